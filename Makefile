@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+# The two commands of a fresh machine: `make demo` and `make test`. Both set up what
+# they need first (as root: packages by apt and pip, see config/setup.sh).
+
+PYTHON := .venv/bin/python
+# Not the two headers that scripts of fpga/ write.
+C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
+	':!fpga/include/neoprof_regs.h')
+PYTEST_FLAGS ?=
+# The kernel module is tested on 6.1 as well, which Debian 12 has.
+DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
+test bench: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+
+all: demo
+
+# Byte code is written here because lab guests see this tree read-only.
+setup:
+	@config/setup.sh $(SETUP_FLAGS)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m compileall -q daemon tests/demo
+
+workloads: setup
+	@$(MAKE) --no-print-directory -s -C tests/workloads
+	@$(MAKE) --no-print-directory -s -C ebpf
+
+# Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it.
+demo: workloads
+	@$(PYTHON) tests/demo/demo.py $(DEMO_FLAGS)
+
+# The kernel module for the running kernel, or with KERNEL=release for another one.
+module: setup
+	@$(MAKE) --no-print-directory -C kmod
+
+# The client libraries that let GPU programs lend and borrow memory.
+gpu: setup
+	@$(MAKE) --no-print-directory -C daemon/native/gpu
+
+# Lint and types first, so that the last line is the test runner's.
+test: lint workloads
+	@$(MAKE) --no-print-directory -s -C fpga test PYTHON=$(CURDIR)/$(PYTHON)
+	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
+
+lint: setup
+	@$(PYTHON) -m ruff check daemon tests
+	@$(PYTHON) -m ruff format --check --quiet daemon tests
+	@$(PYTHON) -m mypy
+	@clang-format --dry-run -Werror $(C_FILES)
+	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
+	@shellcheck config/setup.sh daemon/tierd/lab/guestbin/*
+
+# Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
+bench: workloads
+	@$(PYTHON) tests/bench/native_heat.py
+	@$(PYTHON) tests/bench/loop_cpu.py
+	@.venv/bin/tierd lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
+	@$(MAKE) --no-print-directory -C fpga bench PYTHON=$(CURDIR)/$(PYTHON)
+	@$(PYTHON) tests/bench/ebpf_cost.py build/workloads/touch
+	@$(PYTHON) tests/bench/kmod.py
+	@$(PYTHON) tests/bench/gpu_huvm.py --scale 8 --only cases
+	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]
+
+clean:
+	rm -rf build .venv .pytest_cache .mypy_cache .ruff_cache
+	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
+	rm -f daemon/tierd/_native*.so
+
+.PHONY: all setup workloads demo gpu module test lint bench clean

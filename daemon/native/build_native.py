@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Describes the extension module `tierd._native` to cffi; setup.py builds it.
+
+Owns: which C files are compiled and how. The declarations that Python sees are
+taken from `tierd_native.h`, so that they stand in one place.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import cffi
+
+HERE = Path(__file__).resolve().parent
+SOURCES = (
+    "batch.c",
+    "heat.c",
+    "heat_evict.c",
+    "heat_place.c",
+    "heat_select.c",
+    "heat_table.c",
+    "job.c",
+    "mover.c",
+    "residency.c",
+    "sys.c",
+)
+CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror")
+
+
+def declarations() -> str:
+    """`tierd_native.h` without its preprocessor lines, which cffi cannot read."""
+    text = (HERE / "tierd_native.h").read_text(encoding="utf-8")
+    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+
+
+def make_ffi() -> cffi.FFI:
+    """The module's description, with source paths relative to the project's root."""
+    root = HERE.parent.parent
+    builder = cffi.FFI()
+    builder.cdef(declarations())
+    builder.set_source(
+        "tierd._native",
+        '#include "tierd_native.h"',
+        sources=[str((HERE / name).relative_to(root)) for name in SOURCES],
+        depends=[str(path.relative_to(root)) for path in sorted(HERE.glob("*.h"))],
+        include_dirs=[str(HERE.relative_to(root))],
+        # What cffi generates is not ours to keep free of these two.
+        extra_compile_args=[*CFLAGS, "-Wno-unused-function", "-Wno-unused-parameter"],
+        libraries=["m"],
+    )
+    return builder
+
+
+ffi = make_ffi()

@@ -1,0 +1,445 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public functions of libtierd-gpu. */
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int make_tables(struct tg_client *c)
+{
+	c->chunk = calloc(c->max_chunks, sizeof(*c->chunk));
+	c->use = calloc(TG_REPORTS, sizeof(*c->use));
+	c->report = calloc(TG_REPORTS, sizeof(*c->report));
+	c->change = calloc(TG_CHANGES, sizeof(*c->change));
+	c->urgent.move = calloc(TG_QUEUE, sizeof(*c->urgent.move));
+	c->normal.move = calloc(TG_QUEUE, sizeof(*c->normal.move));
+	return c->chunk && c->use && c->report && c->change && c->urgent.move && c->normal.move
+		   ? 0
+		   : -ENOMEM;
+}
+
+static void free_tables(struct tg_client *c)
+{
+	free(c->chunk);
+	free(c->use);
+	free(c->report);
+	free(c->change);
+	free(c->urgent.move);
+	free(c->normal.move);
+	free(c->socket);
+	free(c);
+}
+
+static int find_device(struct tg_client *c)
+{
+	int can = 0;
+
+	if (c->driver.device_count(&c->devices) || c->options.device < 0)
+		return -ENODEV;
+	if (c->devices > TG_MAX_DEVICES)
+		c->devices = TG_MAX_DEVICES;
+	if (c->options.device >= c->devices)
+		return -ENODEV;
+	if (c->options.backing == TG_MAPPED)
+		return tg_driver_can_map(&c->driver) ? 0 : -EOPNOTSUPP;
+	c->driver.device_attribute(&can, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
+				   c->options.device);
+	return can ? 0 : -EOPNOTSUPP;
+}
+
+int tg_open(const struct tg_options *options, struct tg_client **out)
+{
+	struct tg_client *c = calloc(1, sizeof(*c));
+	int ret;
+
+	if (!c)
+		return -ENOMEM;
+	c->options = *options;
+	c->max_chunks = options->max_chunks ? options->max_chunks : 65536;
+	c->resync = c->max_chunks;
+	c->options.inflight = options->inflight ? options->inflight : 2;
+	c->wake_fd = c->socket_fd = -1;
+	for (int i = 0; i < TG_MAX_DEVICES; i++)
+		c->ordinal_of[i] = c->number_of[i] = -1;
+	if (options->name)
+		strncpy(c->name, options->name, sizeof(c->name) - 1);
+	c->socket = options->socket ? strdup(options->socket) : NULL;
+	pthread_mutex_init(&c->lock, NULL);
+	ret = make_tables(c);
+	if (!ret)
+		ret = tg_driver_open(&c->driver, options->driver);
+	if (!ret)
+		ret = find_device(c);
+	if (!ret)
+		ret = tg_errno(c->driver.device_uuid(c->uuid, options->device));
+	if (!ret && c->socket)
+		ret = tg_link_start(c);
+	if (ret) {
+		tg_driver_close(&c->driver);
+		free_tables(c);
+		return ret;
+	}
+	*out = c;
+	return 0;
+}
+
+void tg_close(struct tg_client *c)
+{
+	tg_link_stop(c);
+	pthread_mutex_lock(&c->lock);
+	c->attached = false;
+	tg_cancel_all(c, true);
+	while (c->ranges) {
+		struct tg_range range = c->range[0];
+
+		for (uint32_t i = 0; range.owned && i < range.count; i++)
+			tg_unback(c, &c->chunk[range.first + i]);
+		tg_range_remove(c, &c->range[0]);
+		if (range.owned && c->options.backing == TG_MAPPED)
+			c->driver.address_free(range.addr, range.bytes);
+		else if (range.owned)
+			c->driver.mem_free(range.addr);
+	}
+	tg_copy_close(c);
+	pthread_mutex_unlock(&c->lock);
+	tg_driver_close(&c->driver);
+	pthread_mutex_destroy(&c->lock);
+	free_tables(c);
+}
+
+/* Memory at home while there is some above one chunk, then on the host. */
+static int back_range(struct tg_client *c, struct tg_range *range)
+{
+	for (uint32_t i = 0; i < range->count; i++) {
+		struct tg_chunk *chunk = &c->chunk[range->first + i];
+		uint64_t room = 0;
+		int ret;
+
+		tg_room(c, c->options.device, &room);
+		ret = room > TG_CHUNK_BYTES ? tg_back(c, chunk, c->options.device) : -ENOMEM;
+		if (ret)
+			ret = tg_back(c, chunk, TG_HOST);
+		if (ret)
+			return ret;
+		tg_report_state(c, tg_index(c, chunk), NULL, 0);
+	}
+	return 0;
+}
+
+static int alloc_locked(struct tg_client *c, size_t bytes, CUdeviceptr *at)
+{
+	bool mapped = c->options.backing == TG_MAPPED;
+	struct tg_range *range;
+	int ret = tg_enter(c, c->options.device);
+
+	if (ret)
+		return ret;
+	ret = tg_errno(mapped ? c->driver.address_reserve(at, bytes, TG_CHUNK_BYTES, 0, 0)
+			      : c->driver.mem_alloc_managed(at, bytes, CU_MEM_ATTACH_GLOBAL));
+	if (ret)
+		goto leave;
+	ret = tg_range_add(c, *at, bytes, true);
+	if (!ret && mapped) {
+		range = tg_range_at(c, *at);
+		ret = back_range(c, range);
+		for (uint32_t i = 0; ret && i < range->count; i++)
+			tg_unback(c, &c->chunk[range->first + i]);
+		if (ret)
+			tg_range_remove(c, range);
+	}
+	if (ret && mapped)
+		c->driver.address_free(*at, bytes);
+	else if (ret)
+		c->driver.mem_free(*at);
+leave:
+	tg_leave(c);
+	return ret;
+}
+
+int tg_alloc(struct tg_client *c, size_t bytes, uint64_t *addr)
+{
+	CUdeviceptr at = 0;
+	int ret;
+
+	if (!bytes || bytes > SIZE_MAX - TG_CHUNK_BYTES)
+		return -EINVAL;
+	bytes = (bytes + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+	pthread_mutex_lock(&c->lock);
+	ret = alloc_locked(c, bytes, &at);
+	pthread_mutex_unlock(&c->lock);
+	if (!ret)
+		*addr = at;
+	return ret;
+}
+
+static int forget(struct tg_client *c, uint64_t addr, bool owned)
+{
+	struct tg_range *range, was;
+	int ret = 0;
+
+	pthread_mutex_lock(&c->lock);
+	range = tg_range_at(c, addr);
+	if (!range || range->addr != addr || range->owned != owned) {
+		pthread_mutex_unlock(&c->lock);
+		return -ENOENT;
+	}
+	was = *range;
+	for (uint32_t i = 0; i < was.count; i++)
+		tg_settle_chunk(c, &c->chunk[was.first + i]);
+	for (uint32_t i = 0; owned && i < was.count; i++)
+		tg_unback(c, &c->chunk[was.first + i]);
+	tg_range_remove(c, range);
+	if (owned && !tg_enter(c, c->options.device)) {
+		ret = tg_errno(c->options.backing == TG_MAPPED
+				   ? c->driver.address_free(was.addr, was.bytes)
+				   : c->driver.mem_free(was.addr));
+		tg_leave(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+int tg_free(struct tg_client *c, uint64_t addr)
+{
+	return forget(c, addr, true);
+}
+
+int tg_unregister(struct tg_client *c, uint64_t addr)
+{
+	uint64_t first = (addr + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+
+	return forget(c, first, false);
+}
+
+int tg_register(struct tg_client *c, uint64_t addr, size_t bytes)
+{
+	uint64_t first = (addr + TG_CHUNK_BYTES - 1) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+	uint64_t end = (addr + bytes) / TG_CHUNK_BYTES * TG_CHUNK_BYTES;
+	int ret;
+
+	if (c->options.backing == TG_MAPPED || end <= first)
+		return -EINVAL;
+	pthread_mutex_lock(&c->lock);
+	ret = tg_range_add(c, first, end - first, false);
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	bool managed = c->options.backing == TG_MANAGED;
+
+	if (chunk->state == TG_QUEUED || (chunk->state == TG_MOVING && !managed))
+		tg_settle_chunk(c, chunk);
+	chunk->pins++;
+	tg_report_use(c, tg_index(c, chunk), bytes, write);
+	if (!managed || chunk->in_place)
+		return;
+	if (chunk->state == TG_MOVING) {
+		chunk->touched = true;
+		return;
+	}
+	if (write && chunk->read_mostly)
+		tg_keep_only(c, chunk, chunk->location); /* cheaper than a fault on the write */
+	if (chunk->location == c->options.device)
+		return;
+	/* The kernel's faults will bring it home. */
+	if (!chunk->read_mostly)
+		chunk->host_copy = false;
+	tg_set_location(c, chunk, c->options.device);
+	tg_report_state(c, tg_index(c, chunk), NULL, 0);
+}
+
+/* Calls `act` on every chunk that [addr, addr + bytes) touches, with the bytes it does. */
+static int each_chunk(struct tg_client *c, uint64_t addr, size_t bytes,
+		      void (*act)(struct tg_client *, struct tg_chunk *, uint32_t, bool),
+		      bool write)
+{
+	uint64_t end = addr + bytes;
+	int ret = 0;
+
+	if (!bytes || end < addr)
+		return -EINVAL;
+	pthread_mutex_lock(&c->lock);
+	while (addr < end) {
+		struct tg_range *range = tg_range_at(c, addr);
+		uint64_t next = (addr / TG_CHUNK_BYTES + 1) * TG_CHUNK_BYTES;
+
+		if (!range) {
+			ret = -ENOENT;
+			break;
+		}
+		next = next < end ? next : end;
+		act(c, &c->chunk[range->first + (addr - range->addr) / TG_CHUNK_BYTES],
+		    (uint32_t)(next - addr), write);
+		addr = next;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+int tg_acquire(struct tg_client *c, uint64_t addr, size_t bytes, int access)
+{
+	return each_chunk(c, addr, bytes, acquire_chunk, access == TG_WRITE);
+}
+
+static void release_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)c;
+	(void)bytes;
+	(void)write;
+	if (chunk->pins)
+		chunk->pins--;
+}
+
+int tg_release(struct tg_client *c, uint64_t addr, size_t bytes)
+{
+	return each_chunk(c, addr, bytes, release_chunk, false);
+}
+
+static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
+{
+	struct tgw_move move = {
+	    .chunk = tg_index(c, chunk),
+	    .dest = (int16_t)where,
+	    .op = TGW_OP_MOVE,
+	    .flags = TGW_PREFETCH,
+	};
+
+	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE &&
+	    chunk->location != TG_NO_PLACE && chunk->location != where)
+		tg_queue(c, &move);
+}
+
+static void will_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	want(c, chunk, c->options.device);
+}
+
+static void dont_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	want(c, chunk, TG_HOST);
+}
+
+static void read_mostly(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE && !chunk->in_place &&
+	    !tg_advise(&c->driver, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY,
+		       c->options.device))
+		chunk->read_mostly = true;
+}
+
+int tg_hint(struct tg_client *c, uint64_t addr, size_t bytes, int hint)
+{
+	switch (hint) {
+	case TG_WILLNEED:
+		return each_chunk(c, addr, bytes, will_need, false);
+	case TG_DONTNEED:
+		return each_chunk(c, addr, bytes, dont_need, false);
+	case TG_READMOSTLY:
+		return each_chunk(c, addr, bytes, read_mostly, false);
+	default:
+		return -EINVAL;
+	}
+}
+
+int tg_mem_info(struct tg_client *c, size_t *free_bytes, size_t *total)
+{
+	uint64_t borrowed;
+	int ret;
+
+	pthread_mutex_lock(&c->lock);
+	borrowed = c->grant[c->options.device].borrowed_bytes;
+	ret = tg_enter(c, c->options.device);
+	if (!ret) {
+		ret = tg_errno(c->driver.mem_info(free_bytes, total));
+		tg_leave(c);
+	}
+	pthread_mutex_unlock(&c->lock);
+	if (!ret)
+		*free_bytes = *free_bytes + borrowed < *total ? *free_bytes + borrowed : *total;
+	return ret;
+}
+
+int tg_stats_get(struct tg_client *c, struct tg_stats *out)
+{
+	pthread_mutex_lock(&c->lock);
+	*out = c->stats;
+	out->parked = 0;
+	for (int device = 0; device < c->devices; device++)
+		if (device != c->options.device)
+			out->parked += c->here[device];
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+int tg_where(struct tg_client *c, uint64_t addr, int *location)
+{
+	struct tg_range *range;
+
+	pthread_mutex_lock(&c->lock);
+	range = tg_range_at(c, addr);
+	if (range)
+		*location = c->chunk[range->first + (addr - range->addr) / TG_CHUNK_BYTES].location;
+	pthread_mutex_unlock(&c->lock);
+	return range ? 0 : -ENOENT;
+}
+
+int tg_pump(struct tg_client *c)
+{
+	int moving;
+
+	pthread_mutex_lock(&c->lock);
+	moving = tg_run_moves(c);
+	pthread_mutex_unlock(&c->lock);
+	return moving;
+}
+
+/* A daemon is there: greet it and tell it everything. */
+int tg_attach(struct tg_client *c)
+{
+	pthread_mutex_lock(&c->lock);
+	c->attached = true;
+	c->greeted = false;
+	c->uses = c->reports = c->changes = 0;
+	c->resync = c->max_chunks;
+	c->heard_ns = tg_now(c);
+	c->stats.attached++;
+	for (uint32_t i = 0; i < c->ranges; i++)
+		tg_report_change(c, c->range[i].first, c->range[i].count, true);
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}
+
+/* The daemon is gone: no lease holds, and placement is the driver's again. */
+int tg_detach(struct tg_client *c)
+{
+	pthread_mutex_lock(&c->lock);
+	if (c->attached) {
+		c->attached = false;
+		c->stats.detached++;
+		tg_cancel_all(c, false);
+		memset(c->grant, 0, sizeof(c->grant));
+		for (uint32_t i = 0; i < c->ranges && c->options.backing == TG_MANAGED; i++) {
+			struct tg_range *range = &c->range[i];
+
+			for (uint32_t j = 0; j < range->count; j++) {
+				struct tg_chunk *chunk = &c->chunk[range->first + j];
+
+				if (chunk->in_place)
+					tg_in_place(c, chunk, false);
+				if (chunk->read_mostly && chunk->state == TG_IDLE)
+					tg_keep_only(c, chunk, chunk->location);
+			}
+		}
+	}
+	pthread_mutex_unlock(&c->lock);
+	return 0;
+}

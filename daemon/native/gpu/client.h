@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of a client: its chunk table, its moves and its messages. */
+#ifndef TIERD_GPU_CLIENT_H
+#define TIERD_GPU_CLIENT_H
+
+#include "drv.h"
+#include "tierd_gpu.h"
+#include "wire.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#define TG_MAX_DEVICES 16
+#define TG_PLACES (TG_MAX_DEVICES + 1) /* the last one is the host */
+#define TG_MAX_RANGES 4096
+#define TG_MAX_INFLIGHT 64
+#define TG_QUEUE 8192u
+#define TG_REPORTS 8192u
+#define TG_NO_PLACE (-2)
+
+enum tg_state { TG_FREE, TG_IDLE, TG_QUEUED, TG_MOVING };
+
+struct tg_chunk {
+	uint64_t addr;
+	CUmemGenericAllocationHandle handle; /* mapped backing */
+	uint32_t pins;
+	uint32_t sequence; /* of the move that is queued */
+	int16_t location;  /* device ordinal, TG_HOST, or TG_NO_PLACE before first use */
+	uint8_t state;
+	bool host_copy;	  /* a read-mostly copy on the host */
+	bool read_mostly; /* the advice is set */
+	bool in_place;	  /* accessed from home where it is */
+	bool touched;	  /* acquired while a move was under way */
+};
+
+struct tg_range {
+	uint64_t addr, bytes;
+	uint32_t first, count;
+	bool owned; /* from tg_alloc */
+};
+
+struct tg_flight {
+	bool used;
+	uint32_t chunk;
+	int from, to;
+	struct tgw_move move; /* dest as an ordinal */
+	CUevent event;
+	CUmemGenericAllocationHandle handle; /* mapped backing: the new memory */
+	uint64_t staging;		     /* ... and the address it is filled through */
+};
+
+struct tg_ring {
+	struct tgw_move *move;
+	uint32_t count; /* of TG_QUEUE, oldest first */
+};
+
+struct tg_grant {
+	uint32_t chunks;
+	uint64_t floor_bytes, borrowed_bytes;
+};
+
+struct tg_client {
+	pthread_mutex_t lock;
+	struct tg_driver driver;
+	struct tg_options options;
+	char name[32], *socket;
+	uint8_t uuid[16];
+	int devices;
+	CUcontext context[TG_MAX_DEVICES];
+	bool context_failed[TG_MAX_DEVICES];
+
+	struct tg_chunk *chunk;
+	uint32_t max_chunks;
+	struct tg_range range[TG_MAX_RANGES]; /* by address */
+	uint32_t ranges;
+
+	CUstream stream[TG_PLACES][TG_PLACES];
+	uint32_t on_path[TG_PLACES][TG_PLACES];
+	struct tg_flight flight[TG_MAX_INFLIGHT];
+	struct tg_ring urgent, normal;
+	uint32_t here[TG_PLACES]; /* chunks at each place, those on their way there included */
+	struct tg_grant grant[TG_MAX_DEVICES];
+
+	bool attached, greeted, alive_due;
+	int ordinal_of[TG_MAX_DEVICES]; /* the daemon's number to ours, -1: not visible */
+	int number_of[TG_MAX_DEVICES];
+	struct tgw_use *use;
+	uint32_t use_head, uses;
+	struct tgw_state *report;
+	uint32_t report_head, reports;
+	uint32_t resync; /* next chunk of a report on all of them; max_chunks: none is due */
+	struct tgw_chunks *change;
+	uint32_t changes;
+	struct tg_stats stats;
+
+	pthread_t thread;
+	bool threaded, stopping;
+	int wake_fd, socket_fd;
+	uint32_t heartbeat_ms;
+	uint64_t heard_ns;
+};
+
+#define TG_CHANGES 4096u
+
+static inline int tg_place(int where)
+{
+	return where < 0 ? TG_MAX_DEVICES : where;
+}
+
+/* chunks.c */
+struct tg_range *tg_range_at(struct tg_client *c, uint64_t addr);
+int tg_range_add(struct tg_client *c, uint64_t addr, size_t bytes, bool owned);
+void tg_range_remove(struct tg_client *c, struct tg_range *range);
+void tg_set_location(struct tg_client *c, struct tg_chunk *chunk, int where);
+uint32_t tg_index(const struct tg_client *c, const struct tg_chunk *chunk);
+
+/* copy.c: the GPU copy backend. Called with the client's lock held. */
+int tg_enter(struct tg_client *c, int device); /* makes the device's context current */
+void tg_leave(struct tg_client *c);
+int tg_copy_start(struct tg_client *c, struct tg_flight *flight);
+int tg_copy_poll(struct tg_client *c, struct tg_flight *flight);
+int tg_copy_finish(struct tg_client *c, struct tg_flight *flight);
+int tg_copy_wait(struct tg_client *c, struct tg_flight *flight);
+int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where);
+int tg_in_place(struct tg_client *c, struct tg_chunk *chunk, bool on);
+int tg_room(struct tg_client *c, int device, uint64_t *free_bytes);
+int tg_back(struct tg_client *c, struct tg_chunk *chunk, int device);
+void tg_unback(struct tg_client *c, struct tg_chunk *chunk);
+void tg_copy_close(struct tg_client *c);
+
+/* moves.c */
+int tg_queue(struct tg_client *c, const struct tgw_move *move);
+void tg_cancel(struct tg_client *c, const uint32_t *chunks, uint32_t count);
+void tg_cancel_all(struct tg_client *c, bool wait);
+void tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk);
+int tg_run_moves(struct tg_client *c);
+
+/* reports.c */
+uint64_t tg_now(const struct tg_client *c);
+void tg_report_use(struct tg_client *c, uint32_t chunk, uint32_t bytes, bool write);
+void tg_report_state(struct tg_client *c, uint32_t chunk, const struct tgw_move *move, int status);
+void tg_report_change(struct tg_client *c, uint32_t first, uint32_t count, bool live);
+
+/* link.c */
+int tg_link_start(struct tg_client *c);
+void tg_link_stop(struct tg_client *c);
+void tg_link_wake(struct tg_client *c);
+
+#endif

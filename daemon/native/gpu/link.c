@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The thread that talks to the daemon: connects, carries messages, runs moves, and lets
+ * go when the daemon is silent for three of its heartbeats, at most 800 ms.
+ */
+#include "client.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define RETRY_MS 1000
+#define BUSY_MS 1
+#define IDLE_MS 50
+#define SILENCE_MS 800u
+
+void tg_link_wake(struct tg_client *c)
+{
+	uint64_t one = 1;
+	ssize_t ret;
+
+	if (c->wake_fd < 0)
+		return;
+	ret = write(c->wake_fd, &one, sizeof(one));
+	(void)ret; /* full: it is awake already */
+}
+
+static int connect_daemon(const char *path)
+{
+	struct sockaddr_un address = {.sun_family = AF_UNIX};
+	int fd;
+
+	if (strlen(path) >= sizeof(address.sun_path))
+		return -ENAMETOOLONG;
+	strcpy(address.sun_path, path);
+	fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	if (fd < 0)
+		return -errno;
+	if (connect(fd, (struct sockaddr *)&address, sizeof(address))) {
+		int ret = -errno;
+
+		close(fd);
+		return ret;
+	}
+	return fd;
+}
+
+/* All messages out. False: the daemon is gone. */
+static bool send_all(struct tg_client *c, uint8_t *held, int *held_bytes)
+{
+	for (;;) {
+		if (!*held_bytes)
+			*held_bytes = tg_drain(c, held, TGW_MAX_BYTES);
+		if (*held_bytes <= 0)
+			return true;
+		if (send(c->socket_fd, held, (size_t)*held_bytes, MSG_NOSIGNAL) < 0)
+			return errno == EAGAIN || errno == EINTR;
+		*held_bytes = 0;
+	}
+}
+
+static bool receive_all(struct tg_client *c)
+{
+	uint8_t message[TGW_MAX_BYTES];
+
+	for (;;) {
+		ssize_t bytes = recv(c->socket_fd, message, sizeof(message), 0);
+
+		if (bytes < 0)
+			return errno == EAGAIN || errno == EINTR;
+		if (!bytes || tg_feed(c, message, (size_t)bytes))
+			return false;
+	}
+}
+
+static bool silent(struct tg_client *c)
+{
+	uint64_t limit = 3u * c->heartbeat_ms;
+
+	if (!limit || limit > SILENCE_MS)
+		limit = SILENCE_MS;
+	return tg_now(c) - c->heard_ns > limit * 1000000u;
+}
+
+static void drop(struct tg_client *c)
+{
+	close(c->socket_fd);
+	c->socket_fd = -1;
+	tg_detach(c);
+}
+
+static void wait_a_while(struct tg_client *c, int ms)
+{
+	struct pollfd fds[2] = {{.fd = c->wake_fd, .events = POLLIN},
+				{.fd = c->socket_fd, .events = POLLIN}};
+	uint64_t count;
+
+	poll(fds, c->socket_fd < 0 ? 1 : 2, ms);
+	if (fds[0].revents && read(c->wake_fd, &count, sizeof(count)) < 0)
+		return; /* nothing to read: another wake came first */
+}
+
+static void *serve(void *argument)
+{
+	struct tg_client *c = argument;
+	uint8_t held[TGW_MAX_BYTES];
+	int held_bytes = 0;
+
+	while (!__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
+		int moving;
+
+		if (c->socket_fd < 0) {
+			c->socket_fd = connect_daemon(c->socket);
+			if (c->socket_fd < 0) {
+				c->socket_fd = -1;
+				tg_pump(c);
+				wait_a_while(c, RETRY_MS);
+				continue;
+			}
+			held_bytes = 0;
+			tg_attach(c);
+		}
+		if (!receive_all(c) || silent(c)) {
+			drop(c);
+			continue;
+		}
+		moving = tg_pump(c);
+		if (!send_all(c, held, &held_bytes)) {
+			drop(c);
+			continue;
+		}
+		wait_a_while(c, moving || held_bytes ? BUSY_MS : IDLE_MS);
+	}
+	if (c->socket_fd >= 0)
+		drop(c);
+	return NULL;
+}
+
+int tg_link_start(struct tg_client *c)
+{
+	c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	if (c->wake_fd < 0)
+		return -errno;
+	if (pthread_create(&c->thread, NULL, serve, c)) {
+		close(c->wake_fd);
+		c->wake_fd = -1;
+		return -EAGAIN;
+	}
+	c->threaded = true;
+	return 0;
+}
+
+void tg_link_stop(struct tg_client *c)
+{
+	if (!c->threaded)
+		return;
+	__atomic_store_n(&c->stopping, true, __ATOMIC_RELEASE);
+	tg_link_wake(c);
+	pthread_join(c->thread, NULL);
+	c->threaded = false;
+	close(c->wake_fd);
+	c->wake_fd = -1;
+}

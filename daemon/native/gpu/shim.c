@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The LD_PRELOAD shim: takes over cuMemAlloc, cuMemFree and cuMemGetInfo however the
+ * program finds them (linked, dlsym, cuGetProcAddress), and nothing else: pools, IPC
+ * and graphs stay the driver's.
+ *
+ *   TIERD_GPU          "borrow", "lend", "both" or "off" (the default)
+ *   TIERD_GPU_SOCKET   where the daemon listens (/run/tierd/gpu.sock)
+ *   TIERD_GPU_LEAST    allocations below this many bytes stay the driver's (2 MiB)
+ *   TIERD_GPU_DRIVER   the driver library (libcuda.so.1)
+ *
+ * Whatever goes wrong here, the call goes to the driver as if the shim were not there.
+ */
+#include "client.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void *tg_real_dlsym(void *library, const char *name);
+
+static struct tg_client *clients[TG_MAX_DEVICES];
+static bool tried[TG_MAX_DEVICES];
+static pthread_mutex_t clients_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct tg_driver driver;
+static bool driver_tried;
+static int role;
+static size_t least = TG_CHUNK_BYTES;
+static pid_t owner;
+
+static int role_from(const char *text)
+{
+	if (!text)
+		return 0;
+	if (!strcmp(text, "borrow"))
+		return TG_BORROW;
+	if (!strcmp(text, "lend"))
+		return TG_LEND;
+	return strcmp(text, "both") ? 0 : TG_BORROW | TG_LEND;
+}
+
+static struct tg_driver *real_driver(void)
+{
+	pthread_mutex_lock(&clients_lock);
+	if (!driver_tried) {
+		const char *bytes = getenv("TIERD_GPU_LEAST");
+
+		driver_tried = true;
+		owner = getpid();
+		role = role_from(getenv("TIERD_GPU"));
+		if (bytes)
+			least = strtoull(bytes, NULL, 0);
+		tg_driver_open(&driver, getenv("TIERD_GPU_DRIVER"));
+	}
+	pthread_mutex_unlock(&clients_lock);
+	return driver.library ? &driver : NULL;
+}
+
+/* The client of the thread's current device; NULL: leave it to the driver. */
+static struct tg_client *client_here(void)
+{
+	struct tg_driver *d = real_driver();
+	const char *socket = getenv("TIERD_GPU_SOCKET");
+	CUdevice device;
+
+	if (!d || !role || getpid() != owner || d->context_device(&device) || device < 0 ||
+	    device >= TG_MAX_DEVICES)
+		return NULL;
+	pthread_mutex_lock(&clients_lock);
+	if (!tried[device]) {
+		struct tg_options options = {
+		    .driver = getenv("TIERD_GPU_DRIVER"),
+		    .socket = socket ? socket : "/run/tierd/gpu.sock",
+		    .name = program_invocation_short_name,
+		    .device = device,
+		    .role = role,
+		};
+
+		tried[device] = true;
+		if (tg_open(&options, &clients[device]))
+			clients[device] = NULL;
+	}
+	pthread_mutex_unlock(&clients_lock);
+	return clients[device];
+}
+
+TG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+	struct tg_client *client = client_here();
+	uint64_t addr;
+
+	if (client && role & TG_BORROW && bytes >= least && !tg_alloc(client, bytes, &addr)) {
+		*out = addr;
+		return CUDA_SUCCESS;
+	}
+	return real_driver() ? driver.mem_alloc(out, bytes) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+TG_API CUresult cuMemFree_v2(CUdeviceptr addr)
+{
+	for (int device = 0; addr && role && device < TG_MAX_DEVICES; device++)
+		if (clients[device] && !tg_free(clients[device], addr))
+			return CUDA_SUCCESS;
+	return real_driver() ? driver.mem_free(addr) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+TG_API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	struct tg_client *client = client_here();
+
+	if (client && !tg_mem_info(client, free_bytes, total))
+		return CUDA_SUCCESS;
+	return real_driver() ? driver.mem_info(free_bytes, total) : CUDA_ERROR_NOT_INITIALIZED;
+}
+
+typedef CUresult (*get_entry_v1)(const char *, void **, int, unsigned long long);
+typedef CUresult (*get_entry_v2)(const char *, void **, int, unsigned long long, int *);
+
+TG_API CUresult cuGetProcAddress(const char *name, void **entry, int version,
+				 unsigned long long flags);
+TG_API CUresult cuGetProcAddress_v2(const char *name, void **entry, int version,
+				    unsigned long long flags, int *status);
+
+/* What stands in for an entry point of the driver, by its name with or without suffix. */
+static void *replacement(const char *name)
+{
+	static const struct {
+		const char *plain, *versioned;
+		void *entry;
+	} table[] = {
+	    {"cuMemAlloc", "cuMemAlloc_v2", (void *)cuMemAlloc_v2},
+	    {"cuMemFree", "cuMemFree_v2", (void *)cuMemFree_v2},
+	    {"cuMemGetInfo", "cuMemGetInfo_v2", (void *)cuMemGetInfo_v2},
+	};
+
+	for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)
+		if (!strcmp(name, table[i].plain) || !strcmp(name, table[i].versioned))
+			return table[i].entry;
+	return NULL;
+}
+
+static void *directory(const char *name)
+{
+	struct tg_driver *d = real_driver();
+
+	return d ? tg_real_dlsym(d->library, name) : NULL;
+}
+
+/* The runtime asks for the directory itself by its own name. */
+static void substitute(const char *name, void **entry, int version)
+{
+	void *ours = replacement(name);
+
+	if (ours && version >= 3020)
+		*entry = ours;
+	else if (!strcmp(name, "cuGetProcAddress"))
+		*entry = version >= 12000 ? (void *)cuGetProcAddress_v2 : (void *)cuGetProcAddress;
+}
+
+CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, unsigned long long flags,
+			     int *status)
+{
+	get_entry_v2 real;
+	CUresult ret;
+
+	__extension__ real = (get_entry_v2)directory("cuGetProcAddress_v2");
+	ret = real ? real(name, entry, version, flags, status) : CUDA_ERROR_NOT_FOUND;
+	if (!ret && entry && *entry)
+		substitute(name, entry, version);
+	return ret;
+}
+
+CUresult cuGetProcAddress(const char *name, void **entry, int version, unsigned long long flags)
+{
+	get_entry_v1 real;
+	CUresult ret;
+
+	__extension__ real = (get_entry_v1)directory("cuGetProcAddress");
+	ret = real ? real(name, entry, version, flags) : CUDA_ERROR_NOT_FOUND;
+	if (!ret && entry && *entry)
+		substitute(name, entry, version);
+	return ret;
+}
+
+/* Programs that open the driver themselves find the shim's entry points this way. */
+TG_API void *dlsym(void *library, const char *name)
+{
+	void *found = tg_real_dlsym(library, name);
+
+	if (!found || strncmp(name, "cu", 2) || library == driver.library)
+		return found;
+	if (!strcmp(name, "cuGetProcAddress"))
+		return (void *)cuGetProcAddress;
+	if (!strcmp(name, "cuGetProcAddress_v2"))
+		return (void *)cuGetProcAddress_v2;
+	/* Without the suffix it is the interface of before version 3.2. */
+	return strstr(name, "_v2") && replacement(name) ? replacement(name) : found;
+}

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * libtierd-gpu: lets tierd place an application's GPU memory in chunks of 2 MiB on its
+ * own GPU, on neighbours that do not need theirs, or on the host.
+ *
+ * A client belongs to one GPU of one process. Its memory is managed memory, so that the
+ * driver keeps every address valid wherever the bytes are, or, asked for, virtual-memory
+ * mappings, which need acquire and release around their use. Without a daemon, or when it
+ * goes away, a client does nothing but allocate: placement is the driver's.
+ *
+ * Functions return 0 (or a count) or a negative errno. All are thread-safe.
+ */
+#ifndef TIERD_GPU_H
+#define TIERD_GPU_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TG_API __attribute__((visibility("default")))
+#define TG_HOST (-1)
+
+struct tg_client;
+
+enum tg_role { TG_BORROW = 1, TG_LEND = 2 }; /* or both */
+enum tg_backing { TG_MANAGED = 0, TG_MAPPED = 1 };
+enum tg_access { TG_READ = 0, TG_WRITE = 1 };
+enum tg_hint { TG_WILLNEED = 1, TG_DONTNEED = 2, TG_READMOSTLY = 3 };
+
+struct tg_options {
+	const char *driver; /* NULL: libcuda.so.1 */
+	const char *socket; /* NULL: no thread; the caller feeds, drains and pumps */
+	const char *name;   /* shown by the daemon */
+	int device;	    /* CUDA ordinal */
+	int role;	    /* of enum tg_role */
+	int backing;	    /* of enum tg_backing */
+	uint32_t max_chunks;
+	uint32_t inflight;	    /* moves under way on one path, 0: 2 */
+	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC */
+};
+
+struct tg_stats {
+	uint64_t chunks, ranges;
+	uint64_t moves_done, moves_failed, moves_refused, moves_cancelled;
+	uint64_t bytes_moved;
+	uint64_t uses, uses_dropped, states_dropped, moves_dropped, ranges_untracked;
+	uint64_t queued, inflight, parked;
+	uint64_t attached, detached; /* times the daemon came and went */
+	uint64_t cleared_chunks;
+};
+
+TG_API int tg_open(const struct tg_options *options, struct tg_client **out);
+TG_API void tg_close(struct tg_client *client);
+
+/* Memory from here is tracked; `bytes` is rounded up to whole chunks. -ENOMEM, -ENOSPC. */
+TG_API int tg_alloc(struct tg_client *client, size_t bytes, uint64_t *addr);
+TG_API int tg_free(struct tg_client *client, uint64_t addr);
+/* Tracks managed memory that the application allocated itself, whole chunks of it. */
+TG_API int tg_register(struct tg_client *client, uint64_t addr, size_t bytes);
+TG_API int tg_unregister(struct tg_client *client, uint64_t addr);
+
+/*
+ * Says that kernels launched from now until release use `bytes` from `addr`. In mapped
+ * backing the memory stays where it is for that time (and a move under way is waited
+ * for); in managed backing it is a hint that makes placement better.
+ */
+TG_API int tg_acquire(struct tg_client *client, uint64_t addr, size_t bytes, int access);
+TG_API int tg_release(struct tg_client *client, uint64_t addr, size_t bytes);
+TG_API int tg_hint(struct tg_client *client, uint64_t addr, size_t bytes, int hint);
+/* The driver's figures, with what neighbours borrowed here counted as free. */
+TG_API int tg_mem_info(struct tg_client *client, size_t *free_bytes, size_t *total);
+
+TG_API int tg_stats_get(struct tg_client *client, struct tg_stats *out);
+
+/* Without a thread: the daemon's messages in, ours out, and the work between. */
+TG_API int tg_feed(struct tg_client *client, const void *message, size_t bytes);
+TG_API int tg_drain(struct tg_client *client, void *message, size_t room); /* bytes, 0: none */
+TG_API int tg_pump(struct tg_client *client);				   /* moves under way */
+TG_API int tg_attach(struct tg_client *client);
+TG_API int tg_detach(struct tg_client *client);
+/* Where the chunk at `addr` is believed to be. 0 or -ENOENT. */
+TG_API int tg_where(struct tg_client *client, uint64_t addr, int *location);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

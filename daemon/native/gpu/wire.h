@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What client and daemon say to each other: one message a packet (SOCK_SEQPACKET), a
+ * header and `count` records of one kind, little-endian. daemon/tierd/gpu/wire.py repeats
+ * these layouts (a test compares them). Devices are the daemon's numbers, -1 is the host.
+ */
+#ifndef TIERD_GPU_WIRE_H
+#define TIERD_GPU_WIRE_H
+
+#include <stdint.h>
+
+#define TGW_VERSION 1u
+#define TGW_MAX_BYTES 16384u
+
+enum tgw_type {
+	/* from the client */
+	TGW_HELLO = 1,
+	TGW_CHUNKS = 2,
+	TGW_USE = 3,
+	TGW_STATE = 4,
+	TGW_ALIVE = 5,
+	/* from the daemon */
+	TGW_WELCOME = 17,
+	TGW_GPUS = 18,
+	TGW_MOVE = 19,
+	TGW_CANCEL = 20,
+	TGW_LEASE = 21,
+	TGW_PING = 22,
+};
+
+enum tgw_op {
+	TGW_OP_MOVE = 1, /* to dest, nothing stays behind */
+	TGW_OP_COPY = 2, /* a second copy: early write-back, or staging from the host */
+	TGW_OP_DROP = 3, /* keep the copy at dest, which exists, and no other */
+	TGW_OP_MAP = 4,	 /* use it from home where it is */
+	TGW_OP_UNMAP = 5,
+};
+
+enum tgw_flag {
+	TGW_URGENT = 1,	   /* of a move: a lender wants its memory */
+	TGW_HOST_COPY = 2, /* of a state: the host has a copy as well */
+	TGW_IN_PLACE = 4,  /* of a state: mapped */
+	TGW_PREFETCH = 8,  /* of a move: TGW_CANCEL may take it back */
+	TGW_WRITE = 16,	   /* of a use */
+};
+
+struct tgw_header {
+	uint16_t type, count;
+	uint32_t bytes; /* of the whole message */
+};
+
+struct tgw_hello {
+	uint32_t version, role, max_chunks, backing;
+	uint8_t uuid[16];
+	char name[32];
+};
+
+struct tgw_chunks {
+	uint32_t first, count, live, reserved;
+};
+
+struct tgw_use {
+	uint32_t chunk;
+	uint16_t pages; /* of 4 KiB, touched */
+	uint16_t flags;
+	uint64_t time_ns;
+};
+
+struct tgw_state {
+	uint32_t chunk;
+	int16_t location;
+	uint8_t flags;
+	uint8_t status; /* errno, 0: done */
+	uint32_t sequence;
+	uint32_t op; /* 0: it was found there, not moved */
+	uint64_t time_ns;
+};
+
+struct tgw_alive {
+	uint64_t time_ns, uses_dropped, states_dropped, moves_dropped;
+};
+
+struct tgw_welcome {
+	uint32_t version, session, heartbeat_ms, reserved;
+};
+
+struct tgw_gpu {
+	uint8_t uuid[16];
+};
+
+struct tgw_move {
+	uint32_t chunk;
+	int16_t dest;
+	uint8_t op, flags;
+	uint32_t sequence;
+	uint32_t reserved;
+};
+
+struct tgw_lease {
+	int32_t device;
+	uint32_t chunks;      /* that may be there */
+	uint64_t floor_bytes; /* that must stay free there */
+	uint64_t borrowed_bytes;
+};
+
+#endif

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What happens to heat: samples and time. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "heat_table.h"
+
+enum { LOOKAHEAD = 24, RING = 32 };
+
+/* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
+static const float HEAT_MAX = 0x1p60F;
+static const float HEAT_MIN = 0x1p-30F;
+
+int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, struct tierd_heat **out)
+{
+	struct tierd_heat *heat;
+	int err;
+
+	if (capacity == 0 || capacity > UINT32_MAX / 2 || !(half_life_s > 0.0) ||
+	    !(refresh_s >= 1e-3) || refresh_s > 1e6)
+		return -EINVAL;
+	heat = calloc(1, sizeof(*heat));
+	if (heat == NULL)
+		return -ENOMEM;
+	err = table_init(heat, capacity);
+	if (err != 0) {
+		free(heat);
+		return err;
+	}
+	heat->half_life_ns = half_life_s * 1e9;
+	heat->refresh_ns = (uint64_t)(refresh_s * 1e9);
+	heat->gain = heat->inverse_gain = 1.0F;
+	memset(heat->row_of, 0xff, sizeof(heat->row_of));
+	*out = heat;
+	return 0;
+}
+
+void tierd_heat_free(struct tierd_heat *heat)
+{
+	if (heat == NULL)
+		return;
+	table_free(heat);
+	free(heat);
+}
+
+static float gain_at(const struct tierd_heat *heat, uint64_t time_ns)
+{
+	double since = time_ns >= heat->origin_ns ? (double)(time_ns - heat->origin_ns)
+						  : -(double)(heat->origin_ns - time_ns);
+
+	return (float)exp2(fmax(since / heat->half_life_ns, -120.0));
+}
+
+/*
+ * One pass over all slots: heats back to the origin, moves and placements that are
+ * too old for their few bits become "never", the filter of huge folios exact.
+ */
+static void maintain(struct tierd_heat *heat, float factor)
+{
+	uint16_t tick = moved_tick(heat);
+
+	for (uint64_t i = 0; i < slot_count(heat); i++) {
+		struct slot *slot = &heat->slots[i];
+
+		if (!slot_used(slot))
+			continue;
+		slot->heat *= factor;
+		if (slot->heat < HEAT_MIN * heat->gain)
+			slot->heat = 0.0F;
+		if (slot->moved != 0 && (uint16_t)(tick - slot->moved) >= TICKS_REMEMBERED)
+			slot->moved = 0;
+		if (slot_unplaced(heat, slot))
+			slot->flags &= (uint8_t)~EPOCH_MASK;
+	}
+	if (heat->filter_stale > 0)
+		table_rebuild_filter(heat);
+	heat->maintained_ns = heat->now_ns;
+	heat->hist_valid = false;
+}
+
+static uint64_t maintain_every(const struct tierd_heat *heat)
+{
+	uint64_t ticks = (uint64_t)TICK_NS * (TICKS_REMEMBERED / 2);
+	uint64_t epochs = heat->refresh_ns * (EPOCHS - 3);
+
+	return ticks < epochs ? ticks : epochs;
+}
+
+/* After a pause longer than the few bits can count, ages are as if long past. */
+static void forget_ages(struct tierd_heat *heat, uint64_t since_maintained_ns)
+{
+	bool epochs = since_maintained_ns > maintain_every(heat) + heat->refresh_ns;
+	bool moves = since_maintained_ns / TICK_NS > TICKS_REMEMBERED;
+
+	for (uint64_t i = 0; i < slot_count(heat) && (epochs || moves); i++) {
+		if (epochs)
+			heat->slots[i].flags &= (uint8_t)~EPOCH_MASK;
+		if (moves)
+			heat->slots[i].moved = 0;
+	}
+}
+
+void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
+{
+	double exponent;
+
+	if (!heat->started) {
+		heat->started = true;
+		heat->born_ns = heat->origin_ns = heat->now_ns = heat->maintained_ns = time_ns;
+		return;
+	}
+	if (time_ns <= heat->now_ns)
+		return;
+	forget_ages(heat, time_ns - heat->maintained_ns);
+	heat->now_ns = time_ns;
+	heat->epoch_serial = (time_ns - heat->born_ns) / heat->refresh_ns;
+	exponent = (double)(time_ns - heat->origin_ns) / heat->half_life_ns;
+	heat->hist_valid = false;
+	if (exponent >= 60.0) {
+		heat->gain = 1.0F;
+		maintain(heat, exponent > 140.0 ? 0.0F : (float)exp2(-exponent));
+		heat->origin_ns = time_ns;
+		heat->inverse_gain = 1.0F;
+		return;
+	}
+	heat->gain = gain_at(heat, time_ns);
+	heat->inverse_gain = 1.0F / heat->gain;
+	if (time_ns - heat->maintained_ns >= maintain_every(heat))
+		maintain(heat, 1.0F);
+}
+
+static void add_sample(struct tierd_heat *heat, uint64_t key, uint64_t hash, bool is_head,
+		       uint64_t page, float amount)
+{
+	struct slot *slot = table_find(heat, key, hash);
+
+	if (is_head && (slot == NULL || !slot_huge(slot))) {
+		/* The filter's guess was wrong: the page stands for itself. */
+		if (key != page)
+			slot = table_find(heat, page, hash_key(page));
+		key = page;
+	}
+	if (slot == NULL) {
+		slot = table_insert(heat, key, true);
+		if (slot == NULL)
+			return;
+	}
+	if (slot_huge(slot))
+		amount *= 1.0F / (float)HUGE_PAGES;
+	slot->heat += amount;
+	if (slot->heat > HEAT_MAX * heat->gain)
+		slot->heat = HEAT_MAX * heat->gain;
+	heat->ingested++;
+}
+
+int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count, size_t n,
+		      uint64_t time_ns)
+{
+	struct {
+		uint64_t key;
+		uint64_t hash;
+		bool is_head;
+	} ring[RING];
+	float gain;
+
+	tierd_heat_advance(heat, time_ns);
+	gain = gain_at(heat, time_ns);
+	heat->hist_valid = false;
+	for (size_t i = 0; i < n + LOOKAHEAD; i++) {
+		if (i < n) {
+			uint64_t key = page[i];
+			bool is_head = heat->huge != 0 && filter_hit(heat, key);
+
+			if (is_head)
+				key = key_head(key);
+			ring[i % RING].key = key;
+			ring[i % RING].is_head = is_head;
+			ring[i % RING].hash = hash_key(key);
+			__builtin_prefetch(&heat->slots[home_slot(heat, ring[i % RING].hash)], 1);
+		}
+		if (i >= LOOKAHEAD) {
+			size_t j = i - LOOKAHEAD;
+
+			if (!(count[j] > 0.0F) || count[j] > HEAT_MAX || ~page[j] == 0) {
+				heat->dropped_invalid += count[j] != 0.0F || ~page[j] == 0;
+				continue;
+			}
+			add_sample(heat, ring[j % RING].key, ring[j % RING].hash,
+				   ring[j % RING].is_head, page[j], count[j] * gain);
+		}
+	}
+	return 0;
+}
+
+void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
+{
+	*stats = (struct tierd_heat_stats){
+	    .tracked = heat->tracked,
+	    .huge = heat->huge,
+	    .capacity = heat->capacity,
+	    .slots = slot_count(heat),
+	    .memory_bytes = slot_count(heat) * sizeof(struct slot) + heat->filter_bits / 8 +
+			    heat->rows_room * sizeof(struct hist_row) + sizeof(*heat),
+	    .ingested = heat->ingested,
+	    .evicted = heat->evicted,
+	    .dropped_invalid = heat->dropped_invalid,
+	    .dropped_full = heat->dropped_full,
+	    .folded = heat->folded,
+	    .split = heat->split,
+	};
+}
+
+/* Whether counters and probe sequences are sound; for tests. */
+int tierd_heat_check(struct tierd_heat *heat)
+{
+	uint64_t tracked = 0, huge = 0;
+
+	for (uint64_t i = 0; i < slot_count(heat); i++) {
+		const struct slot *slot = &heat->slots[i];
+
+		if (!slot_used(slot))
+			continue;
+		tracked++;
+		huge += slot_huge(slot);
+		if (table_find(heat, slot_key(slot), hash_key(slot_key(slot))) != slot)
+			return -EUCLEAN;
+		if (slot_huge(slot) && !filter_hit(heat, slot_key(slot)))
+			return -EBADF;
+		if (!(slot->heat >= 0.0F))
+			return -ERANGE;
+	}
+	return tracked == heat->tracked && huge == heat->huge ? 0 : -EPROTO;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Making room: the coldest pages go, those outside the kept nodes first. */
+#include "heat_table.h"
+
+/* Remove up to `wanted` of the coldest slots whose node is kept, or is not. */
+static int evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
+{
+	uint64_t in_bin[TIERD_HEAT_BINS] = {0};
+	uint64_t before = 0, from_edge;
+	int edge_bin = 0;
+	int err = hist_update(heat);
+
+	if (err != 0)
+		return err;
+	for (int node = 0; node < 256; node++) {
+		const struct hist_row *row = hist_row(heat, node);
+
+		if (row == NULL || node == TIERD_NODE_UNPLACED || heat->keep_node[node] != kept)
+			continue;
+		for (int bin = 0; bin < TIERD_HEAT_BINS; bin++)
+			in_bin[bin] += row->folios[bin];
+	}
+	while (edge_bin < TIERD_HEAT_BINS - 1 && before + in_bin[edge_bin] < wanted)
+		before += in_bin[edge_bin++];
+	from_edge = wanted - before;
+	for (uint64_t i = 0; i < slot_count(heat);) {
+		struct slot *slot = &heat->slots[i];
+		int bin;
+
+		if (!slot_used(slot) || heat->keep_node[slot->node] != kept) {
+			i++;
+			continue;
+		}
+		bin = heat_bin(slot->heat * heat->inverse_gain);
+		if (bin > edge_bin || (bin == edge_bin && from_edge == 0)) {
+			i++;
+			continue;
+		}
+		if (bin == edge_bin)
+			from_edge--;
+		/* What moves into this place is looked at next. */
+		table_remove(heat, slot);
+		heat->evicted++;
+	}
+	return 0;
+}
+
+int table_evict(struct tierd_heat *heat, uint64_t wanted, bool may_evict_kept)
+{
+	uint64_t before = heat->evicted;
+	int err = evict_group(heat, false, wanted);
+
+	if (err != 0 || !may_evict_kept || heat->evicted - before >= wanted)
+		return err;
+	return evict_group(heat, true, wanted - (heat->evicted - before));
+}

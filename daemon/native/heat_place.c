@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Where pages are and what became of them: placement, moves, forgetting. */
+#include "heat_table.h"
+
+enum { LOOKAHEAD = 24 };
+
+static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
+{
+	uint8_t epoch = (uint8_t)(heat->epoch_serial % EPOCHS + 1);
+
+	slot->node = node;
+	slot->flags = (uint8_t)((slot->flags & ~EPOCH_MASK) | (node <= TIERD_NODE_MAX ? epoch : 0));
+}
+
+/* A block that was one folio is 4 KiB pages now: each inherits its heat and history. */
+static void split_folio(struct tierd_heat *heat, uint64_t head)
+{
+	struct slot *slot = table_find(heat, head, hash_key(head));
+	struct slot parent;
+
+	table_clear_huge(heat, slot);
+	heat->split++;
+	parent = *slot;
+	if (parent.heat * heat->inverse_gain < tierd_heat_bin_edge(1) &&
+	    !heat->keep_node[parent.node])
+		return;
+	for (uint64_t i = 1; i < HUGE_PAGES; i++) {
+		uint64_t key = head + i;
+
+		slot = table_find(heat, key, hash_key(key));
+		if (slot == NULL)
+			slot = table_insert(heat, key, false);
+		if (slot == NULL)
+			return;
+		slot->heat += parent.heat;
+		slot->moved = parent.moved;
+		slot->node = parent.node;
+		slot->flags = parent.flags;
+	}
+}
+
+/* 4 KiB pages of a block that turns out to be one folio become its one entry. */
+static void place_huge(struct tierd_heat *heat, uint64_t head, uint8_t node, bool insert)
+{
+	uint64_t hash = hash_key(head);
+	struct slot *slot = table_find(heat, head, hash);
+	uint16_t moved = 0;
+	float sum = 0.0F;
+	bool found = false;
+
+	if (slot != NULL && slot_huge(slot)) {
+		set_place(heat, slot, node);
+		return;
+	}
+	for (uint64_t i = 1; i < HUGE_PAGES; i++)
+		__builtin_prefetch(&heat->slots[home_slot(heat, hash_key(head + i))]);
+	for (uint64_t i = 0; i < HUGE_PAGES; i++) {
+		slot = table_find(heat, head + i, hash_key(head + i));
+		if (slot == NULL)
+			continue;
+		found = true;
+		sum += slot->heat;
+		if (slot->moved != 0 &&
+		    (moved == 0 || (uint16_t)(slot->moved - moved) < TICKS_REMEMBERED))
+			moved = slot->moved;
+		table_remove(heat, slot);
+	}
+	if (!found && !insert)
+		return;
+	slot = table_insert(heat, head, found);
+	if (slot == NULL)
+		return;
+	heat->folded += found;
+	slot->heat = sum * (1.0F / (float)HUGE_PAGES);
+	slot->moved = moved;
+	table_set_huge(heat, slot);
+	set_place(heat, slot, node);
+}
+
+static void place_page(struct tierd_heat *heat, uint64_t key, uint8_t node, bool insert)
+{
+	struct slot *slot;
+
+	if (heat->huge != 0 && filter_hit(heat, key)) {
+		slot = table_find(heat, key_head(key), hash_key(key_head(key)));
+		if (slot != NULL && slot_huge(slot))
+			split_folio(heat, key_head(key));
+	}
+	slot = table_find(heat, key, hash_key(key));
+	if (slot == NULL && insert)
+		slot = table_insert(heat, key, false);
+	if (slot != NULL)
+		set_place(heat, slot, node);
+}
+
+int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
+		     const uint8_t *order, size_t n, const uint8_t *insert_on)
+{
+	for (int i = 0; i < 256; i++)
+		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
+	heat->hist_valid = false;
+	for (size_t i = 0; i < n; i++) {
+		bool huge = order[i] >= HUGE_ORDER;
+		uint64_t key = huge ? key_head(page[i]) : page[i];
+		uint8_t on = TIERD_NODE_UNKNOWN;
+
+		if (i + LOOKAHEAD < n)
+			__builtin_prefetch(
+			    &heat->slots[home_slot(heat, hash_key(page[i + LOOKAHEAD]))], 1);
+		if (~key == 0) {
+			heat->dropped_invalid++;
+			continue;
+		}
+		if (node[i] < -1) {
+			struct slot *slot = table_find(heat, key, hash_key(key));
+
+			if (slot != NULL)
+				table_remove(heat, slot);
+			continue;
+		}
+		if (node[i] >= 0 && node[i] <= TIERD_NODE_MAX)
+			on = (uint8_t)node[i];
+		if (huge)
+			place_huge(heat, key, on, heat->keep_node[on]);
+		else
+			place_page(heat, key, on, heat->keep_node[on]);
+	}
+	return 0;
+}
+
+int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
+		     const int16_t *node, size_t n)
+{
+	for (size_t i = 0; i < n; i++) {
+		struct slot *slot = table_find(heat, page[i], hash_key(page[i]));
+
+		if (slot == NULL || fate[i] == TIERD_NOT_TRIED)
+			continue;
+		if (fate[i] == TIERD_GONE) {
+			table_remove(heat, slot);
+			continue;
+		}
+		if (node[i] >= 0 && node[i] <= TIERD_NODE_MAX)
+			set_place(heat, slot, (uint8_t)node[i]);
+		if (fate[i] == TIERD_MOVED)
+			slot->moved = moved_tick(heat);
+	}
+	heat->hist_valid = false;
+	return 0;
+}
+
+static bool in_ranges(uint64_t vpn, const uint64_t *start, const uint64_t *end, size_t n)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (end[middle] <= vpn)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < n && start[low] <= vpn;
+}
+
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
+		     const uint64_t *end, size_t n)
+{
+	for (uint64_t i = 0; i < slot_count(heat);) {
+		struct slot *slot = &heat->slots[i];
+
+		/* What moves into the place of a removed slot is looked at next. */
+		if (slot_used(slot) && key_target(slot_key(slot)) == target &&
+		    !in_ranges(key_vpn(slot_key(slot)), start, end, n))
+			table_remove(heat, slot);
+		else
+			i++;
+	}
+}

@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#define _GNU_SOURCE
+#include "heat_table.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum {
+	FIRST_LINES = 4096,
+	FILTER_BITS_PER_SLOT = 2,
+	HUGE_PAGE_BYTES = 2 << 20,
+};
+
+/* Zeroed memory, in 2 MiB pages where the kernel has them: probes are random. */
+static void *map_zeroed(size_t bytes)
+{
+	void *memory =
+	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (memory == MAP_FAILED)
+		return NULL;
+	if (bytes >= HUGE_PAGE_BYTES)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE);
+	return memory;
+}
+
+static size_t slot_bytes(uint64_t lines)
+{
+	return lines * SLOTS_PER_LINE * sizeof(struct slot);
+}
+
+static uint64_t filter_words(uint64_t lines)
+{
+	return (lines * SLOTS_PER_LINE * FILTER_BITS_PER_SLOT + 63) / 64;
+}
+
+/* Four fifths of the slots, or the bound if that comes first. */
+static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
+{
+	uint64_t at = lines * SLOTS_PER_LINE / 5 * 4;
+
+	return lines >= heat->max_lines || at > heat->capacity ? heat->capacity : at;
+}
+
+static int set_lines(struct tierd_heat *heat, uint64_t lines)
+{
+	struct slot *slots = map_zeroed(slot_bytes(lines));
+	uint64_t *filter = calloc(filter_words(lines), sizeof(*filter));
+
+	if (slots == NULL || filter == NULL) {
+		if (slots != NULL)
+			munmap(slots, slot_bytes(lines));
+		free(filter);
+		return -ENOMEM;
+	}
+	heat->slots = slots;
+	heat->filter = filter;
+	heat->filter_bits = filter_words(lines) * 64;
+	heat->lines = lines;
+	heat->grow_at = grow_threshold(heat, lines);
+	return 0;
+}
+
+int table_init(struct tierd_heat *heat, uint64_t capacity)
+{
+	uint64_t slots = capacity + capacity / 4 + SLOTS_PER_LINE;
+
+	heat->capacity = capacity;
+	heat->max_lines = (slots + SLOTS_PER_LINE - 1) / SLOTS_PER_LINE;
+	return set_lines(heat, heat->max_lines < FIRST_LINES ? heat->max_lines : FIRST_LINES);
+}
+
+void table_free(struct tierd_heat *heat)
+{
+	if (heat->slots != NULL)
+		munmap(heat->slots, slot_bytes(heat->lines));
+	free(heat->filter);
+	free(heat->rows);
+}
+
+static inline uint64_t next_slot(uint64_t index, uint64_t count)
+{
+	return index + 1 == count ? 0 : index + 1;
+}
+
+struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash)
+{
+	const uint64_t count = slot_count(heat);
+	const uint64_t inverted = ~key;
+
+	for (uint64_t i = home_slot(heat, hash);; i = next_slot(i, count)) {
+		struct slot *slot = &heat->slots[i];
+
+		if (slot->inverted == inverted)
+			return slot;
+		if (!slot_used(slot))
+			return NULL;
+	}
+}
+
+static struct slot *first_free(struct tierd_heat *heat, uint64_t hash)
+{
+	const uint64_t count = slot_count(heat);
+	uint64_t i = home_slot(heat, hash);
+
+	while (slot_used(&heat->slots[i]))
+		i = next_slot(i, count);
+	return &heat->slots[i];
+}
+
+static int grow(struct tierd_heat *heat)
+{
+	struct slot *old = heat->slots;
+	uint64_t *old_filter = heat->filter;
+	const uint64_t old_lines = heat->lines;
+	uint64_t lines = old_lines + old_lines / 5 + 1;
+	int err;
+
+	if (lines > heat->max_lines)
+		lines = heat->max_lines;
+	err = set_lines(heat, lines);
+	if (err != 0)
+		return err;
+	/* Slots lie in the order of their hashes in both tables: reads and writes stream. */
+	for (uint64_t i = 0; i < old_lines * SLOTS_PER_LINE; i++) {
+		if (slot_used(&old[i]))
+			*first_free(heat, hash_key(slot_key(&old[i]))) = old[i];
+	}
+	munmap(old, slot_bytes(old_lines));
+	free(old_filter);
+	table_rebuild_filter(heat);
+	return 0;
+}
+
+struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
+{
+	struct slot *slot;
+
+	if (heat->tracked >= heat->grow_at && heat->grow_at < heat->capacity) {
+		/* Without memory for more, what is there now is the bound. */
+		if (grow(heat) != 0)
+			heat->capacity = heat->grow_at;
+	}
+	if (heat->tracked >= heat->capacity) {
+		if (table_evict(heat, heat->capacity / 16 + 1, may_evict_kept) != 0 ||
+		    heat->tracked >= heat->capacity) {
+			heat->dropped_full++;
+			return NULL;
+		}
+	}
+	slot = first_free(heat, hash_key(key));
+	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
+	heat->tracked++;
+	heat->hist_valid = false;
+	return slot;
+}
+
+void table_remove(struct tierd_heat *heat, struct slot *slot)
+{
+	const uint64_t count = slot_count(heat);
+	uint64_t hole = (uint64_t)(slot - heat->slots);
+
+	if (slot_huge(slot))
+		table_clear_huge(heat, slot);
+	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
+	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
+	     i = next_slot(i, count)) {
+		uint64_t home = home_slot(heat, hash_key(slot_key(&heat->slots[i])));
+		bool home_after_hole =
+		    hole <= i ? hole < home && home <= i : hole < home || home <= i;
+
+		if (!home_after_hole) {
+			heat->slots[hole] = heat->slots[i];
+			hole = i;
+		}
+	}
+	heat->slots[hole] = (struct slot){0};
+	heat->tracked--;
+	heat->hist_valid = false;
+}
+
+void table_set_huge(struct tierd_heat *heat, struct slot *slot)
+{
+	uint64_t bit = filter_bit(heat, slot_key(slot));
+
+	slot->flags |= FLAG_HUGE;
+	heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
+	heat->huge++;
+	heat->hist_valid = false;
+}
+
+void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
+{
+	slot->flags &= (uint8_t)~FLAG_HUGE;
+	heat->huge--;
+	/* The bit stays until a rebuild, because another folio may share it. */
+	heat->filter_stale++;
+	heat->hist_valid = false;
+}
+
+void table_rebuild_filter(struct tierd_heat *heat)
+{
+	memset(heat->filter, 0, heat->filter_bits / 8);
+	heat->filter_stale = 0;
+	if (heat->huge == 0)
+		return;
+	for (uint64_t i = 0; i < slot_count(heat); i++) {
+		if (slot_used(&heat->slots[i]) && slot_huge(&heat->slots[i])) {
+			uint64_t bit = filter_bit(heat, slot_key(&heat->slots[i]));
+
+			heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
+		}
+	}
+}

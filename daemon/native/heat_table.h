@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The hash table under heat: open addressing, 16-byte slots, four to a cache line.
+ *
+ * A page's probe sequence starts at the first slot of the line that its hash names,
+ * so that most searches touch one line. The table has any number of lines
+ * (multiply-shift in place of a power of two) and grows by a fifth at a time up to
+ * its bound, so that it stays between two thirds and four fifths full.
+ */
+#ifndef TIERD_HEAT_TABLE_H
+#define TIERD_HEAT_TABLE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "pagekey.h"
+#include "tierd_native.h"
+
+/* Inverted keys make an all-zero slot empty; the key of all ones is refused. */
+struct slot {
+	uint64_t inverted;
+	float heat;
+	uint16_t moved;
+	uint8_t node;
+	uint8_t flags;
+};
+
+_Static_assert(sizeof(struct slot) == 16, "a slot is a quarter of a cache line");
+
+enum {
+	SLOTS_PER_LINE = 4,
+	FLAG_HUGE = 0x80,
+	EPOCH_MASK = 0x07,
+	EPOCHS = 7,
+	NO_ROW = 0xffff,
+	/* A move that was more ticks ago than this (68 min) counts as never. */
+	TICKS_REMEMBERED = 1 << 15,
+	/* The unit in which a slot remembers its last move: 1/8 s. */
+	TICK_NS = 125000000,
+};
+
+/* Folios, and the huge ones among them, in each bin of one node. */
+struct hist_row {
+	uint32_t folios[TIERD_HEAT_BINS];
+	uint32_t huge[TIERD_HEAT_BINS];
+};
+
+struct tierd_heat {
+	struct slot *slots;
+	uint64_t lines;
+	uint64_t max_lines;
+	uint64_t capacity;
+	uint64_t tracked;
+	uint64_t grow_at;
+
+	/* One bit per hashed 2 MiB block that may hold a huge folio. */
+	uint64_t *filter;
+	uint64_t filter_bits;
+	uint64_t filter_stale;
+	uint64_t huge;
+
+	/* Forward decay: a stored heat is the true one times 2^((now - origin) / half life). */
+	bool started;
+	uint64_t origin_ns;
+	uint64_t now_ns;
+	uint64_t born_ns;
+	double half_life_ns;
+	float gain;
+	float inverse_gain;
+
+	uint64_t refresh_ns;
+	uint64_t epoch_serial;
+	uint64_t maintained_ns;
+
+	/* Nodes whose pages are evicted last, from the latest tierd_heat_place. */
+	bool keep_node[256];
+
+	bool hist_valid;
+	struct hist_row *rows;
+	uint32_t rows_used;
+	uint32_t rows_room;
+	uint16_t row_of[256];
+
+	uint64_t ingested;
+	uint64_t evicted;
+	uint64_t dropped_invalid;
+	uint64_t dropped_full;
+	uint64_t folded;
+	uint64_t split;
+};
+
+static inline uint64_t hash_key(uint64_t key)
+{
+	key ^= key >> 32;
+	key *= UINT64_C(0x9E3779B97F4A7C15);
+	key ^= key >> 29;
+	key *= UINT64_C(0xBF58476D1CE4E5B9);
+	return key ^ (key >> 32);
+}
+
+static inline uint64_t scale(uint64_t hash, uint64_t buckets)
+{
+	return (uint64_t)(((unsigned __int128)hash * buckets) >> 64);
+}
+
+static inline uint64_t slot_count(const struct tierd_heat *heat)
+{
+	return heat->lines * SLOTS_PER_LINE;
+}
+
+static inline uint64_t home_slot(const struct tierd_heat *heat, uint64_t hash)
+{
+	return scale(hash, heat->lines) * SLOTS_PER_LINE;
+}
+
+static inline bool slot_used(const struct slot *slot)
+{
+	return slot->inverted != 0;
+}
+
+static inline uint64_t slot_key(const struct slot *slot)
+{
+	return ~slot->inverted;
+}
+
+static inline bool slot_huge(const struct slot *slot)
+{
+	return (slot->flags & FLAG_HUGE) != 0;
+}
+
+static inline uint64_t slot_pages(const struct slot *slot)
+{
+	return slot_huge(slot) ? HUGE_PAGES : 1;
+}
+
+static inline uint64_t filter_bit(const struct tierd_heat *heat, uint64_t key)
+{
+	return scale(hash_key(key >> HUGE_ORDER), heat->filter_bits);
+}
+
+/* Whether the 2 MiB block of `key` may be tracked as one folio. */
+static inline bool filter_hit(const struct tierd_heat *heat, uint64_t key)
+{
+	uint64_t bit = filter_bit(heat, key);
+
+	return (heat->filter[bit / 64] >> (bit % 64)) & 1;
+}
+
+/* The present time in ticks; never 0, which means that a page was never moved. */
+static inline uint16_t moved_tick(const struct tierd_heat *heat)
+{
+	uint16_t tick = (uint16_t)((heat->now_ns - heat->born_ns) / TICK_NS + 1);
+
+	return tick == 0 ? 1 : tick;
+}
+
+int table_init(struct tierd_heat *heat, uint64_t capacity);
+void table_free(struct tierd_heat *heat);
+struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
+/*
+ * A new, zeroed slot for a key that is not there; NULL if the table is full.
+ * `may_evict_kept`: whether cold pages on the kept nodes may give way as well.
+ * Other slots may move.
+ */
+struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept);
+/* Take a slot out; later slots move back, so the same index may be used again. */
+void table_remove(struct tierd_heat *heat, struct slot *slot);
+void table_set_huge(struct tierd_heat *heat, struct slot *slot);
+void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
+void table_rebuild_filter(struct tierd_heat *heat);
+
+/* heat_select.c */
+int hist_update(struct tierd_heat *heat);
+const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
+int heat_bin(float value);
+bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
+/* heat_evict.c */
+int table_evict(struct tierd_heat *heat, uint64_t wanted, bool may_evict_kept);
+
+#endif

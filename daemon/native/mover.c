@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The mover's policy: when a call may be made, and what is tried again. A plan is walked in passes:
+ * once in its order, then again for what was busy, with a longer wait before each.
+ */
+#include "mover.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sys.h"
+
+enum {
+	FIRST_NS_PER_PAGE = 20000,
+	BACKOFF_NS = 2000000,
+	BACKOFF_FACTOR = 4,
+	BACKOFF_MAX_NS = 200000000,
+};
+
+static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
+
+int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
+		    struct tierd_mover **out)
+{
+	struct tierd_mover *mover;
+
+	if (rate == 0 || burst < HUGE_BYTES || busy_retries > 100 || !(cpu_share > 0.0) ||
+	    cpu_share > 1.0)
+		return -EINVAL;
+	mover = calloc(1, sizeof(*mover));
+	if (mover == NULL)
+		return -ENOMEM;
+	mover->rate = mover->rate_in_use = rate;
+	mover->burst = mover->burst_in_use = burst;
+	mover->busy_retries = busy_retries;
+	mover->cpu_share = cpu_share;
+	mover->ns_per_page = FIRST_NS_PER_PAGE;
+	mover->bytes.filled_ns = sys_monotonic_ns();
+	bucket_set(&mover->bytes, (double)rate, (double)burst, mover->bytes.filled_ns);
+	mover->bytes.tokens = (double)burst;
+	*out = mover;
+	return 0;
+}
+
+void tierd_mover_free(struct tierd_mover *mover)
+{
+	free(mover);
+}
+
+static void changed(struct tierd_mover *mover)
+{
+	atomic_fetch_add(&mover->changes, 1);
+	sys_wake(&mover->changes);
+}
+
+void tierd_mover_stop(struct tierd_mover *mover)
+{
+	atomic_store(&mover->stop, 1);
+	changed(mover);
+}
+
+void tierd_mover_resume(struct tierd_mover *mover)
+{
+	atomic_store(&mover->stop, 0);
+	changed(mover);
+}
+
+void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t burst)
+{
+	atomic_store(&mover->rate, rate);
+	atomic_store(&mover->burst, burst);
+	changed(mover);
+}
+
+static void take_new_rate(struct tierd_mover *mover)
+{
+	uint64_t rate = atomic_load(&mover->rate), burst = atomic_load(&mover->burst);
+
+	if (rate == mover->rate_in_use && burst == mover->burst_in_use)
+		return;
+	bucket_set(&mover->bytes, (double)rate, (double)burst, sys_monotonic_ns());
+	mover->rate_in_use = rate;
+	mover->burst_in_use = burst;
+}
+
+/* Nanoseconds until the gathered batch may be carried out. */
+static uint64_t wait_needed(struct tierd_mover *mover, const struct tierd_job *job, uint64_t bytes,
+			    uint64_t now)
+{
+	uint64_t wait;
+
+	bucket_fill(&mover->bytes, now);
+	wait = bucket_wait_ns(&mover->bytes, (double)bytes);
+	if (mover->cpu_due_ns > now && mover->cpu_due_ns - now > wait)
+		wait = mover->cpu_due_ns - now;
+	if (job->pass_due_ns > now && job->pass_due_ns - now > wait)
+		wait = job->pass_due_ns - now;
+	return wait;
+}
+
+static uint64_t backoff_ns(uint32_t pass)
+{
+	uint64_t wait = BACKOFF_NS;
+
+	for (uint32_t i = 1; i < pass && wait < BACKOFF_MAX_NS; i++)
+		wait *= BACKOFF_FACTOR;
+	return wait < BACKOFF_MAX_NS ? wait : BACKOFF_MAX_NS;
+}
+
+/* After the last folio of a pass: begin the next, if something is left for it. */
+static bool next_pass(struct tierd_mover *mover, struct tierd_job *job)
+{
+	if (job->pass >= mover->busy_retries)
+		return false;
+	job->pass++;
+	job->cursor = 0;
+	job->pass_due_ns = sys_monotonic_ns() + backoff_ns(job->pass);
+	for (size_t i = 0; i < job->n; i++) {
+		if (job_is_due(job, i))
+			return true;
+	}
+	return false;
+}
+
+/* Count what was still to be tried again when a stop came. */
+static void give_up_busy(struct tierd_mover *mover, struct tierd_job *job)
+{
+	for (size_t i = 0; i < job->n; i++) {
+		if (job->fate[i] == TIERD_BUSY && job->tries[i] <= mover->busy_retries)
+			job_count_error(job, i, EBUSY);
+	}
+}
+
+/*
+ * Work on a job for about `slice_ns`. Returns 1 if there is more to do, 0 when all is
+ * done, and 0 as well after a stop.
+ */
+int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t slice_ns)
+{
+	const uint64_t end = sys_monotonic_ns() + slice_ns;
+
+	/* Whether a node has room, or may be moved to, is asked anew for each job. */
+	if (job->pass == 0 && job->cursor == 0) {
+		memset(mover->full, 0, sizeof(mover->full));
+		mover->one_dest = false;
+	}
+	for (;;) {
+		unsigned int changes = atomic_load(&mover->changes);
+		uint64_t bytes, now, wait;
+
+		if (atomic_load(&mover->stop) != 0) {
+			give_up_busy(mover, job);
+			return 0;
+		}
+		take_new_rate(mover);
+		bytes = job_gather(mover, job);
+		if (bytes == 0) {
+			if (!next_pass(mover, job))
+				return 0;
+			continue;
+		}
+		now = sys_monotonic_ns();
+		if (now >= end)
+			return 1;
+		wait = wait_needed(mover, job, bytes, now);
+		if (wait > 0) {
+			sys_wait(&mover->changes, changes, wait < end - now ? wait : end - now);
+			continue;
+		}
+		job_carry_out(mover, job);
+	}
+}

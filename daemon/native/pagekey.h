@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The 64-bit page key: target << 48 | virtual page number in units of 4 KiB.
+ * The same layout as tierd.pagekey.
+ */
+#ifndef TIERD_PAGEKEY_H
+#define TIERD_PAGEKEY_H
+
+#include <stdint.h>
+
+#define PAGE_SHIFT 12
+#define PAGE_BYTES (1UL << PAGE_SHIFT)
+#define VPN_BITS 48
+#define VPN_MASK ((UINT64_C(1) << VPN_BITS) - 1)
+
+/* The one folio size above 4 KiB that tierd handles as a whole: 2 MiB. */
+#define HUGE_ORDER 9
+#define HUGE_PAGES (1UL << HUGE_ORDER)
+
+static inline uint64_t key_vpn(uint64_t key)
+{
+	return key & VPN_MASK;
+}
+
+static inline uint32_t key_target(uint64_t key)
+{
+	return (uint32_t)(key >> VPN_BITS);
+}
+
+/* Key of the first 4 KiB page of the 2 MiB block that `key` is in. */
+static inline uint64_t key_head(uint64_t key)
+{
+	return key & ~(uint64_t)(HUGE_PAGES - 1);
+}
+
+#endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The system calls tierd makes, as the kernel has them: results or negative errno,
+ * no policy. Structures that older headers lack are declared here.
+ */
+#ifndef TIERD_SYS_H
+#define TIERD_SYS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tierd_native.h"
+
+/*
+ * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
+ * left untouched for pages that the kernel did not get to, or that were still to be
+ * migrated when it gave up; a positive result is the number of those.
+ */
+long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
+
+/* PAGEMAP_SCAN (Linux 6.7): see Documentation/admin-guide/mm/pagemap.rst. */
+struct sys_pm_scan {
+	uint64_t size;
+	uint64_t flags;
+	uint64_t start;
+	uint64_t end;
+	uint64_t walk_end;
+	uint64_t vec;
+	uint64_t vec_len;
+	uint64_t max_pages;
+	uint64_t category_inverted;
+	uint64_t category_mask;
+	uint64_t category_anyof_mask;
+	uint64_t return_mask;
+};
+
+int sys_pagemap_scan(int fd, struct sys_pm_scan *scan);
+
+/* Whether the process behind a pidfd has ended. */
+bool sys_exited(int pidfd);
+
+uint64_t sys_monotonic_ns(void);
+uint64_t sys_thread_cpu_ns(void);
+
+/* Sleep while `*word` is `expected`, for at most `timeout_ns`; may wake early. */
+void sys_wait(atomic_uint *word, unsigned int expected, uint64_t timeout_ns);
+void sys_wake(atomic_uint *word);
+
+#endif

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * All that Python sees of the native code. build_native.py hands this text to
+ * cffi with the preprocessor lines taken out, so it holds plain declarations only.
+ *
+ * Functions return 0 or a count, or a negative errno; none prints. Arrays are
+ * C-contiguous and owned by the caller. No function may run on one object from two
+ * threads at once, except those of the mover that say so.
+ */
+#ifndef TIERD_NATIVE_H
+#define TIERD_NATIVE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* ---- heat ---- */
+
+struct tierd_heat;
+
+struct tierd_heat_stats {
+	uint64_t tracked;
+	uint64_t huge;
+	uint64_t capacity;
+	uint64_t slots;
+	uint64_t memory_bytes;
+	uint64_t ingested;
+	uint64_t evicted;
+	uint64_t dropped_invalid;
+	uint64_t dropped_full;
+	uint64_t folded;
+	uint64_t split;
+};
+
+/* Heat bins: bin 0 is below 2^-14, then 8 a power of two up to 2^22. */
+enum { TIERD_HEAT_BINS = 289 };
+
+/* The node numbers that the table can hold, and the two that are not nodes. */
+enum { TIERD_NODE_MAX = 253, TIERD_NODE_UNPLACED = 254, TIERD_NODE_UNKNOWN = 255 };
+
+int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s,
+		   struct tierd_heat **out);
+void tierd_heat_free(struct tierd_heat *heat);
+int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count, size_t n,
+		      uint64_t time_ns);
+void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
+int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
+		     const uint8_t *order, size_t n, const uint8_t *insert_on);
+int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
+		     const int16_t *node, size_t n);
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
+		     const uint64_t *end, size_t n);
+int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat, size_t n,
+			  uint64_t *page, float *value, int16_t *on, uint8_t *order, float *idle_s);
+int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
+float tierd_heat_bin_edge(int bin);
+int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
+		      uint8_t *order, float *idle_s);
+int tierd_heat_check(struct tierd_heat *heat);
+void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats);
+
+/* ---- mover ---- */
+
+enum tierd_fate {
+	TIERD_NOT_TRIED = 0,
+	TIERD_MOVED = 1,
+	TIERD_ALREADY_THERE = 2,
+	TIERD_BUSY = 3,
+	TIERD_GONE = 4,
+	TIERD_REFUSED = 5,
+	TIERD_NO_ROOM = 6,
+	TIERD_FAILED = 7
+};
+
+/* Errno values above this are counted in the last place of the histogram. */
+enum { TIERD_ERRNO_MAX = 255 };
+
+struct tierd_process {
+	uint32_t target;
+	int32_t pid;
+	int32_t pidfd;
+};
+
+struct tierd_job {
+	const uint64_t *page;
+	const uint8_t *order;
+	/* Node each page is thought to be on, negative if unknown. */
+	const int16_t *source;
+	const int16_t *dest;
+	size_t n;
+	const struct tierd_process *process;
+	size_t processes;
+	uint8_t *fate;
+	int16_t *node;
+	uint8_t *tries;
+	uint64_t errors[256];
+	uint64_t moved_bytes;
+	uint64_t cpu_ns;
+	uint64_t retries;
+	uint64_t calls;
+	uint64_t longest_call_ns;
+	size_t cursor;
+	uint32_t pass;
+	uint64_t pass_due_ns;
+};
+
+struct tierd_mover;
+
+int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
+		    struct tierd_mover **out);
+void tierd_mover_free(struct tierd_mover *mover);
+int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t slice_ns);
+void tierd_mover_stop(struct tierd_mover *mover);
+void tierd_mover_resume(struct tierd_mover *mover);
+void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t burst);
+
+/* ---- where pages are ---- */
+
+struct tierd_region {
+	uint64_t start;
+	uint64_t end;
+	uint64_t categories;
+};
+
+enum { TIERD_PAGE_PRESENT = 8, TIERD_PAGE_PFNZERO = 32, TIERD_PAGE_HUGE = 64 };
+
+int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
+			   uint64_t max_pages, struct tierd_region *region, size_t regions,
+			   uint64_t *walk_end);
+int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
+int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
+
+#endif

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line: one module per command, imported only when it is called.
+
+Owns: finding the command, turning typed errors into one line and an exit code.
+Must not touch: what the commands do.
+
+A command is a module in this package with `HELP: str`,
+`add_arguments(parser)` and `run(args) -> int`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import pkgutil
+import sys
+from collections.abc import Sequence
+
+from tierd import __version__
+from tierd.errors import ExitCode, TierdError
+
+
+def command_names() -> list[str]:
+    """Names of all commands: the public modules of this package."""
+    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+
+
+def build_parser(only: str | None = None) -> argparse.ArgumentParser:
+    """The whole parser, or with `only` the parser that loads one command's module."""
+    parser = argparse.ArgumentParser(prog="tierd", description=__doc__.splitlines()[0])
+    parser.description = "Keep hot pages in fast memory and cold pages in large memory."
+    parser.add_argument("--version", action="version", version=f"tierd {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name in [only] if only else command_names():
+        module = importlib.import_module(f"{__name__}.{name}")
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
+        module.add_arguments(sub)
+        sub.set_defaults(run=module.run)
+    return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    argv = list(sys.argv[1:] if argv is None else argv)
+    only = argv[0] if argv and argv[0] in command_names() else None
+    args = build_parser(only).parse_args(argv)
+    try:
+        return int(args.run(args))
+    except TierdError as error:
+        print(f"tierd {args.command}: {error.message}", file=sys.stderr)
+        if error.hint:
+            print(f"  {error.hint}", file=sys.stderr)
+        return int(error.exit_code)
+    except KeyboardInterrupt:
+        return 128 + 2
+    except BrokenPipeError:
+        return int(ExitCode.FAILURE)

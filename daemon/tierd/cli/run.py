@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tierd run`: the service in the foreground.
+
+Owns: making the rooms from the configuration, logging to standard error, exit codes.
+Must not touch: the loop itself (`tierd.service`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from tierd.errors import ExitCode, UnavailableError
+
+HELP = "run the service: find hot pages and move them"
+
+JOURNAL_PRIORITY: Final = {
+    logging.DEBUG: "<7>",
+    logging.INFO: "<6>",
+    logging.WARNING: "<4>",
+    logging.ERROR: "<3>",
+    logging.CRITICAL: "<2>",
+}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The command's options."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="configuration file")
+    parser.add_argument(
+        "--dry-run", action="store_true", help="take every step but the moves themselves"
+    )
+    parser.add_argument(
+        "--once", action="store_true", help="watch for one half-life of heat, act once, end"
+    )
+    parser.add_argument(
+        "--wait", action="store_true", help="wait for a second tier (hotplug) where there is one"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print the running totals as JSON lines on stdout"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        help="overrides the configuration's log.level",
+    )
+
+
+class _Formatter(logging.Formatter):
+    """One line a record: a priority for journald where it reads them, else the time."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        super().__init__("%(message)s")
+        self._journal = "JOURNAL_STREAM" in environment
+
+    def format(self, record: logging.LogRecord) -> str:
+        if self._journal:
+            prefix = JOURNAL_PRIORITY.get(record.levelno, "<6>")
+        else:
+            seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(record.created))
+            prefix = f"time={seconds}.{int(record.msecs):03d} "
+        return f"{prefix}level={record.levelname.lower()} {super().format(record)}"
+
+
+def _set_up_logging(level: str) -> None:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Formatter(os.environ))
+    root = logging.getLogger("tierd")
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    root.propagate = False
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the service; returns its exit code."""
+    # Imported here: the other commands start without NumPy and netlink.
+    from tierd.config import check_against, load
+    from tierd.doctor import conflicting
+    from tierd.service.build import build, nothing_to_do
+    from tierd.service.summary import logfmt
+
+    config = load(args.config)
+    _set_up_logging(args.log_level or config.log.level)
+    log = logging.getLogger("tierd.run")
+    if os.geteuid() != 0 and not args.dry_run:
+        raise UnavailableError(
+            "tierd run needs to be root to see and move other processes' pages",
+            hint="run it as root, or try --dry-run on your own processes",
+        )
+    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait)
+    if not args.wait:  # what is waited for need not be there yet
+        check_against(config, tiers)
+    log.info(
+        logfmt(
+            event="started",
+            dry_run=args.dry_run,
+            tiers=" > ".join(f"{t.name}({','.join(map(str, t.nodes))})" for t in tiers.tiers),
+            config=",".join(config.files) or "defaults",
+        )
+    )
+    if args.json:
+        print(json.dumps({"event": "started", "dry_run": args.dry_run}), flush=True)
+    for found in conflicting():
+        log.warning(
+            logfmt(event="conflict", what=found.title, reason=found.reason, hint=found.hint)
+        )
+
+    def summary(kind: str = "summary") -> None:
+        totals = service.totals.as_json()
+        log.info(
+            logfmt(
+                event=kind,
+                promoted_pages=totals["promoted_pages"],
+                demoted_pages=totals["demoted_pages"],
+                ticks=totals["ticks"],
+                samples=totals["samples"],
+                lost_samples=totals["lost_samples"],
+                fates=totals["fates"],
+                errors=totals["errors"],
+            )
+        )
+        if args.json:
+            print(json.dumps({"event": kind, **totals}), flush=True)
+
+    code = service.run(once=args.once, on_summary=summary)
+    if code == ExitCode.NOTHING_TO_DO:
+        log.warning(logfmt(event="nothing_to_do", reason=nothing_to_do(tiers)))
+        if args.json:
+            print(json.dumps({"event": "nothing_to_do", "reason": nothing_to_do(tiers)}))
+        return code
+    summary("ended")
+    return code

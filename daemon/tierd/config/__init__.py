@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration: TOML files to typed, validated dataclasses.
+
+Owns: every key, its type, unit, range and default; reading and merging files.
+Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
+
+`load()` reads the files, `dumps()` writes a configuration back, and
+`check_against()` compares it with the host's tiers.
+"""
+
+from tierd.config.files import DEFAULT_PATH, check_against, load, loads
+from tierd.config.model import (
+    BudgetConfig,
+    Config,
+    DamonConfig,
+    HeatConfig,
+    LogConfig,
+    LoopConfig,
+    PolicyConfig,
+    SourcesConfig,
+    TargetsConfig,
+)
+from tierd.config.write import as_table, dumps
+
+__all__ = [
+    "DEFAULT_PATH",
+    "BudgetConfig",
+    "Config",
+    "DamonConfig",
+    "HeatConfig",
+    "LogConfig",
+    "LoopConfig",
+    "PolicyConfig",
+    "SourcesConfig",
+    "TargetsConfig",
+    "as_table",
+    "check_against",
+    "dumps",
+    "load",
+    "loads",
+]

@@ -1,0 +1,366 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: RUF009 - option() and section() return dataclasses.field
+"""Every key of the configuration: its type, range, default and purpose.
+
+Owns: the configuration's dataclasses. TOML names come from the `option` fields;
+attribute names carry the unit where the type does not.
+Must not touch: files (`tierd.config.files` reads them), or the host.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tierd.config.overrides import TopologyKind
+from tierd.config.schema import (
+    KEY,
+    Flag,
+    ListOf,
+    Number,
+    Option,
+    Section,
+    Share,
+    Text,
+    duration,
+    join,
+    option,
+    rate,
+    section,
+    size,
+    unknown_key,
+)
+from tierd.errors import ConfigError
+from tierd.overrides import TopologyOverrides
+from tierd.pagekey import MAX_TARGETS
+from tierd.targets.matchers import Matcher
+from tierd.targets.parsing import KEYS, Parser
+
+SOURCES = ("scan", "pmu", "damon", "faults")
+"""Sources that `sources.order` may name."""
+EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
+"""What `sources.pmu.events` may name; a test compares it with `tierd.ebpf.events.ROLES`."""
+SAMPLE_MODES = ("auto", "table", "raw")
+POLICIES = ("watermark",)
+LOG_LEVELS = ("debug", "info", "warning", "error")
+
+
+@dataclass(frozen=True, slots=True)
+class MatcherKind:
+    """A matcher tree (`tierd.targets.matchers`); `empty` allows {}, every process."""
+
+    empty: bool = False
+
+    def parse(self, value: Any, path: str) -> Matcher:
+        """The matcher."""
+        parser = Parser(lambda key, where: unknown_key(key, KEYS, where))
+        return parser.parse(value, path, empty=self.empty)
+
+    def text(self, value: Any) -> Any:
+        """The matcher's table."""
+        return value.table()
+
+    def describe(self) -> str:
+        """The keys."""
+        return f"matcher: table with {', '.join(KEYS)}"
+
+
+@dataclass(frozen=True, slots=True)
+class LoopConfig:
+    """[loop]: how often the control loop does what."""
+
+    tick_ns: int = option(
+        "tick", duration("10ms", "1min"), "500ms", "Time between two passes of the control loop."
+    )
+    cpu_share: float = option(
+        "cpu",
+        Share(0.001, 1.0),
+        "10%",
+        "Most of one CPU that the control loop may take; it looks less often then.",
+    )
+    residency_pages: int = option(
+        "residency_pages",
+        Number(256, 10_000_000),
+        65536,
+        "Pages whose node is asked from the kernel in one pass.",
+    )
+    residency_interval_ns: int = option(
+        "residency_interval",
+        duration("0s", "1h"),
+        "20s",
+        "Time after which all pages of a process are looked up once more.",
+    )
+    targets_refresh_ns: int = option(
+        "targets_refresh",
+        duration("100ms", "10min"),
+        "5s",
+        "Time between two looks at which processes are watched.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TargetsConfig:
+    """[targets]: which processes are watched."""
+
+    match: Matcher = option(
+        "match", MatcherKind(empty=True), {}, "Processes to watch; {} is every process."
+    )
+    deny: tuple[Matcher, ...] = option(
+        "deny",
+        ListOf(MatcherKind(), most=64),
+        [{"pid": 1}],
+        "Processes never to touch, whatever match says.",
+    )
+    min_rss_bytes: int = option(
+        "min_rss",
+        size("0B", "1TiB"),
+        "16MiB",
+        "Processes with less resident memory than this are left alone.",
+    )
+    limit: int = option(
+        "limit",
+        Number(1, MAX_TARGETS // 2),
+        256,
+        "Most processes watched at a time; those with the most resident memory are kept.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class DamonConfig:
+    """[sources.damon]: sampling by the kernel's DAMON."""
+
+    sample_ns: int = option(
+        "sample", duration("1ms", "10s"), "20ms", "Time between two looks at a region."
+    )
+    aggregation_ns: int = option(
+        "aggregation", duration("10ms", "1min"), "400ms", "Time over which looks are counted."
+    )
+    min_regions: int = option(
+        "min_regions", Number(10, 100_000), 500, "Least regions a target is divided into."
+    )
+    max_regions: int = option(
+        "max_regions", Number(10, 100_000), 2000, "Most regions a target is divided into."
+    )
+    cpu_share: float = option(
+        "cpu",
+        Share(0.001, 1.0),
+        "5%",
+        "Most of one CPU that the kernel's sampling may take; it samples less often then.",
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if self.min_regions > self.max_regions:
+            raise ConfigError(
+                join(path, "min_regions"),
+                f"{self.min_regions} is more than max_regions, {self.max_regions}",
+            )
+        if self.aggregation_ns < self.sample_ns:
+            raise ConfigError(join(path, "aggregation"), "is shorter than sample")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanConfig:
+    """[sources.scan]: accessed bits of every page, by the kernel module."""
+
+    period_ns: int = option(
+        "period", duration("10ms", "1min"), "400ms", "Least time between two looks at a page."
+    )
+    cpu_share: float = option(
+        "cpu",
+        Share(0.001, 1.0),
+        "5%",
+        "Most of one CPU that the scanner may take; it looks less often then.",
+    )
+    hot_scans: int = option(
+        "hot_scans",
+        Number(1, 8),
+        2,
+        "A page is reported from this many accesses in its last eight looks on.",
+    )
+    cold_scans: int = option(
+        "cold_scans", Number(0, 7), 1, "... and until it has no more than this many."
+    )
+    writes: bool = option("writes", Flag(), False, "Tell writes from reads; costs TLB flushes.")
+    flush: bool = option(
+        "flush", Flag(), False, "Flush the TLB with each look; for emulated machines."
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if self.cold_scans >= self.hot_scans:
+            raise ConfigError(join(path, "cold_scans"), "must be smaller than hot_scans")
+
+
+@dataclass(frozen=True, slots=True)
+class PmuConfig:
+    """[sources.pmu]: loads and stores sampled by the CPU, counted by eBPF."""
+
+    events: tuple[str, ...] = option(
+        "events",
+        ListOf(Text(EVENT_ROLES), least=1, unique=True),
+        ["l3-miss"],
+        "What is sampled; docs/ebpf.md tells what each means on which CPU.",
+    )
+    latency_cycles: int = option(
+        "latency_cycles", Number(3, 65535), 128, "Threshold of the load-latency event."
+    )
+    samples_per_s: int = option(
+        "samples", Number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
+    )
+    cpu_share: float = option(
+        "cpu",
+        Share(0.001, 1.0),
+        "3%",
+        "Most of one CPU that sampling may take; it samples less often then.",
+    )
+    mode: str = option("mode", Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+
+
+@dataclass(frozen=True, slots=True)
+class FaultsConfig:
+    """[sources.faults]: page faults, counted by eBPF."""
+
+    samples_per_s: int = option(
+        "samples", Number(100, 10_000_000), 200_000, "Faults a second that are looked at."
+    )
+    cpu_share: float = option(
+        "cpu",
+        Share(0.001, 1.0),
+        "5%",
+        "Most of one CPU that sampling may take; it samples less often then.",
+    )
+    hint_faults: bool = option(
+        "hint_faults", Flag(), True, "Tell NUMA hint faults apart where the kernel can."
+    )
+    mode: str = option("mode", Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+
+
+@dataclass(frozen=True, slots=True)
+class SourcesConfig:
+    """[sources]: who sees accesses."""
+
+    order: tuple[str, ...] = option(
+        "order",
+        ListOf(Text(SOURCES), least=1, unique=True),
+        ["scan", "pmu", "damon"],
+        "Sources in order of preference; the first that this host has is used.",
+    )
+    scan: ScanConfig = section(
+        "scan", ScanConfig, "Accessed bits of every page, by the kernel module."
+    )
+    pmu: PmuConfig = section(
+        "pmu", PmuConfig, "Loads and stores sampled by the CPU, counted by eBPF."
+    )
+    damon: DamonConfig = section("damon", DamonConfig, "Sampling by the kernel's DAMON.")
+    faults: FaultsConfig = section("faults", FaultsConfig, "Page faults, counted by eBPF.")
+
+
+@dataclass(frozen=True, slots=True)
+class HeatConfig:
+    """[heat]: the table of page heat."""
+
+    memory_bytes: int = option(
+        "memory", size("1MiB", "64GiB"), "64MiB", "Memory the heat table may take."
+    )
+    half_life_ns: int = option(
+        "half_life",
+        duration("100ms", "1h"),
+        "5s",
+        "Time after which an access counts half.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyConfig:
+    """[policy]: what is moved."""
+
+    name: str = option("name", Text(POLICIES), "watermark", "The policy.")
+    low_watermark: float = option(
+        "low_watermark",
+        Share(0.0, 0.9),
+        "2%",
+        "Free share of a fast tier below which its coldest pages are demoted.",
+    )
+    high_watermark: float = option(
+        "high_watermark", Share(0.0, 0.95), "4%", "Free share at which demotion stops."
+    )
+    margin: float = option(
+        "margin",
+        Number(0.0, 100.0, whole=False),
+        0.5,
+        "A page is promoted over another only when it is hotter by this share of its heat.",
+    )
+    confidence: float = option(
+        "confidence",
+        Number(0.0, 20.0, whole=False),
+        2.5,
+        "Standard errors by which the sampled heat of two pages must differ.",
+    )
+    min_residency_ns: int = option(
+        "min_residency",
+        duration("0s", "1h"),
+        "10s",
+        "Time for which a moved page stays where it is.",
+    )
+    max_moves_per_tick: int = option(
+        "max_moves_per_tick", Number(1, 10_000_000), 32768, "Most pages moved in one pass."
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if self.low_watermark >= self.high_watermark:
+            raise ConfigError(join(path, "low_watermark"), "must be smaller than high_watermark")
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetConfig:
+    """[budget]: what moving may cost."""
+
+    rate_bytes_per_s: int = option(
+        "rate", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
+    )
+    cpu_share: float = option(
+        "cpu", Share(0.001, 1.0), "5%", "Most of one CPU that moving pages may take."
+    )
+    failure_share: float = option(
+        "failures", Share(), "20%", "Share of failed moves above which moving slows down."
+    )
+    retries: int = option(
+        "retries", Number(0, 100), 3, "Times a busy page is tried again before it is given up."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class LogConfig:
+    """[log]: what is written to standard error."""
+
+    level: str = option("level", Text(LOG_LEVELS), "info", "Least important level written.")
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """The whole configuration.
+
+    Attributes:
+        files: the files it was read from, in the order they were merged.
+    """
+
+    loop: LoopConfig = section("loop", LoopConfig, "How often the control loop does what.")
+    targets: TargetsConfig = section("targets", TargetsConfig, "Which processes are watched.")
+    sources: SourcesConfig = section("sources", SourcesConfig, "Who sees accesses.")
+    heat: HeatConfig = section("heat", HeatConfig, "The table of page heat.")
+    policy: PolicyConfig = section("policy", PolicyConfig, "What is moved.")
+    budget: BudgetConfig = section("budget", BudgetConfig, "What moving may cost.")
+    topology: TopologyOverrides = field(
+        default_factory=TopologyOverrides,
+        metadata={
+            KEY: Option("topology", TopologyKind(), {}, "What the host does not tell, or wrongly.")
+        },
+    )
+    log: LogConfig = section("log", LogConfig, "What is written to standard error.")
+    files: tuple[str, ...] = field(default=(), compare=False)
+
+
+ROOT = Section(Config)
+"""The kind of the whole file."""

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: RUF009 - option() and section() return dataclasses.field
+"""[topology]: tiers and numbers that replace what the host tells.
+
+Owns: the TOML form of topology overrides and its checks.
+Must not touch: the host; whether a node exists is checked against a TierMap
+later (`tierd.config.check_against`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tierd.config.schema import (
+    ListOf,
+    Number,
+    Numbered,
+    Optional,
+    Section,
+    Text,
+    duration,
+    join,
+    option,
+    rate,
+    required,
+)
+from tierd.errors import ConfigError
+from tierd.overrides import NodeOverride, TierOverride, TopologyOverrides
+from tierd.tiermap import MemoryKind
+
+MAX_NODE = 1023
+"""Largest node number of a Linux kernel (CONFIG_NODES_SHIFT is at most 10)."""
+
+
+@dataclass(frozen=True, slots=True)
+class KindName:
+    """A memory kind by its name."""
+
+    def parse(self, value: Any, path: str) -> MemoryKind:
+        """The kind."""
+        return MemoryKind(Text(tuple(MemoryKind)).parse(value, path))
+
+    def text(self, value: Any) -> Any:
+        """Its name."""
+        return str(value)
+
+    def describe(self) -> str:
+        """The choices."""
+        return Text(tuple(MemoryKind)).describe()
+
+
+_KIND = Optional(KindName())
+
+
+@dataclass(frozen=True, slots=True)
+class _TierTable:
+    name: str = required("name", Text(), "Short name, unique.")
+    nodes: tuple[int, ...] = required(
+        "nodes", ListOf(Number(0, MAX_NODE), least=1, unique=True), "Its NUMA nodes."
+    )
+    kind: MemoryKind | None = option("kind", _KIND, None, "What its memory is made of.")
+
+
+@dataclass(frozen=True, slots=True)
+class _NodeTable:
+    latency_ns: int | None = option(
+        "latency", Optional(duration("1ns", "1ms")), None, "Idle read latency."
+    )
+    bandwidth_bytes_per_s: int | None = option(
+        "bandwidth", Optional(rate("1MB/s", "100TB/s")), None, "Read bandwidth."
+    )
+    kind: MemoryKind | None = option("kind", _KIND, None, "What its memory is made of.")
+
+
+@dataclass(frozen=True, slots=True)
+class _TopologyTable:
+    tiers: tuple[_TierTable, ...] = option(
+        "tiers",
+        ListOf(Section(_TierTable), most=64),
+        [],
+        "Tiers, fastest first; tierd ranks the nodes that none of them names.",
+    )
+    nodes: Mapping[int, _NodeTable] = option(
+        "nodes",
+        Numbered(Section(_NodeTable), MAX_NODE),
+        {},
+        "Numbers of a node that the host does not tell, or tells wrongly.",
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse a name given twice and a node in two tiers."""
+        names: dict[str, str] = {}
+        owners: dict[int, str] = {}
+        for index, tier in enumerate(self.tiers):
+            where = f"{join(path, 'tiers')}[{index}]"
+            if tier.name in names:
+                raise ConfigError(
+                    join(where, "name"), f"{names[tier.name]} is called {tier.name!r} already"
+                )
+            names[tier.name] = where
+            for place, node in enumerate(tier.nodes):
+                if node in owners:
+                    raise ConfigError(
+                        f"{join(where, 'nodes')}[{place}]",
+                        f"node {node} is in tier {owners[node]!r} already",
+                        hint="a node belongs to one tier",
+                    )
+                owners[node] = tier.name
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyKind(Section):
+    """The [topology] table as `TopologyOverrides`."""
+
+    cls: type[Any] = _TopologyTable
+
+    def parse(self, value: Any, path: str) -> TopologyOverrides:
+        """The overrides."""
+        table: _TopologyTable = Section.parse(self, value, path)
+        return TopologyOverrides(
+            tiers=tuple(TierOverride(t.name, t.nodes, t.kind) for t in table.tiers),
+            nodes={
+                number: NodeOverride(n.latency_ns, n.bandwidth_bytes_per_s, n.kind)
+                for number, n in table.nodes.items()
+            },
+        )

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A configuration back to TOML.
+
+Owns: how a configuration is printed, so that reading it gives the same again.
+Must not touch: files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tierd.config.model import ROOT, Config
+from tierd.config.schema import Kind, Numbered, Section, kind_of
+
+
+def dumps(config: Config) -> str:
+    """The whole configuration as TOML; `loads` of it gives an equal one."""
+    lines: list[str] = []
+    _dump(as_table(config), ROOT, "", lines)
+    return "\n".join(lines).strip() + "\n"
+
+
+def as_table(config: Config) -> dict[str, Any]:
+    """The whole configuration as TOML values (for JSON too)."""
+    table: dict[str, Any] = ROOT.text(config)
+    return table
+
+
+def _dump(table: Mapping[str, Any], kind: Kind | None, path: str, lines: list[str]) -> None:
+    """Plain keys first, then sub-tables, so that every key lands in its own table."""
+    tables = {}
+    for key, value in table.items():
+        inner = kind_of(kind, key)
+        if isinstance(inner, Section | Numbered):
+            tables[key] = (value, inner)
+        else:
+            lines.append(f"{toml_key(key)} = {toml_value(value)}")
+    for key, (value, inner) in tables.items():
+        where = f"{path}.{toml_key(key)}" if path else toml_key(key)
+        lines += ["", f"[{where}]"]
+        _dump(value, inner, where, lines)
+
+
+def toml_value(value: Any) -> str:
+    """One value in TOML, on one line (tables inline).
+
+    Raises:
+        ValueError: a value that TOML cannot hold.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} in a configuration")
+        return repr(value)
+    if isinstance(value, str):
+        return toml_text(value)
+    if isinstance(value, Mapping):
+        if not value:
+            return "{}"
+        inner = ", ".join(f"{toml_key(k)} = {toml_value(v)}" for k, v in value.items())
+        return f"{{ {inner} }}"
+    if isinstance(value, Sequence):
+        return f"[{', '.join(toml_value(item) for item in value)}]"
+    raise ValueError(f"{type(value).__name__} in a configuration")
+
+
+def toml_key(key: str) -> str:
+    """A key as TOML writes it: bare where possible."""
+    bare = key and all(c.isascii() and (c.isalnum() or c in "_-") for c in key)
+    return key if bare else toml_text(key)
+
+
+def toml_text(text: str) -> str:
+    """A TOML basic string."""
+    named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    return (
+        '"'
+        + "".join(
+            named.get(c, c) if (c >= " " and c != "\x7f") or c in named else f"\\u{ord(c):04x}"
+            for c in text
+        )
+        + '"'
+    )

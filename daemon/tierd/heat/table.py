@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`HeatTable`: how hot each page is, in bounded memory; the inner loops are C.
+
+Owns: the Python side of `daemon/native/heat*.c`, and what goes in and comes out.
+Must not touch: the host; sources, residency and reports are handed in.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd._native import ffi, lib
+from tierd.access import AccessBatch, Domain, F32Array, WatchedRange
+from tierd.heat.view import Histogram, PageSet
+from tierd.moves import I16Array, MoveReport, U8Array
+from tierd.pagekey import MAX_TARGETS, U64Array
+
+_NODES: Final = 256
+_EMPTY_RANGE: Final = np.empty(0, np.uint64)
+
+
+@dataclass(frozen=True, slots=True)
+class HeatStats:
+    """Counters of a heat table since it was made.
+
+    Attributes:
+        tracked: folios in the table now.
+        huge: those of them that are 2 MiB folios.
+        capacity: the most folios that the table will hold.
+        memory_bytes: memory the table holds.
+        ingested: records counted.
+        evicted: folios that gave way to others because the table was full.
+        dropped: records not counted, by reason: "invalid" (count negative, not a
+            number or beyond 2^60; key of all ones) and "full".
+        folded: blocks whose 4 KiB entries became one 2 MiB entry.
+        split: 2 MiB entries that became 4 KiB entries.
+    """
+
+    tracked: int
+    huge: int
+    capacity: int
+    memory_bytes: int
+    ingested: int
+    evicted: int
+    folded: int
+    split: int
+    dropped: Mapping[str, int] = field(default_factory=dict)
+
+
+def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
+    return ffi.from_buffer(kind, values) if len(values) else ffi.NULL
+
+
+class HeatTable:
+    """Decayed accesses per 4 KiB of each tracked folio.
+
+    Heat decays by half each `half_life_s`. Times are CLOCK_MONOTONIC nanoseconds and
+    come from batches and from `advance`; the table reads no clock. Methods may be
+    called from any thread; they run one at a time.
+
+    Folios are 4 KiB pages, or 2 MiB where `place` says so. Samples of any page of a
+    2 MiB folio count for the folio; as its heat is per 4 KiB, each adds 1/512.
+
+    Args:
+        capacity_pages: the most folios tracked; memory stays within 24 bytes for each.
+        half_life_s: seconds in which heat halves.
+        refresh_s: how old a page's known place may become, in steps; `unplaced` lists
+            pages whose place was not confirmed in this step or the one before.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        MemoryError: the kernel gave no memory.
+    """
+
+    def __init__(self, *, capacity_pages: int, half_life_s: float, refresh_s: float = 10.0) -> None:
+        made = ffi.new("struct tierd_heat **")
+        if capacity_pages <= 0:
+            raise ValueError(f"a heat table of {capacity_pages} pages holds nothing")
+        result = lib.tierd_heat_new(capacity_pages, half_life_s, refresh_s, made)
+        if result != 0:
+            _raise(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
+        self._heat = ffi.gc(made[0], lib.tierd_heat_free)
+        self._lock = threading.Lock()
+
+    def ingest(self, batch: AccessBatch) -> None:
+        """Add what a source saw, decayed from the batch's time; time goes on to it.
+
+        Raises:
+            ValueError: the batch is of physical pages, which no target is known of.
+        """
+        if batch.domain is not Domain.VIRTUAL:
+            raise ValueError("heat counts virtual pages; join physical ones to targets first")
+        page = _array(batch.page, np.uint64)
+        count = _array(batch.count, np.float32)
+        with self._lock:
+            lib.tierd_heat_ingest(
+                self._heat,
+                _pointer("uint64_t[]", page),
+                _pointer("float[]", count),
+                len(page),
+                batch.time_ns,
+            )
+
+    def advance(self, time_ns: int) -> None:
+        """Let heat decay up to `time_ns`; an earlier time than known changes nothing."""
+        with self._lock:
+            lib.tierd_heat_advance(self._heat, time_ns)
+
+    def place(
+        self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
+    ) -> None:
+        """Take in where pages are.
+
+        Updates tracked pages; pages on a node of `insert_on` that are not tracked are
+        inserted cold, so that `coldest` knows them, as far as there is room that no
+        page on these nodes holds. A node of -1 means unknown; below that (-errno) the
+        page is not there and is forgotten. Order 9 on any page of a 2 MiB folio joins
+        the entries of its 4 KiB pages; order 0 splits a tracked 2 MiB folio, and its
+        pages inherit its heat.
+
+        Args:
+            page: uint64[n] keys.
+            node: int16[n] nodes.
+            order: uint8[n]; 9 and more is a 2 MiB folio, anything less a page.
+            insert_on: nodes whose pages all shall be tracked; evicted last.
+
+        Raises:
+            ValueError: the arrays differ in length.
+        """
+        if not len(page) == len(node) == len(order):
+            raise ValueError(f"{len(page)} pages, {len(node)} nodes, {len(order)} orders")
+        wanted = np.zeros(_NODES, np.uint8)
+        wanted[[each for each in insert_on if 0 <= each <= lib.TIERD_NODE_MAX]] = 1
+        pages, nodes, orders = (
+            _array(page, np.uint64),
+            _array(node, np.int16),
+            _array(order, np.uint8),
+        )
+        with self._lock:
+            lib.tierd_heat_place(
+                self._heat,
+                _pointer("uint64_t[]", pages),
+                _pointer("int16_t[]", nodes),
+                _pointer("uint8_t[]", orders),
+                len(pages),
+                _pointer("uint8_t[]", wanted),
+            )
+
+    def moved(self, report: MoveReport) -> None:
+        """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten."""
+        page = _array(report.plan.page, np.uint64)
+        fate = _array(report.fate, np.uint8)
+        node = _array(report.node, np.int16)
+        with self._lock:
+            lib.tierd_heat_moved(
+                self._heat,
+                _pointer("uint64_t[]", page),
+                _pointer("uint8_t[]", fate),
+                _pointer("int16_t[]", node),
+                len(page),
+            )
+
+    def forget_target(self, target: int) -> None:
+        """Drop all pages of a target."""
+        self.keep_ranges(target, ())
+
+    def keep_ranges(self, target: int, ranges: Sequence[WatchedRange]) -> None:
+        """Drop the pages of `target` that lie outside `ranges` (which do not overlap).
+
+        Raises:
+            ValueError: no such target number.
+        """
+        if not 0 <= target < MAX_TARGETS:
+            raise ValueError(f"target number {target} is not in 0..{MAX_TARGETS - 1}")
+        ordered = sorted(ranges, key=lambda each: each.start)
+        start = np.array([each.start for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        end = np.array([each.end for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        with self._lock:
+            lib.tierd_heat_keep(
+                self._heat,
+                target,
+                _pointer("uint64_t[]", start),
+                _pointer("uint64_t[]", end),
+                len(start),
+            )
+
+    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
+        """At most `n` folios on `node`, hottest first (then by key), with heat > `min_heat`."""
+        return self._select(_checked(node), n, hottest=True, min_heat=min_heat)
+
+    def coldest(self, node: int, n: int) -> PageSet:
+        """At most `n` folios on `node`, coldest first (then by key)."""
+        return self._select(_checked(node), n, hottest=False, min_heat=0.0)
+
+    def unplaced(self, n: int) -> U64Array:
+        """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed."""
+        return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=-1.0).page
+
+    def histogram(self, node: int) -> Histogram:
+        """4 KiB pages on `node` by heat: bin 0 is below 2^-14, then 8 bins a doubling."""
+        pages = np.zeros(lib.TIERD_HEAT_BINS, np.int64)
+        with self._lock:
+            result = lib.tierd_heat_histogram(
+                self._heat, _checked(node), _pointer("int64_t[]", pages)
+            )
+        if result != 0:
+            _raise(result, "histogram")
+        return Histogram(edges=_EDGES, pages=pages)
+
+    def quantile(self, node: int, q: float) -> float:
+        """Heat below which a share `q` of the node's tracked 4 KiB pages lies.
+
+        Linear within a histogram bin, so right to an eighth of a doubling; 0 if the
+        node has no tracked page.
+
+        Raises:
+            ValueError: `q` is not between 0 and 1.
+        """
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"{q} is not a share between 0 and 1")
+        histogram = self.histogram(node)
+        below = np.cumsum(histogram.pages)
+        if below[-1] == 0:
+            return 0.0
+        wanted = q * float(below[-1])
+        index = int(np.searchsorted(below, wanted))
+        if index == 0:
+            return 0.0
+        low = float(_EDGES[index])
+        high = float(_EDGES[index + 1]) if index + 1 < len(_EDGES) else 2 * low
+        inside = (wanted - float(below[index - 1])) / float(histogram.pages[index])
+        return low + (high - low) * inside
+
+    def lookup(self, key: int) -> PageSet:
+        """What is known of the folio whose first page is `key`; empty if it is not tracked."""
+        heat, idle_s = ffi.new("float *"), ffi.new("float *")
+        node, order = ffi.new("int16_t *"), ffi.new("uint8_t *")
+        with self._lock:
+            found = lib.tierd_heat_lookup(self._heat, key, heat, node, order, idle_s) == 0
+        return PageSet(
+            page=np.full(int(found), key, np.uint64),
+            heat=np.full(int(found), heat[0], np.float32),
+            node=np.full(int(found), node[0], np.int16),
+            order=np.full(int(found), order[0], np.uint8),
+            idle_s=np.full(int(found), idle_s[0], np.float32),
+        )
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the table holds."""
+        return self.stats().memory_bytes
+
+    def stats(self) -> HeatStats:
+        """Counters; see `HeatStats`."""
+        stats = ffi.new("struct tierd_heat_stats *")
+        with self._lock:
+            lib.tierd_heat_get_stats(self._heat, stats)
+        return HeatStats(
+            tracked=stats.tracked,
+            huge=stats.huge,
+            capacity=stats.capacity,
+            memory_bytes=stats.memory_bytes,
+            ingested=stats.ingested,
+            evicted=stats.evicted,
+            folded=stats.folded,
+            split=stats.split,
+            dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
+        )
+
+    def check(self) -> None:
+        """Assert that the table is sound (for tests).
+
+        Raises:
+            AssertionError: a probe sequence or a counter is wrong.
+        """
+        with self._lock:
+            result = lib.tierd_heat_check(self._heat)
+        if result != 0:
+            raise AssertionError(f"the heat table is broken: {result}")
+
+    def _select(self, node: int, n: int, *, hottest: bool, min_heat: float) -> PageSet:
+        with self._lock:
+            room = max(0, min(n, self._tracked()))
+            page = np.empty(room, np.uint64)
+            heat: F32Array = np.empty(room, np.float32)
+            on = np.empty(room, np.int16)
+            order = np.empty(room, np.uint8)
+            idle_s: F32Array = np.empty(room, np.float32)
+            found = lib.tierd_heat_select(
+                self._heat,
+                node,
+                int(hottest),
+                min_heat,
+                room,
+                _pointer("uint64_t[]", page),
+                _pointer("float[]", heat),
+                _pointer("int16_t[]", on),
+                _pointer("uint8_t[]", order),
+                _pointer("float[]", idle_s),
+            )
+        if found < 0:
+            _raise(found, "select")
+        return PageSet(
+            page=page[:found],
+            heat=heat[:found],
+            node=on[:found],
+            order=order[:found],
+            idle_s=idle_s[:found],
+        )
+
+    def _tracked(self) -> int:
+        stats = ffi.new("struct tierd_heat_stats *")
+        lib.tierd_heat_get_stats(self._heat, stats)
+        return int(stats.tracked)
+
+
+def _checked(node: int) -> int:
+    # A node beyond what a slot can hold has no page in the table; neither has 253.
+    return node if 0 <= node <= lib.TIERD_NODE_MAX else int(lib.TIERD_NODE_MAX)
+
+
+def _raise(result: int, what: str) -> None:
+    import errno
+    import os
+
+    if result == -errno.ENOMEM:
+        raise MemoryError(f"heat table: {what}")
+    raise ValueError(f"heat table: {what}: {os.strerror(-result)}")
+
+
+_EDGES: Final[F32Array] = np.array(
+    [lib.tierd_heat_bin_edge(each) for each in range(lib.TIERD_HEAT_BINS)], np.float32
+)
+_EDGES.setflags(write=False)

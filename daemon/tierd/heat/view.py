@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`HeatView`: all that the policy may ask of the heat table.
+
+Owns: the interface between heat and policy.
+Must not touch: the host; a test or a recording can implement it in NumPy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.access import F32Array
+from tierd.moves import I16Array, U8Array
+from tierd.pagekey import U64Array
+
+
+@dataclass(frozen=True, slots=True)
+class PageSet:
+    """Some tracked folios.
+
+    Attributes:
+        page: uint64[n] page keys (first 4 KiB page of the folio).
+        heat: float32[n] decayed accesses per 4 KiB.
+        node: int16[n] node last known, -1 where unknown.
+        order: uint8[n] log2 of the folio's 4 KiB pages.
+        idle_s: float32[n] seconds since the page was last moved by tierd,
+            infinity if it never was.
+    """
+
+    page: U64Array
+    heat: F32Array
+    node: I16Array
+    order: U8Array
+    idle_s: F32Array
+
+    def __len__(self) -> int:
+        return len(self.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Distribution of heat over tracked folios.
+
+    Attributes:
+        edges: float32[bins] lower edge of each bin; the first is 0 and holds
+            pages with no heat.
+        pages: int64[bins] number of 4 KiB pages in each bin.
+    """
+
+    edges: F32Array
+    pages: npt.NDArray[np.int64]
+
+
+class HeatView(Protocol):
+    """Questions the policy asks; answers are snapshots at the time of the last tick."""
+
+    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
+        """At most `n` folios on `node`, hottest first, with heat > `min_heat`."""
+        ...
+
+    def coldest(self, node: int, n: int) -> PageSet:
+        """At most `n` folios on `node`, coldest first."""
+        ...
+
+    def histogram(self, node: int) -> Histogram:
+        """How heat is distributed over the tracked folios of `node`."""
+        ...
+
+    def quantile(self, node: int, q: float) -> float:
+        """Heat below which a share `q` (0 to 1) of the node's tracked pages lies."""
+        ...

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The 64-bit page key: which target, which virtual page.
+
+Owns: the layout of the key, shared with `daemon/native/pagekey.h`.
+Must not touch: anything else.
+
+A key is `target << 48 | virtual page number`. Page numbers are always in units
+of 4 KiB (57-bit addresses need 45 bits); `target` is a small number that the
+target room hands out and never a process id.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+PAGE_SHIFT: Final = 12
+PAGE_SIZE: Final = 1 << PAGE_SHIFT
+VPN_BITS: Final = 48
+VPN_MASK: Final = (1 << VPN_BITS) - 1
+MAX_TARGETS: Final = 1 << 16
+
+U64Array = npt.NDArray[np.uint64]
+
+
+def make_keys(target: int, vpn: U64Array) -> U64Array:
+    """Keys, uint64[n], of the pages `vpn`, uint64[n], of one target.
+
+    Raises:
+        ValueError: `target` does not fit in 16 bits.
+    """
+    if not 0 <= target < MAX_TARGETS:
+        raise ValueError(f"target number {target} is not in 0..{MAX_TARGETS - 1}")
+    return vpn | np.uint64(target << VPN_BITS)
+
+
+def vpn_of(keys: U64Array) -> U64Array:
+    """Virtual page numbers, uint64[n], of `keys`, uint64[n]."""
+    return keys & np.uint64(VPN_MASK)
+
+
+def target_of(keys: U64Array) -> U64Array:
+    """Target numbers, uint64[n], of `keys`, uint64[n]."""
+    return keys >> np.uint64(VPN_BITS)

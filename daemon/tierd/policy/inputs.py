@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a policy is given each tick, beside the heat view and the tier map.
+
+Owns: the input words of the policy room.
+Must not touch: the host; recordings and tests make these by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from tierd.heat.view import HeatView
+from tierd.moves import MovePlan, MoveReport
+from tierd.tiermap import TierMap
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """How full a node is.
+
+    Attributes:
+        total_bytes: memory of the node.
+        free_bytes: free now.
+        reserve_bytes: what the kernel keeps for itself: the sum of its zones' high
+            watermarks. Below it kswapd runs, so tierd never fills a node past it.
+    """
+
+    total_bytes: int
+    free_bytes: int
+    reserve_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the next plan may spend.
+
+    Attributes:
+        move_bytes: bytes that may change node, both directions together.
+    """
+
+    move_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """One tick's whole input; the same inputs give the same plan, bit for bit."""
+
+    heat: HeatView
+    tiers: TierMap
+    usage: Mapping[int, NodeUsage]
+    budget: Budget
+    last: MoveReport | None = None
+
+
+class Policy(Protocol):
+    """A pure decision."""
+
+    name: str
+
+    def decide(self, inputs: Inputs) -> MovePlan:
+        """The moves to make now."""
+        ...

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The watermark policy: keep some fast memory free, fill the rest with what is hottest.
+
+Owns: which pages are promoted and demoted between neighbouring tiers.
+Must not touch: the host, clocks, random numbers.
+
+For every tier, fastest first:
+
+1. A node with less free than the low watermark has its coldest pages demoted until
+   the high watermark is met.
+2. The hottest pages of the tiers that promote into it fill the room above the high
+   watermark.
+3. Where there is no room, a hot page replaces the coldest page of the tier if the
+   difference is large and certain: `h > v (1 + margin) + confidence * sqrt(h + v)`.
+   Heat counts accesses, so its standard deviation is about its square root (Poisson),
+   and the last term is that of the difference. With v = 0 it asks for `confidence²`
+   accesses, which is also the least heat that is worth a move into free room.
+4. A page that tierd moved less than the minimum residency ago stays where it is.
+
+Both watermarks lie above the kernel's own reserve, so that a promotion never wakes
+reclaim. Promotion stops at the high watermark and demotion starts at the low one: the
+gap keeps the two from answering each other.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.heat.view import PageSet
+from tierd.moves import Direction, I16Array, MovePlan
+from tierd.pagekey import PAGE_SIZE
+from tierd.policy import pageset
+from tierd.policy.inputs import Inputs
+from tierd.policy.pageset import I64Array
+from tierd.tiermap import Tier
+
+
+@dataclass(frozen=True, slots=True)
+class WatermarkSettings:
+    """The policy's knobs.
+
+    Attributes:
+        low_watermark: demote when less than this share of a node is free (beyond the
+            kernel's reserve where that is larger).
+        high_watermark: ... until this share is free; promotion stops here.
+        margin: how much hotter (relatively) a page must be than the one it replaces.
+        confidence: standard deviations by which the two must differ.
+        min_residency_s: seconds that a moved page stays where it is.
+        max_moves_per_tick: folios looked at for one plan and direction, at most.
+    """
+
+    low_watermark: float = 0.02
+    high_watermark: float = 0.04
+    margin: float = 0.5
+    confidence: float = 2.5
+    min_residency_s: float = 10.0
+    max_moves_per_tick: int = 65536
+
+
+class WatermarkPolicy:
+    """See the module's text. Holds settings only, no state between ticks."""
+
+    name = "watermark"
+
+    def __init__(self, settings: WatermarkSettings) -> None:
+        self.settings = settings
+
+    def decide(self, inputs: Inputs) -> MovePlan:
+        """The moves to make now: all demotions, then all promotions, hottest first."""
+        work = _Round(inputs, self.settings)
+        for tier in inputs.tiers.tiers:
+            work.relieve(tier)
+            work.promote(tier)
+        return work.plan()
+
+
+class _Round:
+    """One decision in the making: room and budget left, moves planned, reasons counted."""
+
+    def __init__(self, inputs: Inputs, settings: WatermarkSettings) -> None:
+        self.inputs = inputs
+        self.settings = settings
+        self.left = inputs.budget.move_bytes
+        self.notes: Counter[str] = Counter()
+        self.moves: list[tuple[Direction, PageSet, I16Array]] = []
+        self.low = {
+            node: max(usage.reserve_bytes, int(settings.low_watermark * usage.total_bytes))
+            for node, usage in inputs.usage.items()
+        }
+        self.spare = {
+            node: usage.free_bytes - self.low[node] for node, usage in inputs.usage.items()
+        }
+        """Bytes above the low watermark, as they will be after the moves planned so far."""
+
+    def _gap(self, node: int) -> int:
+        share = self.settings.high_watermark - self.settings.low_watermark
+        return int(share * self.inputs.usage[node].total_bytes)
+
+    def _room(self, node: int) -> int:
+        """Bytes that promotion may fill: what is above the high watermark."""
+        return max(0, self.spare[node] - self._gap(node)) if node in self.spare else 0
+
+    def relieve(self, tier: Tier) -> None:
+        """Demote the coldest of the tier's short nodes until the high watermark is met."""
+        for node in tier.nodes:
+            usage = self.inputs.usage.get(node)
+            if usage is None or usage.free_bytes >= self.low[node]:
+                continue
+            if self.inputs.tiers.demotion_tier(tier.rank) is None:
+                self.notes["nothing below to relieve into"] += 1
+                continue
+            wanted = self.low[node] + self._gap(node) - usage.free_bytes
+            need = min(wanted, self.left)
+            if need < wanted:
+                self.notes["over budget"] += (wanted - need) // PAGE_SIZE
+            cold = self._coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
+            self._demote(tier, pageset.prefix(cold, need))
+
+    def promote(self, tier: Tier) -> None:
+        """Fill the tier's room with the hottest, then replace its coldest."""
+        nodes = [node for node in tier.nodes if node in self.spare]
+        hot = self._candidates(tier)
+        if not nodes or not len(hot):
+            return
+        room = {node: self._room(node) for node in nodes}
+        free = sum(room.values())
+        ends = np.cumsum(pageset.sizes(hot))
+        victims, wins = self._victims(tier, hot, ends - free)
+        # A replacement costs two moves, a promotion into room one.
+        cost = ends + np.clip(ends - free, 0, None)
+        chosen = min(wins, int(np.searchsorted(cost, self.left, side="right")))
+        self.notes["over budget"] += wins - chosen
+        self.notes["not hotter than the coldest"] += len(hot) - wins
+        if not chosen:
+            return
+        before = dict(self.spare)
+        self._demote(tier, pageset.prefix(victims, int(ends[chosen - 1]) - free))
+        for node in nodes:
+            # What left makes room for what comes, wherever between the watermarks.
+            room[node] += self.spare[node] - before[node]
+        hot = pageset.take(hot, slice(0, chosen))
+        dest = np.full(len(hot), -1, np.int16)
+        for node in np.unique(hot.node):
+            own = hot.node == node
+            order = self.inputs.tiers.nearest_first(int(node), tier)
+            dest[own] = pageset.assign(pageset.take(hot, own), order, room)
+        self._add(Direction.PROMOTE, hot, dest, "no room")
+
+    def plan(self) -> MovePlan:
+        """All that was planned, demotions first."""
+        notes = {reason: count for reason, count in self.notes.items() if count}
+        if not self.moves:
+            return MovePlan.empty(notes)
+        moves = sorted(self.moves, key=lambda move: move[0])
+        pages = pageset.concat([move[1] for move in moves])
+        return MovePlan(
+            page=pages.page,
+            order=pages.order,
+            source=pages.node,
+            dest=np.concatenate([move[2] for move in moves]),
+            direction=np.concatenate([np.full(len(m[1]), m[0], np.uint8) for m in moves]),
+            heat=pages.heat,
+            notes=notes,
+        )
+
+    @property
+    def _limit(self) -> int:
+        return min(self.settings.max_moves_per_tick, max(0, self.left) // PAGE_SIZE)
+
+    def _candidates(self, tier: Tier) -> PageSet:
+        """Pages that may come into `tier`, hottest first."""
+        least = self.settings.confidence**2
+        hot = pageset.concat(
+            [
+                self.inputs.heat.hottest(node, self._limit, least)
+                for slower in self.inputs.tiers.tiers[tier.rank + 1 :]
+                if self.inputs.tiers.promotion_tier(slower.rank) is tier
+                for node in slower.nodes
+            ]
+        )
+        hot = self._settled(hot)
+        return pageset.take(hot, np.argsort(-hot.heat, kind="stable")[: self._limit])
+
+    def _coldest(self, nodes: tuple[int, ...], count: int) -> PageSet:
+        """Pages of these nodes that may leave, coldest first, not yet planned."""
+        cold = self._settled(
+            pageset.concat([self.inputs.heat.coldest(node, count) for node in nodes])
+        )
+        for _, planned, _ in self.moves:
+            cold = pageset.take(cold, ~np.isin(cold.page, planned.page))
+        return pageset.take(cold, np.argsort(cold.heat, kind="stable"))
+
+    def _settled(self, pages: PageSet) -> PageSet:
+        settled = pages.idle_s >= self.settings.min_residency_s
+        self.notes["moved lately"] += int(len(pages) - np.count_nonzero(settled))
+        return pageset.take(pages, settled)
+
+    def _victims(self, tier: Tier, hot: PageSet, shortfall: I64Array) -> tuple[PageSet, int]:
+        """The tier's coldest, and how many of `hot` (a prefix) may come in.
+
+        `shortfall`, int64[len(hot)], is what must leave for hot[0..i] to fit.
+        """
+        fits = int(np.searchsorted(shortfall, 0, side="right"))
+        if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
+            return pageset.concat([]), fits
+        cold = self._coldest(tier.nodes, self._limit)
+        ends = np.cumsum(pageset.sizes(cold))
+        # The last page that must leave for each further one to come in.
+        last = np.searchsorted(ends, shortfall[fits:], side="left")
+        victim = np.full(len(last), np.inf)
+        known = last < len(cold)
+        victim[known] = cold.heat[last[known]]
+        heat = hot.heat[fits:].astype(np.float64)
+        bar = victim * (1 + self.settings.margin)
+        bar += self.settings.confidence * np.sqrt(heat + victim)
+        loses = np.flatnonzero(~(heat > bar))
+        return cold, fits + (int(loses[0]) if len(loses) else len(heat))
+
+    def _demote(self, tier: Tier, cold: PageSet) -> None:
+        below = self.inputs.tiers.demotion_tier(tier.rank)
+        if below is None:
+            return
+        for node in tier.nodes:
+            own = pageset.take(cold, cold.node == node)
+            order = self.inputs.tiers.nearest_first(node, below)
+            # Down to the low watermark: what is promoted from there makes the room good.
+            dest = pageset.assign(own, order, {n: self.spare.get(n, 0) for n in order})
+            self._add(Direction.DEMOTE, own, dest, "no room below")
+
+    def _add(self, direction: Direction, pages: PageSet, dest: I16Array, refusal: str) -> None:
+        """Plan the moves that have a destination."""
+        placed = dest >= 0
+        self.notes[refusal] += int(len(dest) - np.count_nonzero(placed))
+        pages = pageset.take(pages, placed)
+        dest = dest[placed]
+        if not len(pages):
+            return
+        self.moves.append((direction, pages, dest))
+        self.left -= pageset.total(pages)
+        for node in self.spare:
+            self.spare[node] -= pageset.total(pageset.take(pages, dest == node))
+            self.spare[node] += pageset.total(pageset.take(pages, pages.node == node))

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes sources from their sections of the configuration.
+
+Owns: which module stands behind a name in `sources.order`.
+Must not touch: what sources do. Each is imported only when it is asked for.
+"""
+
+from __future__ import annotations
+
+from tierd.access import AccessSource
+from tierd.config import SourcesConfig
+
+
+def make_source(name: str, config: SourcesConfig) -> AccessSource:
+    """The source `name`, not started.
+
+    Raises:
+        ValueError: no source has that name.
+    """
+    try:
+        make = _MAKERS[name]
+    except KeyError:
+        raise ValueError(f"no source is named {name!r}") from None
+    return make(config)
+
+
+def _scan(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.scan import ScanSettings, ScanSource
+
+    return ScanSource(
+        ScanSettings(
+            period_us=config.scan.period_ns // 1000,
+            cpu_share=config.scan.cpu_share,
+            hot_scans=config.scan.hot_scans,
+            cold_scans=config.scan.cold_scans,
+            dirty=config.scan.writes,
+            flush=config.scan.flush,
+        )
+    )
+
+
+def _pmu(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.pmu import PmuSettings, PmuSource
+
+    return PmuSource(
+        PmuSettings(
+            events=config.pmu.events,
+            latency_cycles=config.pmu.latency_cycles,
+            samples_per_s=config.pmu.samples_per_s,
+            cpu_share=config.pmu.cpu_share,
+            mode=config.pmu.mode,
+        )
+    )
+
+
+def _damon(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.damon import DamonSettings, DamonSource
+
+    return DamonSource(
+        DamonSettings(
+            sample_us=config.damon.sample_ns // 1000,
+            aggregation_us=config.damon.aggregation_ns // 1000,
+            min_regions=config.damon.min_regions,
+            max_regions=config.damon.max_regions,
+            cpu_share=config.damon.cpu_share,
+        )
+    )
+
+
+def _faults(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.faults import FaultSettings, FaultSource
+
+    return FaultSource(
+        FaultSettings(
+            samples_per_s=config.faults.samples_per_s,
+            cpu_share=config.faults.cpu_share,
+            hint_faults=config.faults.hint_faults,
+            mode=config.faults.mode,
+        )
+    )
+
+
+_MAKERS = {"scan": _scan, "pmu": _pmu, "damon": _damon, "faults": _faults}

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running totals of the loop, as log lines and as JSON.
+
+Owns: what is counted over the life of the service and how it is told.
+Must not touch: the loop's decisions.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
+
+
+@dataclass
+class Totals:
+    """Counts since the start; pages are of 4 KiB."""
+
+    ticks: int = 0
+    samples: int = 0
+    lost_samples: int = 0
+    planned_promotions: int = 0
+    planned_demotions: int = 0
+    promoted_pages: int = 0
+    demoted_pages: int = 0
+    moved_bytes: int = 0
+    move_ns: int = 0
+    move_cpu_ns: int = 0
+    retries: int = 0
+    fates: Counter[str] = field(default_factory=Counter)
+    errors: Counter[int] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+
+    def add_plan(self, plan: MovePlan) -> None:
+        """Count what was planned and what was held back."""
+        pages = 1 << plan.order.astype(int)
+        up = plan.direction == Direction.PROMOTE
+        self.planned_promotions += int(pages[up].sum())
+        self.planned_demotions += int(pages[~up].sum())
+        self.notes.update(plan.notes)
+
+    def add_report(self, report: MoveReport) -> None:
+        """Count what became of a plan."""
+        self.promoted_pages += report.count(Fate.MOVED, Direction.PROMOTE)
+        self.demoted_pages += report.count(Fate.MOVED, Direction.DEMOTE)
+        self.moved_bytes += report.moved_bytes
+        self.move_ns += report.duration_ns
+        self.move_cpu_ns += report.cpu_ns
+        self.retries += report.retries
+        for fate in Fate:
+            count = report.count(fate)
+            if count:
+                self.fates[fate.name.lower()] += count
+        self.errors.update(report.errors)
+
+    def as_json(self) -> dict[str, Any]:
+        """All counts, JSON types only."""
+        return {
+            "ticks": self.ticks,
+            "samples": self.samples,
+            "lost_samples": self.lost_samples,
+            "planned_promotions": self.planned_promotions,
+            "planned_demotions": self.planned_demotions,
+            "promoted_pages": self.promoted_pages,
+            "demoted_pages": self.demoted_pages,
+            "moved_bytes": self.moved_bytes,
+            "move_seconds": self.move_ns / 1e9,
+            "move_cpu_seconds": self.move_cpu_ns / 1e9,
+            "busy_retries": self.retries,
+            "fates": dict(self.fates),
+            "errors": {str(number): count for number, count in self.errors.items()},
+            "held_back": dict(self.notes),
+        }
+
+
+def logfmt(**fields: object) -> str:
+    """One structured log line: key=value, values with spaces quoted."""
+    parts = []
+    for key, value in fields.items():
+        if isinstance(value, float):
+            text = f"{value:.4g}"
+        elif isinstance(value, dict):
+            text = ",".join(f"{k}:{v}" for k, v in value.items())
+        else:
+            text = str(value)
+        if any(c in text for c in ' "=\n') or not text:
+            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        parts.append(f"{key}={text}")
+    return " ".join(parts)

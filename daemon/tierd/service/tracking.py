@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets and their pages: ranges that may be moved, and where the pages are.
+
+Owns: keeping heat's idea of nodes, and what sources watch, close to the truth.
+Must not touch: decisions and moves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tierd.access import WatchedRange, WatchedTarget
+from tierd.errors import TargetGoneError
+from tierd.heat.table import HeatTable
+from tierd.pagekey import make_keys, target_of, vpn_of
+from tierd.residency import ResidencyScanner
+from tierd.service.extents import Extents, watched
+from tierd.targets.maps import MapReader
+from tierd.targets.registry import Target, TargetRegistry
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class _Pages:
+    """One target's ranges and the walk over its residency."""
+
+    ranges: tuple[WatchedRange, ...] = ()
+    skipped: dict[str, int] = field(default_factory=dict)
+    walked: tuple[WatchedRange, ...] = ()
+    walking: tuple[WatchedRange, ...] = ()
+    cursor: int | None = None
+    walk_due_ns: int = 0
+    extents: Extents = field(default_factory=Extents)
+
+
+class Tracking:
+    """Follows targets for the control loop.
+
+    Args:
+        registry: who is watched.
+        scanner: asks the kernel where pages are.
+        heat: told of nodes, and of what went away.
+        maps: reads targets' movable ranges.
+        walk_interval_ns: pause between two whole walks over one target; new ranges are
+            walked at once.
+    """
+
+    def __init__(
+        self,
+        registry: TargetRegistry,
+        scanner: ResidencyScanner,
+        heat: HeatTable,
+        maps: MapReader,
+        walk_interval_ns: int,
+    ) -> None:
+        self._registry = registry
+        self._scanner = scanner
+        self._heat = heat
+        self._maps = maps
+        self._walk_interval_ns = walk_interval_ns
+        self._pages: dict[int, _Pages] = {}
+        self._turn = 0
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Target number → pid."""
+        return {number: t.pid for number, t in self._registry.targets.items()}
+
+    @property
+    def event_fd(self) -> int:
+        """Readable when processes started or ended; -1 where /proc is polled."""
+        return -1 if self._registry.events is None else self._registry.events.fileno()
+
+    def collect(self) -> bool:
+        """Take in process events; true when a target is affected: refresh soon."""
+        return self._registry.collect()
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Pages that may not be moved, by reason, over all targets."""
+        total: Counter[str] = Counter()
+        for pages in self._pages.values():
+            total.update(pages.skipped)
+        return total
+
+    def refresh(self, now_ns: int) -> bool:
+        """Look for started and ended processes, and changed mappings; true if any."""
+        changes = self._registry.refresh(now_ns)
+        for target in changes.ended:
+            self._forget(target)
+        changed = bool(changes.started or changes.ended)
+        for number, target in list(self._registry.targets.items()):
+            pages = self._pages.setdefault(number, _Pages())
+            try:
+                found = self._maps.movable_ranges(target, now_ns)
+            except TargetGoneError:
+                continue  # the registry says so at the next refresh
+            pages.skipped = dict(found.skipped)
+            if found.ranges != pages.ranges:
+                changed = True
+                pages.ranges = found.ranges
+                pages.walk_due_ns = 0
+                self._heat.keep_ranges(number, found.ranges)
+        return changed
+
+    def _forget(self, target: Target) -> None:
+        self._pages.pop(target.number, None)
+        self._heat.forget_target(target.number)
+        self._maps.forget(target)
+        self._registry.release(target.number)
+
+    def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
+        """Go on with the walks over where pages are; returns the number of pages seen.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            max_pages: 4 KiB pages to look at, over all targets.
+            insert_on: nodes whose cold pages heat shall know of (to demote them).
+        """
+        left = max_pages
+        for number, pages in self._in_turn():
+            if left <= 0:
+                break
+            if pages.cursor is None and now_ns < pages.walk_due_ns:
+                continue
+            with contextlib.suppress(TargetGoneError):
+                left -= self._walk_one(number, pages, left, insert_on)
+                if pages.cursor is None:
+                    pages.walk_due_ns = now_ns + self._walk_interval_ns
+        return max_pages - left
+
+    def _in_turn(self) -> Iterator[tuple[int, _Pages]]:
+        numbers = sorted(set(self._pages) & set(self._registry.targets))
+        for step in range(len(numbers)):
+            index = (self._turn + step) % len(numbers)
+            yield numbers[index], self._pages[numbers[index]]
+        if numbers:
+            self._turn = (self._turn + 1) % len(numbers)
+
+    def _walk_one(
+        self, number: int, pages: _Pages, max_pages: int, insert_on: Collection[int]
+    ) -> int:
+        if pages.cursor is None:
+            if not pages.ranges:
+                return 0
+            pages.walking, pages.cursor = pages.ranges, pages.ranges[0].start
+            pages.extents = _restarted(pages.extents)
+        pid = self._registry.targets[number].pid
+        target = WatchedTarget(number, pid, pages.walking)
+        found = self._scanner.scan(target, pages.cursor, max_pages)
+        if len(found.page):
+            self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
+            pages.extents.add(vpn_of(found.page), found.node, found.order)
+        pages.cursor = found.next_vpn
+        if found.next_vpn is None:
+            pages.extents.finish()
+            pages.walked = pages.walking
+        return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
+
+    def locate(self, max_pages: int) -> int:
+        """Ask where the hottest pages are whose node is not known; returns their number."""
+        keys = self._heat.unplaced(max_pages)
+        for number in np.unique(target_of(keys)):
+            target = self._registry.targets.get(int(number))
+            if target is None:
+                continue
+            own = vpn_of(keys[target_of(keys) == number])
+            with contextlib.suppress(TargetGoneError):
+                node, order = self._scanner.query(target.pid, own)
+                head = own & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
+                self._heat.place(make_keys(int(number), head), node, order, insert_on=())
+        return len(keys)
+
+    def watched(self) -> list[WatchedTarget]:
+        """What sources shall watch now."""
+        result = []
+        for number, target in self._registry.targets.items():
+            pages = self._pages.get(number)
+            if pages is not None and pages.ranges:
+                ranges = watched(pages.ranges, pages.walked, pages.extents.complete)
+                result.append(WatchedTarget(number, target.pid, ranges))
+        return result
+
+    @property
+    def all_walked(self) -> bool:
+        """True when every target's pages have been looked at at least once."""
+        return all(p.extents.complete is not None for p in self._pages.values() if p.ranges)
+
+    def close(self) -> None:
+        """Let go of the targets."""
+        self._registry.close()
+
+
+def _restarted(old: Extents) -> Extents:
+    """A fresh walk that answers with the old extents until it is finished."""
+    fresh = Extents()
+    fresh.complete = old.complete
+    return fresh

@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of DAMON's sysfs tree that tierd uses: one kdamond, one context.
+
+Owns: writing /sys/kernel/mm/damon/admin and remembering that the kdamond is ours.
+Must not touch: the tracepoint (see `_damon_trace`), processes, heat.
+
+Source of the layout: Documentation/admin-guide/mm/damon/usage.rst.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierd.access import Availability
+from tierd.errors import UnavailableError
+
+ADMIN = Path("sys/kernel/mm/damon/admin")
+OPERATIONS = "fvaddr"
+"""Fixed virtual ranges: tierd gives the ranges, so the heap and small areas are not missed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attributes:
+    """Monitoring attributes; intervals in microseconds."""
+
+    sample_us: int
+    aggregation_us: int
+    min_regions: int
+    max_regions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetRegions:
+    """One DAMON target: a pid and its [start, end) byte ranges, ascending."""
+
+    pid: int
+    ranges: Sequence[tuple[int, int]]
+
+
+class DamonTree:
+    """Writes the tree. Errors are `UnavailableError`s that name the file."""
+
+    def __init__(self, root: Path, owner_file: Path) -> None:
+        self._kdamonds = root / ADMIN / "kdamonds"
+        self._kdamond = self._kdamonds / "0"
+        self._context = self._kdamond / "contexts" / "0"
+        self._owner_file = owner_file
+        self._made = False
+
+    def available(self) -> Availability:
+        """Whether the tree is there, can be written, and nobody else uses it."""
+        if not self._kdamonds.is_dir():
+            return Availability(
+                False,
+                "the kernel has no DAMON sysfs interface",
+                "use a kernel with CONFIG_DAMON_SYSFS and CONFIG_DAMON_VADDR",
+            )
+        try:
+            count = int((self._kdamonds / "nr_kdamonds").read_text())
+        except PermissionError:
+            return Availability(False, "DAMON's sysfs files are readable by root only")
+        for number in range(count):
+            if self._is_ours(number):
+                continue
+            with contextlib.suppress(OSError):
+                if (self._kdamonds / str(number) / "state").read_text().strip() == "on":
+                    pid = (self._kdamonds / str(number) / "pid").read_text().strip()
+                    return Availability(
+                        False,
+                        f"another user runs DAMON (kdamond {number}, pid {pid})",
+                        "stop it (damo stop), or choose another source",
+                    )
+        return Availability(True, "DAMON for virtual addresses")
+
+    def _is_ours(self, number: int) -> bool:
+        """True for the kdamond that we, or a tierd that was killed, started."""
+        try:
+            owned = self._owner_file.read_text().split()
+            return owned == [(self._kdamonds / str(number) / "pid").read_text().strip()]
+        except OSError:
+            return False
+
+    def start(self, attributes: Attributes, targets: Sequence[TargetRegions]) -> None:
+        """Make the context, or change the running one, and let it run."""
+        if not self._made:
+            self.stop()
+            self._write(self._kdamonds / "nr_kdamonds", 1)
+            self._write(self._kdamond / "contexts" / "nr_contexts", 1)
+            self._write(self._context / "operations", OPERATIONS)
+            self._made = True
+        monitoring = self._context / "monitoring_attrs"
+        self._write(monitoring / "intervals" / "sample_us", attributes.sample_us)
+        self._write(monitoring / "intervals" / "aggr_us", attributes.aggregation_us)
+        self._write(monitoring / "intervals" / "update_us", 10 * attributes.aggregation_us)
+        self._write(monitoring / "nr_regions" / "max", attributes.max_regions)
+        self._write(monitoring / "nr_regions" / "min", attributes.min_regions)
+        self._write_targets(targets)
+        if self.running():
+            try:
+                self._write(self._kdamond / "state", "commit")
+                return
+            except UnavailableError:
+                # A target that just died makes the commit fail: start afresh.
+                self._off()
+        self._write(self._kdamond / "state", "on")
+        self._owner_file.parent.mkdir(parents=True, exist_ok=True)
+        self._owner_file.write_text((self._kdamond / "pid").read_text())
+
+    def _write_targets(self, targets: Sequence[TargetRegions]) -> None:
+        folder = self._context / "targets"
+        self._write(folder / "nr_targets", len(targets))
+        for index, target in enumerate(targets):
+            own = folder / str(index)
+            self._write(own / "pid_target", target.pid)
+            self._write(own / "regions" / "nr_regions", len(target.ranges))
+            for number, (start, end) in enumerate(target.ranges):
+                self._write(own / "regions" / str(number) / "start", start)
+                self._write(own / "regions" / str(number) / "end", end)
+
+    def running(self) -> bool:
+        """True while the kdamond runs (it ends by itself when all targets are gone)."""
+        try:
+            return (self._kdamond / "state").read_text().strip() == "on"
+        except OSError:
+            return False
+
+    def kdamond_pid(self) -> int | None:
+        """The kdamond's pid while it runs."""
+        try:
+            pid = int((self._kdamond / "pid").read_text())
+        except (OSError, ValueError):
+            return None
+        return pid if pid > 0 else None
+
+    def _off(self) -> None:
+        with contextlib.suppress(OSError):
+            (self._kdamond / "state").write_text("off")
+
+    def stop(self) -> None:
+        """Stop the kdamond if it is ours, and remove the tree."""
+        if self._kdamond.is_dir() and (self._made or self._is_ours(0)):
+            self._off()
+            with contextlib.suppress(OSError):
+                (self._kdamonds / "nr_kdamonds").write_text("0")
+        self._owner_file.unlink(missing_ok=True)
+        self._made = False
+
+    def _write(self, path: Path, value: int | str) -> None:
+        try:
+            path.write_text(str(value))
+        except OSError as error:
+            raise UnavailableError(
+                f"DAMON refused {value!r} for {path}: {error.strerror}",
+                hint="tierd doctor tells what this kernel's DAMON can do",
+            ) from error

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Page faults as an access source: first touches, and NUMA hint faults.
+
+Owns: the software page-fault event and the kprobe that tells hint faults apart.
+Must not touch: NUMA balancing's settings, heat.
+
+The event PERF_COUNT_SW_PAGE_FAULTS fires on each fault of a user address, with the
+address, on any kernel with perf events, in any virtual machine. A page that is present
+does not fault again, so this sees first touches, refaults, and what NUMA balancing
+unmaps to see who touches it; it is no measure of how hot a resident page is, and comes
+last in the order of sources. `hint_faults` of the totals' extras counts the last kind,
+where the kernel lets a kprobe be set on task_numa_fault (else they are counted as any).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import logging
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tierd.access import Availability
+from tierd.ebpf import attr, probe, syscalls
+from tierd.ebpf.attr import EventAttr, Sample
+from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.ebpf.source import Budget, SampledSource
+
+log = logging.getLogger(__name__)
+
+HINT_FUNCTION: Final = "task_numa_fault"
+KPROBE_TYPE: Final = Path("/sys/bus/event_source/devices/kprobe/type")
+SAMPLE: Final = Sample.TID | Sample.TIME | Sample.ADDR
+FAULT_OVERHEAD_NS: Final = 250.0
+"""What perf's own part of a software event costs beyond the program (this project's benchmark)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FaultSettings:
+    """Settings of [sources.faults].
+
+    Attributes:
+        samples_per_s: above this rate only one fault in so many is taken.
+        cpu_share: of one CPU; the same.
+        hint_faults: tell NUMA hint faults apart where the kernel allows it.
+        mode: "auto", "table" or "raw": where samples are counted.
+        sampler: sizes and ways of loading.
+    """
+
+    samples_per_s: float = 200_000.0
+    cpu_share: float = 0.05
+    hint_faults: bool = True
+    mode: str = "auto"
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+
+
+def fault_event(period: int = 1) -> EventAttr:
+    """The software page-fault event."""
+    return EventAttr(attr.TYPE_SOFTWARE, attr.SW_PAGE_FAULTS, period, SAMPLE)
+
+
+class FaultSource(SampledSource):
+    """An `AccessSource`; see the module's text."""
+
+    def __init__(
+        self,
+        settings: FaultSettings | None = None,
+        *,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._settings = settings or FaultSettings()
+        self._hint_fd = -1
+        self.hints_reason = "not tried yet"
+        super().__init__(
+            "faults",
+            Budget(
+                samples_per_s=self._settings.samples_per_s,
+                cpu_share=self._settings.cpu_share,
+                interrupt_ns=FAULT_OVERHEAD_NS,
+                least_period=1,
+                most_period=1024,
+                mode=self._settings.mode,
+            ),
+            clock=clock,
+        )
+
+    def probe(self) -> Availability:
+        """BPF, the software event, and a way to load the program."""
+        return probe.sampling("faults", fault_event(), self._settings.sampler.ways)
+
+    def make_sampler(self) -> Sampler:
+        """One event a CPU, and the hint-fault program where it may be of use."""
+        hints = self._settings.hint_faults and kprobe_type() is not None
+        return Sampler(
+            "faults",
+            [EventPlan(fault_event(), "on_fault", None)],
+            self._settings.sampler,
+            functions=(("on_numa_fault", "kprobe"),) if hints else (),
+        )
+
+    def started(self, sampler: Sampler) -> None:
+        """Set the kprobe, if the kernel lets us; faults are counted without it as well."""
+        self.hints_reason = self._attach_hints(sampler)
+        log.info('event=hint_faults state="%s"', self.hints_reason or "told apart")
+
+    def _attach_hints(self, sampler: Sampler) -> str:
+        """Why hint faults are not told apart; empty when they are."""
+        if not self._settings.hint_faults:
+            return "turned off"
+        kind = kprobe_type()
+        if kind is None:
+            return "this kernel has no kprobes"
+        assert sampler.loaded is not None and sampler.table is not None
+        program = sampler.loaded.programs.get("on_numa_fault")
+        if program is None:
+            return "its program was not loaded"
+        name = ctypes.create_string_buffer(HINT_FUNCTION.encode())
+        event = EventAttr(kind, 0, 0, Sample(0), config1=ctypes.addressof(name))
+        try:
+            self._hint_fd = syscalls.perf_event_open(event.encode(), -1, 0)
+            syscalls.event_attach(self._hint_fd, program)
+        except OSError as error:
+            self._close_hints()
+            return f"the kernel refused a kprobe on {HINT_FUNCTION}: {error.strerror}"
+        sampler.table.configure(hints=1)
+        return ""
+
+    @property
+    def counters(self) -> dict[str, int]:
+        """Counters of the kernel's side since loading, by name."""
+        sampler = self._sampler
+        if sampler is None or sampler.table is None:
+            return {}
+        names = ("seen", "foreign", "no_address", "hints", "hints_foreign", "hints_lost")
+        found = {name: sampler.table.stat(name) for name in names}
+        if self.totals.period_changes == 0:
+            found["missed"] = sampler.missed()
+        return found
+
+    def _close_hints(self) -> None:
+        if self._hint_fd >= 0:
+            with contextlib.suppress(OSError):
+                os.close(self._hint_fd)
+            self._hint_fd = -1
+
+    def close(self) -> None:
+        """Remove the kprobe as well."""
+        self._close_hints()
+        super().close()
+
+
+def kprobe_type(file: Path = KPROBE_TYPE) -> int | None:
+    """Number of the kprobe PMU; None where the kernel has no kprobes."""
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sampled loads and stores as an access source: Intel PEBS, AMD IBS.
+
+Owns: the choice of PMU events for this host's CPU, and the words about it.
+Must not touch: the events' encodings (data files), heat.
+
+The core samples one access in `period`, with its data address, at no cost to the others;
+the period follows a wanted rate of samples and a CPU budget, and backs off when the
+kernel throttles. Counted are user-mode accesses of watched processes, by virtual page.
+Where samples are passed on raw, each also has its physical address (`physical`, when it
+was asked for) and, on AMD, whether it was a store; a BPF program sees neither (they are no
+field of its context).
+"""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tierd.access import Availability
+from tierd.ebpf import events, probe
+from tierd.ebpf.events import PMU_FOLDER, Cpu, CpuModel, Pmu, PmuEvent
+from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.ebpf.source import Budget, SampledSource
+from tierd.errors import ConfigError, UnavailableError
+
+INTERRUPT_NS: Final = 1500.0
+"""What a PMU interrupt costs besides the program, to begin with: about 1 to 2 us on
+current cores (perf's own throttling assumes the same order)."""
+COMPLETE_SAMPLES: Final = (6, 3)
+"""The kernel completes a sample before the program runs ("perf/core: Call
+perf_prepare_sample() before running BPF")."""
+LEAST_PERIOD: Final = 256
+MOST_PERIOD: Final = 1 << 26
+"""IBS's counter has 27 bits (IbsOpMaxCnt and its extension)."""
+
+
+@dataclass(frozen=True, slots=True)
+class PmuSettings:
+    """Settings of [sources.pmu].
+
+    Attributes:
+        events: roles of events (`tierd.ebpf.events.ROLES`), all sampled.
+        latency_cycles: threshold of load-latency events.
+        samples_per_s: wanted rate, all CPUs together.
+        cpu_share: most of one CPU that sampling may take.
+        mode: "auto", "table" or "raw": where samples are counted.
+        physical: ask for each raw sample's physical address (a page-table walk a sample).
+        sampler: sizes and ways of loading.
+    """
+
+    events: tuple[str, ...] = ("l3-miss",)
+    latency_cycles: int = 128
+    samples_per_s: float = 20_000.0
+    cpu_share: float = 0.03
+    mode: str = "auto"
+    physical: bool = False
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What would be sampled on this host.
+
+    Attributes:
+        cpu, model, pmu: of the host.
+        events: to sample; reasons: roles that cannot be had, and why.
+    """
+
+    cpu: Cpu
+    model: CpuModel
+    pmu: Pmu
+    events: tuple[PmuEvent, ...]
+    reasons: dict[str, str]
+
+    def describe(self) -> str:
+        """One line for people."""
+        names = ", ".join(f"{e.name} (config {e.config:#x})" for e in self.events)
+        return f"{names} of {self.pmu.folder.name}, table {self.model.name}"
+
+
+def choose(
+    settings: PmuSettings, *, cpuinfo: Path = events.CPUINFO, pmus: Path = PMU_FOLDER
+) -> Choice:
+    """What this host's CPU would be sampled with.
+
+    Raises:
+        UnavailableError: no table, no PMU, or none of the wanted events.
+    """
+    cpu = events.read_cpu(cpuinfo)
+    try:
+        model = events.find_model(cpu, events.load_tables())
+    except ConfigError as error:
+        raise UnavailableError(f"an event table cannot be read: {error}") from error
+    pmu = events.find_pmu(model.pmu, pmus)
+    chosen, reasons = events.choose(model, pmu, settings.events)
+    if not chosen:
+        told = "; ".join(f"{role}: {reason}" for role, reason in reasons.items())
+        raise UnavailableError(f"no event of {model.name} can be sampled here: {told}")
+    return Choice(cpu, model, pmu, tuple(chosen), reasons)
+
+
+def would_use(
+    settings: PmuSettings | None = None,
+    *,
+    cpuinfo: Path = events.CPUINFO,
+    pmus: Path = PMU_FOLDER,
+) -> Availability:
+    """For `tierd doctor`: the event of the CPU at hand, or why there is none.
+
+    Where the kernel shows no PMU, the answer still names the event that the CPU's table
+    has, so that an operator sees what a host without virtualization would use.
+    """
+    settings = settings or PmuSettings()
+    try:
+        choice = choose(settings, cpuinfo=cpuinfo, pmus=pmus)
+    except UnavailableError as error:
+        known = ""
+        try:
+            model = events.find_model(events.read_cpu(cpuinfo), events.load_tables())
+            names = [e.name for e in model.events if e.role in settings.events] or [
+                e.name for e in model.events
+            ]
+            known = f"; the table {model.name} has {', '.join(names)}"
+        except (UnavailableError, ConfigError):
+            pass
+        return Availability(False, error.message + known, error.hint)
+    return Availability(True, choice.describe())
+
+
+def kernel_version(release: str = "") -> tuple[int, int]:
+    """Major and minor number of the running kernel."""
+    numbers = re.match(r"(\d+)\.(\d+)", release or platform.release())
+    return (int(numbers[1]), int(numbers[2])) if numbers else (0, 0)
+
+
+class PmuSource(SampledSource):
+    """An `AccessSource`; see the module's text.
+
+    Args:
+        settings: see `PmuSettings`.
+        plans: events to sample in place of the tables' (tests attach the same program to
+            a software event).
+        clock: CLOCK_MONOTONIC in ns.
+    """
+
+    def __init__(
+        self,
+        settings: PmuSettings | None = None,
+        *,
+        plans: tuple[EventPlan, ...] = (),
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._settings = settings or PmuSettings()
+        self._plans = plans
+        self._least = 1 if plans else LEAST_PERIOD
+        super().__init__(
+            "pmu",
+            Budget(
+                samples_per_s=self._settings.samples_per_s,
+                cpu_share=self._settings.cpu_share,
+                interrupt_ns=INTERRUPT_NS,
+                least_period=self._least,
+                most_period=MOST_PERIOD,
+                mode=self._settings.mode,
+            ),
+            clock=clock,
+        )
+
+    def plans(self) -> tuple[EventPlan, ...]:
+        """The events of this host, with the function that runs on each one's samples.
+
+        Raises:
+            UnavailableError: it has none.
+        """
+        if self._plans:
+            return self._plans
+        choice = choose(self._settings)
+        return tuple(
+            EventPlan(
+                event.attr(
+                    choice.pmu.type,
+                    latency_cycles=self._settings.latency_cycles,
+                    physical=self._settings.physical,
+                ),
+                "on_store" if event.role == "stores" else "on_load",
+                event.writes,
+                event.step,
+            )
+            for event in choice.events
+        )
+
+    def probe(self) -> Availability:
+        """A table, a PMU, BPF, the events, and a way to load the program."""
+        works = probe.bpf_works()
+        if not works.ok:
+            return works
+        try:
+            plans = self.plans()
+        except UnavailableError as error:
+            return Availability(False, error.message, error.hint)
+        for plan in plans:
+            state = probe.sampling("pmu", plan.attr, self._settings.sampler.ways)
+            if not state.ok:
+                return state
+        return state
+
+    def first_period(self) -> int:
+        """The first event's period to begin with."""
+        return self.plans()[0].attr.period
+
+    def mode(self) -> str:
+        """As configured; raw where the program cannot trust the address it is given.
+
+        Until Linux 6.3 a program runs before the kernel has completed the sample, and IBS
+        samples ops that have no address: the field then holds what stood there before.
+        """
+        unsure = any(plan.writes is None for plan in self.plans())
+        return "raw" if unsure and kernel_version() < COMPLETE_SAMPLES else self._settings.mode
+
+    def make_sampler(self) -> Sampler:
+        """The events on each CPU."""
+        return Sampler("pmu", self.plans(), self._settings.sampler)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel module's accessed bits as an access source: every page, not regions.
+
+Owns: what the module is asked to scan, and how its records become page counts.
+Must not touch: heat, policy; which processes are watched (it is told).
+
+The module looks at each page once a period and keeps the last eight answers. A page that
+was accessed in k of n looks is counted with -ln(1 - k/n) accesses a look: the chance that
+a Poisson stream leaves an interval empty, turned round, as for DAMON's regions. k = n says
+only "more than that", and is counted as k = n - 1/2. A PMD-mapped page has one accessed
+bit: its count holds for each of its 4 KiB pages, as nothing tells them apart.
+
+The module goes away in two steps: it asks its readers to close the device (parameter
+`closing`), then it can be removed. `poll` closes at once and raises, so that the selector
+takes the next source.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tierd.access import AccessBatch, Availability, Domain, F32Array, WatchedTarget
+from tierd.errors import TargetGoneError, UnavailableError
+from tierd.kmod.netlink import Control, ScanState
+from tierd.kmod.ring import RecordArray, Ring
+from tierd.kmod.uapi import (
+    DEVICE,
+    HISTORY,
+    MAX_RANGES,
+    PARAMETERS,
+    Kind,
+    PageFlags,
+    ScanFlags,
+)
+from tierd.sources.damon import join_ranges
+
+_CAP_SYS_PTRACE: Final = 19
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """How the module scans.
+
+    Attributes:
+        period_us: least time between two looks at a page.
+        cpu_share: most of one CPU that the scanner's thread may take; it looks less
+            often then.
+        hot_scans: a page is reported while it was accessed in at least this many of the
+            last eight looks.
+        cold_scans: ... and until it was accessed in no more than these.
+        dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
+        flush: flush the TLB after each page table; for emulators.
+    """
+
+    period_us: int = 400_000
+    cpu_share: float = 0.05
+    hot_scans: int = 2
+    cold_scans: int = 1
+    dirty: bool = False
+    flush: bool = False
+
+
+def _count_table() -> F32Array:
+    """Accesses a look, float32[history depth, history byte]."""
+    seen = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
+    depth = np.arange(HISTORY + 1)[:, None]
+    share = np.minimum(seen[None, :], np.maximum(depth, 1) - 0.5) / np.maximum(depth, 1)
+    counts: F32Array = (-np.log1p(-share)).astype(np.float32)
+    return counts
+
+
+COUNTS: Final = _count_table()
+
+
+def merged(target: WatchedTarget) -> list[tuple[int, int]]:
+    """The target's ranges as the module takes them: ascending, apart, not too many."""
+    parts: list[tuple[int, int]] = []
+    for part in sorted(target.ranges, key=lambda r: r.start):
+        if parts and part.start <= parts[-1][1]:
+            parts[-1] = (parts[-1][0], max(parts[-1][1], part.end))
+        elif part.end > part.start:
+            parts.append((part.start, part.end))
+    return join_ranges(parts, MAX_RANGES)
+
+
+def to_batch(
+    records: RecordArray, now: int, source: str, *, writes: bool, lost: int
+) -> AccessBatch:
+    """The page records among `records` as a batch."""
+    pages = records[records["kind"] == Kind.PAGE]
+    # A page that has cooled is told once, with an empty history: it has no accesses.
+    pages = pages[pages["history"] != 0]
+    count = COUNTS[np.minimum(pages["value"], HISTORY), pages["history"]]
+    huge = pages["flags"] & PageFlags.PMD != 0
+    if huge.any():
+        count = np.where(huge, count * (1 << pages["order"].astype(np.int64)), count)
+    return AccessBatch(
+        domain=Domain.VIRTUAL,
+        page=pages["page"].copy(),
+        count=count.astype(np.float32, copy=False),
+        time_ns=now,
+        source=source,
+        is_write=(pages["flags"] & PageFlags.DIRTY != 0) if writes else None,
+        lost=lost,
+    )
+
+
+class ScanSource:
+    """An `AccessSource`; see the module's text.
+
+    Args:
+        settings: how to scan.
+        root: root of /dev and /sys ("/" but in tests).
+        clock: CLOCK_MONOTONIC in ns.
+        open_control, open_ring: make the two connections.
+    """
+
+    name = "scan"
+
+    def __init__(
+        self,
+        settings: ScanSettings | None = None,
+        *,
+        root: Path = Path("/"),
+        clock: Callable[[], int] = time.monotonic_ns,
+        open_control: Callable[[], Control] = Control.open,
+        open_ring: Callable[[Path], Ring] = Ring.open,
+    ) -> None:
+        self._settings = settings or ScanSettings()
+        self._root = root
+        self._clock = clock
+        self._open_control = open_control
+        self._open_ring = open_ring
+        self._control: Control | None = None
+        self._ring: Ring | None = None
+        self._watched: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._dropped = 0
+        self._hot_scans = self._settings.hot_scans
+
+    def available(self) -> Availability:
+        """Whether the module is loaded and lets us in."""
+        if not (self._root / DEVICE).exists():
+            return Availability(
+                False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
+            )
+        if not os.access(self._root / DEVICE, os.R_OK | os.W_OK):
+            return Availability(False, "/dev/tierd belongs to root", "run tierd as root")
+        try:
+            closing = (self._root / PARAMETERS / "closing").read_text().strip()
+        except OSError:
+            closing = "N"
+        if closing == "Y":
+            return Availability(
+                False,
+                "the tierd kernel module asks its users to let go",
+                "remove it, or write 0 to /sys/module/tierd/parameters/closing",
+            )
+        return Availability(True, "accessed bits through the tierd kernel module")
+
+    def watch(self, targets: Sequence[WatchedTarget]) -> None:
+        """Scan these ranges from now on; histories of what stays are kept.
+
+        Raises:
+            UnavailableError: the module refused, or is about to be removed.
+        """
+        wanted = {t.target: (t.pid, merged(t)) for t in targets if t.ranges}
+        if self._control is None:
+            if not wanted:
+                return
+            self._start()
+        try:
+            self._apply(wanted)
+        except UnavailableError:
+            self.close()
+            raise
+
+    def _start(self) -> None:
+        ring = self._open_ring(self._root)
+        try:
+            control = self._open_control()
+        except UnavailableError:
+            ring.close()
+            raise
+        self._ring, self._control = ring, control
+        self._dropped = ring.dropped
+        settings = self._settings
+        self._hot_scans = settings.hot_scans
+        flags = ScanFlags(0)
+        flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
+        flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
+        try:
+            control.scan_set(
+                period_us=settings.period_us,
+                budget_ppm=round(settings.cpu_share * 1e6),
+                hot_scans=settings.hot_scans,
+                cold_scans=settings.cold_scans,
+                flags=flags,
+            )
+        except UnavailableError:
+            self.close()
+            raise
+
+    def _apply(self, wanted: dict[int, tuple[int, list[tuple[int, int]]]]) -> None:
+        """Bring the module's targets to what is wanted."""
+        assert self._control is not None
+        for number, (pid, _) in list(self._watched.items()):
+            if number not in wanted or wanted[number][0] != pid:
+                self._watched.pop(number)
+                self._quietly(self._control.target_del, number)
+        for number, (pid, ranges) in wanted.items():
+            known = self._watched.get(number)
+            if known is None:
+                if self._quietly(self._control.target_add, number, pid, ranges):
+                    self._watched[number] = (pid, ranges)
+            elif known[1] != ranges:
+                if self._quietly(self._control.target_set, number, ranges):
+                    self._watched[number] = (pid, ranges)
+                else:
+                    self._watched.pop(number)
+
+    @staticmethod
+    def _quietly(action: Callable[..., None], *args: object) -> bool:
+        """False if the process is gone (the registry of targets will find out), or shares
+        its memory with one that is scanned already."""
+        try:
+            action(*args)
+        except (TargetGoneError, FileExistsError):
+            return False
+        return True
+
+    def poll(self) -> list[AccessBatch]:
+        """Counts of the pages that were reported since the last call.
+
+        Raises:
+            UnavailableError: the module is about to be removed; we have let go of it.
+        """
+        if self._ring is None:
+            return []
+        if self._ring.closing:
+            self.close()
+            raise UnavailableError(
+                "the tierd kernel module is about to be removed",
+                hint="another source takes over",
+            )
+        now = self._clock()
+        dropped = self._ring.dropped
+        dropped_before = self._dropped
+        lost, self._dropped = dropped - dropped_before, dropped
+        batches, count = self._take(self._ring, now, lost)
+        self._adapt(count, self._dropped - dropped_before)
+        if not count and lost:
+            empty = np.empty(0, np.uint64)
+            batches.append(
+                AccessBatch(
+                    Domain.VIRTUAL, empty, empty.astype(np.float32), now, self.name, lost=lost
+                )
+            )
+        return batches
+
+    def _take(self, ring: Ring, now: int, lost: int) -> tuple[list[AccessBatch], int]:
+        """Batches of all unread records, and their number; no view outlives this call."""
+        batches: list[AccessBatch] = []
+        count = 0
+        for view in ring.views():
+            told = 0 if batches else lost
+            batches.append(to_batch(view, now, self.name, writes=self._settings.dirty, lost=told))
+            count += len(view)
+        if count:
+            ring.consume(count)
+        return batches, count
+
+    def _adapt(self, count: int, lost: int) -> None:
+        """Ask for hotter pages while the ring overflows, and for all again when it is calm.
+
+        Where scans are far apart many cold pages have been touched in two of eight, and
+        what does not fit into the ring would be lost by its place, not by its heat.
+        """
+        assert self._control is not None
+        assert self._ring is not None
+        wanted = self._hot_scans
+        if lost:
+            wanted = min(HISTORY, wanted + 1)
+        elif 0 < count < self._ring.capacity // 4:
+            wanted = max(self._settings.hot_scans, wanted - 1)
+        if wanted == self._hot_scans:
+            return
+        self._hot_scans = wanted
+        raised = wanted > self._settings.hot_scans
+        cold = wanted - 1 if raised else self._settings.cold_scans
+        try:
+            self._control.scan_set(hot_scans=wanted, cold_scans=cold)
+        except UnavailableError:
+            self.close()
+            raise
+
+    def state(self) -> ScanState | None:
+        """The scanner's settings and counters, None when it is not in use."""
+        return None if self._control is None else self._control.scan_get()
+
+    def close(self) -> None:
+        """Let go of the module; it forgets our targets."""
+        if self._control is not None:
+            self._control.close()
+            self._control = None
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+        self._watched = {}

@@ -1,0 +1,334 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes are watched now, each with a number that page keys carry.
+
+Owns: target numbers, pidfds, and the choice of who is watched.
+Must not touch: memory maps, or any process.
+
+A process is watched when it matches, is not denied, is neither a kernel thread
+nor tierd itself nor a child of tierd, and has enough resident memory. A held
+pidfd and the start time make sure that a recycled process id is never taken for
+the process it used to be.
+
+The numbers of ended targets are handed out again only after `release`, when
+whoever keeps page keys has dropped them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import select
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tierd.config import TargetsConfig
+from tierd.errors import TargetGoneError, UnavailableError
+from tierd.pagekey import MAX_TARGETS
+from tierd.targets.events import ProcessEvents, ProcessEventSocket
+from tierd.targets.procs import PROC, Process, Stat, list_pids, read_stat
+
+FULL_POLL_NS: Final = 60 * 10**9
+"""With process events, all of /proc is still read once in this time, as a safety net."""
+_KEEP_RSS: Final = 0.75
+"""A target is kept until it has less than this share of min_rss, so that it does not flap."""
+_KEEP_RANK: Final = 1.25
+"""A newcomer must be larger than a target by this factor to take its place."""
+_MOST_PARENTS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A watched process.
+
+    Attributes:
+        number: what page keys carry, 0 to 65535.
+        pid: process id, valid while `pidfd` is held.
+        start_time: clock ticks since boot.
+        pidfd: descriptor of the process, owned by the registry.
+        comm: its name at the last refresh; chosen by the process, for people only.
+        cgroup: its cgroup at the last refresh.
+        uid: its effective user at the last refresh.
+        rss_bytes: resident memory at the last refresh.
+    """
+
+    number: int
+    pid: int
+    start_time: int
+    pidfd: int
+    comm: str
+    cgroup: str
+    uid: int
+    rss_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TargetChanges:
+    """What one refresh changed. A process that executed a program is in both."""
+
+    started: tuple[Target, ...] = ()
+    ended: tuple[Target, ...] = ()
+
+
+class TargetRegistry:
+    """The watched processes; `refresh` looks again.
+
+    Attributes:
+        left_out: processes that matched at the last refresh but exceed the limit
+            (or the numbers and descriptors that are left).
+        full_polls: times all of /proc was read.
+        events: the process event socket, or None where /proc is polled.
+        events_refused: why there are no process events, or "".
+    """
+
+    def __init__(
+        self,
+        config: TargetsConfig,
+        *,
+        root: Path = PROC,
+        own_pid: int | None = None,
+        open_events: Callable[[], ProcessEventSocket] | None = ProcessEventSocket.open,
+        pidfd_open: Callable[[int], int] = os.pidfd_open,
+    ) -> None:
+        """Start listening; nothing is watched before the first `refresh`.
+
+        Args:
+            config: who is meant.
+            root: /proc, or a tree like it.
+            own_pid: tierd's own process, never watched and nor are its children.
+            open_events: opens process events; None polls /proc only.
+            pidfd_open: opens a pidfd.
+        """
+        self._config = config
+        self._root = root
+        self._own_pid = os.getpid() if own_pid is None else own_pid
+        self._pidfd_open = pidfd_open
+        self._by_pid: dict[int, Target] = {}
+        self._by_number: dict[int, Target] = {}
+        self._processes: dict[int, Process] = {}
+        self._user_pids: set[int] = set()
+        self._pending = ProcessEvents(lost=True)
+        self._last_full_ns = 0
+        self._unused = 0
+        self._free: deque[int] = deque()
+        self._unreleased: set[int] = set()
+        self.left_out = 0
+        self.full_polls = 0
+        self.events: ProcessEventSocket | None = None
+        self.events_refused = "not asked for"
+        if open_events is not None:
+            try:
+                self.events = open_events()
+                self.events_refused = ""
+            except UnavailableError as error:
+                self.events_refused = str(error)
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        """Number → target, all that are watched now (a live view)."""
+        return MappingProxyType(self._by_number)
+
+    @property
+    def left_unreleased(self) -> int:
+        """Numbers of ended targets that were not released yet."""
+        return len(self._unreleased)
+
+    def configure(self, config: TargetsConfig) -> None:
+        """Use other rules from the next refresh on."""
+        self._config = config
+        self._processes.clear()
+
+    def collect(self) -> bool:
+        """Take in waiting process events; True when a target ended or executed a program.
+
+        Cheap: a loop may call it whenever `events.fileno()` is readable, and refresh
+        early when it returns True.
+        """
+        if self.events is None:
+            return False
+        found = self.events.drain()
+        self._pending.add(found)
+        return not self._by_pid.keys().isdisjoint(found.ended | found.executed)
+
+    def refresh(self, now_ns: int) -> TargetChanges:
+        """Look again which processes are watched.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self.collect()
+        events, self._pending = self._pending, ProcessEvents()
+        stats = self._read(events, now_ns)
+        exited = self._exited()
+        matched = self._match(stats, exited)
+        chosen = self._choose(matched)
+        ended = []
+        for pid, target in list(self._by_pid.items()):
+            process = chosen.get(pid)
+            if process is None or pid in events.executed or not self._same(target, process):
+                ended.append(self._end(target))
+            else:
+                self._update(target, process)
+        begun = [self._start(p) for p in chosen.values() if p.pid not in self._by_pid]
+        started = [target for target in begun if target is not None]
+        self._processes = matched
+        return TargetChanges(tuple(started), tuple(ended))
+
+    def release(self, number: int) -> None:
+        """Allow the number of an ended target to be handed out again.
+
+        Raises:
+            KeyError: the number is not that of an ended target.
+        """
+        self._unreleased.remove(number)
+        self._free.append(number)
+
+    def close(self) -> None:
+        """Let go of all processes and stop listening."""
+        for target in list(self._by_number.values()):
+            self._end(target)
+        if self.events is not None:
+            self.events.close()
+            self.events = None
+
+    def _read(self, events: ProcessEvents, now_ns: int) -> dict[int, Stat]:
+        """Stat of every user process, by pid."""
+        due = now_ns - self._last_full_ns >= FULL_POLL_NS
+        if self.events is None or events.lost or due:
+            self.full_polls += 1
+            self._last_full_ns = now_ns
+            pids: set[int] = set(list_pids(self._root))
+        else:
+            pids = (self._user_pids - events.ended) | events.started | events.executed
+        stats = {}
+        for pid in pids:
+            try:
+                stat = read_stat(pid, self._root)
+            except TargetGoneError:
+                continue
+            if not stat.kernel_thread and not stat.ended:
+                stats[pid] = stat
+        self._user_pids = set(stats)
+        return stats
+
+    def _exited(self) -> set[int]:
+        """Processes whose pidfd says that they have ended."""
+        poller = select.poll()
+        by_descriptor = {target.pidfd: pid for pid, target in self._by_pid.items()}
+        for descriptor in by_descriptor:
+            poller.register(descriptor, select.POLLIN)
+        return {by_descriptor[descriptor] for descriptor, _ in poller.poll(0)}
+
+    def _match(self, stats: Mapping[int, Stat], exited: set[int]) -> dict[int, Process]:
+        config = self._config
+        matched = {}
+        for pid, stat in stats.items():
+            watched = pid in self._by_pid
+            least = config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
+            if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
+                continue
+            process = Process(stat, self._root, self._processes.get(pid))
+            try:
+                if any(deny.matches(process) for deny in config.deny):
+                    continue
+                if config.match.matches(process):
+                    matched[pid] = process
+            except TargetGoneError:
+                continue
+        return matched
+
+    def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
+        for _ in range(_MOST_PARENTS):
+            if pid == self._own_pid:
+                return True
+            stat = stats.get(pid)
+            if stat is None:
+                return False
+            pid = stat.ppid
+        return False
+
+    def _choose(self, matched: Mapping[int, Process]) -> dict[int, Process]:
+        """The largest processes, as many as the limit allows."""
+
+        def rank(process: Process) -> tuple[float, int]:
+            bonus = _KEEP_RANK if process.pid in self._by_pid else 1.0
+            return -process.rss_bytes * bonus, process.pid
+
+        ordered = sorted(matched.values(), key=rank)
+        self.left_out = max(0, len(ordered) - self._config.limit)
+        return {process.pid: process for process in ordered[: self._config.limit]}
+
+    def _same(self, target: Target, process: Process) -> bool:
+        before = self._processes.get(target.pid)
+        return target.start_time == process.stat.start_time and (
+            before is None or before.same_program(process.stat)
+        )
+
+    def _start(self, process: Process) -> Target | None:
+        number = self._take_number()
+        if number is None:
+            self.left_out += 1
+            return None
+        try:
+            pidfd = self._pidfd_open(process.pid)
+        except ProcessLookupError:
+            self._free.appendleft(number)
+            return None
+        except OSError:
+            self._free.appendleft(number)
+            self.left_out += 1
+            return None
+        try:
+            # The same start time after opening: the pidfd, and every fact read
+            # before it, are of one process.
+            if read_stat(process.pid, self._root).start_time != process.stat.start_time:
+                raise TargetGoneError(f"process {process.pid} is another one now")
+            target = Target(
+                number=number,
+                pid=process.pid,
+                start_time=process.stat.start_time,
+                pidfd=pidfd,
+                comm=process.stat.comm,
+                cgroup=process.cgroup,
+                uid=process.uid,
+                rss_bytes=process.rss_bytes,
+            )
+        except TargetGoneError:
+            os.close(pidfd)
+            self._free.appendleft(number)
+            return None
+        self._by_pid[target.pid] = target
+        self._by_number[number] = target
+        return target
+
+    def _update(self, target: Target, process: Process) -> None:
+        try:
+            renewed = dataclasses.replace(
+                target,
+                comm=process.stat.comm,
+                cgroup=process.cgroup,
+                uid=process.uid,
+                rss_bytes=process.rss_bytes,
+            )
+        except TargetGoneError:
+            return  # its pidfd tells at the next refresh
+        self._by_pid[target.pid] = renewed
+        self._by_number[target.number] = renewed
+
+    def _end(self, target: Target) -> Target:
+        del self._by_pid[target.pid]
+        del self._by_number[target.number]
+        os.close(target.pidfd)
+        self._unreleased.add(target.number)
+        return target
+
+    def _take_number(self) -> int | None:
+        if self._free:
+            return self._free.popleft()
+        if self._unused < MAX_TARGETS:
+            self._unused += 1
+            return self._unused - 1
+        return None

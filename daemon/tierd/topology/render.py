@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A `TierMap` as text for people and as JSON for scripts.
+
+Owns: the layout, and the JSON schema (docs/topology.md describes it).
+Must not touch: the host.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from tierd.tiermap import MemoryNode, Quantity, Tier, TierMap
+from tierd.units import format_size
+
+SCHEMA_VERSION: Final = 1
+"""Raised when a key of the JSON changes its meaning or goes; new keys do not raise it."""
+
+
+def as_text(tiers: TierMap) -> str:
+    """The map for people: the tiers, their nodes, the kernel's view, remarks."""
+    count = len(tiers.tiers)
+    parts = [f"{count} tier{'' if count == 1 else 's'}, nearest first\n", _tier_table(tiers)]
+    parts += ["\nNodes\n", _node_table(tiers)]
+    if tiers.differences:
+        parts += ["\nWhere the kernel's own tiers differ\n", _bullets(tiers.differences)]
+    if tiers.notes:
+        parts += ["\nNotes\n", _bullets(tiers.notes)]
+    return "".join(parts)
+
+
+def as_json(tiers: TierMap) -> dict[str, Any]:
+    """The map for scripts, ready for json.dumps."""
+    return {
+        "schema": SCHEMA_VERSION,
+        "tiers": [_tier_json(tiers, tier) for tier in tiers.tiers],
+        "nodes": [_node_json(tiers, node) for _, node in sorted(tiers.nodes.items())],
+        "differences": list(tiers.differences),
+        "notes": list(tiers.notes),
+    }
+
+
+def _tier_table(tiers: TierMap) -> str:
+    rows = [
+        (
+            "RANK",
+            "NAME",
+            "KIND",
+            "NODES",
+            "CAPACITY",
+            "LATENCY",
+            "BANDWIDTH",
+            "PROMOTES TO",
+            "DEMOTES TO",
+            "KERNEL'S TIER",
+        )
+    ]
+    for tier in tiers.tiers:
+        rows.append(
+            (
+                str(tier.rank),
+                tier.name,
+                tier.kind.value,
+                format_list(tier.nodes),
+                format_size(tier.capacity_bytes),
+                _latency(tier.latency_ns),
+                _bandwidth(tier.bandwidth_bytes_per_s),
+                _name(tiers.promotion_tier(tier.rank)),
+                _name(tiers.demotion_tier(tier.rank)),
+                _kernel_words(kernel_tiers(tiers, tier)),
+            )
+        )
+    return table(rows)
+
+
+def _node_table(tiers: TierMap) -> str:
+    rows = [("NODE", "TIER", "SIZE", "CPUS", "NEAREST CPUS", "LATENCY", "BANDWIDTH", "DEVICES")]
+    for number, node in sorted(tiers.nodes.items()):
+        rows.append(
+            (
+                str(number),
+                tiers.tier_of(number).name,
+                format_size(node.size_bytes),
+                format_list(node.cpus) or "-",
+                "node " + format_list(node.initiators) if node.initiators else "-",
+                _latency(node.latency_ns),
+                _bandwidth(node.bandwidth_bytes_per_s),
+                " ".join(node.devices) or "-",
+            )
+        )
+    return table(rows)
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Rows in aligned columns, two spaces between, one line each."""
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "".join(f"  {line}\n" for line in lines)
+
+
+def format_list(numbers: Iterable[int]) -> str:
+    """Numbers in the kernel's list format: "0-3,8"."""
+    parts: list[str] = []
+    start = last = None
+    for number in [*sorted(numbers), None]:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if start is not None:
+            parts.append(f"{start}" if start == last else f"{start}-{last}")
+        start = last = number
+    return ",".join(parts)
+
+
+def kernel_tiers(tiers: TierMap, tier: Tier) -> list[int]:
+    """Numbers N of the kernel's memory_tierN that the nodes of `tier` are in, ascending."""
+    found = {tiers.nodes[node].kernel_tier for node in tier.nodes}
+    return sorted(number for number in found if number is not None)
+
+
+def _bullets(lines: Sequence[str]) -> str:
+    return "".join(f"  - {line}\n" for line in lines)
+
+
+def _name(tier: Tier | None) -> str:
+    return "-" if tier is None else tier.name
+
+
+def _kernel_words(numbers: Sequence[int]) -> str:
+    return ", ".join(f"memory_tier{number}" for number in numbers) or "-"
+
+
+def _latency(quantity: Quantity) -> str:
+    return f"{quantity.value:.0f} ns ({quantity.provenance})"
+
+
+def _bandwidth(quantity: Quantity) -> str:
+    return f"{quantity.value / 1e9:.1f} GB/s ({quantity.provenance})"
+
+
+def _quantity_json(quantity: Quantity | None) -> dict[str, Any] | None:
+    if quantity is None:
+        return None
+    return {"value": float(quantity.value), "provenance": quantity.provenance.value}
+
+
+def _tier_json(tiers: TierMap, tier: Tier) -> dict[str, Any]:
+    up, down = tiers.promotion_tier(tier.rank), tiers.demotion_tier(tier.rank)
+    return {
+        "rank": tier.rank,
+        "name": tier.name,
+        "kind": tier.kind.value,
+        "nodes": list(tier.nodes),
+        "capacity_bytes": tier.capacity_bytes,
+        "latency_ns": _quantity_json(tier.latency_ns),
+        "bandwidth_bytes_per_s": _quantity_json(tier.bandwidth_bytes_per_s),
+        "promotes_to": up.name if up else None,
+        "demotes_to": down.name if down else None,
+        "kernel_tiers": kernel_tiers(tiers, tier),
+    }
+
+
+def _node_json(tiers: TierMap, node: MemoryNode) -> dict[str, Any]:
+    return {
+        "node": node.node,
+        "tier": tiers.tier_of(node.node).name,
+        "kind": node.kind.value,
+        "size_bytes": node.size_bytes,
+        "cpus": sorted(node.cpus),
+        "initiators": list(node.initiators),
+        "latency_ns": _quantity_json(node.latency_ns),
+        "bandwidth_bytes_per_s": _quantity_json(node.bandwidth_bytes_per_s),
+        "write_latency_ns": _quantity_json(node.write_latency_ns),
+        "write_bandwidth_bytes_per_s": _quantity_json(node.write_bandwidth_bytes_per_s),
+        "distances": {str(other): value for other, value in sorted(node.distances.items())},
+        "kernel_tier": node.kernel_tier,
+        "devices": list(node.devices),
+    }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// Sources in the order of their use, for Verilator and (without the waivers) for synthesis.
+rtl/waivers.vlt
+rtl/np_pkg.sv
+rtl/gen/np_seeds_pkg.sv
+rtl/gen/np_regs_pkg.sv
+rtl/np_sync.sv
+rtl/np_rst_sync.sv
+rtl/np_cdc_cmd.sv
+rtl/np_cdc_latest.sv
+rtl/np_ram_1r1w.sv
+rtl/np_ram_2r1w.sv
+rtl/np_ram_2clk.sv
+rtl/np_filter.sv
+rtl/np_sample.sv
+rtl/np_hash.sv
+rtl/np_partial.sv
+rtl/np_row.sv
+rtl/np_update.sv
+rtl/np_sketch.sv
+rtl/np_ring.sv
+rtl/np_hist.sv
+rtl/np_stats.sv
+rtl/np_timer.sv
+rtl/np_core_ctrl.sv
+rtl/np_core.sv
+rtl/gen/np_regs.sv
+rtl/np_error_bound.sv
+rtl/np_host_ctrl.sv
+rtl/np_host_mem.sv
+rtl/np_host.sv
+rtl/neoprof.sv

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Constants and types that more than one module of the card uses.
+package np_pkg;
+  localparam int unsigned Channels = 2;      // request channels, one request each per clock
+  localparam int unsigned Rows = 2;          // rows of the sketch (D)
+  localparam int unsigned AddrW = 44;        // device physical address on a channel
+  localparam int unsigned KeyW = 32;         // unit number: AddrW - MinUnitLog2
+  localparam int unsigned CntW = 16;         // counter, and count in a hot list entry
+  localparam int unsigned TagW = 48;         // epoch number
+  localparam int unsigned GroupLog2 = 4;     // entries that share one epoch tag: 16
+  localparam int unsigned GroupSize = 1 << GroupLog2;
+  localparam int unsigned EntryW = 64;       // hot list entry
+  localparam int unsigned HistBins = 64;
+  localparam int unsigned BinW = 6;
+  localparam int unsigned MinUnitLog2 = 12;  // 4 KiB
+  localparam int unsigned MaxUnitLog2 = 21;  // 2 MiB
+  localparam int unsigned RangeLog2 = 28;    // one bit of the range bitmap: 256 MiB
+  localparam int unsigned RangeWords = 64;   // 64-bit words of the range bitmap
+  localparam int unsigned CapacityLog2 = 40; // RangeWords x 64 x 256 MiB = 1 TiB
+  localparam int unsigned TickW = 26;        // 4095 x 10^4 units of 100 us
+  localparam int unsigned StatWords = 16;    // registers of the snapshot block
+
+  typedef logic [AddrW-1:0] addr_t;
+  typedef logic [KeyW-1:0] key_t;
+  typedef logic [CntW-1:0] cnt_t;
+  typedef logic [TagW-1:0] tag_t;
+  typedef logic [GroupSize-1:0] group_t;
+  typedef logic [BinW-1:0] bin_t;
+
+  // What became of a request. None: there was none, or the unit was not enabled.
+  typedef enum logic [2:0] {
+    VerdictNone,
+    VerdictCount,
+    VerdictType,
+    VerdictRange,
+    VerdictSample
+  } verdict_e;
+
+  // A request on its way to the sketch. beat and write are for the state monitor: they are set
+  // for every request on the wires, whether the unit is enabled or not.
+  typedef struct packed {
+    verdict_e verdict;
+    logic     beat;
+    logic     write;
+    key_t     key;
+  } item_t;
+
+  // What the sketch did with an item, for statistics and histogram.
+  typedef struct packed {
+    verdict_e   verdict;
+    logic       beat;
+    logic       write;
+    logic [1:0] saturated;  // increments not made, 0 to 2
+    logic       entered;    // a row-0 counter entered a bin from below
+    bin_t       bin;        // that bin
+    logic       report;
+    logic       refused;
+  } event_t;
+
+  // Configuration as the datapath wants it: checked and decoded on the register side.
+  typedef struct packed {
+    logic             track_read;
+    logic             track_write;
+    logic             random;
+    logic             conservative;
+    logic             epoch_mode;
+    logic [3:0]       unit_shift;  // log2(unit) - MinUnitLog2
+    logic [3:0]       downsample;  // one in 2^n
+    logic [TickW-1:0] epoch_ticks;
+    cnt_t             threshold;
+  } cfg_t;
+
+  typedef enum logic [2:0] {
+    OpEnable,
+    OpDisable,
+    OpReset,
+    OpThreshold,
+    OpHead,
+    OpClear,
+    OpSnapshot
+  } op_e;
+
+  // Command from the register side. cfg.threshold alone is used by OpThreshold, head by OpHead.
+  typedef struct packed {
+    op_e         op;
+    logic [15:0] head;
+    cfg_t        cfg;
+  } cmd_t;
+
+  // Words of a snapshot, in the order of the register block.
+  typedef enum logic [3:0] {
+    StatSequence,
+    StatCycles,
+    StatBusy,
+    StatReads,
+    StatWrites,
+    StatOffered,
+    StatCounted,
+    StatSkipType,
+    StatSkipRange,
+    StatSkipSample,
+    StatReports,
+    StatRefused,
+    StatSaturated,
+    StatEpoch,
+    StatEpochStart,
+    StatAppliedAt
+  } stat_e;
+
+  // The histogram is a floating-point code: with v + 8 = 2^(g+3) x 1.jjj, bin = 8 g + j.
+  function automatic bin_t hist_bin(cnt_t value);
+    logic [CntW:0] biased;
+    biased = {1'b0, value} + 17'd8;
+    hist_bin = '1;
+    for (int unsigned g = 0; g < 8; g++) begin
+      if ((biased >> (g + 3)) == 17'd1) hist_bin = {3'(g), biased[g+:3]};
+    end
+  endfunction
+
+  // True if value is the lower edge of a bin other than bin 0.
+  function automatic logic hist_is_edge(cnt_t value);
+    logic [CntW:0] biased;
+    logic [CntW:0] below;
+    biased = {1'b0, value} + 17'd8;
+    hist_is_edge = 1'b0;
+    for (int unsigned g = 0; g < 8; g++) begin
+      below = (17'd1 << g) - 17'd1;
+      if ((biased >> (g + 3)) == 17'd1) hist_is_edge = (biased & below) == '0;
+    end
+  endfunction
+
+  function automatic cnt_t hist_low(bin_t bin);
+    hist_low = cnt_t'(((16'd8 | 16'(bin[2:0])) << bin[5:3]) - 16'd8);
+  endfunction
+
+  function automatic cnt_t hist_high(bin_t bin);
+    hist_high = (bin == '1) ? '1 : hist_low(bin + 6'd1) - 16'd1;
+  endfunction
+endpackage

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Functional coverage: the situations that the benches must have brought about. "make coverage"
+// fails unless each was seen. Bound into the design; the design knows nothing of it.
+module np_cover_row
+  import np_pkg::*;
+(
+  input logic clk_i,
+  input logic clear_i,
+  input logic x_valid_q [Channels],
+  input logic x_same_q,
+  input logic x_match_q [Channels][Channels],
+  input logic x_group_q [Channels],
+  input logic w_now_q   [3],
+  input logic b_valid_q [Channels],
+  input logic b_match_q [Channels][Channels][3],
+  input logic b_group_q [Channels][Channels][3],
+  input cnt_t count_o   [Channels],
+  input logic inc_i     [Channels]
+);
+  BothChannelsOneCounter: cover property (@(posedge clk_i)
+      x_valid_q[0] && x_valid_q[1] && x_same_q && inc_i[0] && inc_i[1]);
+  BothChannelsReachMaximum: cover property (@(posedge clk_i)
+      x_same_q && count_o[1] == 16'hfffe && inc_i[0] && !inc_i[1]);
+  ClearAtFullLoad: cover property (@(posedge clk_i) clear_i && x_valid_q[0] && x_valid_q[1]);
+  HazardAcrossClear: cover property (@(posedge clk_i)
+      x_valid_q[0] && x_match_q[0][0] && !w_now_q[0]);
+  for (genvar c = 0; c < Channels; c++) begin : gen_channel
+    Saturated: cover property (@(posedge clk_i) x_valid_q[c] && count_o[c] == '1);
+    SameGroupOtherCounter: cover property (@(posedge clk_i)
+        x_valid_q[c] && x_group_q[c] && !x_match_q[c][c]);
+    for (genvar k = 0; k < Channels; k++) begin : gen_writer
+      Distance1: cover property (@(posedge clk_i) x_valid_q[c] && x_match_q[c][k]);
+      for (genvar d = 0; d < 3; d++) begin : gen_distance
+        Distance2To4: cover property (@(posedge clk_i) b_valid_q[c] && b_match_q[c][k][d]);
+        GroupDistance2To4: cover property (@(posedge clk_i)
+            b_valid_q[c] && b_group_q[c][k][d] && !b_match_q[c][k][d]);
+        StaleDistance2To4: cover property (@(posedge clk_i)
+            b_valid_q[c] && b_match_q[c][k][d] && !w_now_q[d]);
+      end
+    end
+  end
+endmodule
+
+module np_cover_sketch
+  import np_pkg::*;
+(
+  input logic       clk_i,
+  input logic       clear_i,
+  input logic       conservative_i,
+  input logic       room_i [Channels],
+  input logic       report0,
+  input logic       report1,
+  input logic       refused0,
+  input logic       refused1,
+  input logic       x_valid [Channels],
+  input logic       inc0 [Rows],
+  input logic       inc1 [Rows],
+  input logic       row_same [Rows],
+  input event_t     event_o [Channels]
+);
+  TwoReports: cover property (@(posedge clk_i) report0 && report1);
+  SecondRefused: cover property (@(posedge clk_i) report0 && refused1);
+  BothRefused: cover property (@(posedge clk_i) refused0 && refused1);
+  OneSlotLeft: cover property (@(posedge clk_i) room_i[0] && !room_i[1] && report1);
+  SameUnitReportedOnce: cover property (@(posedge clk_i)
+      report0 && x_valid[1] && row_same[0] && row_same[1] && !report1);
+  ReportDuringClear: cover property (@(posedge clk_i) clear_i && report0);
+  ConservativeRow0Only: cover property (@(posedge clk_i) conservative_i && inc0[0] && !inc0[1]);
+  ConservativeRow1Only: cover property (@(posedge clk_i) conservative_i && inc1[1] && !inc1[0]);
+  ConservativeBoth: cover property (@(posedge clk_i) conservative_i && inc0[0] && inc0[1]);
+  RowsCollideApart: cover property (@(posedge clk_i)
+      x_valid[0] && x_valid[1] && row_same[0] != row_same[1]);
+  BinsTogether: cover property (@(posedge clk_i)
+      event_o[0].entered && event_o[1].entered && event_o[0].bin == event_o[1].bin);
+  TopBin: cover property (@(posedge clk_i) event_o[0].entered && event_o[0].bin == '1);
+  SkippedType: cover property (@(posedge clk_i) event_o[0].verdict == VerdictType);
+  SkippedRange: cover property (@(posedge clk_i) event_o[1].verdict == VerdictRange);
+  SkippedSample: cover property (@(posedge clk_i) event_o[0].verdict == VerdictSample);
+endmodule
+
+module np_cover_ring (
+  input logic clk_i,
+  input logic rst_ni,
+  input logic clear_i,
+  input logic [3:0] tail_q,
+  input logic report_i [np_pkg::Channels]
+);
+  WrapWithOne: cover property (@(posedge clk_i) tail_q == 4'd15 && (report_i[0] ^ report_i[1]));
+  WrapWithTwo: cover property (@(posedge clk_i) tail_q == 4'd15 && report_i[0] && report_i[1]);
+  ClearedWhileUsed: cover property (@(posedge clk_i) clear_i && tail_q != '0);
+  ResetWhileUsed: cover property (@(posedge clk_i) !rst_ni && $past(tail_q) != '0);
+endmodule
+
+module np_cover_host (
+  input logic clk_i,
+  input logic reset_i,
+  input logic refuse_o,
+  input logic head_error_o,
+  input logic locked_o,
+  input logic enabled_o,
+  input logic [15:0] operation_o,
+  input logic clear_q,
+  input logic snapshot_q,
+  input logic head_pend_q
+);
+  Refused: cover property (@(posedge clk_i) refuse_o);
+  BadHead: cover property (@(posedge clk_i) head_error_o);
+  ResetWhileEnabled: cover property (@(posedge clk_i) reset_i && enabled_o);
+  EnableInProgress: cover property (@(posedge clk_i) operation_o == 16'd1);
+  DisableInProgress: cover property (@(posedge clk_i) operation_o == 16'd2);
+  ResetInProgress: cover property (@(posedge clk_i) operation_o == 16'd3);
+  SeveralPending: cover property (@(posedge clk_i) clear_q && snapshot_q && head_pend_q);
+  Locked: cover property (@(posedge clk_i) locked_o);
+endmodule
+
+bind np_row np_cover_row u_cover (.*);
+bind np_sketch np_cover_sketch u_cover (.*);
+bind np_ring np_cover_ring u_cover (.*);
+bind np_host_ctrl np_cover_host u_cover (.*);

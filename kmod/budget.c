@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The scanner's settings, and its CPU time as a token bucket: tokens come in at the
+ * budget's rate and are taken for what the scheduler says the thread has run.
+ */
+#include "compat.h"
+#include "tierd.h"
+
+#include <linux/ktime.h>
+#include <linux/math64.h>
+#include <linux/sched.h>
+#include <linux/spinlock.h>
+
+#define CREDIT_NS (200 * NSEC_PER_MSEC) /* of budget that an idle scanner may save up */
+
+static struct tierd_settings current_settings;
+static DEFINE_SPINLOCK(settings_lock);
+
+void tierd_settings_get(struct tierd_settings *settings)
+{
+	spin_lock(&settings_lock);
+	*settings = current_settings;
+	spin_unlock(&settings_lock);
+}
+
+int tierd_settings_set(const struct tierd_settings *settings)
+{
+	if (settings->period_us < 1000 || settings->budget_ppm < 100 ||
+	    settings->budget_ppm > USEC_PER_SEC)
+		return -ERANGE;
+	if (!settings->hot_scans || settings->hot_scans > TIERD_HISTORY ||
+	    settings->cold_scans >= settings->hot_scans)
+		return -ERANGE;
+	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
+		return -EINVAL;
+	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)
+		return -EOPNOTSUPP;
+	spin_lock(&settings_lock);
+	current_settings = *settings;
+	spin_unlock(&settings_lock);
+	return 0;
+}
+
+/* How long to sleep before the next slice may run. */
+u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm)
+{
+	u64 now = ktime_get_ns(), spent = current->se.sum_exec_runtime;
+	s64 most = div_u64((u64)CREDIT_NS * budget_ppm, USEC_PER_SEC);
+	u64 passed = min_t(u64, now - bucket->seen_ns, 10 * NSEC_PER_SEC);
+
+	bucket->tokens += div_u64(passed * budget_ppm, USEC_PER_SEC);
+	bucket->tokens = min(bucket->tokens, most);
+	bucket->tokens -= spent - bucket->spent_ns;
+	bucket->seen_ns = now;
+	bucket->spent_ns = spent;
+	WRITE_ONCE(tierd_stats.cpu_ns, spent);
+	if (bucket->tokens >= 0)
+		return 0;
+	return div_u64((u64)-bucket->tokens * USEC_PER_SEC, budget_ppm) + 1;
+}

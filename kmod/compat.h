@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * All that differs between kernel releases, and the few things that are not exported
+ * and can be said with inline helpers.
+ */
+#ifndef TIERD_COMPAT_H
+#define TIERD_COMPAT_H
+
+#include <linux/mm.h>
+#include <linux/pgtable.h>
+#include <linux/version.h>
+#include <net/genetlink.h>
+
+#ifndef CONFIG_64BIT
+#error "tierd needs a 64-bit kernel"
+#endif
+#ifndef CONFIG_MMU
+#error "tierd needs an MMU"
+#endif
+#ifndef CONFIG_ARCH_HAS_PTE_SPECIAL
+#error "tierd tells pages of memory from others by the special bit of their entries"
+#endif
+#ifdef __BIG_ENDIAN
+#error "tierd handles access histories eight at a time, in little-endian order"
+#endif
+
+static inline pte_t tierd_ptep_get(pte_t *ptep)
+{
+	return READ_ONCE(*ptep);
+}
+
+static inline pmd_t tierd_pmdp_get(pmd_t *pmdp)
+{
+	return READ_ONCE(*pmdp);
+}
+
+/* pmd_devmap() went away together with the special PTEs it stood for (6.17). */
+static inline bool tierd_pmd_devmap(pmd_t pmd)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+	return pmd_devmap(pmd);
+#else
+	return false;
+#endif
+}
+
+static inline bool tierd_pte_devmap(pte_t pte)
+{
+#if LINUX_VERSION_CODE < KERNEL_VERSION(6, 17, 0)
+	return pte_devmap(pte);
+#else
+	return false;
+#endif
+}
+
+static inline bool tierd_pmd_huge(pmd_t pmd)
+{
+#ifdef CONFIG_TRANSPARENT_HUGEPAGE
+	return pmd_present(pmd) && pmd_trans_huge(pmd) && !tierd_pmd_devmap(pmd);
+#else
+	return false;
+#endif
+}
+
+/* A PMD that points to a page table (one that is being split or migrated does not). */
+static inline bool tierd_pmd_table(pmd_t pmd)
+{
+	return pmd_present(pmd) && !pmd_trans_huge(pmd) && !tierd_pmd_devmap(pmd) && !pmd_bad(pmd);
+}
+
+/*
+ * ptep_test_and_clear_young() is a function that x86 does not export; elsewhere it is
+ * inline. Called with the page-table lock held: hardware may set the bit at any time, so
+ * the test and the clearing are one step.
+ */
+static inline bool tierd_ptep_clear_young(struct vm_area_struct *vma, unsigned long addr,
+					  pte_t *ptep)
+{
+#ifdef CONFIG_X86
+	return test_and_clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
+#else
+	return ptep_test_and_clear_young(vma, addr, ptep);
+#endif
+}
+
+static inline bool tierd_pmdp_clear_young(struct vm_area_struct *vma, unsigned long addr,
+					  pmd_t *pmdp)
+{
+#if defined(CONFIG_X86)
+	return test_and_clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)pmdp);
+#elif defined(CONFIG_TRANSPARENT_HUGEPAGE)
+	return pmdp_test_and_clear_young(vma, addr, pmdp);
+#else
+	return false;
+#endif
+}
+
+/*
+ * Clearing a dirty bit without a flush could lose a write: a CPU that has the dirty
+ * translation cached would not set it again. The flush is not exported but on x86, where
+ * __flush_tlb_all() forgets all translations of the CPU it runs on.
+ */
+#ifdef CONFIG_X86
+#include <asm/tlbflush.h>
+#include <linux/smp.h>
+
+#define TIERD_CAN_FLUSH 1
+
+static inline void tierd_flush_this_cpu(void *unused)
+{
+	__flush_tlb_all();
+}
+
+static inline void tierd_flush_tlb(void)
+{
+	on_each_cpu(tierd_flush_this_cpu, NULL, 1);
+}
+
+/* Read-only pages with a dirty bit are shadow stacks: theirs has to stay. */
+static inline bool tierd_clear_dirty(unsigned long *entry)
+{
+	unsigned long both = _PAGE_RW | _PAGE_DIRTY;
+
+	if ((READ_ONCE(*entry) & both) != both)
+		return false;
+	return test_and_clear_bit(_PAGE_BIT_DIRTY, entry);
+}
+#else
+#define TIERD_CAN_FLUSH 0
+
+static inline void tierd_flush_tlb(void)
+{
+}
+
+static inline bool tierd_clear_dirty(unsigned long *entry)
+{
+	return false;
+}
+#endif
+
+/* Mapped more than once, as far as can be told without a walk. */
+static inline bool tierd_folio_shared(struct folio *folio, struct page *page)
+{
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
+	return folio_maybe_mapped_shared(folio);
+#elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
+	return folio_likely_mapped_shared(folio);
+#else
+	if (folio_test_large(folio) && compound_mapcount(&folio->page) > 0)
+		return compound_mapcount(&folio->page) + atomic_read(&page->_mapcount) + 1 > 1;
+	return atomic_read(&page->_mapcount) > 0;
+#endif
+}
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Access histories: one byte a page, bit 7 for the last scan, kept in chunks of one page
+ * table (592 bytes for 2 MiB). The memory of all chunks is bounded.
+ */
+#include "tierd.h"
+
+#include <linux/slab.h>
+
+static struct kmem_cache *chunk_cache;
+static atomic_long_t chunks;
+
+int tierd_history_init(void)
+{
+	chunk_cache = kmem_cache_create("tierd_chunk", sizeof(struct tierd_chunk), 0, 0, NULL);
+	return chunk_cache ? 0 : -ENOMEM;
+}
+
+void tierd_history_exit(void)
+{
+	kmem_cache_destroy(chunk_cache);
+}
+
+static void chunk_free(struct tierd_target *target, struct tierd_chunk *chunk)
+{
+	kmem_cache_free(chunk_cache, chunk);
+	target->chunks--;
+	target->stats.history_bytes = target->chunks * sizeof(*chunk);
+	WRITE_ONCE(tierd_stats.history_bytes, atomic_long_dec_return(&chunks) * sizeof(*chunk));
+}
+
+/* The chunk of the table at `addr`, marked as seen in this round; NULL without memory. */
+struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr)
+{
+	unsigned long index = addr >> PMD_SHIFT;
+	struct tierd_chunk *chunk = xa_load(&target->history, index);
+	u32 round = (u32)target->stats.rounds + 1;
+
+	if (!chunk) {
+		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > tierd_history_limit)
+			goto full;
+		chunk = kmem_cache_zalloc(chunk_cache, GFP_KERNEL | __GFP_NOWARN);
+		if (!chunk)
+			goto full;
+		if (xa_err(xa_store(&target->history, index, chunk, GFP_KERNEL | __GFP_NOWARN))) {
+			kmem_cache_free(chunk_cache, chunk);
+			goto full;
+		}
+		target->chunks++;
+		target->stats.history_bytes = target->chunks * sizeof(*chunk);
+		WRITE_ONCE(tierd_stats.history_bytes,
+			   atomic_long_inc_return(&chunks) * sizeof(*chunk));
+	}
+	if (chunk->round != round) {
+		chunk->round = round;
+		target->chunks_seen++;
+	}
+	return chunk;
+full:
+	tierd_stats.history_full++;
+	return NULL;
+}
+
+/* At the end of a round: forgets the tables that were not met in it. */
+void tierd_history_sweep(struct tierd_target *target)
+{
+	u32 round = (u32)target->stats.rounds + 1;
+	struct tierd_chunk *chunk;
+	unsigned long index;
+
+	if (target->chunks_seen < target->chunks) {
+		xa_for_each(&target->history, index, chunk)
+		{
+			if (chunk->round == round)
+				continue;
+			xa_erase(&target->history, index);
+			chunk_free(target, chunk);
+		}
+	}
+	target->chunks_seen = 0;
+}
+
+void tierd_history_clear(struct tierd_target *target)
+{
+	struct tierd_chunk *chunk;
+	unsigned long index;
+
+	xa_for_each(&target->history, index, chunk)
+	{
+		xa_erase(&target->history, index);
+		chunk_free(target, chunk);
+	}
+	target->chunks_seen = 0;
+}
+
+/* A table was collapsed: the whole was touched whenever one of its pages was. */
+void tierd_history_as_pmd(struct tierd_chunk *chunk)
+{
+	unsigned int i;
+
+	if (chunk->pmd)
+		return;
+	for (i = 1; i < TIERD_TABLE_PAGES; i++)
+		chunk->history[0] |= chunk->history[i];
+	if (!bitmap_empty(chunk->hot, TIERD_TABLE_PAGES))
+		__set_bit(0, chunk->hot);
+	chunk->pmd = true;
+}
+
+/* A huge page was split: what is known of the whole is all that is known of its parts. */
+void tierd_history_as_pages(struct tierd_chunk *chunk)
+{
+	if (!chunk->pmd)
+		return;
+	memset(chunk->history, chunk->history[0], sizeof(chunk->history));
+	if (test_bit(0, chunk->hot))
+		bitmap_fill(chunk->hot, TIERD_TABLE_PAGES);
+	else
+		bitmap_zero(chunk->hot, TIERD_TABLE_PAGES);
+	chunk->pmd = false;
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Parameters, and the order in which the parts come and go. */
+#include "tierd.h"
+
+#include <linux/module.h>
+#include <linux/moduleparam.h>
+#include <net/genetlink.h>
+
+struct tierd_stats tierd_stats;
+
+unsigned int tierd_max_targets = 256;
+module_param_named(max_targets, tierd_max_targets, uint, 0644);
+MODULE_PARM_DESC(max_targets, "Most processes scanned at a time (256)");
+
+unsigned int tierd_ring_records = 131072;
+module_param_named(ring_records, tierd_ring_records, uint, 0644);
+MODULE_PARM_DESC(ring_records, "Records of 32 bytes in a ring opened from now on (131072)");
+
+unsigned int tierd_max_readers = 4;
+module_param_named(max_readers, tierd_max_readers, uint, 0644);
+MODULE_PARM_DESC(max_readers, "Most rings open at a time (4)");
+
+unsigned long tierd_history_limit = 64ul << 20;
+module_param_named(history_bytes, tierd_history_limit, ulong, 0644);
+MODULE_PARM_DESC(history_bytes, "Memory of access histories, 592 bytes for 2 MiB (64 MiB)");
+
+static unsigned int period_us = 500000;
+module_param(period_us, uint, 0444);
+MODULE_PARM_DESC(period_us, "Least time between two looks at a page, until netlink sets it");
+
+static unsigned int budget_ppm = 50000;
+module_param(budget_ppm, uint, 0444);
+MODULE_PARM_DESC(budget_ppm, "Millionths of one CPU the scanner may take, until netlink sets it");
+
+static int set_closing(const char *value, const struct kernel_param *param)
+{
+	bool closing;
+	int ret = kstrtobool(value, &closing);
+
+	if (ret)
+		return ret;
+	if (closing != tierd_dev_closing()) {
+		tierd_dev_set_closing(closing);
+		if (closing)
+			tierd_netlink_event(TIERD_EVENT_CLOSING, NULL);
+	}
+	return 0;
+}
+
+static int get_closing(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", tierd_dev_closing() ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops closing_ops = {.set = set_closing, .get = get_closing};
+module_param_cb(closing, &closing_ops, NULL, 0644);
+MODULE_PARM_DESC(closing, "Write 1 to ask readers to close /dev/tierd, so that rmmod works (N)");
+
+static int __init tierd_init(void)
+{
+	struct tierd_settings settings = {
+	    .period_us = period_us,
+	    .budget_ppm = budget_ppm,
+	    .hot_scans = 2,
+	    .cold_scans = 0,
+	    .hot_nodes = NODE_MASK_ALL,
+	    .cold_nodes = NODE_MASK_ALL,
+	};
+	int ret = tierd_settings_set(&settings);
+
+	if (ret)
+		return ret;
+	ret = tierd_history_init();
+	if (ret)
+		return ret;
+	ret = tierd_scan_start();
+	if (ret)
+		goto history;
+	ret = tierd_dev_init();
+	if (ret)
+		goto scan;
+	ret = tierd_netlink_init();
+	if (ret)
+		goto dev;
+	return 0;
+dev:
+	tierd_dev_exit();
+scan:
+	tierd_scan_stop();
+history:
+	tierd_history_exit();
+	return ret;
+}
+
+static void __exit tierd_exit(void)
+{
+	/* The scanner first: it tells of events by netlink. */
+	tierd_scan_stop();
+	tierd_netlink_exit();
+	tierd_dev_exit();
+	tierd_targets_clear(0);
+	tierd_history_exit();
+}
+
+module_init(tierd_init);
+module_exit(tierd_exit);
+
+MODULE_DESCRIPTION("Accessed bits of every page, and whose page frames are, for tierd");
+MODULE_AUTHOR("The tierd authors");
+MODULE_VERSION("0.1.0");
+MODULE_LICENSE("GPL");
+MODULE_ALIAS_GENL_FAMILY("tierd");

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * One ring for each open of the device, so readers do not disturb each other. What user
+ * space can write (the whole mapping) is never believed: the kernel keeps its own tail
+ * and counters, copies them out, and checks the one number it reads, the reader's head.
+ */
+#include "compat.h"
+#include "tierd.h"
+#include "trace.h"
+
+#include <linux/log2.h>
+#include <linux/slab.h>
+#include <linux/vmalloc.h>
+#include <linux/wait.h>
+
+DEFINE_MUTEX(tierd_rings_lock);
+static LIST_HEAD(rings);
+static unsigned int opened;
+static bool all_closing;
+
+struct tierd_ring {
+	struct list_head node;
+	struct wait_queue_head queue;
+	bool with_pfn;
+	bool overflowing;
+	unsigned int capacity;
+	unsigned long size;
+	u64 tail, dropped;
+	void *memory; /* NULL until it is mapped */
+};
+
+static struct tierd_ring_info *info_of(struct tierd_ring *ring)
+{
+	return ring->memory;
+}
+
+static struct tierd_record *record_of(struct tierd_ring *ring, u64 number)
+{
+	struct tierd_record *records = ring->memory + TIERD_RING_DATA;
+
+	return &records[number & (ring->capacity - 1)];
+}
+
+/* Records the reader has not consumed; `capacity` if it claims nonsense. */
+static unsigned int unread(struct tierd_ring *ring)
+{
+	struct tierd_ring_head *page = ring->memory + TIERD_RING_HEAD;
+	u64 used = ring->tail - smp_load_acquire(&page->head);
+
+	return min_t(u64, used, ring->capacity);
+}
+
+struct tierd_ring *tierd_ring_open(bool with_pfn)
+{
+	struct tierd_ring *ring = kzalloc(sizeof(*ring), GFP_KERNEL_ACCOUNT);
+
+	if (!ring)
+		return ERR_PTR(-ENOMEM);
+	ring->with_pfn = with_pfn;
+	ring->capacity = roundup_pow_of_two(clamp(tierd_ring_records, 64u, 1u << 24));
+	ring->size = PAGE_ALIGN(TIERD_RING_DATA + ring->capacity * sizeof(struct tierd_record));
+	init_waitqueue_head(&ring->queue);
+	mutex_lock(&tierd_rings_lock);
+	if (opened >= tierd_max_readers) {
+		mutex_unlock(&tierd_rings_lock);
+		kfree(ring);
+		return ERR_PTR(-EBUSY);
+	}
+	opened++;
+	list_add_tail(&ring->node, &rings);
+	mutex_unlock(&tierd_rings_lock);
+	return ring;
+}
+
+void tierd_ring_close(struct tierd_ring *ring)
+{
+	mutex_lock(&tierd_rings_lock);
+	list_del(&ring->node);
+	opened--;
+	if (ring->memory)
+		tierd_stats.readers--;
+	mutex_unlock(&tierd_rings_lock);
+	vfree(ring->memory);
+	kfree(ring);
+}
+
+/* The size is asked by mapping the first page alone, or known from the info in it. */
+int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
+{
+	unsigned long length = vma->vm_end - vma->vm_start;
+	struct tierd_ring_info *info;
+	int ret = 0;
+
+	if (vma->vm_pgoff || !(vma->vm_flags & VM_SHARED))
+		return -EINVAL;
+	if (length > ring->size)
+		return -EINVAL;
+	mutex_lock(&tierd_rings_lock);
+	if (!ring->memory) {
+		ring->memory = vmalloc_user(ring->size);
+		if (!ring->memory) {
+			ret = -ENOMEM;
+			goto unlock;
+		}
+		info = info_of(ring);
+		info->magic = TIERD_RING_MAGIC;
+		info->version = TIERD_RING_VERSION;
+		info->record_size = sizeof(struct tierd_record);
+		info->capacity = ring->capacity;
+		info->size = ring->size;
+		info->closing = all_closing;
+		tierd_stats.readers++;
+	}
+	ret = remap_vmalloc_range(vma, ring->memory, 0);
+unlock:
+	mutex_unlock(&tierd_rings_lock);
+	return ret;
+}
+
+static void ring_put(struct tierd_ring *ring, const struct tierd_record *records,
+		     unsigned int count)
+{
+	unsigned int room = ring->capacity - unread(ring), take = min(count, room), i;
+	unsigned int first = ring->capacity - (ring->tail & (ring->capacity - 1));
+	struct tierd_ring_info *info = info_of(ring);
+
+	first = min(first, take);
+	memcpy(record_of(ring, ring->tail), records, first * sizeof(*records));
+	memcpy(record_of(ring, ring->tail + first), records + first,
+	       (take - first) * sizeof(*records));
+	if (!ring->with_pfn)
+		for (i = 0; i < take; i++)
+			record_of(ring, ring->tail + i)->pfn = 0;
+	ring->tail += take;
+	/* The records come first: a reader that sees the tail sees them. */
+	smp_store_release(&info->tail, ring->tail);
+	if (take < count) {
+		ring->dropped += count - take;
+		tierd_stats.dropped += count - take;
+		WRITE_ONCE(info->dropped, ring->dropped);
+		if (!ring->overflowing)
+			trace_tierd_overflow(ring->capacity, ring->dropped);
+	}
+	ring->overflowing = take < count;
+}
+
+void tierd_ring_publish(const struct tierd_record *records, unsigned int count)
+{
+	struct tierd_ring *ring;
+
+	mutex_lock(&tierd_rings_lock);
+	tierd_stats.reported += count;
+	list_for_each_entry(ring, &rings, node) if (ring->memory) ring_put(ring, records, count);
+	mutex_unlock(&tierd_rings_lock);
+}
+
+void tierd_ring_wake(void)
+{
+	struct tierd_ring *ring;
+
+	mutex_lock(&tierd_rings_lock);
+	list_for_each_entry(ring, &rings, node) wake_up_interruptible(&ring->queue);
+	mutex_unlock(&tierd_rings_lock);
+}
+
+/* Tells all readers whether the module wants to go. */
+void tierd_ring_closing(bool closing)
+{
+	struct tierd_ring *ring;
+
+	mutex_lock(&tierd_rings_lock);
+	all_closing = closing;
+	list_for_each_entry(ring, &rings, node) if (ring->memory)
+	    WRITE_ONCE(info_of(ring)->closing, closing);
+	mutex_unlock(&tierd_rings_lock);
+	tierd_ring_wake();
+}
+
+struct wait_queue_head *tierd_ring_queue(struct tierd_ring *ring)
+{
+	return &ring->queue;
+}
+
+bool tierd_ring_ready(struct tierd_ring *ring)
+{
+	bool ready;
+
+	mutex_lock(&tierd_rings_lock);
+	ready = ring->memory && unread(ring);
+	mutex_unlock(&tierd_rings_lock);
+	return ready;
+}

@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The scanner: one thread that goes over all targets in turn, in slices of about a
+ * millisecond, each going on where the last one of its target stopped.
+ *
+ * While its CPU budget (budget.c) is short the thread sleeps, so a round takes as long as
+ * the budget makes it take, and the period follows.
+ */
+#include "compat.h"
+#include "tierd.h"
+#include "trace.h"
+
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/sched/mm.h>
+#include <linux/sched/signal.h>
+#include <linux/slab.h>
+
+#define SLICE_NS (1 * NSEC_PER_MSEC)
+#define BUSY_NS (1 * NSEC_PER_MSEC)
+#define CLOCK_STEPS 16 /* tables between two looks at the clock */
+#define IDLE_NS (10 * NSEC_PER_SEC)
+
+static struct task_struct *scanner; /* under scanner_lock */
+static struct tierd_record *scanner_records;
+static DEFINE_SPINLOCK(scanner_lock);
+static bool kicked;
+
+/* Cuts the scanner's idle sleep short: there is something new to do. */
+void tierd_scan_kick(void)
+{
+	WRITE_ONCE(kicked, true);
+	spin_lock(&scanner_lock);
+	if (scanner)
+		wake_up_process(scanner);
+	spin_unlock(&scanner_lock);
+}
+
+static void scan_sleep(u64 ns)
+{
+	ktime_t timeout = ns_to_ktime(min_t(u64, ns, IDLE_NS));
+
+	set_current_state(TASK_INTERRUPTIBLE);
+	if (kthread_should_stop() || READ_ONCE(kicked))
+		__set_current_state(TASK_RUNNING);
+	else
+		schedule_hrtimeout_range(&timeout, 50 * NSEC_PER_USEC, HRTIMER_MODE_REL);
+	WRITE_ONCE(kicked, false);
+}
+
+static void publish(struct tierd_walk *walk)
+{
+	if (!walk->found)
+		return;
+	tierd_ring_publish(walk->records, walk->found);
+	walk->found = 0;
+}
+
+/* The first range that ends behind `addr`; true if there is one. */
+static bool range_after(const struct tierd_ranges *ranges, unsigned long addr,
+			struct tierd_range *range)
+{
+	unsigned int low = 0, high;
+
+	if (!ranges) {
+		range->start = 0;
+		range->end = TASK_SIZE_MAX;
+		return addr < TASK_SIZE_MAX;
+	}
+	for (high = ranges->count; low < high;) {
+		unsigned int middle = low + (high - low) / 2;
+
+		if (ranges->range[middle].end > addr)
+			high = middle;
+		else
+			low = middle + 1;
+	}
+	if (low == ranges->count)
+		return false;
+	*range = ranges->range[low];
+	return true;
+}
+
+/* Some clocks take longer to read than a table. */
+static bool slice_over(struct tierd_walk *walk, u64 start_ns)
+{
+	if (++walk->steps % CLOCK_STEPS)
+		return need_resched();
+	walk->now_ns = ktime_get_ns();
+	return walk->now_ns - start_ns > SLICE_NS || need_resched() ||
+	       mmap_lock_is_contended(walk->mm) || kthread_should_stop();
+}
+
+/* Walks from the cursor on; true when the end of the address space was reached. */
+static bool walk_on(struct tierd_walk *walk, u64 start_ns)
+{
+	struct tierd_target *target = walk->target;
+	unsigned long addr = target->cursor, end, next;
+	struct vm_area_struct *vma;
+	struct tierd_range range;
+	bool over = false;
+	pmd_t *pmdp;
+
+	while (!over) {
+		if (!range_after(target->ranges, addr, &range))
+			return true;
+		addr = max_t(unsigned long, addr, range.start);
+		vma = find_vma(walk->mm, addr);
+		if (!vma)
+			return true;
+		addr = max(addr, vma->vm_start);
+		end = min_t(unsigned long, vma->vm_end, range.end);
+		if (!tierd_vma_wanted(vma)) {
+			addr = vma->vm_end;
+			over = slice_over(walk, start_ns);
+		}
+		for (; addr < end && !over; addr = next) {
+			pmdp = tierd_find_pmd(walk->mm, addr, &next);
+			if (pmdp) {
+				next = min((addr & PMD_MASK) + PMD_SIZE, end);
+				tierd_walk_pmd(walk, vma, pmdp, addr, next);
+			}
+			if (walk->found > TIERD_WALK_RECORDS - TIERD_TABLE_PAGES)
+				publish(walk);
+			over = slice_over(walk, start_ns);
+		}
+		target->cursor = addr;
+	}
+	return false;
+}
+
+static void round_start(struct tierd_target *target, u64 now)
+{
+	if (target->stats.rounds)
+		target->stats.period_ns = now - target->round_start_ns;
+	target->in_round = true;
+	target->cursor = 0;
+	target->round_start_ns = now;
+	target->round_cpu_ns = target->round_pages = target->round_accessed = 0;
+	target->chunks_seen = 0;
+}
+
+static void round_end(struct tierd_walk *walk)
+{
+	struct tierd_target *target = walk->target;
+	struct tierd_record *record;
+
+	tierd_history_sweep(target);
+	target->in_round = false;
+	target->stats.rounds++;
+	target->stats.round_ns = walk->now_ns - target->round_start_ns;
+	target->stats.round_cpu_ns = target->round_cpu_ns;
+	target->stats.round_pages = target->round_pages;
+	target->stats.round_accessed = target->round_accessed;
+	target->age = min(target->age + 1, TIERD_HISTORY);
+	target->next_ns = target->round_start_ns + walk->settings->period_us * (u64)NSEC_PER_USEC;
+	tierd_stats.rounds++;
+	record = &walk->records[walk->found++];
+	*record = (struct tierd_record){
+	    .page = (u64)target->number << TIERD_KEY_SHIFT,
+	    .time_ns = walk->now_ns,
+	    .kind = TIERD_RECORD_ROUND,
+	    .node = NUMA_NO_NODE,
+	    .value = (u16)target->stats.rounds,
+	};
+	publish(walk);
+	tierd_ring_wake();
+	trace_tierd_round(target);
+}
+
+/* Starts the history of a target afresh: it runs another program now. */
+static void forget(struct tierd_target *target)
+{
+	tierd_history_clear(target);
+	target->in_round = false;
+	target->age = 0;
+	tierd_stats.targets_exec++;
+}
+
+static enum tierd_mm_state scan_slice(struct tierd_target *target,
+				      const struct tierd_settings *settings,
+				      struct tierd_record *records)
+{
+	struct tierd_walk walk = {
+	    .target = target,
+	    .settings = settings,
+	    .records = records,
+	    .now_ns = ktime_get_ns(),
+	};
+	u64 start = walk.now_ns;
+	enum tierd_mm_state state;
+	bool done;
+
+	state = tierd_target_get_mm(target, &walk.mm);
+	if (state == TIERD_MM_GONE)
+		return state;
+	if (state == TIERD_MM_NEW)
+		forget(target);
+	/* Never wait for it: the holder may sleep for long, and other targets are due. */
+	if (!mmap_read_trylock(walk.mm)) {
+		tierd_stats.lock_busy++;
+		target->next_ns = start + BUSY_NS;
+		goto put;
+	}
+	if (!target->in_round)
+		round_start(target, start);
+	done = walk_on(&walk, start);
+	mmap_read_unlock(walk.mm);
+	walk.now_ns = ktime_get_ns();
+	target->round_cpu_ns += walk.now_ns - start;
+	target->round_pages += walk.pages;
+	target->round_accessed += walk.accessed;
+	tierd_stats.slices++;
+	tierd_stats.tables += walk.tables;
+	tierd_stats.pages += walk.pages;
+	tierd_stats.accessed += walk.accessed;
+	publish(&walk);
+	if (done)
+		round_end(&walk);
+put:
+	/* If the process has ended meanwhile, somebody else shall take its memory down. */
+	mmput_async(walk.mm);
+	return state;
+}
+
+static void scan_target(struct tierd_target *target, const struct tierd_settings *settings,
+			struct tierd_record *records)
+{
+	enum tierd_mm_state state;
+
+	mutex_lock(&target->lock);
+	state = scan_slice(target, settings, records);
+	mutex_unlock(&target->lock);
+	if (state == TIERD_MM_SAME)
+		return;
+	if (state == TIERD_MM_GONE) {
+		mutex_lock(&tierd_targets_lock);
+		if (!target->dead)
+			tierd_stats.targets_gone++;
+		tierd_target_remove(target);
+		mutex_unlock(&tierd_targets_lock);
+	}
+	tierd_netlink_event(state == TIERD_MM_GONE ? TIERD_EVENT_GONE : TIERD_EVENT_EXEC, target);
+}
+
+static int scan_thread(void *data)
+{
+	struct tierd_bucket bucket = {.seen_ns = ktime_get_ns()};
+	struct tierd_record *records = data;
+	struct tierd_settings settings;
+	struct tierd_target *target;
+	u64 wait, earliest, now;
+
+	while (!kthread_should_stop()) {
+		tierd_settings_get(&settings);
+		wait = tierd_bucket_wait(&bucket, settings.budget_ppm);
+		if (wait) {
+			scan_sleep(wait);
+			continue;
+		}
+		now = ktime_get_ns();
+		target = tierd_target_due(now, &earliest);
+		if (!target) {
+			scan_sleep(earliest - now);
+			continue;
+		}
+		scan_target(target, &settings, records);
+		tierd_target_put(target);
+		cond_resched();
+	}
+	return 0;
+}
+
+int tierd_scan_start(void)
+{
+	struct tierd_record *records;
+	struct task_struct *task;
+
+	records = kvcalloc(TIERD_WALK_RECORDS, sizeof(*records), GFP_KERNEL);
+	if (!records)
+		return -ENOMEM;
+	task = kthread_create(scan_thread, records, "tierd-scan");
+	if (IS_ERR(task)) {
+		kvfree(records);
+		return PTR_ERR(task);
+	}
+	get_task_struct(task);
+	scanner_records = records;
+	spin_lock(&scanner_lock);
+	scanner = task;
+	spin_unlock(&scanner_lock);
+	wake_up_process(task);
+	return 0;
+}
+
+void tierd_scan_stop(void)
+{
+	struct task_struct *task = scanner;
+
+	spin_lock(&scanner_lock);
+	scanner = NULL;
+	spin_unlock(&scanner_lock);
+	kthread_stop(task);
+	put_task_struct(task);
+	/* Here, for a thread that is stopped before it first ran never runs at all. */
+	kvfree(scanner_records);
+}

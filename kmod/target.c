@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Who is scanned. A target holds the pid and, by mmgrab(), the identity of the address
+ * space; the memory itself is held only while a slice of a scan runs, so a process that
+ * ends gives its memory back at once.
+ */
+#include "tierd.h"
+
+#include <linux/sched/mm.h>
+#include <linux/sched/task.h>
+#include <linux/slab.h>
+
+DEFINE_MUTEX(tierd_targets_lock);
+LIST_HEAD(tierd_targets);
+
+struct tierd_target *tierd_target_find(u16 number)
+{
+	struct tierd_target *target;
+
+	lockdep_assert_held(&tierd_targets_lock);
+	list_for_each_entry(target, &tierd_targets,
+			    node) if (target->number == number) return target;
+	return NULL;
+}
+
+struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
+{
+	struct tierd_target *target;
+
+	lockdep_assert_held(&tierd_targets_lock);
+	list_for_each_entry(target, &tierd_targets,
+			    node) if (READ_ONCE(target->mm) == mm) return target;
+	return NULL;
+}
+
+/*
+ * The next target in turn whose time has come, with a reference; NULL if there is none,
+ * and then the earliest time at which there will be one.
+ */
+struct tierd_target *tierd_target_due(u64 now_ns, u64 *earliest_ns)
+{
+	struct tierd_target *target, *due = NULL;
+
+	*earliest_ns = U64_MAX;
+	mutex_lock(&tierd_targets_lock);
+	list_for_each_entry(target, &tierd_targets, node)
+	{
+		if (target->next_ns <= now_ns) {
+			due = target;
+			break;
+		}
+		*earliest_ns = min(*earliest_ns, target->next_ns);
+	}
+	if (due) {
+		kref_get(&due->ref);
+		list_move_tail(&due->node, &tierd_targets);
+	}
+	mutex_unlock(&tierd_targets_lock);
+	return due;
+}
+
+static void target_free(struct kref *ref)
+{
+	struct tierd_target *target = container_of(ref, struct tierd_target, ref);
+
+	tierd_history_clear(target);
+	xa_destroy(&target->history);
+	mmdrop(target->mm);
+	put_pid(target->pid);
+	kvfree(target->ranges);
+	kfree(target);
+}
+
+void tierd_target_put(struct tierd_target *target)
+{
+	kref_put(&target->ref, target_free);
+}
+
+/* Takes over `ranges` when it succeeds. */
+int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid)
+{
+	struct tierd_target *target;
+	struct task_struct *task;
+	struct mm_struct *mm;
+
+	lockdep_assert_held(&tierd_targets_lock);
+	if (tierd_target_find(number))
+		return -EEXIST;
+	if (tierd_stats.targets >= tierd_max_targets)
+		return -ENOSPC;
+	task = get_pid_task(pid, PIDTYPE_TGID);
+	if (!task)
+		return -ESRCH;
+	mm = get_task_mm(task);
+	put_task_struct(task);
+	if (!mm)
+		return -ESRCH; /* a kernel thread, or one that is ending */
+	/* Two scans of one address space would take each other's accessed bits. */
+	if (tierd_target_by_mm(mm)) {
+		mmput(mm);
+		return -EEXIST;
+	}
+	target = kzalloc(sizeof(*target), GFP_KERNEL);
+	if (!target) {
+		mmput(mm);
+		return -ENOMEM;
+	}
+	mmgrab(mm);
+	mmput(mm);
+	target->mm = mm;
+	target->pid = get_pid(pid);
+	target->number = number;
+	target->portid = portid;
+	target->ranges = ranges;
+	target->stats.ranges = ranges ? ranges->count : 0;
+	mutex_init(&target->lock);
+	kref_init(&target->ref);
+	xa_init(&target->history);
+	list_add_tail(&target->node, &tierd_targets);
+	tierd_stats.targets++;
+	return 0;
+}
+
+/* Drops the list's reference; the scanner may still hold one for the rest of a slice. */
+void tierd_target_remove(struct tierd_target *target)
+{
+	lockdep_assert_held(&tierd_targets_lock);
+	if (target->dead)
+		return;
+	target->dead = true;
+	list_del(&target->node);
+	tierd_stats.targets--;
+	tierd_target_put(target);
+}
+
+/* Removes the targets that a netlink socket registered, or all for 0. */
+void tierd_targets_clear(u32 portid)
+{
+	struct tierd_target *target, *next;
+
+	mutex_lock(&tierd_targets_lock);
+	list_for_each_entry_safe(target, next, &tierd_targets,
+				 node) if (!portid || target->portid == portid)
+	    tierd_target_remove(target);
+	mutex_unlock(&tierd_targets_lock);
+}
+
+/*
+ * The memory of the target, to be given back by mmput(). A leader that ended while other
+ * threads run has no memory of its own, so the known address space is asked as well.
+ */
+enum tierd_mm_state tierd_target_get_mm(struct tierd_target *target, struct mm_struct **mm)
+{
+	struct task_struct *task = get_pid_task(target->pid, PIDTYPE_TGID);
+	struct mm_struct *now;
+
+	lockdep_assert_held(&target->lock);
+	if (!task)
+		return TIERD_MM_GONE;
+	now = get_task_mm(task);
+	put_task_struct(task);
+	if (!now) {
+		if (!mmget_not_zero(target->mm))
+			return TIERD_MM_GONE;
+		now = target->mm;
+	}
+	*mm = now;
+	if (now == target->mm)
+		return TIERD_MM_SAME;
+	mmgrab(now);
+	mmdrop(target->mm);
+	WRITE_ONCE(target->mm, now);
+	return TIERD_MM_NEW;
+}

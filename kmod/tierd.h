@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Inside of the module. Arrows point one way:
+ *
+ *	main -> netlink, dev, scan
+ *	netlink -> budget, target;  dev -> ring, resolve
+ *	scan -> budget, target, ring, walk -> history;  resolve -> target, walk
+ *	(an event goes from scan to netlink, which only sends it)
+ *
+ * Locks, in the order they are taken:
+ *	targets_lock (mutex)   the list of targets
+ *	target->lock (mutex)   one target's ranges and the scanner's state of it
+ *	mmap lock (read, by trylock), then page-table locks (walk.c)
+ *	rings_lock (mutex)     the list of rings and what is written to them
+ *	anon_vma lock (read, by trylock), then page-table locks (resolve.c)
+ */
+#ifndef TIERD_H
+#define TIERD_H
+
+#include "uapi/tierd.h"
+
+#include <linux/kref.h>
+#include <linux/list.h>
+#include <linux/mm_types.h>
+#include <linux/mutex.h>
+#include <linux/nodemask.h>
+#include <linux/pid.h>
+#include <linux/xarray.h>
+
+#define TIERD_TABLE_PAGES (PMD_SIZE / PAGE_SIZE)
+#define TIERD_WALK_RECORDS (4 * TIERD_TABLE_PAGES)
+
+/* What the scanner shall do; replaced as a whole. */
+struct tierd_settings {
+	u32 period_us;
+	u32 budget_ppm;
+	u32 flags;
+	u8 hot_scans;
+	u8 cold_scans;
+	nodemask_t hot_nodes;
+	nodemask_t cold_nodes;
+};
+
+struct tierd_ranges {
+	unsigned int count;
+	struct tierd_range range[];
+};
+
+/* One process that is scanned. */
+struct tierd_target {
+	struct list_head node;
+	struct kref ref;
+	u16 number;
+	u32 portid; /* netlink socket that registered it; it goes when that is closed */
+	struct pid *pid;
+	struct mm_struct *mm; /* held by mmgrab: the identity, not the memory */
+	bool dead;	      /* not on the list any more */
+
+	struct mutex lock;	     /* of all that follows */
+	struct tierd_ranges *ranges; /* NULL: the whole address space */
+	struct xarray history;	     /* address >> PMD_SHIFT -> struct tierd_chunk */
+	unsigned long chunks, chunks_seen;
+	unsigned long cursor;
+	bool in_round;
+	u16 age;     /* finished rounds, saturated at TIERD_HISTORY */
+	u64 next_ns; /* not scanned before */
+	u64 round_start_ns, round_cpu_ns;
+	u64 round_pages, round_accessed;
+	struct tierd_target_stats stats;
+};
+
+/* Access histories of the pages of one page table (or of one PMD-mapped page: [0]). */
+struct tierd_chunk {
+	u8 history[TIERD_TABLE_PAGES];
+	DECLARE_BITMAP(hot, TIERD_TABLE_PAGES);
+	u32 round;     /* last one that met it */
+	u32 pmd_round; /* last one that aged it as a PMD-mapped page */
+	bool pmd;
+};
+
+/* One pass over part of an address space, and what it found. */
+struct tierd_walk {
+	struct tierd_target *target;
+	struct mm_struct *mm;
+	const struct tierd_settings *settings;
+	u64 now_ns;
+	unsigned long steps, tables, pages, accessed;
+	unsigned int found;
+	struct tierd_record *records; /* room for TIERD_WALK_RECORDS */
+};
+
+/* main.c */
+extern struct tierd_stats tierd_stats;
+extern unsigned int tierd_max_targets, tierd_ring_records, tierd_max_readers;
+extern unsigned long tierd_history_limit;
+
+/* target.c; the list is under tierd_targets_lock */
+extern struct mutex tierd_targets_lock;
+extern struct list_head tierd_targets;
+struct tierd_target *tierd_target_find(u16 number);
+struct tierd_target *tierd_target_by_mm(struct mm_struct *mm);
+struct tierd_target *tierd_target_due(u64 now_ns, u64 *earliest_ns);
+int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid);
+void tierd_target_remove(struct tierd_target *target);
+void tierd_target_put(struct tierd_target *target);
+void tierd_targets_clear(u32 portid);
+enum tierd_mm_state { TIERD_MM_SAME, TIERD_MM_NEW, TIERD_MM_GONE };
+enum tierd_mm_state tierd_target_get_mm(struct tierd_target *target, struct mm_struct **mm);
+
+/* history.c */
+int tierd_history_init(void);
+void tierd_history_exit(void);
+struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr);
+void tierd_history_sweep(struct tierd_target *target);
+void tierd_history_clear(struct tierd_target *target);
+void tierd_history_as_pmd(struct tierd_chunk *chunk);
+void tierd_history_as_pages(struct tierd_chunk *chunk);
+
+/* walk.c */
+pmd_t *tierd_find_pmd(struct mm_struct *mm, unsigned long addr, unsigned long *next);
+pte_t *tierd_lock_table(struct mm_struct *mm, pmd_t *pmdp, unsigned long addr, spinlock_t **ptl);
+bool tierd_vma_wanted(struct vm_area_struct *vma);
+void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		    unsigned long addr, unsigned long end);
+
+/* scan.c */
+int tierd_scan_start(void);
+void tierd_scan_stop(void);
+void tierd_scan_kick(void);
+
+/* budget.c */
+struct tierd_bucket {
+	s64 tokens;
+	u64 seen_ns, spent_ns;
+};
+void tierd_settings_get(struct tierd_settings *settings);
+int tierd_settings_set(const struct tierd_settings *settings);
+u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm);
+
+/* ring.c */
+struct tierd_ring;
+extern struct mutex tierd_rings_lock;
+struct tierd_ring *tierd_ring_open(bool with_pfn);
+void tierd_ring_close(struct tierd_ring *ring);
+int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma);
+void tierd_ring_publish(const struct tierd_record *records, unsigned int count);
+void tierd_ring_wake(void);
+void tierd_ring_closing(bool closing);
+struct wait_queue_head *tierd_ring_queue(struct tierd_ring *ring);
+bool tierd_ring_ready(struct tierd_ring *ring);
+
+/* dev.c */
+int tierd_dev_init(void);
+void tierd_dev_exit(void);
+bool tierd_dev_closing(void);
+void tierd_dev_set_closing(bool closing);
+
+/* resolve.c */
+void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner);
+
+/* netlink.c */
+int tierd_netlink_init(void);
+void tierd_netlink_exit(void);
+void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target);
+
+#endif

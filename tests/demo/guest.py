@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of the demo that runs inside the virtual machine.
+
+Runs the workload twice, without tierd and with it, and prints one JSON object a line:
+the workload's own reports (with `phase`), tierd's totals, and notes.
+
+usage: guest.py --hotset PATH --tlbtick PATH --tierd PATH --config FILE [options]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+TLB_PERIOD_US = 4000
+FAST_NODE, SLOW_NODE = 0, 1
+CGROUP = Path("/sys/fs/cgroup/tiered")
+"""What the configuration matches; the workload joins it when its pages are in place."""
+
+
+def tell(**fields: Any) -> None:
+    """Print one event."""
+    print(json.dumps(fields), flush=True)
+
+
+def set_kernel(path: str, value: str) -> None:
+    """Set a kernel knob if this kernel has it, and say what it was."""
+    file = Path(path)
+    if file.exists():
+        before = file.read_text().strip()
+        file.write_text(value)
+        tell(event="kernel_setting", file=path, before=before, now=value)
+
+
+def workload(args: argparse.Namespace, seconds: float) -> subprocess.Popen[str]:
+    """Start the workload with its hot set on the slow node."""
+    command = [args.hotset, "--seconds", str(seconds), "--interval", "1", "--size", args.size]
+    command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
+    command += ["--hot-share", str(args.hot_share)]
+    command += ["--scattered"] if args.layout == "scattered" else []
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def events(process: subprocess.Popen[str], phase: str) -> Iterator[dict[str, Any]]:
+    """The workload's reports, passed on as they come."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        report = json.loads(line)
+        tell(phase=phase, **report)
+        yield report
+
+
+def start_tierd(args: argparse.Namespace) -> subprocess.Popen[str]:
+    """Start the service and wait until it says so; its JSON lines are passed on."""
+    process = subprocess.Popen(
+        [args.tierd, "run", "--config", args.config, "--json", "--log-level", args.log_level],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+    assert process.stdout is not None
+    tell(event="tierd_ready", said=json.loads(process.stdout.readline() or "null"))
+
+    def pass_on() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            tell(phase="with", tierd=json.loads(line))
+
+    threading.Thread(target=pass_on, daemon=True).start()
+    return process
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of a process, all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def main() -> int:
+    """Run both phases; 0 if the workload's checksums and tierd's exit are right."""
+    parser = argparse.ArgumentParser()
+    for name in ("hotset", "tlbtick", "tierd", "config"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--size", default="1200M")
+    parser.add_argument("--hot-share", type=float, default=0.1)
+    parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
+    parser.add_argument("--without-seconds", type=float, default=15)
+    parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--log-level", default="info")
+    parser.add_argument("--module", help="kernel module to load before tierd starts")
+    args = parser.parse_args()
+
+    set_kernel("/proc/sys/kernel/numa_balancing", "0")
+    ok = True
+    with subprocess.Popen([args.tlbtick, str(TLB_PERIOD_US)]) as tick:
+        tell(event="tlbtick", period_us=TLB_PERIOD_US)
+        try:
+            if args.without_seconds > 0:
+                with workload(args, args.without_seconds) as process:
+                    for _ in events(process, "without"):
+                        pass
+                ok = process.returncode == 0
+            if args.module:
+                subprocess.run(["insmod", args.module], check=True)
+            CGROUP.mkdir(exist_ok=True)
+            tierd = start_tierd(args)
+            with workload(args, args.with_seconds) as process:
+                for report in events(process, "with"):
+                    if report["event"] == "start":
+                        before = cpu_seconds(tierd.pid)
+                        tell(event="handed_over", clock=time.monotonic())
+                        (CGROUP / "cgroup.procs").write_text(str(process.pid))
+                    if report["event"] == "end":
+                        used = cpu_seconds(tierd.pid) - before
+                        tell(event="tierd_cpu", seconds=used)
+                        tierd.send_signal(signal.SIGTERM)
+            code = tierd.wait(timeout=30)
+            tell(event="tierd_exit", code=code)
+            ok = ok and process.returncode == 0 and code == 0
+        finally:
+            tick.kill()
+    time.sleep(0.2)
+    return 0 if ok else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Memory of the stand-in driver ("CUDA Driver API": memory management, unified
+ * addressing): allocation, prefetch, advice, copies.
+ *
+ * Memory is not cleared by an allocation (cuMemAlloc, cuMemAllocManaged: "The memory is
+ * not cleared"); what a driver clears between processes is the world's `scrub`.
+ */
+#include "driver.h"
+
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+static uint64_t reserve_addresses(uint64_t bytes)
+{
+	uint64_t padded = bytes + FG_BLOCK_BYTES, at;
+	void *map =
+	    mmap(NULL, padded, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+	if (map == MAP_FAILED)
+		return 0;
+	at = ((uint64_t)(uintptr_t)map + FG_BLOCK_BYTES - 1) / FG_BLOCK_BYTES * FG_BLOCK_BYTES;
+	if (at > (uint64_t)(uintptr_t)map)
+		munmap(map, at - (uint64_t)(uintptr_t)map);
+	munmap((void *)(uintptr_t)(at + bytes), (uint64_t)(uintptr_t)map + padded - at - bytes);
+	return at;
+}
+
+/* Shows the host's copy of the blocks at their addresses. */
+static void show_to_cpu(const struct fg_range *range)
+{
+	uint64_t at = fg_w->host_arena_at + (uint64_t)range->first * FG_BLOCK_BYTES;
+	uint64_t bytes = (uint64_t)range->blocks * FG_BLOCK_BYTES;
+	void *arena = (char *)fg_w + at;
+
+	if (fg_w->payload != FG_BLOCK_BYTES || range->kind != FG_MANAGED)
+		return;
+	/* A second mapping of the same pages; the first stays where it is. */
+	mremap(arena, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, (void *)(uintptr_t)range->va);
+	mprotect((void *)(uintptr_t)range->va, bytes, PROT_NONE);
+}
+
+static CUresult new_range(uint64_t bytes, enum fg_kind kind, struct fg_range **out)
+{
+	uint64_t whole = (bytes + FG_BLOCK_BYTES - 1) / FG_BLOCK_BYTES * FG_BLOCK_BYTES, at;
+	int index;
+
+	if (!bytes)
+		return CUDA_ERROR_INVALID_VALUE;
+	if (fg_w->fail_allocations > 0) {
+		fg_w->fail_allocations--;
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	at = reserve_addresses(whole);
+	if (!at)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	index = fg_range_new(at, bytes, fg_self(), kind);
+	if (index < 0) {
+		munmap((void *)(uintptr_t)at, whole);
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	}
+	*out = &fg_w->range[index];
+	show_to_cpu(*out);
+	return CUDA_SUCCESS;
+}
+
+static void drop_range(struct fg_range *range)
+{
+	munmap((void *)(uintptr_t)range->va, (uint64_t)range->blocks * FG_BLOCK_BYTES);
+	fg_range_drop(range);
+}
+
+FG_API CUresult cuMemAllocManaged(CUdeviceptr *out, size_t bytes, unsigned int flags)
+{
+	struct fg_range *range;
+	CUresult ret;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	(void)flags;
+	ret = fg_context_device() == FG_NONE ? CUDA_ERROR_INVALID_CONTEXT
+					     : new_range(bytes, FG_MANAGED, &range);
+	if (!ret)
+		*out = range->va;
+	fg_unlock();
+	return ret;
+}
+
+FG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
+{
+	int device = fg_context_device();
+	struct fg_range *range = NULL;
+	uint64_t when;
+	CUresult ret;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	when = fg_w->now;
+	ret = device == FG_NONE ? CUDA_ERROR_INVALID_CONTEXT : new_range(bytes, FG_DEVICE, &range);
+	for (int32_t i = 0; !ret && i < range->blocks; i++) {
+		struct fg_block *block = fg_block_at(range->first + i);
+		int32_t frame = fg_frame_take(device, range->first + i, fg_self(), &when);
+
+		if (frame == FG_NONE) {
+			drop_range(range);
+			ret = CUDA_ERROR_OUT_OF_MEMORY;
+			break;
+		}
+		block->frame[device] = frame;
+		block->resident = 1u << device;
+	}
+	if (!ret)
+		*out = range->va;
+	fg_block_until(when);
+	fg_unlock();
+	return ret;
+}
+
+FG_API CUresult cuMemFree_v2(CUdeviceptr addr)
+{
+	struct fg_range *range;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	range = fg_find_range(addr, fg_self());
+	if (range && range->va == addr && range->kind <= FG_DEVICE)
+		drop_range(range);
+	else
+		range = NULL;
+	fg_unlock();
+	return range ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+FG_API CUresult cuMemGetInfo_v2(size_t *free_bytes, size_t *total)
+{
+	int device = fg_context_device();
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	if (device != FG_NONE) {
+		fg_reap();
+		*free_bytes = (size_t)fg_w->gpu[device].free_frames * FG_BLOCK_BYTES;
+		*total = (size_t)fg_w->gpu[device].frames * FG_BLOCK_BYTES;
+	}
+	fg_unlock();
+	return device == FG_NONE ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
+static CUresult prefetch(CUdeviceptr addr, size_t bytes, int to, CUstream handle)
+{
+	struct fg_stream *stream = fg_stream_of(handle);
+	uint64_t end = addr + bytes;
+
+	if (!stream)
+		return CUDA_ERROR_INVALID_HANDLE;
+	if (to == FG_NONE)
+		return CUDA_ERROR_INVALID_DEVICE;
+	for (; addr < end; addr += FG_BLOCK_BYTES) {
+		struct fg_block *block = fg_find(addr);
+		uint64_t when = fg_stream_start(stream);
+		CUresult ret;
+
+		if (!block || block->kind != FG_MANAGED)
+			return CUDA_ERROR_INVALID_VALUE;
+		ret = fg_migrate(block, to, &when, (int)(stream - fg_w->stream));
+		if (ret)
+			return ret;
+		block->last_prefetch = (int16_t)to;
+		stream->tail = when;
+	}
+	return CUDA_SUCCESS;
+}
+
+static CUmemLocation old_style(CUdevice device)
+{
+	CUmemLocation location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = device};
+
+	if (device == CU_DEVICE_CPU)
+		location.type = CU_MEM_LOCATION_TYPE_HOST;
+	return location;
+}
+
+FG_API CUresult cuMemPrefetchAsync_v2(CUdeviceptr addr, size_t bytes, CUmemLocation to,
+				      unsigned int flags, CUstream stream)
+{
+	CUresult ret;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	ret = flags ? CUDA_ERROR_INVALID_VALUE : prefetch(addr, bytes, fg_location(&to), stream);
+	fg_unlock();
+	return ret;
+}
+
+FG_API CUresult cuMemPrefetchAsync(CUdeviceptr addr, size_t bytes, CUdevice to, CUstream stream)
+{
+	return cuMemPrefetchAsync_v2(addr, bytes, old_style(to), 0, stream);
+}
+
+/* "Any read-duplicated copies of the data will be collapsed into a single copy." */
+static void collapse(struct fg_block *block)
+{
+	uint64_t when = fg_w->now;
+	int keep = block->preferred;
+
+	fg_wait_block(block, &when);
+	if (!block->resident)
+		return;
+	if (keep == FG_NONE || !(block->resident & 1u << keep))
+		keep = __builtin_ctz(block->resident);
+	fg_make_writable(block, keep);
+}
+
+static CUresult advise(struct fg_block *block, int advice, int where)
+{
+	switch (advice) {
+	case CU_MEM_ADVISE_SET_READ_MOSTLY:
+		block->read_mostly = true;
+		return CUDA_SUCCESS;
+	case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
+		block->read_mostly = false;
+		collapse(block);
+		return CUDA_SUCCESS;
+	case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
+		block->preferred = FG_NONE;
+		return CUDA_SUCCESS;
+	default:
+		break;
+	}
+	if (where == FG_NONE)
+		return CUDA_ERROR_INVALID_DEVICE;
+	if (advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION)
+		block->preferred = (int16_t)where;
+	else if (advice == CU_MEM_ADVISE_SET_ACCESSED_BY)
+		block->accessed_by |= 1u << where;
+	else if (advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY)
+		block->accessed_by &= ~(1u << where);
+	else
+		return CUDA_ERROR_INVALID_VALUE;
+	return CUDA_SUCCESS;
+}
+
+FG_API CUresult cuMemAdvise_v2(CUdeviceptr addr, size_t bytes, int advice, CUmemLocation location)
+{
+	uint64_t end = addr + bytes;
+	CUresult ret = CUDA_SUCCESS;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	for (; !ret && addr < end; addr += FG_BLOCK_BYTES) {
+		struct fg_block *block = fg_find(addr);
+
+		ret = block && block->kind == FG_MANAGED
+			  ? advise(block, advice, fg_location(&location))
+			  : CUDA_ERROR_INVALID_VALUE;
+	}
+	fg_unlock();
+	return ret;
+}
+
+FG_API CUresult cuMemAdvise(CUdeviceptr addr, size_t bytes, int advice, CUdevice device)
+{
+	return cuMemAdvise_v2(addr, bytes, advice, old_style(device));
+}
+
+FG_API CUresult cuMemRangeGetAttribute(void *data, size_t size, int attribute, CUdeviceptr addr,
+				       size_t bytes)
+{
+	struct fg_block *block;
+	int value = 0;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	(void)bytes;
+	block = fg_find(addr);
+	if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_READ_MOSTLY)
+		value = block->read_mostly;
+	else if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION)
+		value = block->preferred == FG_HOST   ? CU_DEVICE_CPU
+			: block->preferred == FG_NONE ? -2
+						      : block->preferred;
+	else if (block && attribute == CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION)
+		value = block->last_prefetch == FG_HOST	  ? CU_DEVICE_CPU
+			: block->last_prefetch == FG_NONE ? -2
+							  : block->last_prefetch;
+	else
+		block = NULL;
+	fg_unlock();
+	if (!block || size != sizeof(value))
+		return CUDA_ERROR_INVALID_VALUE;
+	memcpy(data, &value, sizeof(value));
+	return CUDA_SUCCESS;
+}
+
+/* The part of a copy inside one block; `plain` is ordinary memory, read or written. */
+static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, bool write,
+			   uint64_t *when)
+{
+	struct fg_block *block = fg_find(addr);
+	uint64_t offset = addr % FG_BLOCK_BYTES;
+	int device = fg_context_device(), where;
+	int32_t lanes[2];
+	CUresult ret;
+
+	if (!block || block->lost)
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	fg_wait_block(block, when);
+	if (!block->resident) {
+		ret = fg_migrate(block, device, when, FG_NONE);
+		if (ret)
+			return ret;
+	}
+	where = fg_nearest(block, device);
+	if (where != FG_HOST)
+		*when = write ? fg_transfer(FG_HOST, where, bytes, *when, lanes)
+			      : fg_transfer(where, FG_HOST, bytes, *when, lanes);
+	if (write)
+		fg_make_writable(block, where);
+	if (offset >= fg_w->payload)
+		return CUDA_SUCCESS;
+	bytes = bytes < fg_w->payload - offset ? bytes : fg_w->payload - offset;
+	if (write)
+		memcpy(fg_bytes(block, where) + offset, plain, bytes);
+	else
+		memcpy(plain, fg_bytes(block, where) + offset, bytes);
+	return CUDA_SUCCESS;
+}
+
+static CUresult copy(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, bool write, CUstream handle)
+{
+	struct fg_stream *stream;
+	CUresult ret = CUDA_SUCCESS;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	stream = fg_stream_of(handle);
+	if (!stream)
+		ret = CUDA_ERROR_INVALID_HANDLE;
+	while (!ret && bytes) {
+		uint64_t left = FG_BLOCK_BYTES - addr % FG_BLOCK_BYTES;
+		uint64_t piece = bytes < left ? bytes : left;
+		uint64_t when = fg_stream_start(stream);
+
+		ret = copy_piece(addr, plain, piece, write, &when);
+		stream->tail = when;
+		addr += piece;
+		plain += piece;
+		bytes -= piece;
+	}
+	fg_unlock();
+	return ret;
+}
+
+FG_API CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void *from, size_t bytes, CUstream s)
+{
+	return copy(to, (uint8_t *)(uintptr_t)from, bytes, true, s);
+}
+
+FG_API CUresult cuMemcpyDtoHAsync_v2(void *to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+	return copy(from, to, bytes, false, s);
+}
+
+static CUresult pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, struct fg_stream *stream)
+{
+	struct fg_block *a = fg_find(from), *b = fg_find(to);
+	uint64_t when = fg_stream_start(stream);
+	uint64_t at = from % FG_BLOCK_BYTES, into = to % FG_BLOCK_BYTES, kept = bytes;
+	int source, dest;
+	CUresult ret = CUDA_SUCCESS;
+
+	if (!a || !b || a->lost || b->lost)
+		return CUDA_ERROR_ILLEGAL_ADDRESS;
+	if (!a->resident)
+		ret = fg_migrate(a, fg_context_device(), &when, FG_NONE);
+	if (!ret && !b->resident)
+		ret = fg_migrate(b, fg_context_device(), &when, FG_NONE);
+	if (ret)
+		return ret;
+	fg_wait_block(a, &when);
+	fg_wait_block(b, &when);
+	dest = fg_nearest(b, fg_context_device());
+	source = fg_nearest(a, dest);
+	fg_make_writable(b, dest);
+	if (source != dest)
+		fg_copy_op(b, source, dest, bytes, &when, (int)(stream - fg_w->stream));
+	if (at < fg_w->payload && into < fg_w->payload) {
+		kept = kept < fg_w->payload - at ? kept : fg_w->payload - at;
+		kept = kept < fg_w->payload - into ? kept : fg_w->payload - into;
+		memmove(fg_bytes(b, dest) + into, fg_bytes(a, source) + at, kept);
+	}
+	stream->tail = when;
+	return CUDA_SUCCESS;
+}
+
+FG_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
+{
+	struct fg_stream *stream;
+	CUresult ret = CUDA_SUCCESS;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	stream = fg_stream_of(s);
+	if (!stream)
+		ret = CUDA_ERROR_INVALID_HANDLE;
+	while (!ret && bytes) {
+		uint64_t left = FG_BLOCK_BYTES - from % FG_BLOCK_BYTES;
+		uint64_t room = FG_BLOCK_BYTES - to % FG_BLOCK_BYTES;
+		uint64_t piece = bytes < left ? bytes : left;
+
+		piece = piece < room ? piece : room;
+		ret = pair(to, from, piece, stream);
+		to += piece;
+		from += piece;
+		bytes -= piece;
+	}
+	fg_unlock();
+	return ret;
+}
+
+/* A kernel of the driver's: managed blocks come to the device and are written there. */
+FG_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t bytes, CUstream s)
+{
+	int device = fg_context_device();
+	struct fg_stream *stream;
+	CUresult ret = CUDA_SUCCESS;
+
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	stream = fg_stream_of(s);
+	if (!stream)
+		ret = CUDA_ERROR_INVALID_HANDLE;
+	while (!ret && bytes) {
+		uint64_t offset = addr % FG_BLOCK_BYTES, left = FG_BLOCK_BYTES - offset;
+		uint64_t piece = bytes < left ? bytes : left;
+		struct fg_block *block = fg_find(addr);
+		uint64_t when = fg_stream_start(stream);
+		int where = device;
+
+		if (!block || block->lost) {
+			ret = CUDA_ERROR_ILLEGAL_ADDRESS;
+			break;
+		}
+		if (block->kind == FG_MANAGED)
+			ret = fg_migrate(block, device, &when, FG_NONE);
+		else
+			where = fg_nearest(block, device);
+		if (ret)
+			break;
+		fg_wait_block(block, &when);
+		fg_make_writable(block, where);
+		if (offset < fg_w->payload) {
+			uint64_t kept = fg_w->payload - offset;
+
+			memset(fg_bytes(block, where) + offset, value, piece < kept ? piece : kept);
+		}
+		stream->tail =
+		    when + (uint64_t)((double)piece / fg_w->gpu[device].hbm_bytes_per_ns);
+		addr += piece;
+		bytes -= piece;
+	}
+	fg_unlock();
+	return ret;
+}

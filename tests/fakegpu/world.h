@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* Inside of the stand-in driver: the world's tables. Indices, not pointers: it is shared. */
+#ifndef FAKEGPU_WORLD_H
+#define FAKEGPU_WORLD_H
+
+#include "cuabi.h"
+#include "fakegpu.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#define FG_MAX_RANGES 8192
+#define FG_MAX_OPS 4096
+#define FG_MAX_STREAMS 2048
+#define FG_MAX_EVENTS 8192
+#define FG_MAX_LANES (FG_MAX_GPUS * FG_MAX_GPUS + 4 * FG_MAX_GPUS)
+#define FG_NONE (-1)
+
+enum fg_kind { FG_FREE, FG_MANAGED, FG_DEVICE, FG_RESERVED, FG_MAPPED };
+
+/* One direction of a link; transfers on it follow each other. */
+struct fg_lane {
+	double bytes_per_ns;
+	uint64_t latency_ns;
+	uint64_t busy_until;
+	uint64_t carried;
+	bool exists, down;
+};
+
+struct fg_gpu {
+	uint64_t total_bytes;
+	int32_t first_frame, frames, free_frames, least_free;
+	int32_t free_head;	    /* list through fg_frame.next */
+	int32_t lru_head, lru_tail; /* managed frames, longest here first */
+	double hbm_bytes_per_ns;
+	uint64_t debt_ns; /* memory time that copies took from kernels */
+	bool lost;
+	struct fg_gpu_stats stats;
+};
+
+struct fg_frame {
+	int32_t block, prev, next;
+	int32_t last_owner;
+};
+
+struct fg_block {
+	uint64_t va;
+	int32_t range;
+	int32_t frame[FG_MAX_GPUS];
+	int32_t op;	/* the move under way, or FG_NONE */
+	int32_t target; /* of a mapped address: the block of the handle behind it */
+	uint64_t ready_at;
+	uint32_t resident, accessed_by;
+	int16_t preferred, last_prefetch;
+	uint8_t kind;
+	bool read_mostly, lost;
+};
+
+struct fg_range {
+	uint64_t va, bytes;
+	int32_t first, blocks;
+	int32_t owner;
+	int32_t refs; /* mappings of a handle, and the handle itself */
+	uint8_t kind;
+};
+
+struct fg_op {
+	bool used;
+	int32_t block, from, to, stream;
+	int32_t lane[2];
+	bool duplicate;
+	bool copy; /* of bytes between blocks, not of residency: `block` is written */
+	uint64_t done_at;
+};
+
+struct fg_stream {
+	bool used;
+	int32_t owner, gpu;
+	uint64_t tail;
+	int32_t error;
+	uint32_t serial; /* of handle reuse */
+};
+
+struct fg_event {
+	bool used;
+	int32_t owner, stream;
+	uint64_t at;
+};
+
+struct fg_tenant {
+	bool used, own_process;
+	int32_t serial;	   /* no other tenant ever has it; slots are used again */
+	uint32_t contexts; /* bit for each device whose primary context is held */
+	uint64_t kernel_tail[FG_MAX_GPUS];
+};
+
+struct fg_world {
+	uint32_t magic;
+	pthread_mutex_t lock;
+	uint64_t now;
+	bool manual;
+	int32_t gpus;
+	uint32_t payload, max_blocks, frames;
+	int32_t scrub;
+	bool switched; /* GPUs joined by a switch */
+	int32_t nvlinks[FG_MAX_GPUS][FG_MAX_GPUS];
+	int32_t fail_allocations;
+	int32_t ops_used;
+	int32_t serials;
+	uint64_t next_done;
+	char name[32];
+	uint64_t frames_at, blocks_at, gpu_arena_at, host_arena_at, size;
+	struct fg_gpu gpu[FG_MAX_GPUS];
+	struct fg_lane lane[FG_MAX_LANES];
+	struct fg_tenant tenant[FG_MAX_TENANTS];
+	struct fg_range range[FG_MAX_RANGES];
+	struct fg_op op[FG_MAX_OPS];
+	struct fg_stream stream[FG_MAX_STREAMS];
+	struct fg_event event[FG_MAX_EVENTS];
+};
+
+/* NULL until a world is open. What NVML needs of this library is visible to it. */
+extern FG_API struct fg_world *fg_w;
+
+/* world.c */
+FG_API int fg_lock(void); /* attaches from the environment if need be; 0 or a CUresult */
+FG_API void fg_unlock(void);
+int fg_self(void);
+struct fg_frame *fg_frame_at(int32_t index);
+struct fg_block *fg_block_at(int32_t index);
+int32_t fg_block_index(const struct fg_block *block);
+uint8_t *fg_frame_bytes(int32_t frame);
+uint8_t *fg_host_bytes(const struct fg_block *block);
+void fg_cpu_protect(const struct fg_block *block);
+void fg_block_until(uint64_t when);
+FG_API void fg_reap(void);
+
+/* links.c */
+void fg_links_setup(struct fg_world *w);
+int fg_lanes(int from, int to, int32_t lane[2]); /* number of lanes, 0: no path */
+uint64_t fg_transfer(int from, int to, uint64_t bytes, uint64_t ready, int32_t lane[2]);
+FG_API double fg_bandwidth(int from, int to);
+
+/* blocks.c */
+struct fg_block *fg_slot(uint64_t addr); /* the address's own block */
+struct fg_block *fg_find(uint64_t addr); /* the memory behind it, through mappings */
+struct fg_range *fg_find_range(uint64_t addr, int owner);
+int fg_range_new(uint64_t va, uint64_t bytes, int owner, enum fg_kind kind);
+void fg_range_drop(struct fg_range *range);
+int32_t fg_frame_take(int gpu, int32_t block, int owner, uint64_t *when);
+void fg_frame_give(int gpu, int32_t frame);
+uint8_t *fg_bytes(struct fg_block *block, int where);
+void fg_settle(uint64_t upto);
+void fg_wait_block(struct fg_block *block, uint64_t *when);
+int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream);
+void fg_copy_op(struct fg_block *dest, int from, int to, uint64_t bytes, uint64_t *when,
+		int stream);
+void fg_leave(struct fg_block *block, int where);
+int fg_make_writable(struct fg_block *block, int where);
+int fg_nearest(const struct fg_block *block, int to);
+void fg_lose_blocks(int gpu);
+void fg_fail_lane(int32_t lane, int error);
+void fg_reap_tenant(int slot);
+
+#endif

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The doctor on the running kernel: every probe answers, and nothing is changed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tierd.doctor import Status, examine, syscalls
+from tierd.errors import ExitCode
+
+NOBODY = 65534
+WATCHED = (
+    "/proc/sys/kernel/numa_balancing",
+    "/proc/sys/kernel/perf_event_paranoid",
+    "/sys/kernel/mm/numa/demotion_enabled",
+    "/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds",
+)
+
+
+def state() -> dict[str, str]:
+    return {p: Path(p).read_text() for p in WATCHED if Path(p).exists()}
+
+
+def test_no_probe_breaks_and_none_changes_the_host() -> None:
+    before = state()
+    descriptors = len(os.listdir("/proc/self/fd"))
+    report = examine()
+    assert state() == before
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+    broken = [f for f in report.findings if "could not tell" in f.reason]
+    assert broken == []
+
+
+def test_the_verdict_fits_the_findings() -> None:
+    report = examine()
+    status = {f.id: f.status for f in report.findings}
+    if status["tiers"] is Status.NO:
+        assert report.exit_code is ExitCode.NOTHING_TO_DO
+    elif report.sources and status["move_pages"] is Status.YES:
+        assert report.exit_code is ExitCode.OK
+    else:
+        assert report.exit_code is ExitCode.UNAVAILABLE
+
+
+def test_an_own_page_is_where_the_kernel_says() -> None:
+    with syscalls.touched_page() as address:
+        node = syscalls.page_to(address, None)
+        assert node >= 0
+        assert syscalls.page_to(address, node) == node
+
+
+def test_a_node_that_is_not_there_is_refused_with_the_kernels_errno() -> None:
+    with syscalls.touched_page() as address, pytest.raises(OSError, match=r"No such device"):
+        syscalls.page_to(address, 63)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
+def test_an_ordinary_user_gets_reasons_and_no_traceback() -> None:
+    code = (
+        "import os; from tierd.doctor.report import as_text; from tierd.doctor import examine;"
+        f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY});"
+        "print(as_text(examine()))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert result.returncode == 0, result.stderr
+    assert "CAP_SYS_PTRACE" in result.stdout
+    assert "not in the effective set" in result.stdout
+    assert "Error" not in result.stdout

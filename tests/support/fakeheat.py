@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A heat view over plain arrays: what recordings and tests give the policy."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.heat.view import Histogram, PageSet
+from tierd.policy import pageset
+
+
+@dataclass
+class ArrayHeat:
+    """Answers from one `PageSet` of all tracked folios."""
+
+    pages: PageSet
+
+    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
+        chosen = pageset.take(self.pages, (self.pages.node == node) & (self.pages.heat > min_heat))
+        return pageset.take(chosen, np.argsort(-chosen.heat, kind="stable")[:n])
+
+    def coldest(self, node: int, n: int) -> PageSet:
+        chosen = pageset.take(self.pages, self.pages.node == node)
+        return pageset.take(chosen, np.argsort(chosen.heat, kind="stable")[:n])
+
+    def histogram(self, node: int) -> Histogram:
+        raise AssertionError("the watermark policy asks for no histogram")
+
+    def quantile(self, node: int, q: float) -> float:
+        raise AssertionError("the watermark policy asks for no quantile")
+
+
+def pages(*groups: tuple[int, float, int], order: int = 0, idle_s: float = np.inf) -> PageSet:
+    """Folios from (count, heat, node) groups, page numbers ascending over all groups."""
+    heat = np.concatenate([np.full(count, heat, np.float32) for count, heat, _ in groups])
+    node = np.concatenate([np.full(count, node, np.int16) for count, _, node in groups])
+    return PageSet(
+        page=np.arange(len(heat), dtype=np.uint64) << np.uint64(order),
+        heat=heat,
+        node=node,
+        order=np.full(len(heat), order, np.uint8),
+        idle_s=np.full(len(heat), idle_s, np.float32),
+    )

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading and merging configuration files, and where each mistake is reported."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from tierd import config
+from tierd.errors import ConfigError, ExitCode
+from tierd.overrides import NodeOverride
+from tierd.targets import matchers
+from tierd.tiermap import MemoryKind
+
+DEFAULT_FILE = Path(__file__).parents[3] / "config" / "tierd.toml"
+
+
+def write(folder: Path, text: str | bytes, **drop_ins: str) -> Path:
+    main = folder / "tierd.toml"
+    main.write_bytes(text.encode() if isinstance(text, str) else text)
+    for name, inner in drop_ins.items():
+        (folder / "conf.d").mkdir(exist_ok=True)
+        (folder / "conf.d" / f"{name}.toml").write_text(inner)
+    return main
+
+
+def error(folder: Path, text: str | bytes, **drop_ins: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        config.load(write(folder, text, **drop_ins))
+    return caught.value
+
+
+def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
+    loaded = config.load(write(tmp_path, ""))
+    assert loaded == config.Config()
+    assert loaded.loop.tick_ns == 500_000_000
+    assert loaded.loop.targets_refresh_ns == 5_000_000_000
+    assert loaded.targets.min_rss_bytes == 16 << 20
+    assert loaded.targets.match == matchers.EVERYTHING
+    assert loaded.sources.order == ("scan", "pmu", "damon")
+    assert loaded.sources.damon.aggregation_ns == 400_000_000
+    assert loaded.heat.memory_bytes == 64 << 20
+    assert loaded.policy.low_watermark == 0.02
+    assert loaded.policy.min_residency_ns == 10_000_000_000
+    assert loaded.budget.rate_bytes_per_s == 200_000_000
+    assert loaded.budget.cpu_share == 0.05
+    assert loaded.budget.failure_share == 0.2
+    assert loaded.log.level == "info"
+
+
+def test_the_default_file_is_the_defaults_and_names_every_key() -> None:
+    shipped = config.load(DEFAULT_FILE)
+    assert shipped == config.Config()
+    table = tomllib.loads(DEFAULT_FILE.read_text())
+    assert table == config.as_table(config.Config())
+
+
+def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        '[budget]\nrate = "1MB/s"\nretries = 1\n[topology.nodes.1]\nlatency = "400ns"',
+        b='[budget]\nrate = "3MB/s"',
+        a='[budget]\nrate = "2MB/s"\ncpu = "7%"\n[topology.nodes.1]\nkind = "cxl"',
+    )
+    loaded = config.load(main)
+    assert loaded.budget.rate_bytes_per_s == 3_000_000
+    assert loaded.budget.cpu_share == 0.07
+    assert loaded.budget.retries == 1
+    assert loaded.topology.nodes[1] == NodeOverride(latency_ns=400, kind=MemoryKind.CXL)
+    assert [Path(file).name for file in loaded.files] == ["tierd.toml", "a.toml", "b.toml"]
+
+
+def test_a_later_matcher_replaces_an_earlier_one_whole(tmp_path: Path) -> None:
+    main = write(tmp_path, '[targets]\nmatch = { exe = "a" }', z="[targets]\nmatch = { uid = 0 }")
+    assert config.load(main).targets.match == matchers.Uid(0, 0)
+
+
+def test_files_that_are_not_toml_or_hidden_are_left_alone(tmp_path: Path) -> None:
+    main = write(tmp_path, "", a="")
+    (tmp_path / "conf.d" / "b.toml.bak").write_text("nonsense")
+    (tmp_path / "conf.d" / ".c.toml").write_text("nonsense")
+    assert config.load(main) == config.Config()
+
+
+def test_without_a_file_the_built_in_defaults_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tierd.config.files.DEFAULT_PATH", tmp_path / "tierd.toml")
+    assert config.load() == config.Config()
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "a.toml").write_text("[budget]\nretries = 9")
+    assert config.load().budget.retries == 9
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("[loop]\ntik = 1", "loop.tik", "did you mean 'tick'"),
+        ("[lop]\n", "lop", "did you mean 'loop'"),
+        ("colour = 1", "colour", "known keys here: budget, heat"),
+        ("[loop]\ntick = 5", "loop.tick", "duration with its unit in quotes, not 5"),
+        ('[loop]\ntick = "5"', "loop.tick", "unit of time"),
+        ('[loop]\ntick = "5MB"', "loop.tick", "unit of time"),
+        ('[loop]\ntick = "1h"', "loop.tick", "not between 10ms and 1min"),
+        ("loop = 3", "loop", "must be a table, not 3"),
+        ('[budget]\nrate = "200MB"', "budget.rate", 'a size and "/s"'),
+        ('[budget]\ncpu = "500%"', "budget.cpu", "between 0 and 1"),
+        ("[budget]\ncpu = 5", "budget.cpu", "between 0 and 1"),
+        ("[budget]\nretries = 3.5", "budget.retries", "whole number"),
+        ("[budget]\nretries = true", "budget.retries", "not true"),
+        ("[budget]\nretries = -1", "budget.retries", "not between 0 and 100"),
+        ("[policy]\nmargin = nan", "policy.margin", "not between"),
+        ('[policy]\nname = "watermrak"', "policy.name", "did you mean 'watermark'"),
+        ('[policy]\nlow_watermark = "4%"', "policy.low_watermark", "smaller than high_watermark"),
+        ('[sources]\norder = "damon"', "sources.order", "list in square brackets"),
+        ("[sources]\norder = []", "sources.order", "0 entries"),
+        ('[sources]\norder = ["damn"]', "sources.order[0]", "did you mean 'damon'"),
+        ('[sources]\norder = ["damon", "damon"]', "sources.order[1]", "there twice"),
+        ("[sources.damon]\nmin_regions = 3000", "sources.damon.min_regions", "max_regions"),
+        ('[sources.damon]\nsample = "1s"', "sources.damon.aggregation", "shorter than sample"),
+        ('[log]\nlevel = ""', "log.level", "text in quotes"),
+        ("[targets]\nmatch = 'redis'", "targets.match", "table such as"),
+        ("[targets]\nmatch = { any = [{ cgrup = '/x' }] }", "targets.match.any[0].cgrup", "cgroup"),
+        ("[targets]\ndeny = [{}]", "targets.deny[0]", "every process"),
+        ("[topology.nodes.x]\n", "topology.nodes.x", "number from 0 to"),
+        ("[topology.nodes.01]\n", "topology.nodes.01", "number from 0 to"),
+        ("[topology.nodes.1]\nlatency = 430", "topology.nodes.1.latency", "duration"),
+        ("[topology.nodes.1]\nkind = 'sram'", "topology.nodes.1.kind", "one of dram"),
+        ("[[topology.tiers]]\nname = 'a'", "topology.tiers[0].nodes", "missing"),
+        ("[[topology.tiers]]\nname = 'a'\nnodes = [-1]", "topology.tiers[0].nodes[0]", "between"),
+        ('"odd key\\n" = 1', "'odd key\\n'", "unknown key"),
+    ],
+)
+def test_a_mistake_names_the_key_and_what_is_wrong(
+    tmp_path: Path, text: str, path: str, words: str
+) -> None:
+    found = error(tmp_path, text)
+    assert found.path == path
+    assert words in str(found)
+    assert "\n" not in str(found)
+    assert found.file == str(tmp_path / "tierd.toml")
+    assert str(found).startswith(f"{found.file}: {path}: ")
+    assert found.exit_code is ExitCode.CONFIG
+
+
+def test_a_node_belongs_to_one_tier(tmp_path: Path) -> None:
+    tiers = "[[topology.tiers]]\nname = '{}'\nnodes = {}\n"
+    found = error(tmp_path, tiers.format("a", [0, 1]) + tiers.format("b", [2, 1]))
+    assert found.path == "topology.tiers[1].nodes[1]"
+    assert "node 1 is in tier 'a' already" in str(found)
+
+
+def test_a_tier_name_is_given_once(tmp_path: Path) -> None:
+    tiers = "[[topology.tiers]]\nname = 'a'\nnodes = [{}]\n"
+    found = error(tmp_path, tiers.format(0) + tiers.format(1))
+    assert found.path == "topology.tiers[1].name"
+    assert "topology.tiers[0] is called 'a' already" in str(found)
+
+
+def test_a_mistake_in_a_drop_in_names_the_drop_in(tmp_path: Path) -> None:
+    found = error(tmp_path, "[budget]\nretries = 1", x='[budget]\nrate = "fast"')
+    assert (found.path, Path(found.file).name) == ("budget.rate", "x.toml")
+
+
+def test_a_contradiction_between_files_names_the_file_that_gave_the_key(tmp_path: Path) -> None:
+    found = error(tmp_path, '[policy]\nhigh_watermark = "3%"', x='[policy]\nlow_watermark = "5%"')
+    assert (found.path, Path(found.file).name) == ("policy.low_watermark", "x.toml")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[loop\ntick = 1", "line 1, column 6"),
+        ('[loop]\ntick = "1s"\ntick = "2s"', "line 3"),
+        (b"[loop]\n# \xff\n", "not UTF-8 text (line 2)"),
+        ("a = " + "[" * 100_000, "TOML"),
+        ("[budget]\nretries = " + "9" * 5000, "TOML"),
+        ("a = 2026-13-45", "TOML"),
+        ("#" * (1 << 20) + "\n", "larger than"),
+    ],
+)
+def test_text_that_is_not_toml_is_one_error_with_its_place(
+    tmp_path: Path, text: str | bytes, words: str
+) -> None:
+    found = error(tmp_path, text)
+    assert words in str(found)
+    assert str(tmp_path / "tierd.toml") in str(found)
+
+
+def test_a_missing_file_and_a_folder_are_errors_with_the_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing\.toml: cannot read it: No such file"):
+        config.load(tmp_path / "nothing.toml")
+    with pytest.raises(ConfigError, match="cannot read it: Is a directory"):
+        config.load(tmp_path)
+
+
+def test_a_path_that_is_no_path_is_an_error() -> None:
+    with pytest.raises(ConfigError, match="cannot read it"):
+        config.load(Path("a\0b"))

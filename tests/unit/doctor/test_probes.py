@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Each probe on a host made of the files it reads."""
+
+from __future__ import annotations
+
+import errno
+import gzip
+from collections.abc import Callable
+
+import pytest
+
+from tierd.doctor import Finding, Host, Status, syscalls
+from tierd.doctor.findings import all_probes, ask_all
+
+MakeHost = Callable[..., Host]
+DAMON = "sys/kernel/mm/damon/admin/kdamonds"
+PMUS = "sys/bus/event_source/devices"
+
+
+def ask(host: Host, name: str) -> Finding:
+    return ask_all(host, [probe for probe in all_probes() if probe.id == name])[0]
+
+
+def live(host: Host) -> Host:
+    """The files of a fake host, with system calls allowed (the test replaces them)."""
+    host.live = True
+    return host
+
+
+def status_of(host: Host, name: str) -> str:
+    return ask(host, name).status.value
+
+
+def test_without_damon_every_part_of_it_says_what_to_enable(fake: MakeHost) -> None:
+    host = fake({"boot/config-6.12.1": "CONFIG_NUMA=y\n# CONFIG_DAMON is not set\n"})
+    for name, option in (
+        ("damon.sysfs", "CONFIG_DAMON_SYSFS"),
+        ("damon.vaddr", "CONFIG_DAMON_VADDR"),
+        ("damon.paddr", "CONFIG_DAMON_PADDR"),
+    ):
+        finding = ask(host, name)
+        assert finding.status is Status.NO
+        assert option in finding.hint
+
+
+def test_damon_operations_by_an_existing_context(fake: MakeHost) -> None:
+    host = fake({f"{DAMON}/0/contexts/0/avail_operations": "paddr\n"})
+    assert status_of(host, "damon.paddr") == "yes"
+    assert ask(host, "damon.vaddr").reason == "the kernel offers paddr"
+
+
+def test_damon_operations_by_the_configuration(fake: MakeHost) -> None:
+    host = fake({"boot/config-6.12.1": "CONFIG_DAMON_VADDR=y\nCONFIG_DAMON_PADDR=n\n"})
+    assert (status_of(host, "damon.vaddr"), status_of(host, "damon.paddr")) == ("yes", "no")
+
+
+def test_damon_operations_by_a_compressed_configuration(fake: MakeHost) -> None:
+    host = fake()
+    (host.root / "proc/config.gz").write_bytes(gzip.compress(b"CONFIG_DAMON_VADDR=y\n"))
+    assert status_of(host, "damon.vaddr") == "yes"
+
+
+def test_damon_operations_by_the_symbols(fake: MakeHost) -> None:
+    host = fake({"proc/kallsyms": "0 t damon_va_check_accesses\n0 t other\n"})
+    assert (status_of(host, "damon.vaddr"), status_of(host, "damon.paddr")) == ("yes", "no")
+
+
+def test_unknown_damon_operations_are_not_guessed(fake: MakeHost) -> None:
+    finding = ask(fake(), "damon.vaddr")
+    assert finding.status is Status.UNKNOWN
+    assert finding.reason.startswith("could not tell: neither")
+
+
+def test_the_tracepoint_is_found_in_either_tracefs(fake: MakeHost) -> None:
+    assert "not mounted" in ask(fake(), "damon.tracepoint").reason
+    for place in ("sys/kernel/debug/tracing", "sys/kernel/tracing"):
+        host = fake({f"{place}/events/damon/damon_aggregated/id": "1"})
+        assert ask(host, "damon.tracepoint").status is Status.YES
+
+
+@pytest.mark.parametrize(
+    ("files", "status", "part"),
+    [
+        ({f"{PMUS}/ibs_op/type": "9"}, "yes", "ibs_op"),
+        (
+            {f"{PMUS}/cpu/events/mem-loads": "event=0xcd", f"{PMUS}/cpu/caps/max_precise": "3"},
+            "yes",
+            "cpu/mem-loads (MEM_* retired), max_precise 3",
+        ),
+        ({f"{PMUS}/cpu_core/events/mem-loads": "event=0xcd"}, "yes", "cpu_core/mem-loads"),
+        ({f"{PMUS}/arm_spe_0/type": "8"}, "yes", "arm_spe"),
+        ({f"{PMUS}/cpu/type": "4"}, "no", "no event with data addresses"),
+        ({f"{PMUS}/software/type": "1"}, "no", "virtual machine"),
+        ({}, "no", "have none"),
+    ],
+)
+def test_the_pmu_event_that_would_be_used(
+    fake: MakeHost, files: dict[str, str], status: str, part: str
+) -> None:
+    finding = ask(fake(files), "pmu.address")
+    assert finding.status == status
+    assert part in finding.reason
+
+
+def test_headers_are_a_build_folder_or_kheaders(fake: MakeHost) -> None:
+    assert "linux-headers-6.12.1" in ask(fake(), "bpf.headers").hint
+    assert status_of(fake({"sys/kernel/kheaders.tar.xz": ""}), "bpf.headers") == "yes"
+    assert status_of(fake({"lib/modules/6.12.1/build/Makefile": ""}), "bpf.headers") == "yes"
+
+
+def test_bcc_of_the_distribution_out_of_reach_is_told_apart(fake: MakeHost) -> None:
+    assert "python3-bpfcc" in ask(fake(), "bpf.bcc").hint
+    host = fake({"usr/lib/python3/dist-packages/bcc/table.py": ""})
+    assert "--system-site-packages" in ask(host, "bpf.bcc").hint
+
+
+def test_the_module_is_loaded_or_installed_or_absent(fake: MakeHost) -> None:
+    assert "nor installed" in ask(fake(), "module.loaded").reason
+    listed = {"lib/modules/6.12.1/modules.dep": "updates/dkms/tierd.ko.xz: kernel/x.ko\n"}
+    assert ask(fake(listed), "module.loaded").hint == "modprobe tierd"
+    assert status_of(fake({"sys/module/tierd/version": "1"}), "module.loaded") == "yes"
+
+
+def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
+    assert "not loaded" in ask(fake(), "neoprof.card").reason
+    host = fake({"sys/module/tierd/version": "1"})
+    assert "found none" in ask(host, "neoprof.card").reason
+    host = fake({"sys/class/neoprof/neoprof0/uevent": ""})
+    assert ask(host, "neoprof.card").reason == "neoprof0"
+
+
+def status_file(mask: int, extra: str = "") -> dict[str, str]:
+    return {"proc/self/status": f"Name:\ttierd\nCapEff:\t{mask:016x}\n{extra}"}
+
+
+def test_each_capability_is_told_by_its_bit(fake: MakeHost) -> None:
+    host = fake(status_file(1 << 19 | 1 << 38))
+    asked = ("sys_ptrace", "sys_nice", "net_admin", "bpf", "perfmon", "sys_admin")
+    shown = {name: status_of(host, f"capability.{name}") for name in asked}
+    assert [name for name, status in shown.items() if status == "yes"] == ["sys_ptrace", "perfmon"]
+
+
+def test_sys_admin_stands_for_bpf_and_perfmon(fake: MakeHost) -> None:
+    host = fake(status_file(1 << 21))
+    assert status_of(host, "capability.bpf") == "yes"
+    assert status_of(host, "capability.net_admin") == "no"
+
+
+def test_unknown_capabilities_are_not_guessed(fake: MakeHost) -> None:
+    assert status_of(fake(), "capability.bpf") == "unknown"
+
+
+@pytest.mark.parametrize(
+    ("level", "mask", "status"), [(3, 0, "no"), (0, 0, "yes"), (-1, 0, "yes"), (3, 1 << 38, "yes")]
+)
+def test_perf_needs_a_low_limit_or_the_capability(
+    fake: MakeHost, level: int, mask: int, status: str
+) -> None:
+    host = fake({"proc/sys/kernel/perf_event_paranoid": f"{level}\n", **status_file(mask)})
+    assert status_of(host, "perf.paranoid") == status
+
+
+def test_process_events_need_the_connector(fake: MakeHost) -> None:
+    assert status_of(fake(), "proc_connector") == "no"
+    host = fake({"proc/net/connector": "Name            ID\ncn_proc         1:1\n"})
+    assert status_of(host, "proc_connector") == "yes"
+
+
+def test_one_tier_is_not_enough(fake: MakeHost) -> None:
+    assert status_of(fake(base="one-node"), "tiers") == "no"
+
+
+def test_two_tiers_are_named_with_their_sizes(fake: MakeHost) -> None:
+    finding = ask(fake(), "tiers")
+    assert finding.status is Status.YES
+    assert finding.reason == "2 tiers: dram (1006.3 MiB), cxl (1.9 GiB)"
+
+
+def test_free_memory_is_told_by_tier(fake: MakeHost) -> None:
+    total = {
+        n: f"Node {n} MemTotal: {4 << 20} kB\nNode {n} MemFree: {1 << 20} kB\n" for n in (0, 1)
+    }
+    host = fake({f"sys/devices/system/node/node{n}/meminfo": text for n, text in total.items()})
+    assert ask(host, "memory.free").reason == "dram 1.0 GiB of 4.0 GiB, cxl 1.0 GiB of 4.0 GiB"
+
+
+def test_cgroup2_is_found_alone_or_beside_version_1(fake: MakeHost) -> None:
+    assert status_of(fake(), "cgroup2") == "no"
+    for place in ("unified/", ""):
+        host = fake({f"sys/fs/cgroup/{place}cgroup.controllers": "memory cpuset\n"})
+        assert status_of(host, "cgroup2") == "yes"
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "part"),
+    [
+        ("0", "clear", "off"),
+        ("1", "conflict", "towards the CPUs"),
+        ("2", "conflict", "promotes"),
+        ("3", "conflict", "promotes"),
+    ],
+)
+def test_numa_balancing_conflicts_in_both_modes(
+    fake: MakeHost, text: str, status: str, part: str
+) -> None:
+    finding = ask(fake({"proc/sys/kernel/numa_balancing": text}), "conflict.numa_balancing")
+    assert finding.status == status
+    assert part in finding.reason
+
+
+@pytest.mark.parametrize(("text", "status"), [("false", "clear"), ("true", "conflict")])
+def test_kernel_demotion_conflicts(fake: MakeHost, text: str, status: str) -> None:
+    host = fake({"sys/kernel/mm/numa/demotion_enabled": text})
+    assert status_of(host, "conflict.demotion") == status
+
+
+def test_other_movers_are_found_by_name(fake: MakeHost) -> None:
+    host = fake({"proc/7/comm": "numad\n", "proc/8/comm": "sshd\n"})
+    assert ask(host, "conflict.movers").reason == "running: numad (7)"
+
+
+def test_a_running_kdamond_conflicts_and_an_idle_one_does_not(fake: MakeHost) -> None:
+    host = fake({f"{DAMON}/nr_kdamonds": "1", f"{DAMON}/0/state": "on", f"{DAMON}/0/pid": "42"})
+    assert ask(host, "conflict.damon").reason == "running: kdamond 0 (thread 42)"
+    host = fake({f"{DAMON}/nr_kdamonds": "1", f"{DAMON}/0/state": "off"})
+    assert ask(host, "conflict.damon").status is Status.CLEAR
+
+
+@pytest.mark.parametrize("module", ["damon_reclaim", "damon_lru_sort", "damon_stat"])
+def test_kernel_modules_that_use_damon_conflict(fake: MakeHost, module: str) -> None:
+    path = f"sys/module/{module}/parameters/enabled"
+    assert status_of(fake({path: "N"}), "conflict.damon") == "clear"
+    taken = fake({path: "Y"})
+    assert module in ask(taken, "conflict.damon").reason
+    assert status_of(taken, "damon.free") == "no"
+
+
+def test_interleave_weights_conflict_if_somebody_set_them(fake: MakeHost) -> None:
+    folder = "sys/kernel/mm/mempolicy/weighted_interleave"
+    name = "conflict.weighted_interleave"
+    assert status_of(fake(), name) == "clear"
+    assert status_of(fake({f"{folder}/node0": "1", f"{folder}/node1": "1"}), name) == "clear"
+    assert status_of(fake({f"{folder}/node0": "7", f"{folder}/node1": "1"}), name) == "conflict"
+    assert status_of(fake({f"{folder}/auto": "true"}), name) == "clear"
+
+
+def test_cpusets_that_keep_nodes_away_conflict(fake: MakeHost) -> None:
+    assert status_of(fake(status_file(0, "Mems_allowed_list:\t0-1\n")), "conflict.cpusets") == (
+        "clear"
+    )
+    own = ask(fake(status_file(0, "Mems_allowed_list:\t0\n")), "conflict.cpusets")
+    assert own.reason == "this process may use nodes 0 only"
+    host = fake(
+        {
+            **status_file(0, "Mems_allowed_list:\t0-1\n"),
+            "sys/fs/cgroup/cgroup.procs": "",
+            "sys/fs/cgroup/a/cgroup.procs": "",
+            "sys/fs/cgroup/a/cpuset.mems": "0-1",
+            "sys/fs/cgroup/a/b/cgroup.procs": "",
+            "sys/fs/cgroup/a/b/cpuset.mems": "1",
+        }
+    )
+    assert "/sys/fs/cgroup/a/b" in ask(host, "conflict.cpusets").reason
+
+
+@pytest.mark.parametrize(
+    "name", ["move_pages", "pagemap_scan", "process_madvise", "bpf.syscall", "perf.fault_address"]
+)
+def test_no_system_call_is_tried_on_a_captured_tree(fake: MakeHost, name: str) -> None:
+    finding = ask(fake(), name)
+    assert finding.status is Status.UNKNOWN
+    assert "captured tree" in finding.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "edge", "error", "part"),
+    [
+        ("bpf.syscall", "make_bpf_map", errno.EPERM, "CAP_BPF"),
+        ("perf.fault_address", "open_fault_event", errno.EACCES, "CAP_PERFMON"),
+        ("move_pages", "touched_page", errno.ENOSYS, "CONFIG_MIGRATION"),
+        ("move_pages", "touched_page", errno.EPERM, "seccomp"),
+        ("pagemap_scan", "scan_own_page", errno.ENOTTY, "6.7"),
+        ("process_madvise", "advise_own_page", errno.EPERM, "CAP_SYS_NICE"),
+        ("process_madvise", "advise_own_page", errno.ENOSYS, "5.10"),
+    ],
+)
+def test_a_refused_system_call_says_what_helps(
+    fake: MakeHost,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    name: str,
+    edge: str,
+    error: int,
+    part: str,
+) -> None:
+    def refuse(*_args: object) -> None:
+        raise OSError(error, "refused")
+
+    monkeypatch.setattr(syscalls, edge, refuse)
+    finding = ask(live(fake()), name)
+    assert finding.status is Status.NO
+    assert part in finding.hint
+
+
+def test_move_pages_goes_to_every_other_node_and_back(
+    fake: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int | None] = []
+
+    def page_to(_address: int, node: int | None) -> int:
+        asked.append(node)
+        return 0 if node is None else node
+
+    monkeypatch.setattr(syscalls, "page_to", page_to)
+    finding = ask(live(fake(base="lab-hbm-dram-cxl")), "move_pages")
+    assert finding.reason == "moved a page from node 0 to node 1, 2 and back"
+    assert asked == [None, 1, 2, 0]
+
+
+def test_a_page_that_stays_where_it_is_is_a_no(
+    fake: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(syscalls, "page_to", lambda _address, node: -errno.EBUSY if node else 0)
+    finding = ask(live(fake()), "move_pages")
+    assert finding.status is Status.NO
+    assert "node 1: Device or resource busy" in finding.reason

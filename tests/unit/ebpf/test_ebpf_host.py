@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is read of the host: pins, headers, tracepoints, CPUs, ranges."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierd.access import WatchedRange, WatchedTarget
+from tierd.ebpf import files, pins, tracefs
+from tierd.ebpf.cpus import online, parse_list, possible
+from tierd.ebpf.ranges import Watched
+from tierd.errors import UnavailableError
+from tierd.pagekey import make_keys
+from tierd.sources.migrations import _OFFSETS, NO_TARGET, of_no_target, read_vmstat
+
+FORMAT_6_12 = """\
+name: mm_migrate_pages
+ID: 713
+format:
+	field:unsigned short common_type;	offset:0;	size:2;	signed:0;
+	field:int common_pid;	offset:4;	size:4;	signed:1;
+
+	field:unsigned long succeeded;	offset:8;	size:8;	signed:0;
+	field:unsigned long failed;	offset:16;	size:8;	signed:0;
+	field:unsigned long thp_succeeded;	offset:24;	size:8;	signed:0;
+	field:unsigned long thp_failed;	offset:32;	size:8;	signed:0;
+	field:unsigned long thp_split;	offset:40;	size:8;	signed:0;
+	field:unsigned long large_folio_split;	offset:48;	size:8;	signed:0;
+	field:enum migrate_mode mode;	offset:56;	size:4;	signed:0;
+	field:int reason;	offset:60;	size:4;	signed:1;
+
+print fmt: "nr_succeeded=%lu mode=%s reason=%s", REC->succeeded, \
+__print_symbolic(REC->mode, {0, "MIGRATE_ASYNC"}, {1, "MIGRATE_SYNC_LIGHT"}), \
+__print_symbolic(REC->reason, {0, "compaction"}, {3, "syscall_or_cpuset"}, \
+{5, "numa_misplaced"}, {8, "demotion"}, {9, "damon"})
+"""
+
+
+def test_tracepoint_fields_and_symbols():
+    point = tracefs.parse_format(FORMAT_6_12)
+    assert point.id == 713
+    assert point.fields["succeeded"] == (8, 8)
+    assert point.fields["reason"] == (60, 4)
+    assert point.symbols("reason")[8] == "demotion"
+    assert point.symbols("mode") == {0: "MIGRATE_ASYNC", 1: "MIGRATE_SYNC_LIGHT"}
+    assert point.symbols("succeeded") == {}
+
+
+def test_fields_that_the_program_reads_are_in_this_order():
+    """The enum of ebpf/migrations.bpf.c and the offsets written into `config`."""
+    source = (files.find_source("migrations") or Path()).read_text()
+    line = next(line for line in source.splitlines() if line.startswith("enum {"))
+    names = [word.strip() for word in line.removeprefix("enum {").removesuffix("};").split(",")]
+    said = {"addr": "ADDRESS", "nid": "NODE"}
+    assert names == [said.get(field, field.upper()) for _, field in _OFFSETS]
+
+
+def test_a_tracepoint_that_is_not_there_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(tracefs, "ROOTS", (tmp_path / "none",))
+    with pytest.raises(UnavailableError, match="tracefs is not mounted"):
+        tracefs.find("migrate:mm_migrate_pages")
+    (tmp_path / "events").mkdir()
+    monkeypatch.setattr(tracefs, "ROOTS", (tmp_path,))
+    with pytest.raises(UnavailableError, match="no tracepoint"):
+        tracefs.find("migrate:mm_migrate_pages")
+
+
+def stat_line(name: str, start: int) -> str:
+    return f"7 ({name}) S 1 " + " ".join(["0"] * 17) + f" {start} 0 0\n"
+
+
+@pytest.mark.parametrize("name", ["tierd", "a) S 1 2", "new\nline", "((((", ""])
+def test_start_time_whatever_the_name(tmp_path, name):
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "stat").write_text(stat_line(name, 4242))
+    assert pins.start_time(7, tmp_path) == 4242
+
+
+def test_start_time_of_ourselves_and_of_nobody():
+    assert pins.start_time(os.getpid())
+    assert pins.start_time(2**22 + 1) is None
+
+
+def test_pins_of_the_dead_are_stale_and_of_the_living_are_not(tmp_path):
+    own = os.getpid()
+    start = pins.start_time(own)
+    assert start is not None
+    assert not pins.is_stale(pins.folder_name("faults", own, start))
+    assert pins.is_stale(pins.folder_name("faults", own, start + 1)), "a recycled pid"
+    assert pins.is_stale(pins.folder_name("faults", 2**22 + 1, start))
+    assert not pins.is_stale("somebody-else"), "not ours to remove"
+
+
+def test_sweep_removes_stale_folders_only(tmp_path):
+    kept = pins.make_folder("pmu", _with_root(tmp_path))
+    stale = tmp_path / pins.FOLDER / pins.folder_name("faults", 2**22 + 1, 5)
+    other = tmp_path / pins.FOLDER / "unknown"
+    for folder in (stale, other):
+        folder.mkdir()
+        (folder / "map_sets").touch()
+    assert pins.sweep(tmp_path) == [stale.name]
+    assert kept.is_dir() and other.is_dir() and not stale.exists()
+
+
+def _with_root(root: Path) -> Path:
+    (root / pins.FOLDER).mkdir(exist_ok=True)
+    return root
+
+
+def test_bpffs_is_found_among_mounts(tmp_path):
+    mounts = tmp_path / "mounts"
+    mounts.write_text("none /sys/fs/bpf bpf rw 0 0\nx /sys/fs/bpf2 tmpfs rw 0 0\n")
+    assert pins.is_bpffs(Path("/sys/fs/bpf"), mounts)
+    assert not pins.is_bpffs(Path("/sys/fs/bpf2"), mounts)
+    assert not pins.is_bpffs(Path("/sys"), tmp_path / "none")
+
+
+def test_headers_of_the_running_kernel_come_first(tmp_path):
+    assert files.find_headers(tmp_path, "6.1.0") is None
+    split = tmp_path / "usr/src/linux-headers-6.12.9-amd64"
+    common = tmp_path / "usr/src/linux-headers-6.12.9-common"
+    (common / "include/linux").mkdir(parents=True)
+    (common / "include/linux/kconfig.h").touch()
+    split.mkdir(parents=True)
+    foreign = files.find_headers(tmp_path, "6.1.0")
+    if os.uname().machine == "x86_64":
+        assert foreign is not None and not foreign.native
+        assert foreign.release == "6.12.9-amd64"
+        assert foreign.environment["BCC_KERNEL_SOURCE"] == str(common)
+        assert f"-I{split}/include" in foreign.flags
+    own = tmp_path / "lib/modules/6.1.0/build/include/generated"
+    own.mkdir(parents=True)
+    (own / "autoconf.h").touch()
+    native = files.find_headers(tmp_path, "6.1.0")
+    assert native is not None and native.native and native.environment == {}
+
+
+def test_bcc_is_not_taken_for_the_package_of_that_name(tmp_path, monkeypatch):
+    """PyPI's bcc has nothing to do with BPF; the distribution's Python is asked then."""
+    (tmp_path / "bcc").mkdir()
+    (tmp_path / "bcc/__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "bcc", raising=False)
+    system = tmp_path / "usr/bin/python3"
+    assert files.find_bcc_python(system) is None
+    package = tmp_path / "usr/lib/python3/dist-packages/bcc"
+    package.mkdir(parents=True)
+    (package / "table.py").touch()
+    assert files.find_bcc_python(system) == system
+    (tmp_path / "bcc/table.py").touch()
+    assert files.find_bcc_python(system) == Path(sys.executable)
+
+
+def test_cpu_lists(tmp_path):
+    assert parse_list("0-3,8\n") == [0, 1, 2, 3, 8]
+    assert parse_list("\n") == []
+    (tmp_path / "online").write_text("0,2-3\n")
+    (tmp_path / "possible").write_text("0-7\n")
+    assert online(tmp_path) == [0, 2, 3]
+    assert possible(tmp_path) == 8
+    assert online(tmp_path / "none") and possible(tmp_path / "none") >= 1
+
+
+ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=6)
+
+
+def disjoint(pairs: list[tuple[int, int]]) -> tuple[WatchedRange, ...]:
+    made, at = [], 0
+    for start, length in sorted(pairs):
+        first = max(at, start)
+        made.append(WatchedRange(first, first + length))
+        at = first + length + 1
+    return tuple(made)
+
+
+@given(ranges, ranges, st.lists(st.tuples(st.sampled_from([3, 4, 9]), st.integers(0, 90))))
+def test_inside_is_what_the_ranges_say(first, second, asked):
+    targets = [WatchedTarget(3, 30, disjoint(first)), WatchedTarget(4, 40, disjoint(second))]
+    known = {(t.target, page) for t in targets for r in t.ranges for page in range(r.start, r.end)}
+    keys = np.array([target << 48 | page for target, page in asked], np.uint64)
+    assert Watched(targets).inside(keys).tolist() == [each in known for each in asked]
+
+
+def test_samples_are_keyed_by_their_process():
+    watched = Watched(
+        [WatchedTarget(7, 500, (WatchedRange(0, 9),)), WatchedTarget(2, 90, (WatchedRange(0, 9),))]
+    )
+    pid = np.array([500, 90, 91, 500], np.uint32)
+    assert watched.known(pid).tolist() == [True, True, False, True]
+    address = np.array([0x5123, 0x6000, 0x7000], np.uint64)
+    keys = watched.keys(pid[[0, 1, 3]], address)
+    assert keys.tolist() == [7 << 48 | 5, 2 << 48 | 6, 7 << 48 | 7]
+
+
+def test_a_target_without_ranges_is_not_watched():
+    assert Watched([WatchedTarget(7, 500, ())]).targets == {}
+    assert not Watched([]).known(np.array([1], np.uint32)).any()
+
+
+def test_pages_of_nobody_known():
+    keys = make_keys(NO_TARGET, np.array([5], np.uint64))
+    both = np.concatenate([keys, make_keys(3, np.array([6], np.uint64))])
+    assert of_no_target(both).tolist() == [5]
+
+
+def test_vmstat_is_read(tmp_path):
+    (tmp_path / "vmstat").write_text("nr_free_pages 12\npgmigrate_success 7\nodd\n")
+    assert read_vmstat(tmp_path / "vmstat") == {"nr_free_pages": 12, "pgmigrate_success": 7}

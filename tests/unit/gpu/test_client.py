@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client library on the stand-in: what it refuses, reports, and never loses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from puppet import Puppet
+from standin import CHUNK, HOST_BIT, DriverError, World, check
+
+from tierd.gpu import wire
+from tierd.gpu.wire import Kind, Op, StateFlag
+
+HOST = -1
+MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))
+"""Random moves in the byte tests; the long run (docs/gpu.md) makes a million."""
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with World(gpu_bytes=64 * CHUNK) as made:
+        yield made
+
+
+def test_a_chunk_is_moved_to_a_peer_and_back_with_its_bytes(world: World) -> None:
+    puppet = Puppet(world, 0, 8)
+    puppet.write(3, 77)
+    assert puppet.do(3, 2) == 0
+    assert world.lib.cu.fg_residency(puppet.address(3)) == 1 << 2
+    assert puppet.do(3, 0) == 0
+    assert puppet.read(3) == world.lib.cu.fg_hash_of(77)
+
+
+def test_write_back_makes_a_parked_chunk_removable_and_a_drop_copies_nothing(world: World) -> None:
+    puppet = Puppet(world, 0, 8)
+    puppet.write(1, 5)
+    puppet.do(1, 3)
+    (copy,) = puppet.order([(1, HOST, Op.COPY)])
+    puppet.settle()
+    assert puppet.flags(copy) & StateFlag.HOST_COPY
+    assert world.lib.cu.fg_residency(puppet.address(1)) == 1 << 3 | HOST_BIT
+    before = world.lib.cu.fg_now()
+    assert puppet.do(1, HOST, Op.DROP) == 0
+    assert world.lib.cu.fg_now() - before <= 100_000
+    assert world.lib.cu.fg_residency(puppet.address(1)) == HOST_BIT
+    assert puppet.read(1) == world.lib.cu.fg_hash_of(5)
+
+
+def test_a_drop_without_a_host_copy_is_refused(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    puppet.write(0, 1)
+    puppet.do(0, 1)
+    assert puppet.do(0, HOST, Op.DROP) == errno.ESTALE
+    assert puppet.read(0) == world.lib.cu.fg_hash_of(1)
+
+
+def test_nothing_goes_to_a_peer_beyond_the_lease(world: World) -> None:
+    puppet = Puppet(world, 0, 8, lease=2)
+    for chunk in range(4):
+        puppet.write(chunk, chunk)
+    statuses = [puppet.do(chunk, 1) for chunk in range(4)]
+    assert statuses == [0, 0, errno.EDQUOT, errno.EDQUOT]
+
+
+def test_nothing_goes_to_a_peer_whose_free_memory_would_fall_below_its_floor(
+    world: World,
+) -> None:
+    puppet = Puppet(world, 0, 40, floor=60 * CHUNK)
+    for chunk in range(6):
+        puppet.write(chunk, chunk)
+    statuses = [puppet.do(chunk, 1) for chunk in range(6)]
+    assert statuses == [0, 0, 0, 0, errno.ENOSPC, errno.ENOSPC]
+    assert world.stats(1).least_free_bytes == 60 * CHUNK
+
+
+def test_a_chunk_in_use_is_not_sent_away(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    puppet.write(0, 1)
+    puppet.use()
+    world.lib.tg.tg_acquire(puppet.client, puppet.address(0), CHUNK, 0)
+    assert puppet.do(0, 1) == errno.EBUSY
+    world.lib.tg.tg_release(puppet.client, puppet.address(0), CHUNK)
+    assert puppet.do(0, 1) == 0
+
+
+def test_a_prefetch_that_is_not_started_can_be_taken_back(world: World) -> None:
+    puppet = Puppet(world, 0, 32, inflight=1)
+    for chunk in range(16):
+        puppet.write(chunk, chunk)
+        puppet.do(chunk, 1)
+    sequences = puppet.order([(chunk, 0, Op.MOVE) for chunk in range(16)], int(StateFlag.PREFETCH))
+    puppet.use()
+    world.lib.tg.tg_pump(puppet.client)
+    puppet.say(Kind.CANCEL, np.array([(c,) for c in range(8, 16)], wire.CANCEL))
+    puppet.settle()
+    statuses = [int(puppet.states[s]["status"]) for s in sequences]
+    assert statuses[:8] == [0] * 8
+    assert statuses[8:] == [errno.ECANCELED] * 8
+
+
+def test_a_use_in_mid_move_is_reported_at_home_and_keeps_the_bytes(world: World) -> None:
+    world.lib.cu.fg_set_manual(1)
+    puppet = Puppet(world, 0, 4)
+    puppet.write(2, 9)
+    puppet.order([(2, 3, Op.MOVE)])
+    puppet.use()
+    world.lib.tg.tg_pump(puppet.client)
+    assert puppet.read(2) == world.lib.cu.fg_hash_of(9)
+    puppet.settle()
+    assert puppet.place[2] == 0
+    assert puppet.read(2) == world.lib.cu.fg_hash_of(9)
+
+
+def test_a_full_queue_answers_and_counts_what_it_drops(world: World) -> None:
+    puppet = Puppet(world, 0, 4, inflight=1)
+    puppet.write(0, 1)
+    moves = [(0, 1, Op.MOVE)] * 8300
+    puppet.order(moves)
+    assert puppet.stats().moves_dropped == 8300 - 8192
+
+
+def test_messages_that_are_none_are_refused(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    feed = world.lib.tg.tg_feed
+    assert feed(puppet.client, b"\x13\x00", 2) == -errno.EMSGSIZE
+    bad = np.array([(99, 0, 8)], wire.HEADER).tobytes()
+    assert feed(puppet.client, bad, len(bad)) == -errno.EPROTO
+    move = np.array([(1 << 20, 1, 1, 0, 1, 0)], wire.MOVE)
+    (message,) = wire.encode(Kind.MOVE, move)
+    assert feed(puppet.client, message, len(message)) == -errno.EINVAL
+
+
+def test_detaching_undoes_advice_and_leaves_the_bytes(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    puppet.write(0, 3)
+    puppet.do(0, 1)
+    puppet.do(0, HOST, Op.COPY)
+    puppet.write(1, 4)
+    puppet.do(1, 2)
+    puppet.do(1, 2, Op.MAP)
+    puppet.use()
+    world.lib.tg.tg_detach(puppet.client)
+    value = world.lib.ffi.new("int *")
+    check(world.lib.cu.cuMemRangeGetAttribute(value, 4, 1, puppet.address(0), CHUNK))
+    assert value[0] == 0
+    assert puppet.read(0) == world.lib.cu.fg_hash_of(3)
+    assert puppet.read(1) == world.lib.cu.fg_hash_of(4)
+    assert world.lib.cu.fg_residency(puppet.address(1)) == 1
+
+
+def test_the_free_memory_that_is_told_counts_what_was_borrowed_here(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    rows = np.array([(0, 0, 0, 7 * CHUNK)], wire.LEASE)
+    free, total = world.lib.ffi.new("size_t *"), world.lib.ffi.new("size_t *")
+    with world.on(0):
+        out = world.lib.ffi.new("CUdeviceptr *")
+        check(world.lib.cu.cuMemAlloc_v2(out, 20 * CHUNK))
+    puppet.say(Kind.LEASE, rows)
+    assert world.lib.tg.tg_mem_info(puppet.client, free, total) == 0
+    assert (free[0], total[0]) == ((44 + 7) * CHUNK, 64 * CHUNK)
+
+
+@pytest.mark.parametrize("backing", [0, 1], ids=["managed", "mapped"])
+def test_every_byte_survives_random_moves(backing: int) -> None:
+    """Random commands and uses, faults of links and allocations; contents at every read."""
+    rng = random.Random(11)
+    with World(gpu_bytes=64 * CHUNK, manual=True) as world:
+        puppet = Puppet(world, 0, 48, backing=backing, inflight=8)
+        wrote: dict[int, int] = {}
+        for chunk in range(48):
+            wrote[chunk] = chunk
+            puppet.write(chunk, chunk)
+        done = 0
+        target = MOVES if not backing else MOVES // 10
+        while done < target:
+            _random_moves(rng, puppet, backing)
+            _random_uses(rng, puppet, wrote)
+            if rng.random() < 0.02:
+                _break_a_link(rng, puppet)
+            done = int(puppet.stats().moves_done)
+        puppet.settle()
+        for chunk, value in wrote.items():
+            assert puppet.read(chunk) == world.lib.cu.fg_hash_of(value)
+        assert puppet.stats().moves_failed > 0
+
+
+def _random_moves(rng: random.Random, puppet: Puppet, backing: int) -> None:
+    ops = [Op.MOVE] if backing else [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP, Op.MAP, Op.UNMAP]
+    moves = [
+        (rng.randrange(48), rng.choice([HOST, 0, 1, 2, 3]), rng.choice(ops)) for _ in range(64)
+    ]
+    puppet.order(moves, rng.choice([0, int(StateFlag.URGENT), int(StateFlag.PREFETCH)]))
+    lib = puppet.lib
+    for _ in range(rng.randrange(1, 12)):
+        puppet.use()
+        lib.tg.tg_pump(puppet.client)
+        lib.cu.fg_set_now(lib.cu.fg_now() + rng.randrange(1000, 300_000))
+    puppet.hear()
+
+
+def _random_uses(rng: random.Random, puppet: Puppet, wrote: dict[int, int]) -> None:
+    for _ in range(4):
+        chunk = rng.randrange(48)
+        if rng.random() < 0.5:
+            assert puppet.read(chunk) == puppet.lib.cu.fg_hash_of(wrote[chunk])
+        else:
+            wrote[chunk] = rng.randrange(1 << 30)
+            puppet.write(chunk, wrote[chunk])
+
+
+def _break_a_link(rng: random.Random, puppet: Puppet) -> None:
+    lib, peer = puppet.lib, rng.choice([1, 2, 3])
+    moves = [(chunk, peer, Op.MOVE) for chunk in rng.sample(range(48), 16)]
+    puppet.order(moves)
+    puppet.use()
+    lib.tg.tg_pump(puppet.client)
+    lib.cu.fg_set_now(lib.cu.fg_now() + rng.randrange(1000, 60_000))
+    lib.cu.fg_link_set(0, peer, 0)
+    if rng.random() < 0.5:
+        lib.cu.fg_fail_allocations(1)
+    puppet.settle()
+    lib.cu.fg_fail_allocations(0)
+    lib.cu.fg_link_set(0, peer, 1)
+
+
+def test_every_byte_survives_a_lender_that_takes_everything_at_once(world: World) -> None:
+    puppet = Puppet(world, 0, 60)
+    for chunk in range(60):
+        puppet.write(chunk, chunk)
+    puppet.order([(chunk, 1, Op.MOVE) for chunk in range(40)])
+    puppet.use()
+    for _ in range(30):
+        world.lib.tg.tg_pump(puppet.client)
+    lender = world.tenant()
+    out = world.lib.ffi.new("CUdeviceptr *")
+    with world.on(1, lender):
+        check(world.lib.cu.cuMemAlloc_v2(out, 60 * CHUNK))
+    puppet.settle()
+    assert [puppet.read(c) for c in range(60)] == [world.lib.cu.fg_hash_of(c) for c in range(60)]
+
+
+def test_a_lost_lender_costs_no_byte_that_has_a_copy_and_lies_about_none(world: World) -> None:
+    """What only the lost GPU had cannot be read; it is an error, never wrong bytes."""
+    puppet = Puppet(world, 0, 8)
+    for chunk in range(4):
+        puppet.write(chunk, chunk)
+        puppet.do(chunk, 1)
+    for chunk in range(2):
+        puppet.do(chunk, HOST, Op.COPY)
+    world.lib.cu.fg_device_lose(1)
+    assert puppet.do(3, 2) != 0
+    assert [puppet.read(c) for c in range(2)] == [world.lib.cu.fg_hash_of(c) for c in range(2)]
+    for chunk in (2, 3):
+        with pytest.raises(DriverError, match="719"):
+            puppet.read(chunk)
+
+
+def test_mapped_chunks_are_cleared_before_they_are_given_back() -> None:
+    """On a driver that clears nothing at all, another tenant finds zeros."""
+    with World(gpu_bytes=8 * CHUNK, scrub=1) as world:
+        first = Puppet(world, 0, 6, slot=world.tenant(), backing=1)
+        for chunk in range(6):
+            first.write(chunk, 4000 + chunk)
+        for chunk in range(4):
+            assert first.do(chunk, 1) == 0
+        assert first.do(0, HOST) == 0
+        world.drop(first.client)
+        zero = _hash_of_zeros(world)
+        spy = world.tenant()
+        for gpu in (0, 1):
+            assert _what_is_left(world, gpu, spy, 8) == {zero}
+
+
+def _what_is_left(world: World, gpu: int, slot: int, chunks: int) -> set[int]:
+    out = world.lib.ffi.new("CUdeviceptr *")
+    with world.on(gpu, slot):
+        check(world.lib.cu.cuMemAlloc_v2(out, chunks * CHUNK))
+    return {world.kernel(gpu, int(out[0]) + c * CHUNK, slot=slot) for c in range(chunks)}
+
+
+def _hash_of_zeros(world: World) -> int:
+    digest = 0xCBF29CE484222325
+    for _ in range(64 // 8):
+        digest = digest * 0x100000001B3 % (1 << 64)
+    return digest
+
+
+def test_a_hint_moves_without_a_daemon(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    puppet.write(0, 6)
+    puppet.use()
+    world.lib.tg.tg_detach(puppet.client)
+    assert world.lib.tg.tg_hint(puppet.client, puppet.address(0), CHUNK, 2) == 0
+    puppet.settle()
+    assert world.lib.cu.fg_residency(puppet.address(0)) == HOST_BIT
+    assert world.lib.tg.tg_hint(puppet.client, puppet.address(0), CHUNK, 1) == 0
+    puppet.settle()
+    assert world.lib.cu.fg_residency(puppet.address(0)) == 1
+
+
+def test_a_failed_allocation_is_told_and_leaves_nothing(world: World) -> None:
+    client: Any = world.client(0)
+    out = world.lib.ffi.new("uint64_t *")
+    world.lib.cu.fg_fail_allocations(1)
+    assert world.lib.tg.tg_alloc(client, CHUNK, out) == -errno.ENOMEM
+    assert world.lib.tg.tg_alloc(client, 3 * CHUNK, out) == 0
+    assert world.lib.tg.tg_free(client, out[0] + CHUNK) == -errno.ENOENT
+    assert world.lib.tg.tg_free(client, out[0]) == 0

@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forecast, prediction, sharing, costs: the harvester's pure parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierd.gpu.cost import CostModel
+from tierd.gpu.forecast import Forecast, find_period
+from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
+from tierd.gpu.predict import Predictor
+from tierd.gpu.settings import HarvestSettings
+from tierd.gpu.share import divide
+
+MS = 1_000_000
+
+
+def topology(count: int = 3, link: float = 25e9, host: float = 12e9) -> GpuTopology:
+    rate = np.full((count + 1, count + 1), link)
+    rate[-1, :] = rate[:, -1] = host
+    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 16 << 30) for i in range(count))
+    return GpuTopology(gpus, rate, np.ones((count, count), np.int64))
+
+
+@given(st.integers(6, 120), st.floats(0.05, 1.0), st.floats(0, 0.02))
+def test_the_period_of_a_sawtooth_is_found(period: int, height: float, noise: float) -> None:
+    rng = np.random.default_rng(period)
+    phase = np.arange(500) % period / period
+    series = 1 + height * np.minimum(phase, 1 - phase) * 2
+    series += rng.normal(0, noise * height, len(series))
+    assert abs(find_period(series) - period) <= max(1, 0.03 * period)
+
+
+def test_noise_and_constants_have_no_period() -> None:
+    assert find_period(np.random.default_rng(1).normal(0, 1, 900)) == 0
+    assert find_period(np.full(900, 3e9)) == 0
+
+
+def test_the_forecast_sees_the_peak_that_the_last_period_had() -> None:
+    forecast = Forecast()
+    wave = [1, 1, 1, 1, 5, 9, 9, 5] * 40
+    for index, used in enumerate(wave):
+        forecast.add(used * 1e9, index * MS)
+    assert forecast.period == 8
+    assert forecast.most_used(8 * MS) == 9e9
+    short = Forecast()
+    for index, used in enumerate(wave[:-7]):
+        short.add(used * 1e9, index * MS)
+    assert short.most_used(0) < 9e9
+
+
+def test_without_a_period_the_forecast_is_the_most_ever_used() -> None:
+    forecast = Forecast()
+    for index, used in enumerate([3, 9, 4, 4, 4]):
+        forecast.add(used, index * MS)
+    assert forecast.most_used(MS) == 9
+
+
+def test_a_repeated_order_is_predicted_and_a_change_is_noticed() -> None:
+    predictor = Predictor()
+    order = [5, 3, 9, 1, 7, 2, 8]
+    for chunk in order * 2:
+        predictor.add(chunk)
+    assert predictor.next(4, 100).tolist() == [5, 3, 9, 1]
+    predictor.jumped = False
+    predictor.add(8)
+    predictor.add(60)
+    assert predictor.jumped
+    assert 5 not in predictor.next(4, 100).tolist()
+
+
+@pytest.mark.parametrize("step", [1, -1])
+def test_a_run_is_continued_through_other_uses(step: int) -> None:
+    predictor = Predictor()
+    for index in range(6):
+        predictor.add(50 + step * index)
+        predictor.add(90)
+    last = 50 + 5 * step
+    assert predictor.next(3, 100).tolist() == [last + step, last + 2 * step, last + 3 * step]
+
+
+def test_the_history_is_bounded() -> None:
+    predictor = Predictor(capacity=64)
+    for turn in range(1000):
+        predictor.add(turn * 7 % 50)
+    assert len(predictor.next(1000, 100)) <= 50
+    assert len(predictor._pairs) <= 128
+
+
+@given(
+    st.integers(0, 5000),
+    st.lists(st.tuples(st.integers(0, 3000), st.floats(0, 100)), min_size=1, max_size=12),
+)
+def test_sharing_never_gives_more_than_there_is_or_is_needed_and_wastes_nothing(
+    room: int, tenants: list[tuple[int, float]]
+) -> None:
+    need = np.array([n for n, _ in tenants], np.int64)
+    weight = np.array([0.0 if w < 0.01 else w for _, w in tenants])
+    given_ = divide(room, need, weight)
+    assert (given_ >= 0).all()
+    assert (given_ <= need).all()
+    assert given_[weight == 0].sum() == 0
+    assert given_.sum() == min(room, int(need[weight > 0].sum()))
+
+
+def test_a_greedy_tenant_does_not_starve_another() -> None:
+    granted = divide(1000, np.array([10**6, 400]), np.array([1.0, 1.0]))
+    assert granted.tolist() == [600, 400]
+
+
+def test_the_wider_link_gets_the_larger_share() -> None:
+    granted = divide(900, np.array([10**6, 10**6]), np.array([2.0, 1.0]))
+    assert granted.tolist() == [600, 300]
+
+
+def test_a_chunk_that_must_leave_goes_where_it_is_worth_most() -> None:
+    model = CostModel(topology(), HarvestSettings())
+    assert model.best_place(0, 0, 1.0, [HOST, 1], 0)[0] == 1
+    model.waiting[0, 1] = 12
+    assert model.best_place(0, 0, 1.0, [HOST, 1], 0)[0] == HOST
+    model.waiting[0, 1] = 0
+    model.block(0, 1, 10)
+    assert model.best_place(0, 0, 1.0, [HOST, 1], 5)[0] == HOST
+    assert model.best_place(0, 0, 1.0, [HOST, 1], 11)[0] == 1
+
+
+def test_sparse_uses_are_left_in_place_and_dense_ones_fetched() -> None:
+    model = CostModel(topology(), HarvestSettings())
+    assert not model.worth_fetching(1, 0, pages=4, uses=1)
+    assert model.worth_fetching(1, 0, pages=512, uses=1)
+    assert model.worth_fetching(1, 0, pages=32, uses=40)
+
+
+def test_doubled_links_are_measured_and_more_scale_like_them() -> None:
+    assert pair_bandwidth(2, 1) == 25e9
+    assert pair_bandwidth(2, 2) == 48e9
+    assert pair_bandwidth(4, 18) == 18 * 24e9
+    assert pair_bandwidth(2, 0) == 0
+    assert topology().chunk_ns[0, HOST] == pytest.approx(CHUNK_BYTES / 12)

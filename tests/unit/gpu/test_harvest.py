@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leases, revocation and limits of the harvester, with clients that obey or do not."""
+
+from __future__ import annotations
+
+import errno
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tierd.gpu import wire
+from tierd.gpu.harvest import Harvester
+from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
+from tierd.gpu.session import Session
+from tierd.gpu.settings import HarvestSettings, Techniques
+from tierd.gpu.tenant import Tenant, TenantSpec
+from tierd.gpu.wire import Kind, Op, StateFlag, WireError
+
+MS = 1_000_000
+TOTAL = 512
+SETTINGS = HarvestSettings(
+    floor_bytes=8 * CHUNK_BYTES, refill_bytes=16 * CHUNK_BYTES, observe_ns=0, forecast_margin=0.0
+)
+
+
+def topology(count: int = 3) -> GpuTopology:
+    rate = np.full((count + 1, count + 1), 25e9)
+    rate[-1, :] = rate[:, -1] = 12e9
+    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", TOTAL * CHUNK_BYTES) for i in range(count))
+    return GpuTopology(gpus, rate, np.ones((count, count), np.int64))
+
+
+class Host:
+    """Clients that do what they are told at once, and GPUs with that much memory."""
+
+    def __init__(self, settings: HarvestSettings = SETTINGS, gpus: int = 3) -> None:
+        self.core = Harvester(topology(gpus), settings)
+        self.own = [0] * gpus
+        self.now = 0
+        self.least = [TOTAL] * gpus
+        self.moves: list[tuple[int, int, int, int]] = []
+
+    def join(self, session: int, home: int, chunks: int) -> Tenant:
+        tenant = self.core.join(TenantSpec(session, 0, home, max_chunks=chunks))
+        self.core.chunks(session, np.array([(0, chunks, 1, 0)], wire.CHUNKS))
+        return tenant
+
+    def free(self, gpu: int) -> int:
+        used = sum(int(t.count[gpu]) for t in self.core.tenants.values())
+        return TOTAL - self.own[gpu] - used
+
+    def place(
+        self,
+        session: int,
+        chunk: int,
+        place: int,
+        flags: int = 0,
+        *,
+        seq: int = 0,
+        op: int = 0,
+        status: int = 0,
+    ) -> None:
+        row = (chunk, place, flags, status, seq, op, self.now)
+        self.core.state(session, np.array([row], wire.STATE), self.now)
+
+    def use(self, session: int, chunks: list[int], write: bool = False) -> None:
+        rows = []
+        for chunk in chunks:
+            self.now += 50_000
+            rows.append((chunk, 512, StateFlag.WRITE if write else 0, self.now))
+        self.core.use(session, np.array(rows, wire.USE))
+
+    def tick(self, ms: float = 1.0) -> None:
+        self.now += int(ms * MS)
+        for gpu in range(len(self.own)):
+            self.core.set_memory(gpu, self.free(gpu) * CHUNK_BYTES)
+        self.core.tick(self.now)
+
+    def obey(self, most: int = 10**6) -> int:
+        """Carry out what was ordered; returns how many commands."""
+        count = 0
+        for session, tenant in self.core.tenants.items():
+            for chunk, dest, op, _, seq, _ in tenant.take_orders().tolist():
+                count += 1
+                self.moves.append((session, chunk, dest, op))
+                old, copied = int(tenant.place[chunk]), bool(tenant.host_copy[chunk])
+                place, flags = dest, 0
+                if op == Op.COPY:
+                    place, flags = (old if dest == HOST else dest), StateFlag.HOST_COPY
+                elif op in (Op.MAP, Op.UNMAP):
+                    place, flags = old, StateFlag.IN_PLACE if op == Op.MAP else 0
+                elif op == Op.DROP:
+                    assert copied
+                    place = HOST
+                self.place(session, chunk, place, flags, seq=seq, op=op)
+                for gpu in range(len(self.own)):
+                    self.least[gpu] = min(self.least[gpu], self.free(gpu))
+            tenant.cancels.clear()
+            if count >= most:
+                break
+        return count
+
+
+def parked(host: Host, chunks: int = 100) -> Tenant:
+    """A tenant at home 0 with `chunks` chunks on GPU 1."""
+    tenant = host.join(1, 0, chunks + 10)
+    for chunk in range(chunks):
+        host.place(1, chunk, 1)
+    return tenant
+
+
+def test_a_lender_keeps_what_it_is_forecast_to_use_and_the_refill() -> None:
+    host = Host()
+    tenant = host.join(1, 0, 2000)
+    for chunk in range(800):
+        host.place(1, chunk, HOST)
+    host.own[1] = 100
+    host.tick()
+    assert tenant.lease[1] == TOTAL - 100 - 16
+    host.own[1] = 300
+    host.tick()
+    host.own[1] = 100
+    host.tick()
+    assert tenant.lease[1] == TOTAL - 300 - 16
+
+
+def test_a_lender_is_watched_before_it_lends() -> None:
+    host = Host(replace(SETTINGS, observe_ns=5 * MS))
+    tenant = host.join(1, 0, 100)
+    for chunk in range(50):
+        host.place(1, chunk, HOST)
+    host.tick()
+    assert tenant.lease[1] == 0
+    host.tick(6)
+    assert tenant.lease[1] > 0
+
+
+def test_a_revocation_takes_the_removable_first_and_ends() -> None:
+    host = Host()
+    tenant = parked(host)
+    for chunk in range(40, 60):
+        host.place(1, chunk, 1, StateFlag.HOST_COPY)
+    host.own[1] = TOTAL - 100 - 16 - 10
+    host.tick()
+    orders = tenant.take_orders()
+    assert len(orders) == 0 or set(orders["op"].tolist()) <= {Op.COPY}
+    host.own[1] += 30
+    tenant.out.clear()
+    host.tick()
+    urgent = [o for o in tenant.take_orders().tolist() if o[3] & StateFlag.URGENT]
+    assert urgent
+    drops = [o for o in urgent if o[2] == Op.DROP]
+    assert {o[0] for o in drops} <= set(range(40, 60))
+    assert len(drops) == min(20, len(urgent))
+
+
+def test_a_lender_that_takes_everything_gets_everything_back() -> None:
+    host = Host()
+    tenant = parked(host, 200)
+    host.tick()
+    for _ in range(200):
+        host.own[1] = TOTAL - int(tenant.count[1])
+        host.tick()
+        host.obey()
+    assert tenant.count[1] == 0
+    assert host.core.counts["revocations"] >= 1
+
+
+def test_a_newcomer_gets_its_share_from_one_that_has_everything() -> None:
+    host = Host()
+    first = host.join(1, 0, 2000)
+    for chunk in range(480):
+        host.place(1, chunk, 2)
+    host.tick()
+    assert first.lease[2] >= 480
+    second = host.join(2, 1, 2000)
+    for chunk in range(1000):
+        host.place(2, chunk, HOST)
+    for _ in range(300):
+        host.tick()
+        host.obey()
+    assert second.lease[2] == pytest.approx(248, abs=2)
+    assert first.count[2] <= first.lease[2] <= 250
+
+
+def test_no_tenant_has_more_than_its_quota() -> None:
+    host = Host(replace(SETTINGS, quota_share=0.25))
+    tenant = host.join(1, 0, 2000)
+    for chunk in range(1500):
+        host.place(1, chunk, HOST)
+    host.tick()
+    assert tenant.lease[1] == TOTAL // 4
+
+
+def test_chunks_without_a_host_copy_are_bounded_by_what_the_revoke_bound_can_carry() -> None:
+    settings = replace(SETTINGS, revoke_bound_ns=5 * MS, techniques=Techniques(write_back=False))
+    host = Host(settings)
+    tenant = host.join(1, 0, 1200)
+    for chunk in range(TOTAL):
+        host.place(1, chunk, 0)
+    for chunk in range(TOTAL, 1200):
+        host.place(1, chunk, HOST)
+    cap = int(host.core.dirty_cap[1])
+    assert cap * host.core.cost.chunk_ns[1, HOST] <= settings.revoke_bound_ns
+    for turn in range(400):
+        host.tick()
+        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)], write=True)
+        host.core.plan(1, host.now)
+        host.obey()
+        for gpu in (1, 2):
+            assert tenant.dirty[gpu] <= cap
+    assert tenant.dirty[1] > 0
+
+
+def test_no_command_takes_a_lender_below_its_floor_and_no_chunk_bounces() -> None:
+    rng = random.Random(5)
+    host = Host()
+    tenants = [host.join(1, 0, 900), host.join(2, 1, 700)]
+    host.own[2] = 200
+    for session, tenant in enumerate(tenants, 1):
+        for chunk in range(tenant.spec.max_chunks):
+            host.place(session, chunk, tenant.spec.home if chunk < 480 else HOST)
+    for turn in range(200):
+        host.own[2] = min(host.free(2) + host.own[2], rng.choice([200, 200, 260, 400]))
+        before = host.free(2)
+        host.tick()
+        for session, tenant in enumerate(tenants, 1):
+            size = tenant.spec.max_chunks
+            start = turn * 16 if rng.random() < 0.9 else rng.randrange(size)
+            host.use(session, [(start + i) % size for i in range(16)], rng.random() < 0.5)
+            host.core.plan(session, host.now)
+        host.least[2] = before
+        host.obey()
+        floor = SETTINGS.floor_bytes // CHUNK_BYTES
+        assert host.least[2] >= min(before, floor)
+        for tenant in tenants:
+            assert tenant.bounce.max() <= SETTINGS.bounce_limit + 1
+    assert sum(int(t.uses) for t in tenants) == 6400
+
+
+def test_a_broken_link_is_left_alone_for_a_while() -> None:
+    host = Host()
+    parked(host, 20)
+    host.tick()
+    tenant = host.core.tenants[1]
+    tenant.take_orders()
+    host.core.order(tenant, 3, Op.MOVE, 0, flags=StateFlag(0), now_ns=host.now)
+    order = tenant.take_orders().tolist()[-1]
+    host.place(1, 3, 1, seq=order[4], op=Op.MOVE, status=errno.ENOLINK)
+    assert host.core.cost.blocked_until[1, 0] > host.now
+    assert tenant.busy[3] == 0
+
+
+def test_a_command_without_an_answer_is_forgotten() -> None:
+    host = Host()
+    tenant = parked(host, 4)
+    host.core.order(tenant, 0, Op.MOVE, 0, flags=StateFlag(0), now_ns=host.now)
+    assert host.core.cost.waiting[1, 0] == 1
+    host.now += SETTINGS.answer_ns + 1
+    host.core.plan(1, host.now)
+    assert host.core.counts["unanswered"] == 1
+    assert host.core.cost.waiting[1, 0] == 0
+
+
+def test_a_tenant_that_leaves_leaves_nothing() -> None:
+    host = Host()
+    tenant = parked(host, 30)
+    for chunk in range(10):
+        host.core.order(tenant, chunk, Op.MOVE, 0, flags=StateFlag(0), now_ns=0)
+    host.core.leave(1)
+    assert host.core.cost.waiting.sum() == 0
+    assert host.core.gpus[1].borrowed == 0
+
+
+def hello(uuid: bytes = bytes([0] * 16), chunks: int = 64, version: int = 1) -> bytes:
+    record = np.zeros(1, wire.HELLO)
+    record["version"], record["role"], record["max_chunks"] = version, 1, chunks
+    record["uuid"][0] = np.frombuffer(uuid, np.uint8)
+    return wire.encode(Kind.HELLO, record)[0]
+
+
+def test_a_session_starts_with_hello_and_says_where_the_gpus_are() -> None:
+    core = Harvester(topology(), SETTINGS)
+    session = Session(core, 7, 1000)
+    session.receive(hello(), 0)
+    kinds = [wire.decode(message)[0] for message in session.answer(0)]
+    assert kinds == [Kind.WELCOME, Kind.GPUS, Kind.LEASE]
+    assert core.tenants[7].spec.uid == 1000
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"\x00" * 7,
+        np.array([(2, 0, 8)], wire.HEADER).tobytes(),
+        np.array([(1, 5, 8)], wire.HEADER).tobytes(),
+        np.array([(55, 0, 8)], wire.HEADER).tobytes(),
+        hello(bytes([9] * 16)),
+        hello(chunks=0),
+        hello(chunks=1 << 31),
+        hello(version=2),
+    ],
+)
+def test_what_is_no_greeting_ends_the_session(message: bytes) -> None:
+    with pytest.raises(WireError):
+        Session(Harvester(topology(), SETTINGS), 1, 0).receive(message, 0)
+
+
+def test_one_tenants_reports_change_nothing_of_another() -> None:
+    core = Harvester(topology(), SETTINGS)
+    sessions = [Session(core, number, number) for number in (1, 2)]
+    for session in sessions:
+        session.receive(hello(), 0)
+        (chunks,) = wire.encode(Kind.CHUNKS, np.array([(0, 64, 1, 0)], wire.CHUNKS))
+        session.receive(chunks, 0)
+        (state,) = wire.encode(Kind.STATE, np.array([(5, 1, 0, 0, 0, 0, 0)], wire.STATE))
+        session.receive(state, 0)
+    core.order(core.tenants[2], 5, Op.MOVE, 0, flags=StateFlag(0), now_ns=0)
+    (forged,) = wire.encode(Kind.STATE, np.array([(5, -1, 0, 0, 1, 1, 0)], wire.STATE))
+    sessions[0].receive(forged, 0)
+    assert core.tenants[2].place[5] == 1
+    assert core.tenants[2].busy[5] == 1
+
+
+def test_records_of_chunks_that_do_not_exist_are_counted_and_dropped() -> None:
+    core = Harvester(topology(), SETTINGS)
+    session = Session(core, 1, 0)
+    session.receive(hello(), 0)
+    (state,) = wire.encode(Kind.STATE, np.array([(63, 1, 0, 0, 0, 0, 0)], wire.STATE))
+    (use,) = wire.encode(Kind.USE, np.array([(1 << 30, 1, 0, 0)], wire.USE))
+    session.receive(state, 0)
+    session.receive(use, 0)
+    assert core.counts["states_unknown"] == 1
+    assert core.counts["uses_unknown"] == 1
+    (outside,) = wire.encode(Kind.CHUNKS, np.array([(60, 5, 1, 0)], wire.CHUNKS))
+    with pytest.raises(WireError):
+        session.receive(outside, 0)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPUs through the real NVML binding on the stand-in, and as tiers; message layouts."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+
+import cffi
+import numpy as np
+import pytest
+from standin import NVML, TOP, World
+
+from tierd.cli.gpu import as_json, as_text
+from tierd.gpu import wire
+from tierd.gpu.lattice import GPU_NODE, lattice, with_coherent
+from tierd.gpu.links import HOST, Gpu, GpuTopology
+from tierd.gpu.nvml import Nvml
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+pytest.importorskip("pynvml")
+
+
+def read(name: str) -> tuple[GpuTopology, list[int | None]]:
+    with World(name, gpu_bytes=64 << 20, blocks=64):
+        ctypes.CDLL(str(NVML))  # the binding opens it by its name, which is now loaded
+        with Nvml() as nvml:
+            return nvml.topology(), nvml.free_bytes()
+
+
+def test_four_v100_have_single_and_doubled_links() -> None:
+    found, free = read("v100x4")
+    assert found.nvlinks.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1], [1, 2, 0, 2], [2, 1, 2, 0]]
+    assert found.bytes_per_s[0, 3] == 48e9
+    assert found.bytes_per_s[0, 1] == 25e9
+    assert found.bytes_per_s[0, HOST] == pytest.approx(12e9)
+    assert free == [64 << 20] * 4
+
+
+def test_eight_h100_reach_each_other_through_switches() -> None:
+    found, _ = read("h100x8")
+    off = ~np.eye(8, dtype=bool)
+    assert (found.nvlinks[off] == 18).all()
+    assert len(set(found.bytes_per_s[:8, :8][off].tolist())) == 1
+    assert found.bytes_per_s[0, 1] > 400e9
+
+
+def test_without_nvlink_peers_are_reached_over_pcie_and_that_is_said() -> None:
+    found, _ = read("pcie4")
+    assert not found.nvlinks.any()
+    assert 0 < found.bytes_per_s[0, 1] < found.bytes_per_s[0, HOST]
+    assert found.notes == ("no NVLink: peers are reached over PCIe",)
+
+
+def test_a_lost_gpu_is_told_as_lost() -> None:
+    with World("v100x4", gpu_bytes=64 << 20, blocks=64) as world:
+        ctypes.CDLL(str(NVML))
+        with Nvml() as nvml:
+            topology = nvml.topology()
+            world.lib.cu.fg_device_lose(2)
+            free = nvml.free_bytes()
+    assert free[2] is None
+    assert "gpu 2: Stand-in v100x4, 64.0 MiB, lost" in as_text(topology, free)
+    assert len(as_json(topology, free)["links"]) == 20  # type: ignore[arg-type]
+
+
+def host_map(kind: MemoryKind = MemoryKind.DRAM) -> TierMap:
+    latency, rate = Quantity(90.0, Provenance.HMAT), Quantity(100e9, Provenance.HMAT)
+    nodes = {
+        n: MemoryNode(n, 64 << 30, frozenset(), MemoryKind.DRAM, latency, rate) for n in (0, 1)
+    }
+    tiers = (
+        Tier(0, "dram", kind, (0,), 64 << 30, latency, rate),
+        Tier(1, "cxl", MemoryKind.CXL, (1,), 64 << 30, latency, Quantity(8e9, Provenance.HMAT)),
+    )
+    return TierMap(tiers, nodes)
+
+
+def test_a_gpu_sees_itself_then_peers_by_width_then_the_host() -> None:
+    found, _ = read("v100x4")
+    seen = lattice(found, 0, host_map())
+    assert [tier.name for tier in seen.tiers] == ["gpu", "peer", "peer-2", "dram", "cxl"]
+    assert seen.tiers[1].nodes == (GPU_NODE + 3,)
+    assert seen.tiers[2].nodes == (GPU_NODE + 1, GPU_NODE + 2)
+    assert seen.tiers[3].bandwidth_bytes_per_s.value == pytest.approx(12e9)
+    assert seen.tiers[4].bandwidth_bytes_per_s.value == 8e9
+    assert seen.tier_of(GPU_NODE).kind is MemoryKind.GPU
+
+
+def coherent(node: int) -> GpuTopology:
+    gpu = Gpu(0, bytes(16), "GH200", 96 << 30, "0000:09:00.0", numa_node=node)
+    return GpuTopology((gpu,), np.full((2, 2), 400e9), np.zeros((1, 1), np.int64))
+
+
+def test_a_coherent_gpus_node_is_named_gpu_memory() -> None:
+    seen = with_coherent(host_map(), coherent(1))
+    assert seen.nodes[1].kind is MemoryKind.GPU
+    assert seen.tiers[1].kind is MemoryKind.GPU
+    assert not seen.notes
+
+
+def test_driver_mode_is_noticed_by_the_missing_node() -> None:
+    seen = with_coherent(host_map(), coherent(5))
+    assert "CDMM" in seen.notes[0]
+    assert 5 not in seen.nodes
+
+
+def test_message_layouts_are_those_of_the_c_header() -> None:
+    text = (TOP / "daemon/native/gpu/wire.h").read_text(encoding="utf-8")
+    plain = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    ffi = cffi.FFI()
+    ffi.cdef(plain)
+    names = {
+        "hello": wire.HELLO, "chunks": wire.CHUNKS, "use": wire.USE, "state": wire.STATE,
+        "alive": wire.ALIVE, "welcome": wire.WELCOME, "gpu": wire.GPU, "move": wire.MOVE,
+        "lease": wire.LEASE, "header": wire.HEADER,
+    }  # fmt: skip
+    for name, layout in names.items():
+        fields = ffi.typeof(f"struct tgw_{name}").fields
+        assert layout.itemsize == ffi.sizeof(f"struct tgw_{name}"), name
+        offsets = [layout.fields[field][1] for field in layout.names]  # type: ignore[index]
+        assert offsets == [field.offset for _, field in fields], name
+    for kind in wire.Kind:
+        assert re.search(rf"\bTGW_{kind.name} = {kind.value},", text), kind
+    for op in wire.Op:
+        assert re.search(rf"\bTGW_OP_{op.name} = {op.value},", text), op
+    for flag in wire.StateFlag:
+        assert re.search(rf"\bTGW_{flag.name} = {flag.value},", text), flag

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DAMON source on a fake sysfs and captured trace text."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierd.access import WatchedRange, WatchedTarget
+from tierd.errors import UnavailableError
+from tierd.pagekey import make_keys
+from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
+from tierd.sources._damon_trace import parse
+from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges
+
+TRACE = b"""\
+       kdamond.0-311     [001] .....    47.350871: damon_aggregated: target_id=0 nr_regions=3 \
+140206591664128-140207066591232: 5 0
+       kdamond.0-311     [001] .....    47.350903: damon_aggregated: target_id=1 nr_regions=3 \
+4096-16384: 0 7
+CPU:1 [LOST 12 EVENTS]
+       kdamond.0-311     [001] .....    47.350905: damon_aggregated: target_id=1 nr_regions=3 \
+16384-24576: 20 7
+"""
+
+
+def test_trace_lines_become_a_table():
+    expected = [
+        [0, 140206591664128, 140207066591232, 5],
+        [1, 4096, 16384, 0],
+        [1, 16384, 24576, 20],
+    ]
+    assert parse(TRACE).tolist() == expected
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_parse_to_a_table(data):
+    assert parse(data).shape[1] == 4
+
+
+def test_regions_expand_to_pages_with_access_rates():
+    table = np.array([[1, 0x4000, 0x6000, 10], [0, 0x1000, 0x2000, 0], [9, 0, 4096, 3]], np.uint64)
+    pages, counts = expand(table, [7, 3], checks=20)
+    assert pages.tolist() == make_keys(3, np.array([4, 5], np.uint64)).tolist()
+    assert counts == pytest.approx([20 * np.log(2)] * 2)
+
+
+def test_always_accessed_counts_are_finite():
+    _, counts = expand(np.array([[0, 0, 4096, 20]], np.uint64), [0], checks=20)
+    assert np.isfinite(counts).all()
+
+
+def test_ranges_join_over_the_smallest_gaps():
+    ranges = [(0, 10), (12, 20), (100, 110), (111, 120)]
+    assert join_ranges(ranges, 3) == [(0, 10), (12, 20), (100, 120)]
+    assert join_ranges(ranges, 2) == [(0, 20), (100, 120)]
+    assert join_ranges(ranges, 1) == [(0, 120)]
+    assert join_ranges(ranges, 4) == ranges
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 50), st.integers(0, 50)), min_size=1, max_size=40),
+    st.integers(1, 10),
+)
+def test_joined_ranges_cover_all_and_ascend(sizes, limit):
+    ranges, at = [], 0
+    for size, gap in sizes:
+        ranges.append((at, at + size))
+        at += size + gap
+    joined = join_ranges(ranges, limit)
+    assert len(joined) <= max(limit, 1)
+    assert all(any(a <= start and end <= b for a, b in joined) for start, end in ranges)
+    assert all(left[1] <= right[0] for left, right in itertools.pairwise(joined))
+
+
+def test_cut_ranges_keep_every_page_once():
+    assert cut_ranges([(0, 10), (20, 24)], 4) == [(0, 4), (4, 8), (8, 10), (20, 24)]
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A fake admin folder with all files DAMON makes for one target and one region."""
+    kdamonds = tmp_path / "sys/kernel/mm/damon/admin/kdamonds"
+    context = kdamonds / "0/contexts/0"
+    for path in (
+        kdamonds / "nr_kdamonds",
+        kdamonds / "0/state",
+        kdamonds / "0/pid",
+        kdamonds / "0/contexts/nr_contexts",
+        context / "operations",
+        context / "monitoring_attrs/intervals/sample_us",
+        context / "monitoring_attrs/intervals/aggr_us",
+        context / "monitoring_attrs/intervals/update_us",
+        context / "monitoring_attrs/nr_regions/min",
+        context / "monitoring_attrs/nr_regions/max",
+        context / "targets/nr_targets",
+        context / "targets/0/pid_target",
+        context / "targets/0/regions/nr_regions",
+        context / "targets/0/regions/0/start",
+        context / "targets/0/regions/0/end",
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("0\n")
+    (kdamonds / "0/state").write_text("off\n")
+    (kdamonds / "0/pid").write_text("777\n")
+    return tmp_path
+
+
+ATTRIBUTES = Attributes(sample_us=5000, aggregation_us=100_000, min_regions=10, max_regions=100)
+
+
+def test_start_writes_attributes_targets_and_turns_on(tree):
+    damon = DamonTree(tree, tree / "run/kdamond")
+    damon.start(ATTRIBUTES, [TargetRegions(42, [(4096, 8192)])])
+    context = tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0"
+    assert (context / "operations").read_text() == "fvaddr"
+    assert (context / "monitoring_attrs/intervals/aggr_us").read_text() == "100000"
+    assert (context / "targets/0/pid_target").read_text() == "42"
+    assert (context / "targets/0/regions/0/end").read_text() == "8192"
+    assert (tree / "sys/kernel/mm/damon/admin/kdamonds/0/state").read_text() == "on"
+
+
+def test_another_users_kdamond_is_left_alone(tree):
+    kdamonds = tree / "sys/kernel/mm/damon/admin/kdamonds"
+    (kdamonds / "nr_kdamonds").write_text("1\n")
+    (kdamonds / "0/state").write_text("on\n")
+    damon = DamonTree(tree, tree / "run/kdamond")
+    state = damon.available()
+    assert not state.ok
+    assert "pid 777" in state.reason
+    damon.stop()
+    assert (kdamonds / "0/state").read_text() == "on\n"
+
+
+def test_a_kdamond_left_by_a_killed_tierd_is_taken_over(tree):
+    kdamonds = tree / "sys/kernel/mm/damon/admin/kdamonds"
+    (kdamonds / "nr_kdamonds").write_text("1\n")
+    (kdamonds / "0/state").write_text("on\n")
+    (tree / "run").mkdir()
+    (tree / "run/kdamond").write_text("777\n")
+    damon = DamonTree(tree, tree / "run/kdamond")
+    assert damon.available().ok
+    damon.stop()
+    assert (kdamonds / "0/state").read_text() == "off"
+    assert not (tree / "run/kdamond").exists()
+
+
+def test_a_refused_write_names_the_file(tree):
+    (tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/operations").unlink()
+    (tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/operations").mkdir()
+    with pytest.raises(UnavailableError, match="operations"):
+        DamonTree(tree, tree / "run/kdamond").start(ATTRIBUTES, [])
+
+
+class Tree:
+    """DAMON's tree that refuses targets which are not alive, as the kernel does."""
+
+    def __init__(self, alive: set[int]) -> None:
+        self.alive = alive
+        self.watched: list[int] | None = None
+
+    def start(self, attributes: Attributes, targets: list[TargetRegions]) -> None:
+        if not {target.pid for target in targets} <= self.alive:
+            raise UnavailableError("DAMON refused 'commit'")
+        self.watched = [target.pid for target in targets]
+
+    def stop(self) -> None:
+        self.watched = []
+
+    def running(self) -> bool:
+        return bool(self.watched)
+
+
+class Trace:
+    def open(self) -> None:
+        pass
+
+    def read(self) -> None:
+        pass
+
+
+def source_with(tmp_path, tree: Tree) -> DamonSource:
+    for pid in tree.alive:
+        (tmp_path / "proc" / str(pid)).mkdir(parents=True)
+    source = DamonSource(DamonSettings(), root=tmp_path, run_dir=tmp_path)
+    source._tree, source._trace = tree, Trace()
+    return source
+
+
+def some_targets(*pids: int) -> list[WatchedTarget]:
+    return [WatchedTarget(n, pid, (WatchedRange(0, 1000),)) for n, pid in enumerate(pids)]
+
+
+def test_a_target_that_dies_before_the_start_does_not_spoil_the_others(tmp_path):
+    tree = Tree({11, 13})
+    source_with(tmp_path, tree).watch(some_targets(11, 12, 13))
+    assert tree.watched == [11, 13]
+
+
+def test_all_targets_dead_is_no_error(tmp_path):
+    tree = Tree(set())
+    source_with(tmp_path, tree).watch(some_targets(11))
+    assert tree.watched == []
+
+
+def test_a_refusal_with_all_targets_alive_is_told(tmp_path):
+    tree = Tree({11})
+    source = source_with(tmp_path, tree)
+    tree.alive = set()
+    with pytest.raises(UnavailableError, match="commit"):
+        source.watch(some_targets(11))
+
+
+def test_no_damon_says_what_kernel_is_needed(tmp_path):
+    state = DamonTree(tmp_path, tmp_path / "kdamond").available()
+    assert not state.ok
+    assert "CONFIG_DAMON_SYSFS" in state.hint

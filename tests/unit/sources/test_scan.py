@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The scan source with a module that is played by the test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tierd.access import WatchedRange, WatchedTarget
+from tierd.errors import TargetGoneError, UnavailableError
+from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
+from tierd.sources.scan import COUNTS, ScanSettings, ScanSource, merged, to_batch
+
+
+class FakeControl:
+    """Keeps what was asked; pids in `gone` do not exist, and `broken` refuses all."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.gone: set[int] = set()
+        self.broken = False
+        self.closed = False
+
+    def _note(self, *call: Any) -> None:
+        if self.broken:
+            raise UnavailableError("refused")
+        self.calls.append(call)
+
+    def scan_set(self, **settings: Any) -> None:
+        if "period_us" in settings:
+            self._note("set", settings["period_us"], settings["budget_ppm"])
+        else:
+            self._note("classes", settings["hot_scans"], settings["cold_scans"])
+
+    def target_add(self, target: int, pid: int, ranges: Any) -> None:
+        if pid in self.gone:
+            raise TargetGoneError("gone")
+        self._note("add", target, pid, list(ranges))
+
+    def target_set(self, target: int, ranges: Any) -> None:
+        self._note("ranges", target, list(ranges))
+
+    def target_del(self, target: int) -> None:
+        self._note("del", target)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class FakeRing:
+    """Records in lists."""
+
+    def __init__(self) -> None:
+        self.unread: list[np.ndarray] = []
+        self.dropped = 0
+        self.capacity = 1024
+        self.closing = False
+        self.closed = False
+        self.consumed = 0
+
+    def views(self) -> list[np.ndarray]:
+        taken, self.unread = self.unread, []
+        return taken
+
+    def consume(self, count: int) -> None:
+        self.consumed += count
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def record(page: int, history: int, depth: int, flags: int = 0, order: int = 0) -> np.ndarray:
+    made = np.zeros(1, RECORD)
+    made["page"], made["history"], made["value"] = page, history, depth
+    made["kind"], made["flags"], made["order"] = Kind.PAGE, flags, order
+    return made
+
+
+@pytest.fixture
+def control() -> FakeControl:
+    return FakeControl()
+
+
+@pytest.fixture
+def ring() -> FakeRing:
+    return FakeRing()
+
+
+@pytest.fixture
+def source(control: FakeControl, ring: FakeRing) -> ScanSource:
+    opened_control: Any = lambda: control  # noqa: E731
+    opened_ring: Any = lambda root: ring  # noqa: E731
+    return ScanSource(
+        ScanSettings(period_us=100_000, cpu_share=0.02),
+        clock=lambda: 77,
+        open_control=opened_control,
+        open_ring=opened_ring,
+    )
+
+
+def target(number: int, pid: int, *ranges: tuple[int, int]) -> WatchedTarget:
+    return WatchedTarget(number, pid, tuple(WatchedRange(*pair) for pair in ranges))
+
+
+def test_watch_sends_settings_once_and_then_only_what_changed(
+    source: ScanSource, control: FakeControl
+) -> None:
+    source.watch([target(1, 10, (0, 5)), target(2, 20, (7, 9))])
+    source.watch([target(1, 10, (0, 5)), target(2, 20, (7, 10))])
+    source.watch([target(2, 20, (7, 10)), target(3, 30, (1, 2))])
+    assert control.calls == [
+        ("set", 100_000, 20_000),
+        ("add", 1, 10, [(0, 5)]),
+        ("add", 2, 20, [(7, 9)]),
+        ("ranges", 2, [(7, 10)]),
+        ("del", 1),
+        ("add", 3, 30, [(1, 2)]),
+    ]
+
+
+def test_a_number_that_another_process_has_now_is_registered_anew(
+    source: ScanSource, control: FakeControl
+) -> None:
+    source.watch([target(1, 10, (0, 5))])
+    source.watch([target(1, 11, (0, 5))])
+    assert control.calls[-2:] == [("del", 1), ("add", 1, 11, [(0, 5)])]
+
+
+def test_a_process_that_ended_spoils_nothing(source: ScanSource, control: FakeControl) -> None:
+    control.gone = {10}
+    source.watch([target(1, 10, (0, 5)), target(2, 20, (7, 9))])
+    assert control.calls[-1] == ("add", 2, 20, [(7, 9)])
+
+
+def test_nothing_is_opened_for_nothing(source: ScanSource, control: FakeControl) -> None:
+    source.watch([])
+    assert control.calls == []
+    assert source.poll() == []
+
+
+def test_a_refusal_closes_and_is_told(
+    source: ScanSource, control: FakeControl, ring: FakeRing
+) -> None:
+    control.broken = True
+    with pytest.raises(UnavailableError):
+        source.watch([target(1, 10, (0, 5))])
+    assert control.closed
+    assert ring.closed
+
+
+def test_when_the_module_wants_to_go_poll_lets_go_and_raises(
+    source: ScanSource, control: FakeControl, ring: FakeRing
+) -> None:
+    source.watch([target(1, 10, (0, 5))])
+    ring.closing = True
+    with pytest.raises(UnavailableError, match="removed"):
+        source.poll()
+    assert control.closed
+    assert ring.closed
+    assert source.poll() == []
+
+
+def test_poll_hands_on_pages_and_what_was_lost(source: ScanSource, ring: FakeRing) -> None:
+    source.watch([target(1, 10, (0, 5))])
+    mark = np.zeros(1, RECORD)
+    mark["kind"] = Kind.ROUND
+    ring.unread = [np.concatenate([record(5, 0xFF, 8), mark]), record(6, 0x80, 8)]
+    ring.dropped = 3
+    first, second = source.poll()
+    assert (first.page.tolist(), second.page.tolist()) == ([5], [6])
+    assert (first.lost, second.lost, first.time_ns) == (3, 0, 77)
+    assert first.count[0] > second.count[0]
+    assert ring.consumed == 3
+
+
+def test_losses_are_told_without_records(source: ScanSource, ring: FakeRing) -> None:
+    source.watch([target(1, 10, (0, 5))])
+    ring.dropped = 9
+    (batch,) = source.poll()
+    assert (len(batch), batch.lost) == (0, 9)
+    assert source.poll() == []
+
+
+def test_an_overflow_raises_the_threshold_until_it_is_calm(
+    source: ScanSource, control: FakeControl, ring: FakeRing
+) -> None:
+    source.watch([target(1, 10, (0, 5))])
+    for dropped in (5, 9, 9):
+        ring.dropped = dropped
+        ring.unread = [np.repeat(record(5, 0xFF, 8), 500)]
+        source.poll()
+    for _ in range(3):
+        ring.unread = [record(5, 0xFF, 8)]
+        source.poll()
+    assert control.calls[2:] == [
+        ("classes", 3, 2),
+        ("classes", 4, 3),
+        ("classes", 3, 2),
+        ("classes", 2, 1),
+    ]
+
+
+def test_counts_are_those_of_a_poisson_stream() -> None:
+    rng = np.random.default_rng(5)
+    for rate in (0.05, 0.3, 1.0):
+        looks = rng.poisson(rate, (20_000, 8)) > 0
+        history = np.packbits(looks, axis=1)[:, 0]
+        assert abs(COUNTS[8, history].mean() / rate - 1) < 0.15
+
+
+def test_a_page_that_has_cooled_has_no_accesses() -> None:
+    records = np.concatenate([record(1, 0, 8, PageFlags.CHANGED), record(2, 1, 8)])
+    batch = to_batch(records, 0, "scan", writes=False, lost=0)
+    assert batch.page.tolist() == [2]
+    assert batch.is_write is None
+
+
+def test_a_huge_page_counts_for_each_of_its_pages() -> None:
+    records = np.concatenate([record(512, 0x80, 1, PageFlags.PMD, 9), record(1, 0x80, 1, 0, 4)])
+    batch = to_batch(records, 0, "scan", writes=False, lost=0)
+    assert batch.count[0] == pytest.approx(512 * batch.count[1])
+
+
+def test_writes_are_told_where_dirty_bits_are_read() -> None:
+    records = np.concatenate([record(1, 1, 8, PageFlags.DIRTY), record(2, 1, 8)])
+    batch = to_batch(records, 0, "scan", writes=True, lost=0)
+    assert batch.is_write is not None
+    assert batch.is_write.tolist() == [True, False]
+
+
+def test_ranges_are_joined_where_they_touch_and_bounded() -> None:
+    assert merged(target(1, 1, (5, 9), (0, 5), (20, 30))) == [(0, 9), (20, 30)]
+    many = target(1, 1, *((n * 10, n * 10 + 1) for n in range(MAX_RANGES + 500)))
+    assert len(merged(many)) == MAX_RANGES
+
+
+def test_available_says_what_is_missing(tmp_path: Path) -> None:
+    source = ScanSource(root=tmp_path)
+    assert "not loaded" in source.available().reason
+    (tmp_path / DEVICE).parent.mkdir()
+    (tmp_path / DEVICE).touch()
+    assert source.available().ok
+    (tmp_path / PARAMETERS).mkdir(parents=True)
+    (tmp_path / PARAMETERS / "closing").write_text("Y\n")
+    assert "let go" in source.available().reason

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guests for the tests in this folder: one boot per machine and session.
+
+    def test_something(vm: Vm) -> None:
+        guest = vm("dram-cxl")
+        assert guest.run(["python3", "-m", "..."], timeout=60).check().stdout == "..."
+
+Tests share a guest, so they undo what they change in it. If it dies, later tests that
+ask for the same machine fail at once with the end of its console.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tierd.lab import Guest
+from tierd.lab.process import qemu_children
+
+Vm = Callable[[str], Guest]
+
+
+@pytest.fixture(scope="session")
+def vm() -> Iterator[Vm]:
+    """A function from a machine's name to its booted guest."""
+    guests: dict[str, Guest] = {}
+    failures: dict[str, BaseException] = {}
+
+    def booted(machine: str) -> Guest:
+        if machine in failures:
+            raise failures[machine]
+        if machine not in guests:
+            try:
+                guests[machine] = Guest(machine).boot()
+            except BaseException as error:
+                failures[machine] = error
+                raise
+        guests[machine].check_alive()
+        return guests[machine]
+
+    yield booted
+    for guest in guests.values():
+        guest.close()
+    assert qemu_children() == [], "a QEMU outlived its guest"

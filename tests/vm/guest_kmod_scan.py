@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of the scanner inside a lab guest: what it finds, how fast, within its budget."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import guest_kmod as lab
+from guest_kmod import Hotset, Result
+
+TARGET = 3
+CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")
+VPN = np.uint64((1 << 48) - 1)
+
+
+def score(found: np.ndarray, truth: np.ndarray) -> dict[str, float]:
+    """Precision and recall of page numbers."""
+    right = len(np.intersect1d(found, truth))
+    return {
+        "precision": round(right / max(1, len(found)), 4),
+        "recall": round(right / len(truth), 4),
+    }
+
+
+def accuracy() -> Result:
+    """Hot pages at random over 1 GiB, one in ten, 90 % of accesses: ten scans find them."""
+    with (
+        lab.module(),
+        lab.tlbtick(),
+        Hotset() as work,
+        lab.connection() as control,
+        lab.ring() as ring,
+    ):
+        control.scan_set(period_us=400_000, budget_ppm=50_000, hot_scans=2, cold_scans=0)
+        control.target_add(TARGET, work.pid, work.ranges)
+        start = time.monotonic()
+        records = lab.Rounds(ring, TARGET).until(10, 120)
+        seconds = time.monotonic() - start
+        (target,) = control.targets()
+        state = control.scan_get()
+        seen = np.unpackbits(records["history"][:, None], axis=1).sum(axis=1)
+        vpn = records["page"] & VPN
+        order = np.lexsort((records["history"], seen))[::-1]
+        top = score(vpn[order[: len(work.hot)]], work.hot)
+        classed = score(vpn[seen >= 5], work.hot)
+        ok = min(top["precision"], top["recall"]) >= 0.98 and ring.dropped == 0
+        return {
+            "ok": ok,
+            "hottest": top,
+            "seen_in_5_of_8": classed,
+            "period_s": round(target.stats["period_ns"] / 1e9, 2),
+            "hot_pages": len(work.hot),
+            "records": len(records),
+            "seconds_for_10_scans": round(seconds, 2),
+            "round_cpu_ms": target.stats["round_cpu_ns"] / 1e6,
+            "round_pages": target.stats["round_pages"],
+            "history_bytes": state.stats["history_bytes"],
+            "tlbtick_us": lab.TLB_PERIOD_US,
+        }
+
+
+def pagemap_ns(pid: int, first_vpn: int, pages: int) -> int:
+    """CPU time of this thread for reading the pagemap of a range."""
+    fd = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY)
+    start = time.thread_time_ns()
+    offset, end = first_vpn * 8, (first_vpn + pages) * 8
+    while offset < end:
+        offset += len(os.pread(fd, min(1 << 20, end - offset), offset))
+    spent = time.thread_time_ns() - start
+    os.close(fd)
+    return spent
+
+
+def speed() -> Result:
+    """A round of accessed bits against /proc/PID/pagemap, same range, same boot, CPU time."""
+    with lab.module(), lab.tlbtick(), Hotset() as work, lab.connection() as control:
+        control.scan_set(period_us=1000, budget_ppm=1_000_000)
+        pid = lab.scanner_pid()
+        scans, pagemaps = [], []
+        for _ in range(9):
+            # By turns, so that what else the host does falls on both.
+            control.target_add(TARGET, work.pid, work.ranges)
+            while (before := control.targets()[0].stats["rounds"]) < 3:
+                time.sleep(0.01)
+            spent = lab.cpu_ns(pid)
+            time.sleep(0.5)
+            rounds, now = control.targets()[0].stats["rounds"], lab.cpu_ns(pid)
+            control.target_del(TARGET)
+            scans.append((now - spent) / max(1, rounds - before))
+            pagemaps.append(pagemap_ns(work.pid, work.first_vpn, work.pages))
+        scan, pagemap = float(np.median(scans)), float(np.median(pagemaps))
+        return {
+            "ok": pagemap >= 5 * scan,
+            "pages": work.pages,
+            "scan_ms": round(scan / 1e6, 3),
+            "pagemap_ms": round(pagemap / 1e6, 3),
+            "ratio": round(pagemap / scan, 2),
+            "scans_ms": [round(value / 1e6, 1) for value in scans],
+            "pagemaps_ms": [round(value / 1e6, 1) for value in pagemaps],
+            "clocksource": CLOCK.read_text().strip(),
+            "scan_ns_a_page": round(scan / work.pages, 1),
+        }
+
+
+def budget() -> Result:
+    """The scanner's thread takes what it may, and no more, when there is more to scan."""
+    with lab.module(), lab.tlbtick(), Hotset() as work, lab.connection() as control:
+        pid = lab.scanner_pid()
+        shares = {}
+        control.scan_set(period_us=1000, budget_ppm=20_000)
+        control.target_add(TARGET, work.pid, work.ranges)
+        for wanted in (0.01, 0.05, 0.2):
+            control.scan_set(budget_ppm=round(wanted * 1e6))
+            time.sleep(1)
+            start, spent = time.monotonic_ns(), lab.cpu_ns(pid)
+            time.sleep(8)
+            shares[wanted] = (lab.cpu_ns(pid) - spent) / (time.monotonic_ns() - start)
+        # A scan that needs less than its budget keeps its period and takes less.
+        control.scan_set(budget_ppm=1_000_000, period_us=2_000_000)
+        time.sleep(5)
+        period_s = control.targets()[0].stats["period_ns"] / 1e9
+        return {
+            "ok": all(abs(share / wanted - 1) <= 0.1 for wanted, share in shares.items())
+            and period_s >= 1.99,
+            "shares": {str(wanted): round(share, 4) for wanted, share in shares.items()},
+            "period_s": period_s,
+        }
+
+
+if __name__ == "__main__":
+    sys.exit(lab.main({"accuracy": accuracy, "speed": speed, "budget": budget}))

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bad luck while the service works: its target killed, itself killed, a second start.
+
+usage: guest_mishaps.py --hotset PATH --tlbtick PATH --tierd PATH
+
+Prints one JSON object a mishap, {"mishap": name, ...facts}. The service runs with the
+settings of the demo's machine, written here.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+CONFIG = Path("/tmp/mishaps.toml")
+SETTINGS = """
+[targets]
+match = { exe = "hotset" }
+[loop]
+targets_refresh = "500ms"
+cpu = "60%"
+[sources.damon]
+cpu = "30%"
+[budget]
+cpu = "60%"
+"""
+KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
+INSTANCE = Path("/sys/kernel/tracing/instances/tierd-damon")
+DEADLINE_S = 120
+
+
+class Tierd:
+    """A running service and what it said."""
+
+    def __init__(self, program: str) -> None:
+        self.process = subprocess.Popen(
+            [program, "run", "--config", str(CONFIG), "--json", "--log-level", "debug"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.log: list[str] = []
+        self.totals: dict[str, Any] = {}
+        self._threads = [
+            threading.Thread(target=self._read_log, daemon=True),
+            threading.Thread(target=self._read_totals, daemon=True),
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _read_log(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.log.append(line.rstrip())
+
+    def _read_totals(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.totals = json.loads(line)
+
+    def wait_for(self, text: str, count: int = 1) -> bool:
+        """True once `text` stands in `count` lines of the log."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end and self.process.poll() is None:
+            if sum(text in line for line in list(self.log)) >= count:
+                return True
+            time.sleep(0.05)
+        return False
+
+    def wait_for_moves(self) -> bool:
+        """True once a tick has moved pages."""
+        end = time.monotonic() + DEADLINE_S
+        while time.monotonic() < end and self.process.poll() is None:
+            if any("event=tick" in x and "moved_bytes=0 " not in x for x in list(self.log)):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        """Signal it and wait for its end; its exit status."""
+        self.process.send_signal(number)
+        code = self.process.wait(timeout=30)
+        for thread in self._threads:
+            thread.join(timeout=5)
+        return code
+
+    def alarming(self) -> list[str]:
+        """Log lines that no mishap excuses."""
+        return [x for x in self.log if "Traceback" in x or "level=error" in x]
+
+
+def start_workload(args: argparse.Namespace, seconds: int) -> subprocess.Popen[str]:
+    command = [args.hotset, "--size", "240M", "--seconds", str(seconds), "--rate", "100000"]
+    command += ["--fast-node", "0", "--slow-node", "1", "--interval", "2"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def finish(workload: subprocess.Popen[str]) -> dict[str, Any]:
+    """End the workload; its last report."""
+    assert workload.stdout is not None
+    workload.terminate()
+    reports = [json.loads(line) for line in workload.stdout]
+    workload.wait()
+    return reports[-1]
+
+
+def target_killed(args: argparse.Namespace) -> dict[str, Any]:
+    """The target dies under the mover; the service goes on and takes the next one."""
+    tierd = Tierd(args.tierd)
+    first = start_workload(args, 600)
+    moved = tierd.wait_for_moves()
+    first.kill()
+    first.wait()
+    second = start_workload(args, 600)
+    lines = len(tierd.log)
+    again = False
+    end = time.monotonic() + DEADLINE_S
+    while not again and time.monotonic() < end:
+        again = any("event=tick" in x and "moved_bytes=0 " not in x for x in tierd.log[lines:])
+        time.sleep(0.05)
+    report = finish(second)
+    return {
+        "moved_before": moved,
+        "moved_after": again,
+        "checksum_ok": report["checksum_ok"],
+        "exit": tierd.stop(),
+        "alarming": tierd.alarming(),
+        "totals": tierd.totals,
+    }
+
+
+def service_killed(args: argparse.Namespace) -> dict[str, Any]:
+    """SIGKILL while it moves; the next start cleans up and goes on."""
+    workload = start_workload(args, 600)
+    first = Tierd(args.tierd)
+    moved = first.wait_for_moves()
+    first.stop(signal.SIGKILL)
+    left = {
+        "kdamonds": (KDAMONDS / "nr_kdamonds").read_text().strip(),
+        "instance": INSTANCE.exists(),
+    }
+    second = Tierd(args.tierd)
+    ticked = second.wait_for("samples=", 3)
+    second_sampled = second.wait_for_moves() or any(
+        "event=tick" in x and "samples=0 " not in x for x in second.log
+    )
+    code = second.stop()
+    report = finish(workload)
+    return {
+        "moved_before": moved,
+        "left_behind_by_the_kill": left,
+        "ticked_after": ticked,
+        "sampled_after": second_sampled,
+        "exit": code,
+        "alarming": second.alarming(),
+        "checksum_ok": report["checksum_ok"],
+        "left_at_the_end": {
+            "kdamonds": (KDAMONDS / "nr_kdamonds").read_text().strip(),
+            "instance": INSTANCE.exists(),
+        },
+    }
+
+
+def stopped_while_moving(args: argparse.Namespace) -> dict[str, Any]:
+    """SIGTERM in the middle of a plan: the batch in hand is finished, exit 0."""
+    workload = start_workload(args, 600)
+    tierd = Tierd(args.tierd)
+    moved = tierd.wait_for_moves()
+    code = tierd.stop()
+    report = finish(workload)
+    return {
+        "moved_before": moved,
+        "exit": code,
+        "alarming": tierd.alarming(),
+        "totals": tierd.totals,
+        "checksum_ok": report["checksum_ok"],
+    }
+
+
+def another_damon_user(args: argparse.Namespace) -> dict[str, Any]:
+    """Somebody else runs DAMON: left alone, and told in one message."""
+    workload = start_workload(args, 600)
+    (KDAMONDS / "nr_kdamonds").write_text("1")
+    kdamond = KDAMONDS / "0"
+    (kdamond / "contexts/nr_contexts").write_text("1")
+    context = kdamond / "contexts/0"
+    (context / "operations").write_text("vaddr")
+    (context / "targets/nr_targets").write_text("1")
+    (context / "targets/0/pid_target").write_text(str(os.getpid()))
+    (kdamond / "state").write_text("on")
+    tierd = subprocess.run(
+        [args.tierd, "run", "--config", str(CONFIG)],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    state = (kdamond / "state").read_text().strip()
+    (kdamond / "state").write_text("off")
+    (KDAMONDS / "nr_kdamonds").write_text("0")
+    finish(workload)
+    return {"exit": tierd.returncode, "stderr": tierd.stderr, "their_state": state}
+
+
+def dry_run(args: argparse.Namespace) -> dict[str, Any]:
+    """--dry-run takes every step and leaves every page where it is."""
+    workload = start_workload(args, 600)
+    done = subprocess.run(
+        [args.tierd, "run", "--config", str(CONFIG), "--dry-run", "--once", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=False,
+    )
+    report = finish(workload)
+    return {
+        "exit": done.returncode,
+        "totals": json.loads(done.stdout.splitlines()[-1]),
+        "hot_on_node": report["hot_on_node"],
+        "checksum_ok": report["checksum_ok"],
+    }
+
+
+def main() -> int:
+    """Run all mishaps."""
+    parser = argparse.ArgumentParser()
+    for name in ("hotset", "tlbtick", "tierd"):
+        parser.add_argument(f"--{name}", required=True)
+    args = parser.parse_args()
+    CONFIG.write_text(SETTINGS)
+    mishaps = (target_killed, service_killed, stopped_while_moving, another_damon_user, dry_run)
+    with subprocess.Popen([args.tlbtick, "4000"]) as tick:
+        for mishap in mishaps:
+            begun = time.monotonic()
+            facts = {"mishap": mishap.__name__, **mishap(args)}
+            facts["seconds"] = round(time.monotonic() - begun, 1)
+            print(json.dumps(facts), flush=True)
+        tick.kill()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

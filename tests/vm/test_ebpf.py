@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The eBPF sources in guests with kernels 6.12 and 6.1, one boot each.
+
+bcc takes a minute or more to compile under emulation, so it loads what the rules name
+(exact faults, hint faults, migrations); the compiled objects run the rest.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierd.ebpf import files
+from tierd.lab import host
+from tierd.lab import run as run_in_guest
+
+ROOT = Path(__file__).resolve().parents[2]
+CHECKS = ROOT / "tests/vm/guest_ebpf.py"
+TOUCH = ROOT / "build/workloads/touch"
+BCC = (
+    "faults_are_exact",
+    "hint_faults_are_told_apart",
+    "migrations_equal_vmstat",
+    "demotions_equal_vmstat",
+)
+PREBUILT = (
+    *BCC,
+    "loss_is_counted",
+    "raw_faults_are_exact",
+    "pmu_program_on_the_software_event",
+    "pmu_raw_on_the_software_event",
+    "ring_loss_is_counted",
+    "period_follows_the_rate",
+    "modes_follow_the_load",
+    "cpu_hotplug",
+    "target_dies",
+    "without_bpffs",
+    "nothing_stays_pinned",
+    "nothing_leaks",
+    "no_bcc",
+    "no_headers",
+    "without_capabilities",
+    "with_two_capabilities_only",
+)
+KERNELS = ("6.12", "6.1")
+
+
+@pytest.fixture(scope="session")
+def touch() -> Path:
+    """The program under watch, where the guest sees it."""
+    TOUCH.parent.mkdir(parents=True, exist_ok=True)
+    source = ROOT / "tests/workloads/touch.c"
+    flags = ["-O2", "-std=c11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(["cc", *flags, "-o", str(TOUCH), str(source)], check=True)
+    return TOUCH
+
+
+@pytest.fixture(scope="module", params=KERNELS)
+def results(request: pytest.FixtureRequest, touch: Path) -> dict[tuple[str, str], Any]:
+    """(way, check) → result, of one boot."""
+    kernel = request.param
+    if not any(k.version.startswith(f"{kernel}.") for k in host.kernels()):
+        pytest.skip(f"no kernel {kernel} is installed (config/setup.sh --with-{kernel})")
+    ways = {"bcc": BCC}
+    if files.find_object("faults") is not None:
+        ways["prebuilt"] = PREBUILT
+    found: dict[tuple[str, str], Any] = {}
+    lines: list[str] = []
+    script = "; ".join(
+        f"echo way {way}; {sys.executable} {CHECKS} {touch} --way {way} {' '.join(names)}"
+        for way, names in ways.items()
+    )
+    result = run_in_guest(
+        "dram-cxl",
+        script,
+        kernel=kernel,
+        timeout_s=3000,
+        env={"PYTHONPATH": str(ROOT / "daemon")},
+        cwd=ROOT,
+        on_line=lines.append,
+    )
+    way = ""
+    for line in lines:
+        if line.startswith("way "):
+            way = line.split()[1]
+        elif line.startswith("{"):
+            told = json.loads(line)
+            found[way, told["check"]] = told
+    assert not result.timed_out, lines[-3:]
+    return found
+
+
+@pytest.mark.parametrize("check", BCC)
+def test_through_bcc(results: dict[tuple[str, str], Any], check: str) -> None:
+    told = results["bcc", check]
+    if "left_out" in told:
+        pytest.skip(told["left_out"])
+    assert told["ok"], told
+
+
+@pytest.mark.parametrize("check", PREBUILT)
+def test_through_compiled_objects(results: dict[tuple[str, str], Any], check: str) -> None:
+    if not any(way == "prebuilt" for way, _ in results):
+        pytest.skip("no compiled objects (make -C ebpf needs clang)")
+    told = results["prebuilt", check]
+    if "left_out" in told:
+        pytest.skip(told["left_out"])
+    assert told["ok"], told

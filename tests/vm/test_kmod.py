@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel module in the lab: one boot for each kernel release that is installed.
+
+The module is built for the guest's kernel first (into build/kmod/RELEASE). A check that
+leaves a WARN, BUG, hung task or RCU stall in the kernel's log has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierd.lab import Guest
+from tierd.lab.host import Kernel, kernels
+
+ROOT = Path(__file__).resolve().parents[2]
+HERE = Path(__file__).resolve().parent
+RELEASES = ("6.12", "6.1")
+Check = Callable[[str, str], dict[str, Any]]
+
+
+def buildable(start: str) -> Kernel | None:
+    """The newest installed kernel of a release, if its headers are there."""
+    for kernel in kernels():
+        headers = Path("/lib/modules") / kernel.version / "build"
+        if kernel.version.startswith(start + ".") and headers.is_dir():
+            return kernel
+    return None
+
+
+@pytest.fixture(scope="module", params=RELEASES)
+def check(request: pytest.FixtureRequest) -> Iterator[Check]:
+    """A function from a script and the name of a check in it to its result in the guest."""
+    kernel = buildable(request.param)
+    if kernel is None:
+        pytest.skip(f"no kernel {request.param} with headers (config/setup.sh --with-6.1)")
+    for folder, words in (("kmod", [f"KERNEL={kernel.version}", "W=1"]), ("tests/workloads", [])):
+        subprocess.run(["make", "-s", "-C", str(ROOT / folder), *words], check=True)
+    with Guest("dram-cxl", kernel=kernel.version) as guest:
+
+        def run(script: str, name: str, *options: str, timeout: float = 600) -> dict[str, Any]:
+            command = [sys.executable, str(HERE / script), name, *options]
+            result = guest.run(command, timeout=timeout)
+            lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
+            assert lines, f"{result.stdout[-2000:]}\n{result.stderr[-3000:]}"
+            told: dict[str, Any] = json.loads(lines[-1])
+            assert result.status == 0, f"{told}\n{result.stderr[-3000:]}"
+            return told
+
+        yield run
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        ("guest_kmod_scan.py", "accuracy"),
+        ("guest_kmod_scan.py", "budget"),
+        ("guest_kmod_resolve.py", "lookups"),
+        ("guest_kmod_resolve.py", "stopped"),
+        ("guest_kmod_torture.py", "exits"),
+        ("guest_kmod_torture.py", "churn"),
+        ("guest_kmod_torture.py", "dirty"),
+        ("guest_kmod_torture.py", "readers"),
+        ("guest_kmod_torture.py", "removal"),
+        ("guest_kmod_torture.py", "reload"),
+        ("guest_kmod_fuzz.py", "netlink"),
+        ("guest_kmod_fuzz.py", "device"),
+        ("guest_kmod_fuzz.py", "unprivileged"),
+    ],
+)
+def test_module(check: Check, script: str, name: str) -> None:
+    assert check(script, name)["ok"] is True
+
+
+def test_the_loop_brings_scattered_hot_pages_to_dram(check: Check) -> None:
+    told = check("guest_kmod_loop.py", "scan")
+    assert told["checksum_ok"] is True
+    assert told["fast_share_after"] >= 0.95
+    assert told["moves"] < 2 * told["hot_pages"]
+    assert told["dmesg"] == []

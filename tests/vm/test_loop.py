@@ -1,0 +1,160 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole loop in the lab: a real kernel, real pages, real moves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierd.errors import ExitCode
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build/workloads"
+TIERD = Path(sys.executable).with_name("tierd")
+TOOLS = ["--hotset", str(BUILD / "hotset"), "--tlbtick", str(BUILD / "tlbtick")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def workloads() -> None:
+    """The workloads, built."""
+    subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
+
+
+def lines(guest: Any, script: str, *args: str, timeout: float) -> list[dict[str, Any]]:
+    """The JSON lines that a script of the tests prints in the guest; it must end well."""
+    command = [sys.executable, str(ROOT / "tests" / script), *args]
+    result = guest.run(command, timeout=timeout)
+    assert result.status == 0, f"{result.stdout[-3000:]}\n{result.stderr[-3000:]}"
+    return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+
+
+def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The demo's guest side with tierd only: the workload's end and tierd's totals."""
+    settings = ["--tierd", str(TIERD), "--config", str(ROOT / "tests/demo/tierd.toml")]
+    told = lines(
+        guest, "demo/guest.py", *TOOLS, *settings, "--without-seconds", "0", *options, timeout=300
+    )
+    end = next(x for x in told if x.get("event") == "end")
+    totals = [x["tierd"] for x in told if "tierd" in x][-1]
+    assert end["checksum_ok"] is True
+    assert set(totals["fates"]) <= {"moved", "already_there", "busy", "no_room", "not_tried"}
+    assert totals["lost_samples"] == 0
+    return end, totals
+
+
+def test_hot_pages_end_in_dram_and_stay(vm: Any) -> None:
+    """The demo's run with DAMON: share served by DRAM, moves, contents."""
+    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "60")
+    assert end["fast_share"] >= 0.95
+    assert totals["promoted_pages"] + totals["demoted_pages"] < 2 * end["hot_pages"]
+
+
+def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
+    """6 MiB of 1200: DAMON's regions must not average it away."""
+    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "25", "--hot-share", "0.005")
+    assert end["hot_on_node"] == {"0": 1.0}
+    assert totals["promoted_pages"] < 1.5 * end["hot_pages"]
+
+
+def test_a_million_moves_under_a_writing_workload_lose_nothing(vm: Any) -> None:
+    (result,) = lines(
+        vm("dram-cxl"), "vm/guest_churn.py", "--hotset", str(BUILD / "hotset"), timeout=500
+    )
+    assert result["checksum_ok"] is True
+    assert sum(result["moved"].values()) >= 1_000_000
+    assert min(result["moved"].values()) >= 300_000
+    assert set(result["fates"]) <= {"moved", "busy", "no_room"}
+
+
+def test_the_mover_against_contents_fates_and_mishaps(vm: Any) -> None:
+    checks = lines(vm("dram-cxl"), "vm/guest_mover.py", timeout=400)
+    assert len(checks) >= 10
+    assert [check for check in checks if not check["ok"]] == []
+
+
+@pytest.fixture(scope="module")
+def mishaps(vm: Any) -> dict[str, dict[str, Any]]:
+    """The facts of each mishap, all from one run in the guest."""
+    told = lines(vm("dram-cxl"), "vm/guest_mishaps.py", *TOOLS, "--tierd", str(TIERD), timeout=580)
+    print({entry["mishap"]: entry["seconds"] for entry in told})
+    return {entry["mishap"]: entry for entry in told}
+
+
+def test_a_killed_target_does_not_stop_the_service(mishaps: Any) -> None:
+    facts = mishaps["target_killed"]
+    assert facts["moved_before"]
+    assert facts["moved_after"]
+    assert facts["checksum_ok"] is True
+    assert (facts["exit"], facts["alarming"]) == (0, [])
+    assert "failed" not in facts["totals"]["fates"]
+
+
+def test_after_sigkill_the_next_start_cleans_up_and_goes_on(mishaps: Any) -> None:
+    facts = mishaps["service_killed"]
+    assert facts["moved_before"]
+    assert facts["left_behind_by_the_kill"] == {"kdamonds": "1", "instance": True}
+    assert facts["ticked_after"]
+    assert facts["sampled_after"]
+    assert (facts["exit"], facts["alarming"]) == (0, [])
+    assert facts["checksum_ok"] is True
+    assert facts["left_at_the_end"] == {"kdamonds": "0", "instance": False}
+
+
+def test_sigterm_in_the_middle_of_a_plan_ends_with_zero(mishaps: Any) -> None:
+    facts = mishaps["stopped_while_moving"]
+    assert facts["moved_before"]
+    assert (facts["exit"], facts["alarming"]) == (0, [])
+    assert facts["totals"]["event"] == "ended"
+    assert facts["checksum_ok"] is True
+
+
+def test_another_damon_user_is_left_alone(mishaps: Any) -> None:
+    facts = mishaps["another_damon_user"]
+    assert facts["exit"] == ExitCode.UNAVAILABLE
+    assert "another user runs DAMON" in facts["stderr"]
+    assert "Traceback" not in facts["stderr"]
+    assert facts["their_state"] == "on"
+
+
+def test_dry_run_plans_and_moves_nothing(mishaps: Any) -> None:
+    facts = mishaps["dry_run"]
+    assert facts["exit"] == 0
+    assert facts["totals"]["planned_promotions"] > 0
+    assert facts["totals"]["moved_bytes"] == 0
+    assert facts["hot_on_node"] == {"1": 1.0}
+    assert facts["checksum_ok"] is True
+
+
+def test_the_kernel_has_nothing_to_complain_of(vm: Any, mishaps: Any) -> None:
+    assert mishaps
+    assert vm("dram-cxl").kernel_complaints() == []
+
+
+def test_one_tier_is_nothing_to_do_and_says_why(vm: Any) -> None:
+    result = vm("flat").run([str(TIERD), "run", "--json"], timeout=120)
+    assert result.status == ExitCode.NOTHING_TO_DO
+    told = json.loads(result.stdout.splitlines()[-1])
+    assert told["event"] == "nothing_to_do"
+    assert "one tier" in told["reason"]
+    assert "--wait" in told["reason"]
+
+
+def test_one_tier_with_wait_keeps_waiting(vm: Any) -> None:
+    script = f"timeout --signal=TERM 20 {TIERD} run --wait; echo exit=$?"
+    result = vm("flat").run(["sh", "-c", script], timeout=120)
+    # timeout(1) says 124 when it had to signal; tierd itself ends with 0 on SIGTERM.
+    assert "exit=124" in result.stdout
+    assert "event=stopping" in result.stderr
+
+
+def test_a_node_that_is_not_there_is_a_config_error_with_its_key(vm: Any) -> None:
+    script = f"printf '[topology.nodes.7]\\nlatency = \"430ns\"\\n' >/tmp/n.toml; {TIERD} run "
+    result = vm("flat").run(["sh", "-c", script + "--config /tmp/n.toml"], timeout=120)
+    assert result.status == ExitCode.CONFIG
+    assert "topology.nodes.7" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "replay.h"
+
+#include "cuabi.h"
+
+CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);
+CUresult cuMemFree_v2(CUdeviceptr addr);
+CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
+CUresult cuCtxPushCurrent_v2(CUcontext context);
+CUresult cuCtxPopCurrent_v2(CUcontext *context);
+
+static void enter(const struct rp_tenant *t)
+{
+	CUcontext context;
+
+	cuDevicePrimaryCtxRetain(&context, t->gpu);
+	cuCtxPushCurrent_v2(context);
+}
+
+static void allocate(struct rp_tenant *t, const struct rp_event *event)
+{
+	uint64_t took;
+
+	enter(t);
+	if (t->memory[event->index])
+		cuMemFree_v2(t->memory[event->index]);
+	t->memory[event->index] = 0;
+	if (cuMemAlloc_v2(&t->memory[event->index], event->value))
+		t->refused++;
+	cuCtxPopCurrent_v2(NULL);
+	took = fg_blocked_until() - t->time;
+	t->alloc_ns += took;
+	t->worst_alloc_ns = took > t->worst_alloc_ns ? took : t->worst_alloc_ns;
+	t->time += took;
+}
+
+static void release(struct rp_tenant *t, const struct rp_event *event)
+{
+	enter(t);
+	if (t->memory[event->index])
+		cuMemFree_v2(t->memory[event->index]);
+	t->memory[event->index] = 0;
+	cuCtxPopCurrent_v2(NULL);
+}
+
+static void access(struct rp_tenant *t, const struct rp_event *event)
+{
+	uint64_t addr = t->base + (uint64_t)event->index * FG_BLOCK_BYTES, end;
+	uint32_t bytes = (uint32_t)event->pages * 4096;
+	int status;
+
+	if (t->client && tg_acquire(t->client, addr, bytes, event->write ? TG_WRITE : TG_READ))
+		t->errors++;
+	end = fg_kernel(t->gpu, addr, bytes, event->write, event->index, event->value, t->time,
+			NULL, &status);
+	if (t->client)
+		tg_release(t->client, addr, bytes);
+	if (status)
+		t->errors++;
+	else
+		t->time = end;
+}
+
+static void step(struct rp_tenant *t)
+{
+	const struct rp_event *event = &t->trace[t->position++];
+
+	fg_tenant_use(t->slot);
+	switch (event->kind) {
+	case RP_ALLOC:
+		allocate(t, event);
+		break;
+	case RP_FREE:
+		release(t, event);
+		break;
+	case RP_ACCESS:
+		access(t, event);
+		break;
+	default:
+		t->time = fg_compute(t->gpu, event->value, t->time);
+	}
+	if (t->position < t->count)
+		return;
+	t->done_at = t->time;
+	if (t->loop) {
+		t->laps++;
+		t->position = t->first;
+	}
+}
+
+static void pump_all(struct rp_tenant *tenants, int count)
+{
+	for (int i = 0; i < count; i++)
+		if (tenants[i].client) {
+			fg_tenant_use(tenants[i].slot);
+			tg_pump(tenants[i].client);
+		}
+}
+
+int rp_run(struct rp_tenant *tenants, int count, uint64_t until, uint64_t pump_ns)
+{
+	uint64_t next_pump = fg_now() + pump_ns;
+	int left;
+
+	for (;;) {
+		struct rp_tenant *next = NULL;
+
+		left = 0;
+		for (int i = 0; i < count; i++) {
+			struct rp_tenant *t = &tenants[i];
+
+			if (t->position >= t->count)
+				continue;
+			left += !t->loop;
+			if (!next || t->time < next->time)
+				next = t;
+		}
+		if (!next || next->time >= until || !left)
+			break;
+		while (next_pump < next->time) {
+			fg_set_now(next_pump);
+			pump_all(tenants, count);
+			next_pump += pump_ns;
+		}
+		fg_set_now(next->time);
+		step(next);
+	}
+	if (left) {
+		fg_set_now(until);
+		pump_all(tenants, count);
+	}
+	return left;
+}
