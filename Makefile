@@ -20,6 +20,7 @@ setup:
 
 workloads: setup
 	@$(MAKE) --no-print-directory -s -C tests/workloads
+	@$(MAKE) --no-print-directory -s -C tests/workloads/suite
 	@$(MAKE) --no-print-directory -s -C ebpf
 
 # Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it.
