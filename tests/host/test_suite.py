@@ -11,7 +11,18 @@ from typing import Any
 import pytest
 
 BUILT = Path(__file__).resolve().parents[2] / "build/workloads"
-WORK = {"pagerank": 2, "bfs": 2, "lookup": 20_000, "btree": 50_000, "oltp": 5_000, "stencil": 3}
+WORK = {
+    "pagerank": 2,
+    "bfs": 2,
+    "lookup": 20_000,
+    "btree": 50_000,
+    "oltp": 5_000,
+    "stencil": 3,
+    "chase": 50_000,
+    "stream": 3,
+    "sqlite": 5_000,
+    "redis": 5_000,
+}
 
 
 def run(name: str, *options: str) -> tuple[int, dict[str, Any]]:

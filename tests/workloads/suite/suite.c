@@ -109,6 +109,11 @@ void *suite_alloc(const struct suite *suite, size_t bytes)
 	return memory;
 }
 
+void suite_count(size_t bytes)
+{
+	allocated += bytes;
+}
+
 static double now(void)
 {
 	struct timespec t;
@@ -123,7 +128,7 @@ void suite_start(const struct suite *suite)
 	char c;
 
 	printf("{\"event\": \"ready\", \"workload\": \"%s\", \"pid\": %d, \"bytes\": %zu}\n",
-	       suite->name, (int)getpid(), allocated);
+	       suite->name, suite->pid ? suite->pid : (int)getpid(), allocated);
 	fflush(stdout);
 	if (!fstat(STDIN_FILENO, &input) && S_ISFIFO(input.st_mode))
 		while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
@@ -141,7 +146,8 @@ void suite_stop(void)
 void suite_spoil(const struct suite *suite, void *memory, size_t bytes)
 {
 	if (suite->spoil)
-		memset((char *)memory + (bytes / 2 & ~4095ul), 0, bytes < 8192 ? 64 : 4096);
+		memset((char *)memory + (bytes < 4096 ? 0 : bytes / 2 & ~4095ul), 0,
+		       bytes < 4096 ? bytes : 4096);
 }
 
 int suite_end(const struct suite *suite, uint64_t operations, bool ok, uint64_t answer)

@@ -19,6 +19,7 @@ struct suite {
 	uint64_t seed;
 	bool huge;
 	bool spoil;
+	int pid; /* of the process whose memory it is; 0: this one */
 };
 
 /* Reads the options; the fields of `suite` hold the defaults. Ends the program on a mistake. */
@@ -26,6 +27,9 @@ void suite_options(struct suite *suite, int argc, char **argv);
 
 /* Zeroed memory of its own mapping, counted in the report; ends the program without. */
 void *suite_alloc(const struct suite *suite, size_t bytes);
+
+/* Memory that the workload got in another way. */
+void suite_count(size_t bytes);
 
 /* Waits for a line or the end of standard input where it is a pipe, so that a launcher can put
  * the process under a method first; then the measured region begins. */
