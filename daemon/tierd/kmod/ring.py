@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
+import struct
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.errors import UnavailableError
-from tierd.kmod.uapi import DEVICE, INFO, RECORD, RING_DATA, RING_HEAD, RING_MAGIC, RING_VERSION
+from tierd.kmod.uapi import (
+    DEVICE,
+    INFO,
+    IOC_KINDS,
+    RECORD,
+    RING_DATA,
+    RING_HEAD,
+    RING_MAGIC,
+    RING_VERSION,
+    Kind,
+)
 
 RecordArray = npt.NDArray[np.void]
 """Structured array of dtype `uapi.RECORD`."""
@@ -57,8 +70,12 @@ class Ring:
         self._position = int(self._head[0])
 
     @classmethod
-    def open(cls, root: Path = Path("/")) -> Ring:
+    def open(cls, root: Path = Path("/"), kinds: Collection[Kind] = ()) -> Ring:
         """Open and map the device.
+
+        Args:
+            root: where the host's files are.
+            kinds: records to get; none given: those of the scanner.
 
         Raises:
             UnavailableError: no device, no permission, no place, or the module is going.
@@ -69,6 +86,9 @@ class Ring:
         except OSError as error:
             raise UnavailableError(f"{path}: {_why(error)}", hint=_hint(error)) from error
         try:
+            if kinds:
+                mask = sum(1 << kind for kind in set(kinds))
+                fcntl.ioctl(fd, IOC_KINDS, struct.pack("=I", mask))
             with mmap.mmap(fd, mmap.PAGESIZE) as first:
                 size = int(np.frombuffer(bytes(first), INFO, count=1)[0]["size"])
             return cls(mmap.mmap(fd, size), fd)

@@ -35,6 +35,9 @@ class Command(enum.IntEnum):
     SCAN_SET = 5
     SCAN_GET = 6
     EVENT = 7
+    NEOPROF_GET = 8
+    NEOPROF_SET = 9
+    NEOPROF_PROFILE_GET = 10
 
 
 ATTRIBUTES: Final = (
@@ -53,6 +56,25 @@ ATTRIBUTES: Final = (
     ("TIERD_A_STATS", "cdata"),
     ("TIERD_A_TARGET_STATS", "cdata"),
     ("TIERD_A_EVENT", "uint8"),
+    ("TIERD_A_CARD", "uint32"),
+    ("TIERD_A_BACKEND", "asciiz"),
+    ("TIERD_A_DEVICE", "asciiz"),
+    ("TIERD_A_CARD_STATE", "uint8"),
+    ("TIERD_A_WHY", "asciiz"),
+    ("TIERD_A_CARD_RANGES", "cdata"),
+    ("TIERD_A_CARD_GEOMETRY", "cdata"),
+    ("TIERD_A_CARD_STATS", "cdata"),
+    ("TIERD_A_PROFILE", "cdata"),
+    ("TIERD_A_ENABLE", "uint8"),
+    ("TIERD_A_DRAIN_US", "uint32"),
+    ("TIERD_A_EPOCH_US", "uint32"),
+    ("TIERD_A_THRESHOLD", "uint32"),
+    ("TIERD_A_TRACK", "uint8"),
+    ("TIERD_A_UNIT_LOG2", "uint8"),
+    ("TIERD_A_DOWNSAMPLE", "uint8"),
+    ("TIERD_A_CARD_FLAGS", "uint32"),
+    ("TIERD_A_ERROR_RANK", "uint32"),
+    ("TIERD_A_CARD_DO", "uint32"),
 )
 """enum tierd_attr, in its order, with pyroute2's names of the types."""
 
@@ -71,6 +93,9 @@ class Event(enum.IntEnum):
     GONE = 1
     EXEC = 2
     CLOSING = 3
+    CARD_ADDED = 4
+    CARD_FAILED = 5
+    CARD_GONE = 6
 
 
 STATS: Final = (
@@ -145,6 +170,8 @@ class Kind(enum.IntEnum):
 
     PAGE = 1
     ROUND = 2
+    HOT = 3
+    FRAME = 4
 
 
 class PageFlags(enum.IntFlag):
@@ -176,3 +203,8 @@ OWNER: Final = np.dtype(
 
 IOC_RESOLVE: Final = 0x40187481
 """_IOW('t', 0x81, struct tierd_resolve)."""
+
+IOC_KINDS: Final = 0x40047482
+"""_IOW('t', 0x82, __u32)."""
+RING_KINDS: Final = 1 << Kind.PAGE | 1 << Kind.ROUND
+"""Kinds a ring gets until it asks for others."""

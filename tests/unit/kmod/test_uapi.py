@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tierd.kmod import uapi
+from tierd.kmod import cardapi, uapi
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 HEADER = KMOD / "uapi/tierd.h"
@@ -22,6 +22,11 @@ ENUMS = {
     "TIERD_RECORD_": uapi.Kind,
     "TIERD_PAGE_": uapi.PageFlags,
     "TIERD_OWNER_": uapi.OwnerStatus,
+    "TIERD_CARD_STATE_": cardapi.CardState,
+    "TIERD_TRACK_": cardapi.Track,
+    "TIERD_CARD_": cardapi.CardFlags,
+    "TIERD_CARD_DO_": cardapi.CardDo,
+    "TIERD_CARD_HAS_": cardapi.Features,
 }
 STRUCTS = {
     "tierd_ring_info": uapi.INFO,
@@ -29,6 +34,10 @@ STRUCTS = {
     "tierd_owner": uapi.OWNER,
     "tierd_stats": np.dtype([(name, "=u8") for name in uapi.STATS]),
     "tierd_target_stats": np.dtype([(name, "=u8") for name in uapi.TARGET_STATS]),
+    "tierd_card_range": cardapi.CARD_RANGE,
+    "tierd_card_geometry": cardapi.CARD_GEOMETRY,
+    "tierd_card_stats": np.dtype([(name, "=u8") for name in cardapi.CARD_STATS]),
+    "tierd_profile": cardapi.PROFILE,
 }
 NUMBERS = {
     "TIERD_GENL_VERSION": uapi.VERSION,
@@ -42,6 +51,12 @@ NUMBERS = {
     "TIERD_RING_HEAD": uapi.RING_HEAD,
     "TIERD_RING_DATA": uapi.RING_DATA,
     "TIERD_IOC_RESOLVE": uapi.IOC_RESOLVE,
+    "TIERD_IOC_KINDS": uapi.IOC_KINDS,
+    "TIERD_RING_KINDS": uapi.RING_KINDS,
+    "TIERD_CARDS_MAX": cardapi.CARDS_MAX,
+    "TIERD_CARD_RANGES_MAX": cardapi.RANGES_MAX,
+    "TIERD_CARD_BINS": cardapi.BINS,
+    "TIERD_CARD_WHY": cardapi.WHY_BYTES,
 }
 
 
@@ -100,8 +115,16 @@ def test_netlink_description_has_the_same_names_in_the_same_order() -> None:
         r"^      name: ([\w-]+)$", operations[: operations.index("mcast-groups:")], re.M
     )
     assert [name.upper().replace("-", "_") for name in names] == [c.name for c in uapi.Command]
-    for fields, name in ((uapi.STATS, "stats"), (uapi.TARGET_STATS, "target-stats")):
+    structs = {
+        "stats": uapi.STATS,
+        "target-stats": uapi.TARGET_STATS,
+        "card-stats": cardapi.CARD_STATS,
+        "card-range": cardapi.CARD_RANGE.names or (),
+        "card-geometry": cardapi.CARD_GEOMETRY.names or (),
+        "profile": cardapi.PROFILE_COUNTERS + cardapi.PROFILE_BOUNDS,
+    }
+    for name, fields in structs.items():
         part = text[text.index(f"    name: {name}\n    type: struct") :]
         part = part[: part.index("  -\n", 5)] if "  -\n" in part[5:] else part
-        listed = re.findall(r"\{ name: ([\w-]+), type: u64 \}", part)[: len(fields)]
+        listed = re.findall(r"\{ name: ([\w-]+), type: [us]\d+ \}", part)[: len(fields)]
         assert [field.replace("-", "_") for field in listed] == list(fields)

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Family`: questions to the module's generic netlink family, and its events.
+
+Owns: one netlink socket and the coding of messages.
+Must not touch: what the commands mean (`netlink` and `neoprof` do).
+
+`kmod/tierd.yaml` describes the family. Messages are coded by pyroute2; the socket is a
+plain one, for pyroute2's own reads through an event loop, which the control loop has not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import struct
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Self
+
+from tierd.errors import TargetGoneError, UnavailableError
+from tierd.kmod.uapi import ATTRIBUTES, EVENTS, FAMILY, VERSION, Command
+
+_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
+_ERROR, _DONE = 2, 3
+_NETLINK_GENERIC = 16
+_SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
+_ACK_TLVS, _TLV_MESSAGE = 0x200, 1
+_ANSWER_SECONDS: Final = 5.0
+_DATAGRAM: Final = 1 << 17
+
+
+class Family:
+    """A connection to the module's family. Not for several threads at a time.
+
+    Args:
+        connection: a bound netlink socket with a timeout; closed by `close`.
+        family: the family's number.
+        group: the number of its multicast group of events.
+    """
+
+    def __init__(self, connection: socket.socket, family: int, group: int) -> None:
+        self._socket = connection
+        self._family = family
+        self._group = group
+        self._sequence = 0
+
+    @classmethod
+    def open(cls) -> Self:
+        """Find the module's family.
+
+        Raises:
+            UnavailableError: the module is not loaded, or netlink is refused.
+        """
+        try:
+            connection = socket.socket(
+                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC
+            )
+            connection.bind((0, 0))
+            # The kernel's reasons come with its refusals, and without a copy of the request.
+            connection.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
+            connection.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
+        except OSError as error:
+            raise UnavailableError(f"generic netlink: {error.strerror}") from error
+        connection.settimeout(_ANSWER_SECONDS)
+        opened = cls(connection, 0, 0)
+        try:
+            opened._find_family()
+        except BaseException:
+            connection.close()
+            raise
+        return opened
+
+    def _find_family(self) -> None:
+        from pyroute2.netlink import CTRL_CMD_GETFAMILY, GENL_ID_CTRL, ctrlmsg
+
+        request = ctrlmsg()
+        request["attrs"] = [["CTRL_ATTR_FAMILY_NAME", FAMILY]]
+        try:
+            (answer,) = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
+        except FileNotFoundError:
+            raise _not_loaded() from None
+        self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
+        for group in answer.get_attr("CTRL_ATTR_MCAST_GROUPS") or ():
+            if group.get_attr("CTRL_ATTR_MCAST_GRP_NAME") == EVENTS:
+                self._group = group.get_attr("CTRL_ATTR_MCAST_GRP_ID")
+
+    def fileno(self) -> int:
+        """The socket's descriptor."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the socket; the module forgets what was asked through it."""
+        self._socket.close()
+
+    def subscribe(self) -> None:
+        """Join the events' multicast group; use a connection of its own for it."""
+        self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, self._group)
+        self._socket.setblocking(False)
+
+    def event_messages(self) -> Iterator[Any]:
+        """Messages of the group that came since the last call, decoded; never blocks."""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                yield from self._decode(self._socket.recv(_DATAGRAM))
+
+    def ask(
+        self, command: Command, attributes: Sequence[list[Any]] = (), *, dump: bool = False
+    ) -> list[Any]:
+        """Ask the module; its answers, decoded (`get_attr` gives an attribute or None).
+
+        Args:
+            attributes: pairs of an attribute's name and its value; those of None are left out.
+            dump: True for commands that list things.
+
+        Raises:
+            TargetGoneError: no such process, target or card.
+            FileExistsError: the number is taken.
+            UnavailableError: the module refused, or is not there.
+        """
+        request = _message_class()()
+        request["attrs"] = [pair for pair in attributes if pair[1] is not None]
+        try:
+            return self._ask(request, self._family, command, _DUMP if dump else _ACK)
+        except ProcessLookupError as error:
+            raise TargetGoneError(
+                f"{command.name.lower()}: no such process, target or card"
+            ) from error
+        except FileExistsError:
+            raise
+        except FileNotFoundError:
+            raise _not_loaded() from None
+        except OSError as error:
+            raise UnavailableError(
+                f"the tierd module refused {command.name.lower()}: {error.strerror or error}",
+                hint="it needs CAP_NET_ADMIN and CAP_SYS_PTRACE",
+            ) from error
+
+    def _ask(self, request: Any, family: int, command: int, flags: int) -> list[Any]:
+        """Send one request; its answers up to the acknowledgement or the end of the dump."""
+        self._sequence += 1
+        request["cmd"] = command
+        request["version"] = VERSION
+        request["header"]["type"] = family
+        request["header"]["flags"] = _REQUEST | flags
+        request["header"]["sequence_number"] = self._sequence
+        request["header"]["pid"] = 0
+        request.reset()
+        request.encode()
+        self._socket.sendto(bytes(request.data), (0, 0))
+        found: list[Any] = []
+        while True:
+            data = self._socket.recv(_DATAGRAM)
+            for kind, sequence, part in _messages(data):
+                if sequence != self._sequence:
+                    continue
+                if kind in (_ERROR, _DONE):
+                    # A dump that ends well carries a count of 0, an error a negative errno.
+                    code = -struct.unpack_from("=i", part, 16)[0] if len(part) >= 20 else 0
+                    if code > 0:
+                        raise OSError(code, _reason(part) or os.strerror(code))
+                    return found
+                found.append(self._decoded(part, type(request)))
+
+    @staticmethod
+    def _decoded(part: bytes, kind: Any) -> Any:
+        message = kind(part)
+        message.decode()
+        return message
+
+    def _decode(self, data: bytes) -> Iterator[Any]:
+        for kind, _, part in _messages(data):
+            if kind == self._family:
+                yield self._decoded(part, _message_class())
+
+
+def named(names: Sequence[str], data: bytes) -> dict[str, int]:
+    """uint64 fields by name; a module of another version may tell fewer or more."""
+    known = min(len(names), len(data) // 8)
+    return dict(zip(names, struct.unpack_from(f"={known}Q", data), strict=False))
+
+
+def _reason(part: bytes) -> str:
+    """The text of an extended acknowledgement, empty without one."""
+    kind, flags = struct.unpack_from("=HH", part, 4)
+    offset = 36  # two headers and the error number between them
+    while kind == _ERROR and flags & _ACK_TLVS and offset + 4 <= len(part):
+        length, attribute = struct.unpack_from("=HH", part, offset)
+        if length < 4:
+            break
+        if attribute == _TLV_MESSAGE:
+            return part[offset + 4 : offset + length].rstrip(b"\0").decode("utf-8", "replace")
+        offset += (length + 3) & ~3
+    return ""
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
+    """Type, sequence number and bytes of each netlink message of a datagram."""
+    offset = 0
+    while offset + 16 <= len(data):
+        length, kind, _, sequence = struct.unpack_from("=IHHI", data, offset)
+        if length < 16:
+            return
+        yield kind, sequence, data[offset : offset + length]
+        offset += (length + 3) & ~3
+
+
+def _message_class() -> Any:
+    """pyroute2's coder of the family's messages; imported when first used (it is slow)."""
+    global _coder
+    if _coder is None:
+        from pyroute2.netlink import genlmsg
+
+        _coder = type("tierdmsg", (genlmsg,), {"nla_map": ATTRIBUTES})
+    return _coder
+
+
+_coder: Any = None
+
+
+def _not_loaded() -> UnavailableError:
+    return UnavailableError(
+        f"the kernel has no generic netlink family {FAMILY!r}: {os.strerror(errno.ENOENT)}",
+        hint="load the module: modprobe tierd (docs/kmod.md says how to build it)",
+    )
