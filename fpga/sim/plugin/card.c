@@ -21,8 +21,7 @@ static bool find(void *library, const char *name, void *function)
 	return symbol;
 }
 
-int card_open(struct card *card, const struct card_options *options, bool counted,
-	      uint8_t *block)
+int card_open(struct card *card, const struct card_options *options, bool counted, uint8_t *block)
 {
 	np_card *(*open)(unsigned int, unsigned int, unsigned int);
 	const char *(*kind)(void);

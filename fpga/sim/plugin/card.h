@@ -40,8 +40,7 @@ struct card {
 };
 
 /* `block`: where the decoders are written. 0, or -1 after a message on stderr. */
-int card_open(struct card *card, const struct card_options *options, bool counted,
-	      uint8_t *block);
+int card_open(struct card *card, const struct card_options *options, bool counted, uint8_t *block);
 void card_close(struct card *card);
 
 /* Bring the card up to guest time `ns`, all requests first. */
