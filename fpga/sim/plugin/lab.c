@@ -28,7 +28,7 @@ QEMU_PLUGIN_EXPORT int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_
 					   char **argv);
 
 enum {
-	FILTER_LINES = 256,
+	FILTER_LINES = 512,
 	FILTER_VCPUS = 64,
 	POLL_INSTRUCTIONS = 512, /* how often a vCPU looks at the window */
 };
@@ -36,7 +36,7 @@ enum {
 /*
  * The lines a vCPU used last, by virtual address: a stand-in for its first-level cache that spares
  * translation, lock and look-up. An entry is the line's number, and whether a store to it has been
- * passed on. It does not hear of evictions below or of changed page tables; at 16 KiB it forgets
+ * passed on. It does not hear of evictions below or of changed page tables; at 32 KiB it forgets
  * soon.
  */
 struct filter {
