@@ -22,6 +22,7 @@ workloads: setup
 	@$(MAKE) --no-print-directory -s -C tests/workloads
 	@$(MAKE) --no-print-directory -s -C tests/workloads/suite
 	@$(MAKE) --no-print-directory -s -C ebpf
+	@$(MAKE) --no-print-directory -s -C fpga lab PYTHON=$(CURDIR)/$(PYTHON)
 
 # Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it.
 demo: workloads

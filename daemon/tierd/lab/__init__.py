@@ -10,12 +10,15 @@ from __future__ import annotations
 from tierd.lab.command import CommandResult, GuestProcess
 from tierd.lab.compose import Share
 from tierd.lab.guest import Guest
-from tierd.lab.machine import Machine, Node, machine_files
+from tierd.lab.machine import Machine, machine_files
+from tierd.lab.nodes import Node
 from tierd.lab.session import GuestError, LabResult, run
 from tierd.lab.shell import run_shell
+from tierd.lab.traffic import Counts, Traffic, TrafficError
 
 __all__ = [
     "CommandResult",
+    "Counts",
     "Guest",
     "GuestError",
     "GuestProcess",
@@ -23,6 +26,8 @@ __all__ = [
     "Machine",
     "Node",
     "Share",
+    "Traffic",
+    "TrafficError",
     "machine_files",
     "run",
     "run_shell",
