@@ -35,8 +35,8 @@ from tierd.gpu.links import Gpu, GpuTopology  # noqa: E402
 from tierd.gpu.server import UNSENT, GpuServer, ServerSettings  # noqa: E402
 from tierd.gpu.wire import Kind  # noqa: E402
 
-WAIT_S = 60.0
-"""For what must happen at all."""
+WAIT_S = 300.0
+"""For what must happen at all, on however busy a host."""
 
 
 def until(true: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
