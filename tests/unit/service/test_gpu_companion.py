@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import socket
 import time
 from collections.abc import Callable
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tierd.cli import main
 from tierd.config import loads
 from tierd.errors import ConfigError, UnavailableError
+from tierd.gpu.lattice import with_coherent
 from tierd.gpu.links import Gpu, GpuTopology
 from tierd.service.build import make_companions
 from tierd.service.gpu import GpuCompanion, harvest_settings, server_settings, with_gpus
@@ -170,3 +173,16 @@ def test_a_coherent_gpus_node_is_a_gpu_tier_of_the_hosts_map() -> None:
         raise UnavailableError("no package")
 
     assert with_gpus(TierMap(tiers, nodes), none) == TierMap(tiers, nodes)
+
+
+def test_the_command_shows_a_coherent_gpus_node_as_gpu_memory(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pynvml")
+    gpu = Gpu(0, bytes(16), "GH200", 1 << 30, "0000:09:00.0", numa_node=0)
+    found = GpuTopology((gpu,), np.full((2, 2), 4e11), np.zeros((1, 1), np.int64))
+    monkeypatch.setattr("tierd.service.gpu.with_gpus", lambda tiers: with_coherent(tiers, found))
+    assert main(["topology", "--json"]) == 0
+    nodes = {node["node"]: node for node in json.loads(capsys.readouterr().out)["nodes"]}
+    assert nodes[0]["kind"] == "gpu"
+    assert nodes[0]["devices"][-1] == "0000:09:00.0"
