@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Final
 
@@ -20,6 +21,7 @@ from tierd.config.beside import GpuConfig
 from tierd.errors import UnavailableError
 from tierd.gpu.lattice import with_coherent
 from tierd.gpu.links import GpuTopology
+from tierd.gpu.metrics import Sample, samples
 from tierd.gpu.nvml import Nvml
 from tierd.gpu.server import ServerSettings
 from tierd.gpu.service import GpuService
@@ -29,6 +31,8 @@ from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
 
+FIGURES_S: Final = 1.0
+"""Figures are taken this often; the thread owns what they are read from."""
 JOIN_S: Final = 5.0
 """`close` waits so long for the thread; a turn of it takes 50 ms at most."""
 
@@ -60,7 +64,8 @@ class GpuCompanion:
         open_nvml: opens NVML.
 
     Attributes:
-        service: while it runs; `tierd.gpu.metrics.samples` tells its figures.
+        figures: the harvester's figures of a second ago at most, for any thread to read
+            (`service` itself belongs to its own thread); () before the first.
     """
 
     name = "gpu"
@@ -72,6 +77,7 @@ class GpuCompanion:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.service: GpuService | None = None
+        self.figures: tuple[Sample, ...] = ()
 
     def start(self) -> None:
         """Open NVML and the socket, and start the thread.
@@ -99,13 +105,18 @@ class GpuCompanion:
     def _run(self) -> None:
         service = self.service
         assert service is not None
+        due = 0.0
         try:
             while not self._stop.is_set():
                 service.step()
+                if time.monotonic() >= due:
+                    due = time.monotonic() + FIGURES_S
+                    self.figures = tuple(samples(service.core, service.server))
         except Exception:
             # Whatever it was, clients must not wait for a server that does nothing.
             log.exception(logfmt(event="gpu_failed", effect="clients fall back to the driver"))
         finally:
+            self.figures = ()
             service.close()
 
     @property

@@ -98,6 +98,7 @@ class Service:
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
+        self.companions = tuple(rooms.companions)
         self.calls = Calls()
         self.paused = False
         """While true pages are watched and none is moved; set it through `calls`."""

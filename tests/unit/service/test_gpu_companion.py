@@ -81,6 +81,9 @@ def test_the_thread_serves_until_it_is_closed(tmp_path: Path) -> None:
             client.connect(str(path))
             until(lambda: served.service is not None and served.service.server.clients == 1, "in")
             until(lambda: nvml.asked > 1, "ticks")
+            until(lambda: bool(served.figures), "figures")
+            known = {figure.name for figure in served.figures}
+            assert {"tierd_gpu_free_bytes", "tierd_gpu_unbacked_bytes"} <= known
     finally:
         served.close()
     assert not served.running
