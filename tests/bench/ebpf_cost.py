@@ -9,6 +9,9 @@ kernel   nanoseconds a run of the programs as the kernel times them (BPF_ENABLE_
          two clock reads are in all figures, so the empty program is what to compare with)
          and of a whole page fault without an event, with the empty program, with ours
 user     samples a second on one core from the ring, or from the table, into heat
+moves    nanoseconds a run of the programs that watch migrations, as the kernel times them
+         while it compacts memory; microseconds of CPU that one look at the counts takes
+         (the service looks once a second); needs tracefs
 memory   resident MiB of a process with the service's modules: before any source, with the
          source loaded by the helper, and with bcc inside the process itself
 """
@@ -180,6 +183,42 @@ def user(way: str) -> None:
     )
 
 
+def moves(way: str) -> None:
+    """Let the kernel compact memory under the watch."""
+    from tierd.sources.migrations import MigrationWatch
+
+    watch = MigrationWatch(SamplerSettings(table_bytes=1 << 20, ways=(way,)))
+    state = watch.available()
+    if not state.ok:
+        show("moves", way=way, error=state.reason)
+        return
+    watch.start()
+    watch.ready(wait=True)
+    assert watch._sampler is not None
+    watch.poll()
+    pages, looks, run = 0, [], (0, 0)
+    with os.fdopen(syscalls.enable_run_statistics(), "rb"):
+        before = watch._sampler.program_runs()
+        for _ in range(ROUNDS):
+            Path("/proc/sys/vm/compact_memory").write_text("1")
+            begin = time.thread_time_ns()
+            report = watch.poll()
+            looks.append(time.thread_time_ns() - begin)
+            assert report is not None
+            pages += sum(moved.succeeded for moved in report.by_reason.values())
+        after = watch._sampler.program_runs()
+        run = after[0] - before[0], after[1] - before[1]
+    watch.close()
+    show(
+        "moves",
+        way=way,
+        pages=pages,
+        runs=run[1],
+        run_ns=round(run[0] / max(1, run[1])),
+        look_us=round(statistics.median(looks) / 1e3),
+    )
+
+
 def resident() -> float:
     """Resident MiB of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
@@ -236,6 +275,7 @@ def main() -> int:
         return 0
     kernel(args.touch, args.way, args.pages)
     user(args.way)
+    moves(args.way)
     for kind in ("none", "helper", "inside"):
         python = sys.executable
         command = [python, __file__, args.touch, "--way", args.way, "--memory", kind]

@@ -5,6 +5,19 @@
 
 #include "world.h"
 
+/* First and last words of an entry point: the world is locked in between. */
+#define ENTER()                                                                                    \
+	do {                                                                                       \
+		if (fg_lock())                                                                     \
+			return CUDA_ERROR_NO_DEVICE;                                               \
+	} while (0)
+#define LEAVE(result)                                                                              \
+	do {                                                                                       \
+		CUresult leave_ = (result);                                                        \
+		fg_unlock();                                                                       \
+		return leave_;                                                                     \
+	} while (0)
+
 int fg_context_device(void); /* of the calling thread, or FG_NONE */
 /* The stream behind a handle; NULL and the default streams have one for each device. */
 struct fg_stream *fg_stream_of(CUstream handle);

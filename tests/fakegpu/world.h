@@ -147,19 +147,24 @@ struct fg_block *fg_find(uint64_t addr); /* the memory behind it, through mappin
 struct fg_range *fg_find_range(uint64_t addr, int owner);
 int fg_range_new(uint64_t va, uint64_t bytes, int owner, enum fg_kind kind);
 void fg_range_drop(struct fg_range *range);
+void fg_reap_tenant(int slot);
+
+/* frames.c */
+#define FG_POISON 0xd5 /* what stands where nothing is any more */
 int32_t fg_frame_take(int gpu, int32_t block, int owner, uint64_t *when);
 void fg_frame_give(int gpu, int32_t frame);
 uint8_t *fg_bytes(struct fg_block *block, int where);
+void fg_leave(struct fg_block *block, int where);
+int fg_nearest(const struct fg_block *block, int to);
+
+/* ops.c */
 void fg_settle(uint64_t upto);
 void fg_wait_block(struct fg_block *block, uint64_t *when);
 int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream);
 void fg_copy_op(struct fg_block *dest, int from, int to, uint64_t bytes, uint64_t *when,
 		int stream);
-void fg_leave(struct fg_block *block, int where);
 int fg_make_writable(struct fg_block *block, int where);
-int fg_nearest(const struct fg_block *block, int to);
 void fg_lose_blocks(int gpu);
 void fg_fail_lane(int32_t lane, int error);
-void fg_reap_tenant(int slot);
 
 #endif

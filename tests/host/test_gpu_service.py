@@ -35,8 +35,8 @@ from tierd.gpu.links import Gpu, GpuTopology  # noqa: E402
 from tierd.gpu.server import UNSENT, GpuServer, ServerSettings  # noqa: E402
 from tierd.gpu.wire import Kind  # noqa: E402
 
-WAIT_S = 60.0
-"""For what must happen at all."""
+WAIT_S = 300.0
+"""For what must happen at all, on however busy a host."""
 
 
 def until(true: Callable[[], bool], what: str, limit_s: float = WAIT_S) -> None:
@@ -101,6 +101,18 @@ print("ready", flush=True)
 serve(service)
 """
 
+BESIDE = """
+import sys
+from tierd.config import loads
+from tierd.service.companion import beside
+from tierd.service.gpu import GpuCompanion
+config = loads(f'[gpu]\\nsocket = "{sys.argv[1]}"\\nfloor = "4MiB"\\nrefill = "8MiB"').gpu
+with beside([GpuCompanion(config)]) as served:
+    print("ready", flush=True)
+    sys.stdin.readline()
+print("closed", flush=True)
+"""
+
 CLIENT = """
 import sys, time
 import standin
@@ -148,8 +160,8 @@ for request in sys.stdin:
 """
 
 
-def daemon(folder: Path) -> Any:
-    code = f"import sys; sys.argv = ['', {str(folder / 'gpu.sock')!r}]\n" + DAEMON
+def daemon(folder: Path, text: str = DAEMON) -> Any:
+    code = f"import sys; sys.argv = ['', {str(folder / 'gpu.sock')!r}]\n" + text
     return started(code, folder)
 
 
@@ -185,6 +197,19 @@ def test_chunks_move_to_neighbours_through_the_socket_and_survive_the_daemons_de
                 tell(app, "look")
                 detached = int(line_now(app).split()[1])
                 assert time.monotonic() - killed < WAIT_S
+        assert tell(app, "check") == "bad 0"
+
+
+def test_the_services_thread_serves_as_well_and_hangs_up_when_it_is_closed(folder: Path) -> None:
+    with client(folder) as app:
+        assert line(app) == "filled"
+        with daemon(folder, BESIDE) as served:
+            assert line(served) == "ready"
+            until(lambda: worked(app)[2:] > [20, 0], "moving")
+            assert tell(served, "end") == "closed"
+            assert served.wait(WAIT_S) == 0
+        tell(app, "look")
+        until(lambda: int(line_now(app).split()[1]) > 0, "letting go")
         assert tell(app, "check") == "bad 0"
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ctypes
+import dataclasses
 import json
 import os
 import signal
@@ -29,9 +30,13 @@ import numpy as np
 from tierd.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.ebpf import cpus, files, loader, pins
 from tierd.ebpf.sampler import EventPlan, SamplerSettings
+from tierd.moves import MovePlan
+from tierd.service.migrations import MigrationCounter
+from tierd.service.tick import TickRecord
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.migrations import MigrationWatch, read_vmstat
 from tierd.sources.pmu import PmuSettings, PmuSource
+from tierd.tiermap import TierMap
 
 Result = dict[str, Any]
 TARGET = 7
@@ -410,6 +415,44 @@ class Checks:
         finally:
             touch.close()
 
+    def migrations_in_the_service(self) -> Result:
+        """What the service makes of them: who moved, and pages that went there and back."""
+        nodes = memory_nodes()
+        if len(nodes) < 2:
+            return {"ok": True, "left_out": "one node only"}
+        touch = Touch(self.program, 1000, 1)
+        touch.say("go")
+        try:
+            watch = self.migrations()
+            settled(watch)
+            counter = MigrationCounter(watch)
+            counter.start = lambda: None  # type: ignore[method-assign] - it runs already
+            counter.running = True
+            stat = read_vmstat()
+            now, moved, bounced = 0, [], []
+            for node in (nodes[-1], nodes[0], nodes[-1]):
+                moved.append(move(touch, node))
+                time.sleep(0.2)
+                now += 2 * 10**9
+                counter.on_tick(tick_at(now))
+                bounced.append(counter.totals.bounced)
+            after = read_vmstat()
+            kernel = after["pgmigrate_success"] - stat["pgmigrate_success"]
+            told = counter.totals
+            everything = told.by_kernel + told.by_tierd + told.by_others + told.within_node
+            return {
+                "ok": everything == kernel
+                and told.by_tierd == sum(moved)
+                and told.unseen == 0
+                and (told.unclear > 0 or bounced == [0, 1000, 2000]),
+                "moved": moved,
+                "bounced": bounced,
+                "pgmigrate_success": kernel,
+                "totals": dataclasses.asdict(told),
+            }
+        finally:
+            touch.close()
+
     def demotions_equal_vmstat(self) -> Result:
         """Reclaim of a cgroup on the fast node demotes; the counts are the kernel's."""
         nodes = memory_nodes()
@@ -693,6 +736,13 @@ def settled(watch: MigrationWatch) -> None:
         time.sleep(0.2)
         if read_vmstat()["pgmigrate_success"] == before:
             return
+
+
+def tick_at(end_ns: int) -> TickRecord:
+    """A tick that ended then; nothing else of it counts here."""
+    empty = TierMap((), {})
+    plan = MovePlan.empty()
+    return TickRecord(0, end_ns, end_ns, "", (), 0, 0, 0, empty, {}, None, plan, None, {})
 
 
 def move(touch: Touch, node: int) -> int:

@@ -30,6 +30,7 @@ BCC = (
 )
 PREBUILT = (
     *BCC,
+    "migrations_in_the_service",
     "loss_is_counted",
     "raw_faults_are_exact",
     "pmu_program_on_the_software_event",

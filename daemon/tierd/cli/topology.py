@@ -8,6 +8,7 @@ Must not touch: the host; it only reads.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import tempfile
 from pathlib import Path
@@ -61,6 +62,8 @@ def read_root(root: Path, overrides: TopologyOverrides | None = None) -> TierMap
     """
     if not root.exists():
         raise UnavailableError(f"there is no {root}", hint="--root takes a folder or a file")
+    if root == Path("/"):
+        return _with_gpus(topology.read(root, overrides))
     if root.is_dir():
         return topology.read(root, overrides)
     try:
@@ -69,6 +72,15 @@ def read_root(root: Path, overrides: TopologyOverrides | None = None) -> TierMap
         raise UnavailableError(f"cannot read {root} as a captured topology: {error}") from error
     with tempfile.TemporaryDirectory(prefix="tierd-topology-") as folder:
         return topology.read(unpack(text, Path(folder)), overrides)
+
+
+def _with_gpus(tiers: TierMap) -> TierMap:
+    """Nodes that are a GPU's memory are named so, where NVML's binding is installed."""
+    if importlib.util.find_spec("pynvml") is None:
+        return tiers
+    from tierd.service.gpu import with_gpus
+
+    return with_gpus(tiers)
 
 
 def _overrides(config: Path | None) -> TopologyOverrides | None:

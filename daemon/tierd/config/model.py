@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tierd.config.beside import GpuConfig, MigrationsConfig
 from tierd.config.overrides import TopologyKind
 from tierd.config.schema import (
     KEY,
@@ -352,6 +353,10 @@ class Config:
     heat: HeatConfig = section("heat", HeatConfig, "The table of page heat.")
     policy: PolicyConfig = section("policy", PolicyConfig, "What is moved.")
     budget: BudgetConfig = section("budget", BudgetConfig, "What moving may cost.")
+    migrations: MigrationsConfig = section(
+        "migrations", MigrationsConfig, "Counting what moves pages, whoever does, by eBPF."
+    )
+    gpu: GpuConfig = section("gpu", GpuConfig, "Lending free memory of GPUs to their neighbours.")
     topology: TopologyOverrides = field(
         default_factory=TopologyOverrides,
         metadata={

@@ -10,14 +10,14 @@ that this one imports.
 
 from pathlib import Path
 
-from tierd.doctor import conflicts, memory, moving, privileges, sources
+from tierd.doctor import conflicts, ebpf, memory, moving, privileges, sources
 from tierd.doctor.findings import Finding, Group, Status, all_probes, ask_all
 from tierd.doctor.host import Host
 from tierd.doctor.report import Report, judge
 
 __all__ = ["Finding", "Group", "Host", "Report", "Status", "conflicting", "examine"]
 
-MODULES = (sources, moving, privileges, memory, conflicts)
+MODULES = (sources, ebpf, moving, privileges, memory, conflicts)
 """Imported for their probes."""
 
 

@@ -63,3 +63,13 @@ def cgroup2(host: Host) -> Availability:
     return Availability(
         False, "no version 2 hierarchy is mounted", "boot with systemd.unified_cgroup_hierarchy=1"
     )
+
+
+@probe("gpu.nvml", Group.HOST, "GPUs, by NVML")
+def gpu_nvml(host: Host) -> Availability:
+    """Which GPUs there are, and whether their memory is a NUMA node (optional: [gpu])."""
+    if not host.live:
+        raise CannotTellError("not tried on a captured tree")
+    from tierd.gpu import nvml
+
+    return nvml.available()

@@ -20,7 +20,7 @@ SCHEMA_VERSION: Final = 1
 SOURCES: Final[Mapping[str, tuple[str, ...]]] = {
     "damon": ("damon.sysfs", "damon.vaddr", "damon.free"),
     "scan": ("module.loaded",),
-    "pmu": ("pmu.address", "bpf.syscall", "bpf.bcc", "bpf.headers"),
+    "pmu": ("bpf.pmu",),
     "neoprof": ("neoprof.card",),
 }
 """Source → the probes that must say yes for it. Faults alone do not tell what is hot."""

@@ -20,6 +20,8 @@ from tierd.errors import ConfigError, UnavailableError
 ROLES: Final = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 PMU_FOLDER: Final = Path("/sys/bus/event_source/devices")
 CPUINFO: Final = Path("/proc/cpuinfo")
+LATENCY_CYCLES: Final = (3, 0xFFFF)
+"""What MSR_PEBS_LD_LAT_THRESHOLD takes (Intel SDM volume 3, load latency facility)."""
 _MODEL_KEYS: Final = {"name", "vendor", "family", "models", "pmu", "document", "event"}
 _EVENT_KEYS: Final = {
     "role",
@@ -29,6 +31,7 @@ _EVENT_KEYS: Final = {
     "config",
     "precise",
     "threshold",
+    "latency",
     "needs",
     "period",
     "step",
@@ -57,6 +60,7 @@ class PmuEvent:
         config: the event's encoding.
         precise: 0 to 3.
         threshold: True when config1 takes a latency in cycles.
+        latency: least and most of it.
         needs: format file that must exist, or an empty string.
         period: to begin with; a multiple of `step`.
         data_source: ask for each raw sample's data source (tells loads from stores).
@@ -68,6 +72,7 @@ class PmuEvent:
     config: int
     precise: int = 0
     threshold: bool = False
+    latency: tuple[int, int] = LATENCY_CYCLES
     needs: str = ""
     period: int = 10007
     step: int = 1
@@ -80,7 +85,17 @@ class PmuEvent:
         return None if self.data_source else self.role == "stores"
 
     def attr(self, pmu: int, *, latency_cycles: int, physical: bool = False) -> EventAttr:
-        """The event for the kernel; `latency_cycles` counts where there is a threshold."""
+        """The event for the kernel; `latency_cycles` counts where there is a threshold.
+
+        Raises:
+            UnavailableError: this event cannot have that threshold.
+        """
+        least, most = self.latency
+        if self.threshold and not least <= latency_cycles <= most:
+            raise UnavailableError(
+                f"{self.name} takes a latency of {least} to {most} cycles, not {latency_cycles}",
+                hint="change latency_cycles in [sources.pmu]",
+            )
         sample = Sample.TID | Sample.TIME | Sample.ADDR
         if physical:
             sample |= Sample.PHYS_ADDR
@@ -177,6 +192,7 @@ def _event(entry: dict[str, Any], path: str, file: str) -> PmuEvent:
         config=config,
         precise=entry.get("precise", 0),
         threshold=entry.get("threshold", False),
+        latency=_latency(entry.get("latency", LATENCY_CYCLES), path, file),
         needs=entry.get("needs", "ldlat" if entry.get("threshold") else ""),
         period=entry["period"],
         step=entry.get("step", 1),
@@ -186,6 +202,14 @@ def _event(entry: dict[str, Any], path: str, file: str) -> PmuEvent:
     if event.period <= 0 or event.period % event.step:
         raise ConfigError(f"{path}.period", f"is no multiple of {event.step}", file=file)
     return event
+
+
+def _latency(value: Any, path: str, file: str) -> tuple[int, int]:
+    match value:
+        case [int(least), int(most)] if 0 < least <= most:
+            return least, most
+        case _:
+            raise ConfigError(f"{path}.latency", "is not [least, most] in cycles", file=file)
 
 
 def load_tables() -> list[CpuModel]:

@@ -181,6 +181,10 @@ class Harvester:
                 int(t.count[index]) for t in self.tenants.values() if t.spec.home != index
             )
 
+    def unbacked_on(self, gpu: int) -> int:
+        """Chunks on a GPU, of others, that only it has: what would be lost with it."""
+        return sum(int(t.dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
+
     def dirty_on(self, gpu: int) -> int:
         """Chunks on a GPU, of others, that only it has, and those on their way there."""
         return sum(

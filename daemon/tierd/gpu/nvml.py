@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import uuid as uuids
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -155,9 +156,18 @@ def _bus(pci: Any) -> str:
 
 
 def available() -> Availability:
-    """Whether this host has GPUs that NVML tells of."""
+    """Whether this host has GPUs that NVML tells of, and how they are joined."""
     try:
         with Nvml() as nvml:
-            return Availability(True, f"{len(nvml.free_bytes())} GPUs")
+            found = nvml.topology()
     except UnavailableError as error:
         return Availability(False, error.message, error.hint)
+    counts = Counter(gpu.name for gpu in found.gpus)
+    parts = [f"{count} x {name}" for name, count in counts.items()]
+    wide = int(found.nvlinks.max(initial=0))
+    if len(found.gpus) > 1:
+        parts.append(f"up to {wide} NVLinks a pair" if wide else "no NVLink")
+    nodes = [str(gpu.numa_node) for gpu in found.gpus if gpu.numa_node is not None]
+    if nodes:
+        parts.append(f"memory as NUMA node {', '.join(nodes)}")
+    return Availability(True, ", ".join(parts))

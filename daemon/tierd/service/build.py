@@ -7,7 +7,7 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tierd import topology
 from tierd.config import Config
@@ -15,9 +15,11 @@ from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.residency import ResidencyScanner
+from tierd.service.companion import Companion
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
+from tierd.service.summary import MigrationTotals
 from tierd.service.tick import Observer, TickLog
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_usage
@@ -64,8 +66,12 @@ def build(
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
 
+    migrations = MigrationTotals()
+    companions, own = make_companions(config, migrations)
+    name_gpus = gpu_namer(config)
+
     def read_tiers() -> TierMap:
-        return topology.read(overrides=config.topology)
+        return name_gpus(topology.read(overrides=config.topology))
 
     tiers = read_tiers()
     heat = HeatTable(
@@ -89,8 +95,43 @@ def build(
         read_tiers=read_tiers,
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
+        companions=companions,
     )
-    return Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *observers]), tiers
+    service = Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *own, *observers])
+    service.totals.migrations = migrations
+    return service, tiers
+
+
+def make_companions(
+    config: Config, migrations: MigrationTotals
+) -> tuple[list[Companion], list[Observer]]:
+    """What is configured to run beside the loop, and which of it is told of ticks.
+
+    Modules are imported only where they are wanted.
+    """
+    companions: list[Companion] = []
+    observers: list[Observer] = []
+    if config.migrations.watch:
+        from tierd.service.migrations import MigrationCounter
+        from tierd.sources.migrations import MigrationWatch
+
+        counter = MigrationCounter(MigrationWatch(), migrations)
+        companions.append(counter)
+        observers.append(counter)
+    if config.gpu.serve:
+        from tierd.service.gpu import GpuCompanion
+
+        companions.append(GpuCompanion(config.gpu))
+    return companions, observers
+
+
+def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:
+    """What names the nodes of coherent GPUs in a map; NVML is asked only where it is used."""
+    if not config.gpu.serve:
+        return lambda tiers: tiers
+    from tierd.service.gpu import with_gpus
+
+    return with_gpus
 
 
 def nothing_to_do(tiers: TierMap) -> str:

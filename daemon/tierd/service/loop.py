@@ -26,6 +26,7 @@ from tierd.mover import Mover
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.guards import BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
+from tierd.service.companion import Companion, beside
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
@@ -54,6 +55,7 @@ class Rooms:
     read_tiers: Callable[[], TierMap]
     read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     hotplug: HotplugWatcher
+    companions: Sequence[Companion] = ()
 
 
 class Service:
@@ -96,6 +98,7 @@ class Service:
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
+        self.companions = tuple(rooms.companions)
         self.calls = Calls()
         self.paused = False
         """While true pages are watched and none is moved; set it through `calls`."""
@@ -112,6 +115,7 @@ class Service:
             selectors.DefaultSelector() as selector,
             ThreadPoolExecutor(1, "tierd-mover") as worker,
             self._signals(interrupt),
+            beside(self._rooms.companions),
         ):
             wake.setblocking(False)
             self.calls.wakes(interrupt)

@@ -8,10 +8,43 @@ Must not touch: the loop's decisions.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
+
+
+@dataclass
+class MigrationTotals:
+    """Page migrations since the start, whoever made them; pages are of 4 KiB.
+
+    Attributes:
+        watched: whether anything was counted at all.
+        by_kernel: moved by the kernel's own balancing or demotion; of these,
+            demoted_by_kernel: by its reclaim.
+        by_tierd: moved by this process. by_others: by other programs and DAMON.
+        within_node: got another frame on their node (compaction and such).
+        failed: that stayed.
+        bounced: moved again within a minute of an earlier move (ping-pong).
+        unclear: moved while pages moved within nodes as well, so not looked at for bounces.
+        tasks_moved: tasks that the scheduler moved to another node.
+        lost: moves whose page was not kept; forgotten: pages for which memory was too short.
+        unseen: moves that /proc/vmstat has and the program did not see.
+    """
+
+    watched: bool = False
+    by_kernel: int = 0
+    demoted_by_kernel: int = 0
+    by_tierd: int = 0
+    by_others: int = 0
+    within_node: int = 0
+    failed: int = 0
+    bounced: int = 0
+    unclear: int = 0
+    tasks_moved: int = 0
+    lost: int = 0
+    forgotten: int = 0
+    unseen: int = 0
 
 
 @dataclass
@@ -32,6 +65,7 @@ class Totals:
     fates: Counter[str] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    migrations: MigrationTotals = field(default_factory=MigrationTotals)
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
@@ -72,6 +106,7 @@ class Totals:
             "fates": dict(self.fates),
             "errors": {str(number): count for number, count in self.errors.items()},
             "held_back": dict(self.notes),
+            "migrations": asdict(self.migrations) if self.migrations.watched else None,
         }
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import errno
 import gzip
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from tierd.access import Availability
 from tierd.doctor import Finding, Host, Status, syscalls
 from tierd.doctor.findings import all_probes, ask_all
+from tierd.errors import UnavailableError
 
 MakeHost = Callable[..., Host]
 DAMON = "sys/kernel/mm/damon/admin/kdamonds"
@@ -105,13 +109,76 @@ def test_the_pmu_event_that_would_be_used(
 def test_headers_are_a_build_folder_or_kheaders(fake: MakeHost) -> None:
     assert "linux-headers-6.12.1" in ask(fake(), "bpf.headers").hint
     assert status_of(fake({"sys/kernel/kheaders.tar.xz": ""}), "bpf.headers") == "yes"
-    assert status_of(fake({"lib/modules/6.12.1/build/Makefile": ""}), "bpf.headers") == "yes"
+    own = fake({"lib/modules/6.12.1/build/include/generated/autoconf.h": ""})
+    assert "running kernel's" in ask(own, "bpf.headers").reason
 
 
-def test_bcc_of_the_distribution_out_of_reach_is_told_apart(fake: MakeHost) -> None:
-    assert "python3-bpfcc" in ask(fake(), "bpf.bcc").hint
+def test_headers_of_another_kernel_serve_and_are_said_to_be(fake: MakeHost) -> None:
+    base = "usr/src/linux-headers-6.1.0-9"
+    host = fake({f"{base}-amd64/x": "", f"{base}-common/include/linux/kconfig.h": ""})
+    found = ask(host, "bpf.headers")
+    assert found.status.value == "yes"
+    assert "6.1.0-9-amd64" in found.reason
+    assert "not for the module" in found.reason
+
+
+def test_bcc_is_found_where_the_helper_would_find_it(
+    fake: MakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
     host = fake({"usr/lib/python3/dist-packages/bcc/table.py": ""})
-    assert "--system-site-packages" in ask(host, "bpf.bcc").hint
+    assert status_of(host, "bpf.bcc") == "yes"
+    assert status_of(fake(), "bpf.bcc") == "unknown"
+    live = Host()
+    for found, words in (
+        (None, "python3-bpfcc"),
+        (Path(sys.executable), "this Python"),
+        (Path("/usr/bin/python3"), "runs /usr/bin/python3"),
+    ):
+        monkeypatch.setattr("tierd.ebpf.files.find_bcc_python", lambda found=found: found)
+        told = ask(live, "bpf.bcc")
+        assert words in f"{told.reason} {told.hint}"
+
+
+@pytest.mark.parametrize(
+    ("id_", "where"),
+    [
+        ("bpf.sampling", "tierd.sources.faults.FaultSource"),
+        ("bpf.pmu", "tierd.sources.pmu.PmuSource"),
+        ("bpf.migrations", "tierd.sources.migrations.MigrationWatch"),
+    ],
+)
+def test_a_source_is_asked_itself(
+    fake: MakeHost, monkeypatch: pytest.MonkeyPatch, id_: str, where: str
+) -> None:
+    class Source:
+        def available(self) -> Availability:
+            return Availability(False, "because of the test", "mend it")
+
+    monkeypatch.setattr(where, Source)
+    told = ask(Host(), id_)
+    assert (told.status.value, told.reason, told.hint) == ("no", "because of the test", "mend it")
+    assert status_of(fake(), id_) == "unknown"
+
+
+def test_without_objects_or_bpffs_it_says_what_does_instead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tierd.ebpf.files.find_object", lambda name: None)
+    told = ask(Host(), "bpf.prebuilt")
+    assert told.reason == "no object of pmu, faults, migrations"
+    assert "make -C ebpf" in told.hint
+    monkeypatch.setattr("tierd.ebpf.pins.is_bpffs", lambda path: False)
+    assert "a socket does as well" in ask(Host(), "bpf.bpffs").reason
+
+
+def test_gpus_are_told_of_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_library() -> object:
+        raise UnavailableError("the Python package nvidia-ml-py is missing", hint="pip")
+
+    monkeypatch.setattr("tierd.gpu.nvml._library", no_library)
+    told = ask(Host(), "gpu.nvml")
+    assert (told.status.value, told.hint) == ("no", "pip")
+    assert "nvidia-ml-py" in told.reason
 
 
 def test_the_module_is_loaded_or_installed_or_absent(fake: MakeHost) -> None:

@@ -32,19 +32,41 @@ INTEL = {
     0x5E: ("SKL/events/skylake_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
     0x55: ("SKX/events/skylakex_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
     0x7E: ("ICL/events/icelake_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
+    0x8C: ("TGL/events/tigerlake_core.json V1.08", {LOAD_LATENCY, L3_MISS, STORES}),
+    0xA7: ("RKL/events/rocketlake_core.json V1.01", {LOAD_LATENCY, L3_MISS, STORES}),
     0x6A: ("ICX/events/icelakex_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
     0x8F: ("SPR/events/sapphirerapids_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0xCF: ("EMR/events/emeraldrapids_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0xAD: ("GNR/events/graniterapids_core.json", {LOAD_LATENCY, L3_MISS, STORES, CXL}),
+    0xCF: ("EMR/events/emeraldrapids_core.json V1.03", {LOAD_LATENCY, L3_MISS, STORES}),
+    0xAD: ("GNR/events/graniterapids_core.json V1.21", {LOAD_LATENCY, L3_MISS, STORES, CXL}),
 }
-# AMD: MSR C001_1033 (IbsOpCtl) of PPR 55898: IbsOpCntCtl is bit 19, IbsOpL3MissOnly bit 16.
+# Which list is which model's: perfmon's mapfile.csv (family 6).
+MAPFILE = {
+    "SKL/": {0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6},
+    "SKX/": {0x55},
+    "CLX/": {0x55},
+    "ICL/": {0x7D, 0x7E},
+    "TGL/": {0x8C, 0x8D},
+    "RKL/": {0xA7},
+    "ICX/": {0x6A, 0x6C},
+    "SPR/": {0x8F},
+    "EMR/": {0xCF},
+    "GNR/": {0xAD, 0xAE},
+}
+# AMD: IbsOpCtl, figure 13-22 of the Architecture Programmer's Manual, volume 2 (24593).
 IBS_OP_CNT_CTL, IBS_OP_L3_MISS_ONLY = 1 << 19, 1 << 16
+IBS_OP_MAX_CNT = 0x7F << 20 | 0xFFFF
+IBS_OP_EN, IBS_OP_VAL = 1 << 17, 1 << 18
+# Load latency of Zen 5, not in that manual: Linux d20610c19b4a puts a threshold of 128 to
+# 2048 cycles from config1:0-11 into IbsOpCtl's bits 59-62 and turns on by bit 63.
+LDLAT_LEAST, LDLAT_MOST = 128, 2048
+OPS, L3_MISSES = (IBS_OP_CNT_CTL, False), (IBS_OP_CNT_CTL | IBS_OP_L3_MISS_ONLY, False)
+LDLAT = (IBS_OP_CNT_CTL, True)
 AMD = {
-    (0x17, 0x31): {IBS_OP_CNT_CTL},
-    (0x17, 0x71): {IBS_OP_CNT_CTL},
-    (0x19, 0x01): {IBS_OP_CNT_CTL, IBS_OP_CNT_CTL | IBS_OP_L3_MISS_ONLY},
-    (0x19, 0x11): {IBS_OP_CNT_CTL, IBS_OP_CNT_CTL | IBS_OP_L3_MISS_ONLY},
-    (0x1A, 0x02): {IBS_OP_CNT_CTL, IBS_OP_CNT_CTL | IBS_OP_L3_MISS_ONLY},
+    (0x17, 0x31): {OPS},
+    (0x17, 0x71): {OPS},
+    (0x19, 0x01): {OPS, L3_MISSES},
+    (0x19, 0x11): {OPS, L3_MISSES},
+    (0x1A, 0x02): {OPS, L3_MISSES, LDLAT},
 }
 
 
@@ -67,13 +89,37 @@ def test_intel_encodings_are_the_vendors(model):
 def test_amd_encodings_are_the_vendors(family, model):
     table = find_model(Cpu("AuthenticAMD", family, model), load_tables())
     assert table.pmu == "ibs_op"
-    assert {e.config for e in table.events} == AMD[family, model]
+    assert "24593" in table.document
+    assert {(e.config, e.threshold) for e in table.events} == AMD[family, model]
     for event in table.events:
         assert event.precise == 0 and event.data_source and not event.user_only
-        # IbsOpMaxCnt holds the period without its lowest four bits, in 27 bits.
+        # The period goes by sample_period; the kernel itself enables and clears.
+        assert not event.config & (IBS_OP_MAX_CNT | IBS_OP_EN | IBS_OP_VAL)
+        # IbsOpMaxCnt is bits 26:4 of the period: 27 bits without the lowest four.
         assert event.period % 16 == 0 and event.step == 16 and event.period < 1 << 27
         wanted = "l3missonly" if event.config & IBS_OP_L3_MISS_ONLY else "cnt_ctl"
-        assert event.needs == wanted
+        assert event.needs == ("ldlat" if event.threshold else wanted)
+        if event.threshold:
+            assert event.latency == (LDLAT_LEAST, LDLAT_MOST)
+
+
+def test_every_intel_model_is_compared_with_its_own_list():
+    for table in (t for t in load_tables() if t.vendor == "GenuineIntel"):
+        lists = [models for folder, models in MAPFILE.items() if folder in table.document]
+        assert table.models == set().union(*lists), table.name
+
+
+def test_a_latency_that_the_core_cannot_have_is_refused_by_name():
+    zen5 = find_model(Cpu("AuthenticAMD", 0x1A, 0x02), load_tables())
+    event = next(e for e in zen5.events if e.threshold)
+    assert event.attr(11, latency_cycles=LDLAT_LEAST).config1 == LDLAT_LEAST
+    with pytest.raises(UnavailableError, match="128 to 2048 cycles, not 50"):
+        event.attr(11, latency_cycles=50)
+    intel = find_model(Cpu("GenuineIntel", 6, 0x8F), load_tables())
+    event = next(e for e in intel.events if e.threshold)
+    assert event.attr(4, latency_cycles=3).config1 == 3
+    with pytest.raises(UnavailableError, match="3 to 65535"):
+        event.attr(4, latency_cycles=2)
 
 
 def test_every_table_entry_is_compared_with_a_document():
@@ -219,6 +265,7 @@ EVENT = '[[model.event]]\nrole="l3-miss"\nname="n"\nevent=1\numask=2\nperiod=16\
         (HEAD + EVENT + "what=1\n", r"event\[0\].what: is not known"),
         (HEAD + EVENT.replace("l3-miss", "loads"), "role: is none of"),
         (HEAD + EVENT + "step=10\n", "no multiple of 10"),
+        (HEAD + EVENT + "latency=[9, 3]\n", r"latency: is not \[least, most\]"),
         (HEAD + EVENT.replace("umask=2\n", ""), "umask: is missing"),
         (HEAD.replace("[1]", '["x-y"]') + EVENT, "invalid literal"),
     ],

@@ -16,6 +16,7 @@ from gpu_huvm import SYSTEMS, lenders, run, speedup
 from simulate import Job, Simulation
 from standin import CHUNK
 
+from tierd.gpu.metrics import samples
 from tierd.gpu.settings import HarvestSettings, Techniques
 
 SCALE = 32
@@ -107,6 +108,35 @@ def test_in_durable_mode_a_lost_neighbour_loses_nothing() -> None:
         done = simulation.run()
         assert sum(done.stats[gpu]["moved_in"] for gpu in (1, 2, 3)) > 50
         assert (done.errors > 0) is errors
+
+
+@pytest.mark.parametrize("revoke_ns", [50_000_000, 10_000_000])
+def test_what_a_lost_neighbour_could_take_is_bounded_by_the_revoke_time(revoke_ns: int) -> None:
+    """Without durable: never more than the neighbour's host link carries in 60 % of it."""
+    settings = HarvestSettings(
+        observe_ns=0, floor_bytes=4 << 20, refill_bytes=8 << 20, revoke_bound_ns=revoke_ns
+    )
+    jobs = [gpu_cases.borrower("pagerank", 0, 1.6, SCALE)]
+    run_ = Simulation(jobs, Techniques(), settings=settings, gpu_bytes=gpu_cases.GPU_BYTES // SCALE)
+    core = run_.core
+    assert core is not None
+    seen = [0, 0, 0, 0]
+    told: list[float] = []
+    tick = core.tick
+
+    def watched(now_ns: int) -> None:
+        tick(now_ns)
+        for gpu in (1, 2, 3):
+            seen[gpu] = max(seen[gpu], core.unbacked_on(gpu))
+        told.extend(s.value for s in samples(core) if s.name == "tierd_gpu_unbacked_bytes")
+
+    core.tick = watched  # type: ignore[method-assign]
+    done = run_.run()
+    assert done.errors == 0
+    link = 12e9  # bytes a second of PCIe in the stand-in's v100x4
+    for gpu in (1, 2, 3):
+        assert seen[gpu] * CHUNK <= 0.6 * revoke_ns * 1e-9 * link
+    assert max(told) == max(seen) * CHUNK > 0
 
 
 def test_chunks_that_are_always_touched_sparsely_are_used_in_place_and_that_pays() -> None:

@@ -15,7 +15,7 @@ from tierd.cli.gpu import as_json, as_text
 from tierd.gpu import wire
 from tierd.gpu.lattice import GPU_NODE, lattice, with_coherent
 from tierd.gpu.links import HOST, Gpu, GpuTopology
-from tierd.gpu.nvml import Nvml
+from tierd.gpu.nvml import Nvml, available
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 pytest.importorskip("pynvml")
@@ -62,6 +62,16 @@ def test_a_lost_gpu_is_told_as_lost() -> None:
     assert free[2] is None
     assert "gpu 2: Stand-in v100x4, 64.0 MiB, lost" in as_text(topology, free)
     assert len(as_json(topology, free)["links"]) == 20  # type: ignore[arg-type]
+
+
+def test_doctors_line_names_gpus_and_links() -> None:
+    for name, words in (("v100x4", "up to 2 NVLinks a pair"), ("pcie4", "no NVLink")):
+        with World(name, gpu_bytes=64 << 20, blocks=64):
+            ctypes.CDLL(str(NVML))
+            told = available()
+        assert told.ok
+        assert told.reason.startswith(f"4 x Stand-in {name}")
+        assert words in told.reason
 
 
 def host_map(kind: MemoryKind = MemoryKind.DRAM) -> TierMap:

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What a program says of its use of memory: acquire, release, hints. */
+#include "client.h"
+
+#include <errno.h>
+
+static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	bool managed = c->options.backing == TG_MANAGED;
+
+	if (chunk->state == TG_QUEUED || (chunk->state == TG_MOVING && !managed))
+		tg_settle_chunk(c, chunk);
+	chunk->pins++;
+	tg_report_use(c, tg_index(c, chunk), bytes, write);
+	if (!managed || chunk->in_place)
+		return;
+	if (chunk->state == TG_MOVING) {
+		chunk->touched = true;
+		return;
+	}
+	if (write && chunk->read_mostly)
+		tg_keep_only(c, chunk, chunk->location); /* cheaper than a fault on the write */
+	if (chunk->location == c->options.device)
+		return;
+	/* The kernel's faults will bring it home. */
+	if (!chunk->read_mostly)
+		chunk->host_copy = false;
+	tg_set_location(c, chunk, c->options.device);
+	tg_report_state(c, tg_index(c, chunk), NULL, 0);
+}
+
+/* Calls `act` on every chunk that [addr, addr + bytes) touches, with the bytes it does. */
+static int each_chunk(struct tg_client *c, uint64_t addr, size_t bytes,
+		      void (*act)(struct tg_client *, struct tg_chunk *, uint32_t, bool),
+		      bool write)
+{
+	uint64_t end = addr + bytes;
+	int ret = 0;
+
+	if (!bytes || end < addr)
+		return -EINVAL;
+	pthread_mutex_lock(&c->lock);
+	while (addr < end) {
+		struct tg_range *range = tg_range_at(c, addr);
+		uint64_t next = (addr / TG_CHUNK_BYTES + 1) * TG_CHUNK_BYTES;
+
+		if (!range) {
+			ret = -ENOENT;
+			break;
+		}
+		next = next < end ? next : end;
+		act(c, &c->chunk[range->first + (addr - range->addr) / TG_CHUNK_BYTES],
+		    (uint32_t)(next - addr), write);
+		addr = next;
+	}
+	pthread_mutex_unlock(&c->lock);
+	return ret;
+}
+
+int tg_acquire(struct tg_client *c, uint64_t addr, size_t bytes, int access)
+{
+	return each_chunk(c, addr, bytes, acquire_chunk, access == TG_WRITE);
+}
+
+static void release_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)c;
+	(void)bytes;
+	(void)write;
+	if (chunk->pins)
+		chunk->pins--;
+}
+
+int tg_release(struct tg_client *c, uint64_t addr, size_t bytes)
+{
+	return each_chunk(c, addr, bytes, release_chunk, false);
+}
+
+static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
+{
+	struct tgw_move move = {
+	    .chunk = tg_index(c, chunk),
+	    .dest = (int16_t)where,
+	    .op = TGW_OP_MOVE,
+	    .flags = TGW_PREFETCH,
+	};
+
+	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE &&
+	    chunk->location != TG_NO_PLACE && chunk->location != where)
+		tg_queue(c, &move);
+}
+
+static void will_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	want(c, chunk, c->options.device);
+}
+
+static void dont_need(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	want(c, chunk, TG_HOST);
+}
+
+static void read_mostly(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	(void)bytes;
+	(void)write;
+	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE && !chunk->in_place &&
+	    !tg_advise(&c->driver, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY,
+		       c->options.device))
+		chunk->read_mostly = true;
+}
+
+int tg_hint(struct tg_client *c, uint64_t addr, size_t bytes, int hint)
+{
+	switch (hint) {
+	case TG_WILLNEED:
+		return each_chunk(c, addr, bytes, will_need, false);
+	case TG_DONTNEED:
+		return each_chunk(c, addr, bytes, dont_need, false);
+	case TG_READMOSTLY:
+		return each_chunk(c, addr, bytes, read_mostly, false);
+	default:
+		return -EINVAL;
+	}
+}
