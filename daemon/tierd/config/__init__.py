@@ -8,6 +8,7 @@ Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
 `check_against()` compares it with the host's tiers.
 """
 
+from tierd.config.diff import Difference, differences
 from tierd.config.files import DEFAULT_PATH, check_against, load, loads
 from tierd.config.model import (
     BudgetConfig,
@@ -27,6 +28,7 @@ __all__ = [
     "BudgetConfig",
     "Config",
     "DamonConfig",
+    "Difference",
     "HeatConfig",
     "LogConfig",
     "LoopConfig",
@@ -35,6 +37,7 @@ __all__ = [
     "TargetsConfig",
     "as_table",
     "check_against",
+    "differences",
     "dumps",
     "load",
     "loads",
