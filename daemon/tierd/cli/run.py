@@ -8,6 +8,7 @@ Must not touch: the loop itself (`tierd.service`).
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import os
@@ -84,6 +85,7 @@ def run(args: argparse.Namespace) -> int:
     from tierd.config import Config, LogConfig, check_against, load
     from tierd.doctor import conflicting
     from tierd.service.build import build, nothing_to_do
+    from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
     from tierd.service.summary import logfmt
 
@@ -99,8 +101,13 @@ def run(args: argparse.Namespace) -> int:
             "tierd run needs to be root to see and move other processes' pages",
             hint="run it as root, or try --dry-run on your own processes",
         )
-    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait)
+    # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
+    faulthandler.enable()
+    manager = Manager()
+    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait, observers=[manager])
+    service.manager = manager
     service.reloader = Reloader(configured, service.reconfigure)
+    service.reloader.listeners.append(manager)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
     log.info(

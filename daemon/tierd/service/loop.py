@@ -24,6 +24,7 @@ from tierd.moves import MovePlan, MoveReport
 from tierd.policy.guards import BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.service import reload
+from tierd.service.notify import Manager
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 SUMMARY_NS = 10 * 10**9
 WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
+BEAT_NS = 10**9
+"""A sleeping loop wakes this often to show that it is alive."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
 
@@ -86,6 +89,8 @@ class Service:
         """While true pages are watched and none is moved; set it through `calls`."""
         self.reloader: reload.Reloader | None = None
         """What SIGHUP sets to work."""
+        self.manager = Manager({})
+        """The service manager, told that the loop is alive."""
 
     @property
     def config(self) -> Config:
@@ -134,6 +139,7 @@ class Service:
             try:
                 return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
             finally:
+                self.manager.stopping()
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
                 self._rooms.sources.close()
@@ -191,6 +197,8 @@ class Service:
                     break
             elif not self._wait:
                 return int(ExitCode.NOTHING_TO_DO)
+            else:
+                self.manager.ready("one tier only: waiting for a second")
             if start >= self._next["summary"] and on_summary is not None:
                 self._next["summary"] = start + SUMMARY_NS
                 on_summary()
@@ -205,11 +213,14 @@ class Service:
         if self._reload_asked:
             self._reload_asked = False
             if self.reloader is not None:
+                self.manager.reloading()
                 self.reloader.reload()
+        self.manager.beat()
 
     def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:
         while not (self._stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
-            for key, _ in selector.select(left / 1e9):
+            self.manager.beat()
+            for key, _ in selector.select(min(left, BEAT_NS) / 1e9):
                 if key.fileobj is wake:
                     with contextlib.suppress(BlockingIOError):
                         wake.recv(64)
