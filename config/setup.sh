@@ -226,7 +226,7 @@ install_project() {
         "$python" -m venv --system-site-packages "$venv" || die "cannot make $venv"
     fi
     rm -f "$stamp"
-    pip_install 'setuptools>=70.1' 'cffi>=1.16'
+    pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
     pip_install --no-build-isolation --editable "${root}[lab,dev,gpu,rtl]"
     printf '%s\n' "$now" >"$stamp"
     say "installed: $venv/bin/tierd"

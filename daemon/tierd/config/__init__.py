@@ -21,7 +21,8 @@ from tierd.config.model import (
     SourcesConfig,
     TargetsConfig,
 )
-from tierd.config.write import as_table, dumps
+from tierd.config.rules import RuleConfig
+from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
@@ -33,6 +34,7 @@ __all__ = [
     "LogConfig",
     "LoopConfig",
     "PolicyConfig",
+    "RuleConfig",
     "SourcesConfig",
     "TargetsConfig",
     "as_table",
@@ -41,4 +43,5 @@ __all__ = [
     "dumps",
     "load",
     "loads",
+    "toml_value",
 ]
