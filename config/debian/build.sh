@@ -44,7 +44,7 @@ debian_has() {
 # Sets `depends` and `bundled` for the libraries of pyproject.toml.
 choose_libraries() {
     depends="python3 (>= 3.11), python3-numpy (>= 1:1.24), python3-cffi-backend (>= 1.15)"
-    depends+=", libc6 (>= 2.34), adduser | systemd (>= 250)"
+    depends+=", libc6 (>= 2.34)"
     bundled=()
     local package library minimum
     while read -r package library; do
@@ -80,13 +80,8 @@ write_changelog() {
 }
 
 manuals() {
-    local page section
-    for page in "$root"/docs/man/*.scd; do
-        section=${page%.scd}
-        section=${section##*.}
-        mkdir -p "$tree/usr/share/man/man$section"
-        scdoc <"$page" | gzip -9n >"$tree/usr/share/man/man$section/$(basename "${page%.scd}").gz"
-    done
+    "$python" "$root/docs/man/make.py" "$tree/usr/share/man"
+    find "$tree/usr/share/man" -type f -exec gzip -9n {} +
 }
 
 service_package() {
@@ -95,6 +90,7 @@ service_package() {
     mkdir -p "$tree/usr/lib/tierd" "$tree/usr/share/tierd/ebpf/objects"
     cp -r "$work/unpacked/tierd" "$tree/usr/lib/tierd/"
     find "$tree/usr/lib/tierd" -name __pycache__ -prune -exec rm -rf {} +
+    chmod 755 "$tree"/usr/lib/tierd/tierd/lab/guestbin/*
     strip --strip-unneeded "$tree"/usr/lib/tierd/tierd/_native*.so
     if [ ${#bundled[@]} -gt 0 ]; then
         say "bundled: ${bundled[*]}"
@@ -111,7 +107,9 @@ service_package() {
         put 644 "$file" "usr/share/tierd/machines/${file##*/}"
     done
     put 644 "$root/config/tierd.schema.json" usr/share/tierd/tierd.schema.json
-    put 644 "$root/config/tierd.toml" etc/tierd/tierd.toml
+    # Every setting commented out: what is not changed is the profile's to say.
+    sed -E '/^(#|\[|$)/!s/^/#/' "$root/config/tierd.toml" >"$work/tierd.toml"
+    put 644 "$work/tierd.toml" etc/tierd/tierd.toml
     mkdir -p "$tree/etc/tierd/conf.d"
     put 644 "$root/systemd/tierd.service" usr/lib/systemd/system/tierd.service
     put 644 "$root/systemd/tierd.tmpfiles" usr/lib/tmpfiles.d/tierd.conf
@@ -184,6 +182,8 @@ cp -r "$root/ebpf/objects" "$work/objects"
 service_package
 module_package
 if command -v lintian >/dev/null; then
-    lintian --fail-on error --suppress-tags-from-file "$here/lintian-suppressed" "$out"/*.deb >&2
+    # The address is a placeholder until the project has one.
+    lintian --fail-on error --suppress-tags \
+        bogus-mail-host,bogus-mail-host-in-debian-changelog "$out"/*.deb >&2
 fi
 ls "$out"/*.deb
