@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from tierd import topology
+from tierd.access import AccessSource
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.residency import ResidencyScanner
 from tierd.service.companion import Companion
-from tierd.service.loop import Rooms, Service
+from tierd.service.loop import Service
+from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
 from tierd.service.summary import MigrationTotals
@@ -57,6 +59,17 @@ def make_policy(config: Config) -> WatermarkPolicy:
     )
 
 
+def make_sources(config: Config) -> list[AccessSource]:
+    """The configured sources in their order, none started."""
+    return [make_source(name, config.sources) for name in config.sources.order]
+
+
+def tier_reader(config: Config) -> Callable[[], TierMap]:
+    """Reads the host's tiers with the configured overrides."""
+    name_gpus = gpu_namer(config)
+    return lambda: name_gpus(topology.read(overrides=config.topology))
+
+
 def build(
     config: Config,
     *,
@@ -65,25 +78,18 @@ def build(
     observers: Sequence[Observer] = (),
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
-
     migrations = MigrationTotals()
     companions, own = make_companions(config, migrations)
-    name_gpus = gpu_namer(config)
-
-    def read_tiers() -> TierMap:
-        return name_gpus(topology.read(overrides=config.topology))
-
+    read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = HeatTable(
         capacity_pages=config.heat.memory_bytes // BYTES_A_PAGE,
         half_life_s=config.heat.half_life_ns / 1e9,
     )
     rooms = Rooms(
-        sources=SourceSelector(
-            [make_source(name, config.sources) for name in config.sources.order]
-        ),
+        sources=SourceSelector(make_sources(config)),
         tracking=Tracking(
-            TargetRegistry(config.targets),
+            TargetRegistry(config.targets, rules=config.rules),
             ResidencyScanner(),
             heat,
             MapReader(),
@@ -97,7 +103,15 @@ def build(
         hotplug=topology.HotplugWatcher(),
         companions=companions,
     )
-    service = Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *own, *observers])
+    makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
+    service = Service(
+        config,
+        rooms,
+        tiers,
+        wait=wait,
+        observers=[TickLog(), *own, *observers],
+        makers=makers,
+    )
     service.totals.migrations = migrations
     return service, tiers
 
