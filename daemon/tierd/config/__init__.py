@@ -20,16 +20,19 @@ from tierd.config.model import (
     SourcesConfig,
     TargetsConfig,
 )
+from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.write import as_table, dumps
 
 __all__ = [
     "DEFAULT_PATH",
     "BudgetConfig",
     "Config",
+    "ControlConfig",
     "DamonConfig",
     "HeatConfig",
     "LogConfig",
     "LoopConfig",
+    "MetricsConfig",
     "PolicyConfig",
     "SourcesConfig",
     "TargetsConfig",
