@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# ruff: noqa: RUF009 - option() returns dataclasses.field
+
 """The keys of what an operator sees and steers the service through.
 
 Owns: the sections [metrics] and [control], and the kinds of value only they have.

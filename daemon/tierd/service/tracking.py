@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -72,6 +72,16 @@ class Tracking:
     def pids(self) -> dict[int, int]:
         """Target number → pid."""
         return {number: t.pid for number, t in self._registry.targets.items()}
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        """Target number → target (a live view)."""
+        return self._registry.targets
+
+    @property
+    def left_out(self) -> int:
+        """Processes that matched at the last refresh but exceed the limit."""
+        return self._registry.left_out
 
     @property
     def event_fd(self) -> int:
