@@ -8,18 +8,20 @@ Must not touch: the loop itself (`tierd.service`).
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import os
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from tierd.errors import ExitCode, UnavailableError
 
-HELP = "run the service: find hot pages and move them"
+HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
     logging.DEBUG: "<7>",
@@ -80,20 +82,32 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
-    from tierd.config import check_against, load
+    from tierd.config import Config, LogConfig, check_against, load
     from tierd.doctor import conflicting
     from tierd.service.build import build, nothing_to_do
+    from tierd.service.notify import Manager
+    from tierd.service.reload import Reloader
     from tierd.service.summary import logfmt
 
-    config = load(args.config)
-    _set_up_logging(args.log_level or config.log.level)
+    def configured() -> Config:
+        found = load(args.config)
+        return replace(found, log=LogConfig(args.log_level)) if args.log_level else found
+
+    config = configured()
+    _set_up_logging(config.log.level)
     log = logging.getLogger("tierd.run")
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(
             "tierd run needs to be root to see and move other processes' pages",
             hint="run it as root, or try --dry-run on your own processes",
         )
-    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait)
+    # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
+    faulthandler.enable()
+    manager = Manager()
+    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait, observers=[manager])
+    service.manager = manager
+    service.reloader = Reloader(configured, service.reconfigure)
+    service.reloader.listeners.append(manager)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
     log.info(

@@ -8,6 +8,7 @@ Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
 `check_against()` compares it with the host's tiers.
 """
 
+from tierd.config.diff import Difference, differences
 from tierd.config.files import DEFAULT_PATH, check_against, load, loads
 from tierd.config.model import (
     BudgetConfig,
@@ -29,6 +30,7 @@ __all__ = [
     "Config",
     "ControlConfig",
     "DamonConfig",
+    "Difference",
     "HeatConfig",
     "LogConfig",
     "LoopConfig",
@@ -38,6 +40,7 @@ __all__ = [
     "TargetsConfig",
     "as_table",
     "check_against",
+    "differences",
     "dumps",
     "load",
     "loads",

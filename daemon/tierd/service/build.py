@@ -7,15 +7,17 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tierd import topology
+from tierd.access import AccessSource
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.residency import ResidencyScanner
-from tierd.service.loop import Rooms, Service
+from tierd.service.loop import Service
+from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
 from tierd.service.tick import Observer, TickLog
@@ -55,6 +57,16 @@ def make_policy(config: Config) -> WatermarkPolicy:
     )
 
 
+def make_sources(config: Config) -> list[AccessSource]:
+    """The configured sources in their order, none started."""
+    return [make_source(name, config.sources) for name in config.sources.order]
+
+
+def tier_reader(config: Config) -> Callable[[], TierMap]:
+    """Reads the host's tiers with the configured overrides."""
+    return lambda: topology.read(overrides=config.topology)
+
+
 def build(
     config: Config,
     *,
@@ -63,19 +75,14 @@ def build(
     observers: Sequence[Observer] = (),
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
-
-    def read_tiers() -> TierMap:
-        return topology.read(overrides=config.topology)
-
+    read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = HeatTable(
         capacity_pages=config.heat.memory_bytes // BYTES_A_PAGE,
         half_life_s=config.heat.half_life_ns / 1e9,
     )
     rooms = Rooms(
-        sources=SourceSelector(
-            [make_source(name, config.sources) for name in config.sources.order]
-        ),
+        sources=SourceSelector(make_sources(config)),
         tracking=Tracking(
             TargetRegistry(config.targets),
             ResidencyScanner(),
@@ -90,7 +97,11 @@ def build(
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
     )
-    return Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *observers]), tiers
+    makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
+    service = Service(
+        config, rooms, tiers, wait=wait, observers=[TickLog(), *observers], makers=makers
+    )
+    return service, tiers
 
 
 def nothing_to_do(tiers: TierMap) -> str:

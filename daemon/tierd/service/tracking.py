@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tierd.access import WatchedRange, WatchedTarget
+from tierd.config import TargetsConfig
 from tierd.errors import TargetGoneError
 from tierd.heat.table import HeatTable
 from tierd.pagekey import make_keys, target_of, vpn_of
@@ -72,6 +73,11 @@ class Tracking:
     def pids(self) -> dict[int, int]:
         """Target number → pid."""
         return {number: t.pid for number, t in self._registry.targets.items()}
+
+    def configure(self, targets: TargetsConfig, walk_interval_ns: int) -> None:
+        """Use other rules from the next `refresh` on."""
+        self._registry.configure(targets)
+        self._walk_interval_ns = walk_interval_ns
 
     @property
     def targets(self) -> Mapping[int, Target]:
