@@ -24,7 +24,9 @@ from tierd.control.protocol import ErrorKind, Request, RequestError
 from tierd.control.status import status
 from tierd.control.tune import tuned
 from tierd.errors import TierdError
+from tierd.metrics.families import PAUSED, PAUSES
 from tierd.metrics.state import MetricsState
+from tierd.metrics.values import Labels
 from tierd.service.loop import Service
 from tierd.service.summary import logfmt
 from tierd.service.tick import LoopEndedError
@@ -63,6 +65,8 @@ class Desk:
         conflicts: who else moves pages here (asked outside of the loop).
         timeout_s: how long the loop may take to answer.
         metrics_url: where the figures are served, or why they are not.
+        pause: the one in force.
+        pauses: commanded since the start.
     """
 
     service: Service
@@ -72,7 +76,8 @@ class Desk:
     conflicts: Callable[[], list[dict[str, str]]] = list
     timeout_s: float = 5.0
     metrics_url: str = ""
-    pause: Pause | None = field(default=None)
+    pause: Pause | None = None
+    pauses: int = 0
 
     def restore(self) -> None:
         """Take up a pause from before the start; one that cannot be read counts as one."""
@@ -91,6 +96,10 @@ class Desk:
                     hint="tierd resume ends it",
                 )
             )
+
+    def figures(self) -> Mapping[str, Mapping[Labels, float]]:
+        """For the collector: these are true also while no tick ends."""
+        return {PAUSED: {(): float(self.service.paused)}, PAUSES: {(): float(self.pauses)}}
 
     def in_loop(self, function: Callable[[], T]) -> T:
         """Run `function` in the loop's thread, between two ticks.
@@ -201,6 +210,7 @@ def _pause(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     desk.service.paused = True  # a single store; the loop looks before each decision
     desk.service.rooms.mover.stop()
     desk.pause = pause
+    desk.pauses += 1
     log.warning(logfmt(event="paused", uid=peer.uid, pid=peer.pid, reason=pause.reason or "none"))
     desk.feed.tell({"kind": "paused", "time": pause.since, "reason": pause.reason})
     told: dict[str, Any] = {"paused": pause.as_json(), "kept": True, "note": ""}
@@ -268,10 +278,9 @@ def _tune(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     key = args.get("key")
     if key is None or "value" not in args:
         raise RequestError(ErrorKind.MALFORMED, "tune needs a key and a value")
-    reconfigure = getattr(desk.service, "reconfigure", None)
-    if reconfigure is None:
-        raise RequestError(ErrorKind.REFUSED, "this service cannot be configured while it runs")
-    applied = desk.in_loop(lambda: reconfigure(tuned(desk.service.config, key, args["value"])))
+    applied = desk.in_loop(
+        lambda: desk.service.reconfigure(tuned(desk.service.config, key, args["value"]))
+    )
     changed, restart = list(applied.changed), list(applied.restart)
     log.info(
         logfmt(

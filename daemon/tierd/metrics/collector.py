@@ -19,10 +19,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from tierd.metrics.families import FAMILIES, Family, Type
-from tierd.metrics.values import BUCKETS, Labels, Snapshot
-
-Extra = Callable[[], Mapping[str, Mapping[Labels, float]]]
-"""Values that others count: family → label values → value; called in a scrape's thread."""
+from tierd.metrics.values import BUCKETS, Extra, Labels, Snapshot
 
 
 class TierdCollector(Collector):

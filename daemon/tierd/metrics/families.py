@@ -65,13 +65,15 @@ LAST_DECISION = _gauge(
     "tierd_last_decision_timestamp_seconds", "When the policy was asked last, Unix time."
 )
 PAUSED = _gauge("tierd_paused", "1 while an operator's pause is in force.")
-PAUSES = _counter("tierd_pauses_total", "Times that moving was paused.")
+PAUSES = _counter("tierd_pauses_total", "Times that an operator paused moving.")
 
 CAPACITY = _gauge("tierd_tier_capacity_bytes", "Memory of a node.", "tier", "node")
 FREE = _gauge("tierd_tier_free_bytes", "Free memory of a node.", "tier", "node")
 RESERVE = _gauge(
     "tierd_tier_reserve_bytes", "What the kernel keeps free on a node for itself.", "tier", "node"
 )
+
+RANK = _gauge("tierd_tier_rank", "Place of a tier, 0 is the first for hot pages.", "tier")
 
 MOVED_PAGES = _counter("tierd_migrated_pages_total", "Pages of 4 KiB that changed tier.", *PAIR)
 MOVED_BYTES = _counter("tierd_migrated_bytes_total", "Bytes that changed tier.", *PAIR)

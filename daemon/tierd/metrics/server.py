@@ -16,7 +16,7 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -28,8 +28,9 @@ from prometheus_client.exposition import choose_encoder
 from tierd.config import MetricsConfig
 from tierd.errors import ConfigError, UnavailableError
 from tierd.metrics.auth import BasicAuth
+from tierd.metrics.collector import make_registry
 from tierd.metrics.families import SCRAPES_REFUSED
-from tierd.metrics.values import Labels
+from tierd.metrics.values import Extra, Labels, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +51,8 @@ class MetricsServer:
 
     Args:
         config: where and for whom.
-        registry: what is served.
+        snapshot: the latest figures of the loop.
+        extras: figures counted elsewhere.
         healthy: whether the loop turns.
 
     Raises:
@@ -61,7 +63,9 @@ class MetricsServer:
     def __init__(
         self,
         config: MetricsConfig,
-        registry: CollectorRegistry,
+        snapshot: Callable[[], Snapshot],
+        *,
+        extras: Sequence[Extra] = (),
         healthy: Callable[[], bool] = lambda: True,
     ) -> None:
         auth = BasicAuth(config.users)
@@ -74,7 +78,8 @@ class MetricsServer:
                 f"cannot serve metrics on {config.address} port {config.port}: {error.strerror}",
                 hint="is another program there? choose another metrics.port",
             ) from error
-        self._server.registry = registry
+        self._scheme = "https" if tls else "http"
+        self._server.registry = make_registry(snapshot, [*extras, self._refused])
         self._server.auth = auth
         self._server.healthy = healthy
         self._thread = threading.Thread(
@@ -86,12 +91,18 @@ class MetricsServer:
         """The port that is listened on."""
         return int(self._server.server_address[1])
 
+    @property
+    def url(self) -> str:
+        """Where the figures are."""
+        host = str(self._server.server_address[0])
+        host = f"[{host}]" if ":" in host else host
+        return f"{self._scheme}://{host}:{self.port}/metrics"
+
     def start(self) -> None:
         """Serve from now on."""
         self._thread.start()
 
-    def refused(self) -> Mapping[str, Mapping[Labels, float]]:
-        """What the server counts itself, for the collector."""
+    def _refused(self) -> Mapping[str, Mapping[Labels, float]]:
         counts = dict(self._server.counts)
         return {SCRAPES_REFUSED: {(reason,): float(n) for reason, n in counts.items()}}
 

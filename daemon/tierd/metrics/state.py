@@ -81,7 +81,6 @@ class MetricsState:
         self._groups = Groups(service.config.metrics.groups)
         self._group_of: dict[int, str] = {}
         self._slow_due_ns = 0
-        self._was_paused = False
         self.values = Values()
         now = wall()
         values = self.values
@@ -104,6 +103,8 @@ class MetricsState:
             self._tiers, self._table = tick.tiers, ranks(tick.tiers)
             # The last one is what an index of -1, "no tier", reaches.
             self._names = [label(tier.name) for tier in tick.tiers.tiers] + [UNKNOWN]
+            names = enumerate(self._names[:-1])
+            self.values.replace(f.RANK, {(name,): float(rank) for rank, name in names})
         self._loop(tick)
         self._capacity(tick)
         self._sources(tick)
@@ -135,10 +136,6 @@ class MetricsState:
             values.add(f.BUDGET_GRANTED, tick.budget.move_bytes)
         values.set(f.BUDGET_RATE, self._service.config.budget.rate_bytes_per_s)
         values.set(f.BUDGET_SHARE, self._service.budget_share)
-        paused = self._service.paused
-        values.set(f.PAUSED, paused)
-        values.add(f.PAUSES, paused and not self._was_paused)
-        self._was_paused = paused
         values.set(f.TARGETS, tick.targets)
         values.add(f.WALKED, tick.located + tick.walked)
 

@@ -8,7 +8,7 @@ Must not touch: where they come from (`tierd.metrics.state`), or HTTP.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,6 +16,8 @@ from tierd.metrics.families import FAMILIES, FOLDED, Type
 from tierd.metrics.groups import OTHER
 
 Labels = tuple[str, ...]
+Extra = Callable[[], Mapping[str, Mapping[Labels, float]]]
+"""Values that others count: family → label values → value; called in a scrape's thread."""
 BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the tick duration's buckets, in seconds."""
 MOST_SERIES: Final = 128

@@ -133,11 +133,6 @@ class Service:
         """Tell `observer` of every tick from now on; before `run`, or through `calls`."""
         self._observers.append(observer)
 
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        return self._config
-
     def run(self, *, once: bool = False, on_summary: Callable[[], None] | None = None) -> int:
         """Loop until SIGTERM or SIGINT, or with `once` until one plan was carried out.
 
