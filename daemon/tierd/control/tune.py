@@ -37,9 +37,11 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     if not equals or not key.strip():
         raise ConfigError("", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. budget.rate="1GB/s"')
     try:
-        return key.strip(), tomllib.loads(f"value = {value}")["value"]
-    except (tomllib.TOMLDecodeError, ValueError, RecursionError):
-        return key.strip(), value.strip()
+        read = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        read = {}
+    # More than the one key: a text with a line break, not a value.
+    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()
 
 
 def tuned(config: Config, key: str, value: Any) -> Config:

@@ -108,7 +108,7 @@ class MetricsState:
         self._loop(tick)
         self._capacity(tick)
         self._sources(tick)
-        self._plan(tick.plan, tick)
+        self._plan(tick.plan)
         if tick.report is not None:
             self._report(tick.report)
         if tick.time_ns >= self._slow_due_ns:
@@ -171,12 +171,10 @@ class MetricsState:
             f.SOURCE_AVAILABLE, {(name,): float(name not in selector.reasons) for name in active}
         )
 
-    def _plan(self, plan: MovePlan, tick: TickRecord) -> None:
+    def _plan(self, plan: MovePlan) -> None:
         for reason, count in plan.notes.items():
             if reason != "paused":
                 self.values.add(f.HELD_BACK, count, reason.replace(" ", "_"))
-        if tick.report is None:
-            return
         totals = self._service.totals
         for direction, pages in (
             (Direction.PROMOTE, totals.planned_promotions),
