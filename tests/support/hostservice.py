@@ -6,13 +6,17 @@ figures, control socket, signals. The second tier is empty and the source names 
 pages of the targets, `--rate` records a second. The mover says that it moved all, and
 moves nothing.
 
-    python tests/support/hostservice.py --config FILE [--rate N] [--stuck FILE]
+    python tests/support/hostservice.py --config FILE [--rate N] [--stuck FILE] [--first]
+
+With `--first` it prints, as JSON, when the first decision was made and the CPU time spent
+until then.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import json
 import logging
 import sys
 import time
@@ -32,6 +36,7 @@ from tierd.policy.inputs import NodeUsage
 from tierd.service.build import build
 from tierd.service.reload import Reloader
 from tierd.service.selection import SourceSelector
+from tierd.service.tick import TickRecord
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 
@@ -98,12 +103,27 @@ class PretendMover(DryMover):
         return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1000, 1000, 0)
 
 
+class First:
+    """Prints when the first decision was made."""
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """An observer of ticks."""
+        if not self._said and tick.budget is not None:
+            self._said = True
+            told = {"first_decision": time.time(), "cpu_seconds": time.process_time()}
+            print(json.dumps(told), flush=True)
+
+
 def main() -> int:
     """Run until SIGTERM."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--config", type=Path, required=True)
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--stuck", type=Path)
+    parser.add_argument("--first", action="store_true")
     args = parser.parse_args()
     config = load(args.config)
     _set_up_logging(config.log.level)
@@ -117,6 +137,8 @@ def main() -> int:
         read_usage=lambda _: dict.fromkeys((0, 1), NodeUsage(1 << 34, 1 << 33, 1 << 26)),
     )
     service._tiers = two_tiers()
+    if args.first:
+        service.observe(First())
     service.reloader = Reloader(lambda: load(args.config), service.reconfigure)
     front = Front(config, service, dry_run=False)
     service.reloader.listeners.append(front.state)
