@@ -14,7 +14,7 @@ import numpy as np
 from fakeheat import ArrayHeat, pages
 
 from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
-from tierd.config import Config, TargetsConfig, loads
+from tierd.config import Config, loads
 from tierd.errors import UnavailableError
 from tierd.heat.table import HeatStats
 from tierd.moves import Fate, MovePlan, MoveReport
@@ -23,6 +23,7 @@ from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
+from tierd.service.shares import Residents
 from tierd.service.tick import TickRecord
 from tierd.targets.registry import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -83,13 +84,15 @@ class Tracking:
         self.pids = {0: 1}
         self.ticks = 0
         self.on_tick: Callable[[int], object] = lambda count: None
-        self.configured: list[tuple[TargetsConfig, int]] = []
+        self.configured: list[tuple[object, ...]] = []
         self.targets = {0: Target(0, 1, 1, -1, "init", "/init.scope", 0, 1 << 20)}
         self.left_out = 5
         self.skipped = Counter({"not anonymous": 6})
+        self.rules = {0: 0}
+        self.residents = Residents()
 
-    def configure(self, targets: TargetsConfig, walk_interval_ns: int) -> None:
-        self.configured.append((targets, walk_interval_ns))
+    def configure(self, *settings: object) -> None:
+        self.configured.append(settings)
 
     def refresh(self, now_ns: int) -> bool:
         return False

@@ -21,8 +21,9 @@ from tierd.config.model import (
     SourcesConfig,
     TargetsConfig,
 )
+from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
-from tierd.config.write import as_table, dumps
+from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
@@ -36,6 +37,7 @@ __all__ = [
     "LoopConfig",
     "MetricsConfig",
     "PolicyConfig",
+    "RuleConfig",
     "SourcesConfig",
     "TargetsConfig",
     "as_table",
@@ -44,4 +46,5 @@ __all__ = [
     "dumps",
     "load",
     "loads",
+    "toml_value",
 ]

@@ -84,7 +84,7 @@ def build(
     rooms = Rooms(
         sources=SourceSelector(make_sources(config)),
         tracking=Tracking(
-            TargetRegistry(config.targets),
+            TargetRegistry(config.targets, rules=config.rules),
             ResidencyScanner(),
             heat,
             MapReader(),

@@ -21,11 +21,13 @@ from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
 from tierd.moves import MovePlan, MoveReport
+from tierd.policy.fairness import Groups
 from tierd.policy.guards import BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.service import reload
 from tierd.service.notify import Manager
 from tierd.service.rooms import Makers, Rooms
+from tierd.service.shares import Shares
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
 from tierd.tiermap import TierMap
@@ -73,6 +75,8 @@ class Service:
         self._observers = list(observers)
         self._makers = makers
         self._budget = BudgetKeeper(_guards(config))
+        self._shares = Shares(config.rules)
+        self._groups: Groups | None = None
         self._stopping = False
         self._reload_asked = False
         self._hurry = False
@@ -106,6 +110,8 @@ class Service:
         if self._makers is None:
             raise UnavailableError("this service cannot be configured anew")
         change = reload.prepare(self._config, config, self._rooms, self._makers, wait=self._wait)
+        if change.config.rules != self._config.rules:
+            self._shares = Shares(change.config.rules)
         old, self._rooms, self._config = self._rooms, change.rooms, change.config
         change.apply(old)
         self._budget.configure(_guards(change.config))
@@ -278,7 +284,7 @@ class Service:
         if decides:
             plan = self._decide(now)
         else:
-            self._last_tick_ns, self._granted = now, None
+            self._last_tick_ns, self._granted, self._groups = now, None, None
             plan = MovePlan.empty({"paused": 1} if self.paused else None)
         laps.mark("decide")
         self.totals.ticks += 1
@@ -301,6 +307,7 @@ class Service:
                 plan=plan,
                 report=self._last,
                 ms=laps.ms,
+                groups=self._groups,
             )
         )
         return decides
@@ -360,7 +367,10 @@ class Service:
         elapsed = (now - self._last_tick_ns) / 1e9 if self.totals.ticks else tick_s
         self._last_tick_ns = now
         # A tick that came late may not spend what it missed all at once.
-        self._granted = self._budget.next(min(elapsed, 2 * tick_s), self._last)
+        elapsed = min(elapsed, 2 * tick_s)
+        self._granted = self._budget.next(elapsed, self._last)
+        tracking = self._rooms.tracking
+        self._groups = self._shares.groups(tracking.rules, tracking.residents, elapsed)
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -368,6 +378,7 @@ class Service:
                 usage=self._usage,
                 budget=self._granted,
                 last=self._last,
+                groups=self._groups,
             )
         )
 
@@ -380,6 +391,8 @@ class Service:
         )
         report = future.result()
         self._rooms.heat.moved(report)
+        self._rooms.tracking.residents.moved(report)
+        self._shares.spent(self._rooms.tracking.rules, report)
         self.totals.add_report(report)
         return report
 

@@ -83,7 +83,7 @@ class Change:
         old.heat.set_half_life(config.heat.half_life_ns / 1e9)
         old.mover.set_rate(config.budget.rate_bytes_per_s)
         old.mover.set_limits(busy_retries=config.budget.retries, cpu_share=config.budget.cpu_share)
-        old.tracking.configure(config.targets, config.loop.residency_interval_ns)
+        old.tracking.configure(config.targets, config.rules, config.loop.residency_interval_ns)
         if old.sources is not self.rooms.sources:
             # Before the new ones start: two may want the same ability of the kernel.
             with contextlib.suppress(UnavailableError):

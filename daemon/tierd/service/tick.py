@@ -19,6 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 from tierd.access import AccessBatch
 from tierd.moves import MovePlan, MoveReport
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
 from tierd.service.summary import logfmt
 from tierd.tiermap import TierMap
@@ -61,6 +62,7 @@ class TickRecord:
         plan: the decision.
         report: what became of it; None if there was nothing to carry out.
         ms: milliseconds by part of the tick.
+        groups: the groups that the decision was made on, if there are rules.
     """
 
     number: int
@@ -77,6 +79,7 @@ class TickRecord:
     plan: MovePlan
     report: MoveReport | None
     ms: Mapping[str, int]
+    groups: Groups | None = None
 
 
 class Observer(Protocol):

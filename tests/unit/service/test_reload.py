@@ -63,7 +63,7 @@ def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     assert bench.heat.half_lives == [3.0]
     assert bench.mover.settings == [("rate", 7_000_000), ("retries", 1), ("cpu", 0.09)]
     assert bench.service._rooms.policy.settings.margin == 2.0
-    assert bench.tracking.configured == [(config.targets, config.loop.residency_interval_ns)]
+    assert bench.tracking.configured == [(config.targets, (), config.loop.residency_interval_ns)]
     assert bench.service._budget.next(1.0, None).move_bytes == 7_000_000
 
 
