@@ -7,13 +7,16 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from tierd import topology
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.recording.heat import RecordingHeat
+from tierd.recording.recorder import Recorder
+from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
@@ -55,12 +58,27 @@ def make_policy(config: Config) -> WatermarkPolicy:
     )
 
 
+def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
+    """The heat table; what changes it is recorded where there is a recorder."""
+    capacity_pages = config.heat.memory_bytes // BYTES_A_PAGE
+    half_life_s = config.heat.half_life_ns / 1e9
+    if recorder is None:
+        return HeatTable(capacity_pages=capacity_pages, half_life_s=half_life_s)
+    return RecordingHeat(recorder.take, capacity_pages=capacity_pages, half_life_s=half_life_s)
+
+
+def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
+    for number, target in registry.targets.items():
+        yield RecordedTarget(number, target.pid, target.comm, target.cgroup)
+
+
 def build(
     config: Config,
     *,
     dry_run: bool = False,
     wait: bool = False,
     observers: Sequence[Observer] = (),
+    recorder: Recorder | None = None,
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
 
@@ -68,16 +86,18 @@ def build(
         return topology.read(overrides=config.topology)
 
     tiers = read_tiers()
-    heat = HeatTable(
-        capacity_pages=config.heat.memory_bytes // BYTES_A_PAGE,
-        half_life_s=config.heat.half_life_ns / 1e9,
-    )
+    heat = make_heat(config, recorder)
+    registry = TargetRegistry(config.targets)
+    watching = [TickLog(), *observers]
+    if recorder is not None:
+        recorder.targets = lambda: _recorded_targets(registry)
+        watching.append(recorder)
     rooms = Rooms(
         sources=SourceSelector(
             [make_source(name, config.sources) for name in config.sources.order]
         ),
         tracking=Tracking(
-            TargetRegistry(config.targets),
+            registry,
             ResidencyScanner(),
             heat,
             MapReader(),
@@ -90,7 +110,7 @@ def build(
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
     )
-    return Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *observers]), tiers
+    return Service(config, rooms, tiers, wait=wait, observers=watching), tiers
 
 
 def nothing_to_do(tiers: TierMap) -> str:

@@ -245,6 +245,7 @@ class Service:
                 plan=plan,
                 report=self._last,
                 ms=laps.ms,
+                config=config,
             )
         )
         return decides
