@@ -15,9 +15,13 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tierd.errors import ExitCode, UnavailableError
+
+if TYPE_CHECKING:
+    from tierd.config import Config
+    from tierd.recording.recorder import Recorder
 
 HELP = "run the service: find hot pages and move them"
 
@@ -50,6 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("debug", "info", "warning", "error"),
         help="overrides the configuration's log.level",
     )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="record what is seen and done in FILE, for tierd replay and tierd report",
+    )
+    parser.set_defaults(record_size=None, record_duration=None, record_only=False)
 
 
 class _Formatter(logging.Formatter):
@@ -80,20 +91,35 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
-    from tierd.config import check_against, load
-    from tierd.doctor import conflicting
-    from tierd.service.build import build, nothing_to_do
-    from tierd.service.summary import logfmt
+    from tierd.config import load
+    from tierd.recording.session import recording
 
     config = load(args.config)
     _set_up_logging(args.log_level or config.log.level)
-    log = logging.getLogger("tierd.run")
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(
             "tierd run needs to be root to see and move other processes' pages",
             hint="run it as root, or try --dry-run on your own processes",
         )
-    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait)
+    with recording(
+        config,
+        path=args.record,
+        limit_bytes=args.record_size,
+        duration_ns=args.record_duration,
+        only=args.record_only,
+        dry_run=args.dry_run,
+    ) as recorder:
+        return _run(args, config, recorder)
+
+
+def _run(args: argparse.Namespace, config: Config, recorder: Recorder | None) -> int:
+    from tierd.config import check_against
+    from tierd.doctor import conflicting
+    from tierd.service.build import build, nothing_to_do
+    from tierd.service.summary import logfmt
+
+    log = logging.getLogger("tierd.run")
+    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait, recorder=recorder)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
     log.info(

@@ -17,6 +17,7 @@ from tierd.config.model import (
     LogConfig,
     LoopConfig,
     PolicyConfig,
+    RecordConfig,
     SourcesConfig,
     TargetsConfig,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "LogConfig",
     "LoopConfig",
     "PolicyConfig",
+    "RecordConfig",
     "SourcesConfig",
     "TargetsConfig",
     "as_table",

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 MAX_PENDING_BYTES: Final = 64 << 20
 """Memory that ticks on their way to the file may hold."""
 MAX_PENDING_TICKS: Final = 256
+TIME_IS_UP: Final = "the time was up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +70,23 @@ class Recorder:
     Args:
         path: a file that must not exist yet.
         limit_bytes: the file does not grow beyond this; recording ends there.
+        duration_ns: the recording ends so long after its first tick.
+        on_end: called once in the loop's thread when a recording ended by itself.
         dry_run: whether pages are moved, for whoever reads the file.
 
     Raises:
         UnavailableError: the file cannot be made.
     """
 
-    def __init__(self, path: Path, limit_bytes: int, *, dry_run: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        limit_bytes: int,
+        *,
+        duration_ns: int | None = None,
+        on_end: Callable[[], None] | None = None,
+        dry_run: bool = False,
+    ) -> None:
         self.path = path
         self.targets: Callable[[], Iterable[RecordedTarget]] = tuple
         """Who is watched; asked once a tick."""
@@ -89,6 +100,9 @@ class Recorder:
         self._gap = 0
         self._dropped = 0
         self._ended = ""
+        self._duration_ns = duration_ns
+        self._first_ns: int | None = None
+        self._on_end = on_end
         self._thread = threading.Thread(target=self._write, name="tierd-recorder", daemon=True)
         self._thread.start()
 
@@ -105,30 +119,40 @@ class Recorder:
         """A tick ended; in the loop's thread."""
         ops, size, lossy = self._ops, self._ops_bytes, self._lossy
         self._ops, self._ops_bytes, self._lossy = [], 0, False
+        if self._first_ns is None:
+            self._first_ns = tick.time_ns
+        if self._duration_ns is not None and tick.time_ns - self._first_ns >= self._duration_ns:
+            self._end(TIME_IS_UP)
         if self._ended:
-            self._dropped += 1
+            self._drop(int(self._ended != TIME_IS_UP))
+            on_end, self._on_end = self._on_end, None
+            if on_end is not None:
+                on_end()
             return
         moved = bool(ops) and isinstance(ops[-1], Moved) and ops[-1].report is tick.report
         if moved:
             ops = ops[:-1]
         size += 32 * len(tick.plan) + 4096
         item = _Item(tick, tuple(ops), moved, tuple(self.targets()), self._gap, size)
+        self._gap = 0 if not lossy and self._put(item) else self._gap + 1
+        if self._gap:
+            self._drop(1)
+
+    def _put(self, item: _Item) -> bool:
+        """Hand a tick to the writer; false where there is no room for it."""
         with self._lock:
-            full = lossy or self._pending_bytes + size > MAX_PENDING_BYTES
-            if not full:
-                self._pending_bytes += size
-        if not full:
+            if self._ended or self._pending_bytes + item.size > MAX_PENDING_BYTES:
+                return False
             try:
                 self._queue.put_nowait(item)
             except queue.Full:
-                full = True
-                with self._lock:
-                    self._pending_bytes -= size
-        if full:
-            self._gap += 1
-            self._dropped += 1
-        else:
-            self._gap = 0
+                return False
+            self._pending_bytes += item.size
+            return True
+
+    def _drop(self, ticks: int) -> None:
+        with self._lock:
+            self._dropped += ticks
 
     def stats(self) -> RecorderStats:
         """Counters; from any thread."""
@@ -153,9 +177,7 @@ class Recorder:
             self._ended = self._ended or reason
 
     def _write(self) -> None:
-        reason = "closed"
-        config: Any = None
-        text = ""
+        reason, config, text = "", None, ""
         while (item := self._queue.get()) is not None:
             try:
                 if item.tick.config is not config:
@@ -170,15 +192,13 @@ class Recorder:
             with self._lock:
                 self._pending_bytes -= item.size
             if reason:
+                self._drop(1)
                 break
-        else:
-            reason = "closed"
-        self._end(reason)
-        left = self._discard()
-        self._dropped += left
-        if reason != "closed":
+        self._end(reason or "closed")
+        self._drop(self._discard())
+        if reason:
             log.warning(logfmt(event="recording_ended", file=self.path, reason=reason))
-        self._writer.close(reason, self._dropped)
+        self._writer.close(self._ended, self._dropped)
 
     def _discard(self) -> int:
         """Take what still waits out of the queue; the number of ticks."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from tierd.config import Config, loads
 from tierd.errors import ConfigError
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.policy.inputs import Budget, Inputs, Policy
+from tierd.recording.change import differences
 from tierd.recording.errors import RecordingError
 from tierd.recording.reader import Gap, Recording
 from tierd.recording.records import RecordedTick, plan_difference
@@ -56,12 +58,30 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One decision: the recorded plan, the replayed one, and how they differ ("" if not)."""
+    """One decision.
+
+    Attributes:
+        tick: the recorded tick with its plan.
+        plan: the replayed plan.
+        report: what became of it.
+        difference: how the plans differ, "" if they do not, bit for bit.
+        moves_differ: other pages move, or to other nodes.
+    """
 
     tick: RecordedTick
     plan: MovePlan
     report: MoveReport | None
     difference: str
+    moves_differ: bool
+
+
+def shared_moves(one: MovePlan, other: MovePlan) -> int:
+    """Moves that two plans have in common: the same page to the same node."""
+    if not len(one) or not len(other):
+        return 0
+    at = np.searchsorted(one.page, other.page, sorter=(by_key := np.argsort(one.page)))
+    at = by_key[np.minimum(at, len(by_key) - 1)]
+    return int(np.count_nonzero((one.page[at] == other.page) & (one.dest[at] == other.dest)))
 
 
 class Replay:
@@ -91,6 +111,10 @@ class Replay:
         self.ticks = 0
         self.decisions = 0
         self.differing = 0
+        self.moves_differing = 0
+        self.seconds = 0.0
+        self.changed: dict[str, tuple[Any, Any]] = {}
+        """Settings that are others here, by dotted key."""
         self.after_gap = 0
         """Decisions after the first gap: heat is not known exactly there."""
         self.differing_before_gap = 0
@@ -109,6 +133,7 @@ class Replay:
         policy: Policy | None = None
         rate = 1.0
         last: MoveReport | None = None
+        start_ns: int | None = None
         gap = False
         for tick in self._recording:
             if isinstance(tick, Gap):
@@ -119,9 +144,12 @@ class Replay:
                 old = _config(text)
                 new = old if self._change is None else self._change(old)
                 policy = self._make_policy(new)
+                self.changed.update(differences(old, new))
                 rate = new.budget.rate_bytes_per_s / old.budget.rate_bytes_per_s
                 if world is None:
                     world = self._world(old, new)
+            start_ns = tick.time_ns if start_ns is None else start_ns
+            self.seconds = (tick.end_ns - start_ns) / 1e9
             self.ticks += 1
             for op in tick.ops:
                 world.apply(op)
@@ -135,8 +163,12 @@ class Replay:
             plan = policy.decide(Inputs(world.heat, tick.tiers, world.usage(tick), budget, last))
             difference = plan_difference(tick.plan, plan)
             last = world.carry_out(tick, plan)
+            moves = bool(difference) and not (
+                len(plan) == len(tick.plan) == shared_moves(tick.plan, plan)
+            )
             self._count(tick, plan, last, difference, gap=gap)
-            yield Compared(tick, plan, last, difference)
+            self.moves_differing += moves
+            yield Compared(tick, plan, last, difference, moves)
         self.resized = 0 if world is None else world.divergence.resized
 
     def _world(self, old: Config, new: Config) -> World:
