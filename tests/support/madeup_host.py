@@ -59,9 +59,13 @@ class MadeUpHost:
         fast_pages: int = 800,
         samples: int = 400,
         trouble: float = 0.1,
+        heat_pages: int = 200_000,
+        huge: bool = True,
         recorder: Recorder | None = None,
     ) -> None:
         self.random = np.random.default_rng(seed)
+        # Of its own, so that accesses do not depend on what is moved.
+        self.access_random = np.random.default_rng(seed + 1)
         self.config = config
         self.now = START_NS
         self.samples, self.trouble, self.pages = samples, trouble, pages
@@ -73,10 +77,10 @@ class MadeUpHost:
             for t in range(targets)
         }
         self.hot = {t: int(self.random.integers(0, pages)) for t in range(targets)}
-        self.huge = {t: bool(self.random.random() < 0.5) for t in range(targets)}
+        self.huge = {t: bool(self.random.random() < 0.5) and huge for t in range(targets)}
         self.heat = RecordingHeat(
             recorder.take if recorder is not None else lambda op: None,
-            capacity_pages=min(config.heat.memory_bytes // BYTES_A_PAGE, 200_000),
+            capacity_pages=min(config.heat.memory_bytes // BYTES_A_PAGE, heat_pages),
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         self.service = Service(
@@ -182,20 +186,22 @@ class MadeUpHost:
         """Accesses around each target's hot place, counted, and some anywhere."""
         batches = []
         for target in self.live:
-            near = np.abs(self.random.normal(0, self.pages / 20, self.samples)).astype(np.int64)
+            near = np.abs(self.access_random.normal(0, self.pages / 20, self.samples)).astype(
+                np.int64
+            )
             vpn = (self.hot[target] + near) % self.pages
-            count = self.random.integers(1, 30, len(vpn)).astype(np.float32)
+            count = self.access_random.integers(1, 30, len(vpn)).astype(np.float32)
             if target % 2:
-                count *= self.random.random(len(vpn)).astype(np.float32)
+                count *= self.access_random.random(len(vpn)).astype(np.float32)
             batches.append(
                 AccessBatch(
                     Domain.VIRTUAL,
                     make_keys(target, vpn.astype(np.uint64)),
                     count,
-                    self.now - int(self.random.integers(0, 10**8)),
+                    self.now - int(self.access_random.integers(0, 10**8)),
                     self.name,
-                    is_write=self.random.random(len(vpn)) < 0.3 if target % 2 else None,
-                    lost=int(self.random.integers(0, 3)),
+                    is_write=self.access_random.random(len(vpn)) < 0.3 if target % 2 else None,
+                    lost=int(self.access_random.integers(0, 3)),
                 )
             )
         return batches

@@ -238,9 +238,7 @@ class _Columns:
         own = target_of(page) == (-1 if self._report.shown is None else self._report.shown)
         row = rows_of(vpn_of(page[own]), self._report.areas)
         inside = row >= 0
-        self._report.heat[:, column] += np.bincount(
-            row[inside], count[own][inside], self._rows
-        )
+        self._report.heat[:, column] += np.bincount(row[inside], count[own][inside], self._rows)
 
     def _compact(self) -> tuple[U64Array, F64Array]:
         if not self._page:

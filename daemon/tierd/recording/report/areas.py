@@ -59,7 +59,9 @@ def find_areas(block: U64Array, accesses: F64Array, rows: int) -> tuple[tuple[Ar
     return _divide(start, end, rows), share
 
 
-def _divide(start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], rows: int) -> tuple[Area, ...]:
+def _divide(
+    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], rows: int
+) -> tuple[Area, ...]:
     size = (end - start).astype(np.float64)
     given = np.maximum(1, np.floor(rows * size / size.sum())).astype(np.int64)
     while given.sum() > rows:
