@@ -120,7 +120,8 @@ def analyse(
             _count_blocks(blocks, batch.page, batch.count)
     if begin_ns is None or end_ns is None:
         raise TierdError("the recording holds no tick", hint="it ended before the first one")
-    columns = max(1, min(columns, recording.last.ticks))
+    # Two ticks a column, so that one that comes late leaves no hole.
+    columns = max(1, min(columns, recording.last.ticks // 2))
     span_s = max((end_ns - begin_ns) / 1e9, 1e-3)
     found = recording.last
     report = Report(
@@ -244,7 +245,7 @@ class _Columns:
         if not self._page:
             return np.empty(0, np.uint64), np.zeros(0)
         page, at = np.unique(np.concatenate(self._page), return_inverse=True)
-        count = np.bincount(at, np.concatenate(self._count), len(page))
+        count = np.bincount(at, np.concatenate(self._count), len(page)).astype(np.float64)
         self._page, self._count, self._held = [page], [count], len(page)
         return page, count
 

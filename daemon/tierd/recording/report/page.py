@@ -15,7 +15,7 @@ import numpy as np
 from tierd.recording.report import svg
 from tierd.recording.report.analysis import SHARES, Report
 from tierd.recording.report.areas import F64Array
-from tierd.recording.report.words import address, notes, target_name, title, totals
+from tierd.recording.report.words import address_marks, notes, target_name, title, totals
 from tierd.units import format_size
 
 COLUMNS, ROWS = 240, 120
@@ -108,15 +108,20 @@ def _heat_map(report: Report) -> list[str]:
     picture = svg.png(np.concatenate([svg.colours(share), alpha], axis=-1))
     height = 420
     row = height / report.heat.shape[0]
-    labels = [(area.first_row * row, address(area.start)) for area in report.areas]
-    labels.append((float(height), address(report.areas[-1].end)))
+    labels = [(each * row, text) for each, text in address_marks(report, 12)]
     ramp = ", ".join(f"rgb({r},{g},{b})" for r, g, b in svg.colours(np.linspace(0, 1, 9)).tolist())
     name = html.escape(target_name(report, report.shown))
     return [
         f"<p>{name}; address down, time across. Accesses a second and 4 KiB page: "
         f'{top / 10**_DECADES:.3g}<span class="bar" '
         f'style="background:linear-gradient(90deg, {ramp})"></span>{top:.3g}, logarithmic.</p>',
-        svg.chart(svg.image(picture, height), height, float(report.seconds[-1]), _apart(labels)),
+        svg.chart(
+            svg.image(picture, height),
+            height,
+            float(report.seconds[-1]),
+            _apart(labels),
+            lines=False,
+        ),
     ]
 
 

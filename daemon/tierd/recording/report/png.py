@@ -14,7 +14,7 @@ import numpy as np
 
 from tierd.errors import UnavailableError
 from tierd.recording.report.analysis import SHARES, Report
-from tierd.recording.report.words import address, notes, target_name, title
+from tierd.recording.report.words import address_marks, notes, target_name, title
 
 COLUMNS, ROWS = 240, 120
 TIER_COLOURS = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f")
@@ -72,13 +72,10 @@ def _heat_map(axis: Any, report: Report, figure: Any) -> None:
     axis.set_facecolor("#f4f4f4")
     axis.grid(False)
     axis.invert_yaxis()
-    ticks, labels = [], []
     for area in report.areas:
-        ticks.append(area.first_row)
-        labels.append(address(area.start))
         axis.axhline(area.first_row, color="#888888", linewidth=0.6)
-    ticks.append(report.areas[-1].last_row)
-    labels.append(address(report.areas[-1].end))
+    marks = address_marks(report, 12)
+    ticks, labels = [row for row, _ in marks], [text for _, text in marks]
     axis.set_yticks(ticks, labels, family="monospace", fontsize=8)
     axis.set_ylabel("address")
     axis.set_title(_escape(f"accesses of {target_name(report, report.shown)}"))

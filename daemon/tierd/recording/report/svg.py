@@ -77,8 +77,19 @@ def nice_ticks(top: float, most: int = 6) -> list[float]:
     return [step * index for index in range(int(top / step + 1e-9) + 1)]
 
 
-def chart(body: str, height: int, end_s: float, labels: Sequence[tuple[float, str]]) -> str:
-    """A chart: `body` in its plot, a time axis below, labels (y from the top, text) left."""
+def chart(
+    body: str,
+    height: int,
+    end_s: float,
+    labels: Sequence[tuple[float, str]],
+    *,
+    lines: bool = True,
+) -> str:
+    """A chart: `body` in its plot, a time axis below, labels (y from the top, text) left.
+
+    With `lines` each label's line goes through the plot.
+    """
+    right = LEFT + PLOT if lines else LEFT
     out = [
         f'<svg viewBox="0 0 {WIDTH} {TOP + height + BOTTOM}" role="img" '
         'xmlns="http://www.w3.org/2000/svg">',
@@ -87,7 +98,7 @@ def chart(body: str, height: int, end_s: float, labels: Sequence[tuple[float, st
     ]
     for y, text in labels:
         at = TOP + y
-        out.append(f'<line class="grid" x1="{LEFT - 4}" x2="{LEFT + PLOT}" y1="{at}" y2="{at}"/>')
+        out.append(f'<line class="grid" x1="{LEFT - 4}" x2="{right}" y1="{at}" y2="{at}"/>')
         out.append(
             f'<text x="{LEFT - 8}" y="{at + 4}" text-anchor="end">{html.escape(text)}</text>'
         )
@@ -101,7 +112,7 @@ def chart(body: str, height: int, end_s: float, labels: Sequence[tuple[float, st
 
 
 def _x(seconds: F64Array) -> F64Array:
-    return LEFT + PLOT * seconds / seconds[-1]
+    return LEFT + PLOT * (seconds / float(seconds[-1]))
 
 
 def steps(seconds: F64Array, low: F64Array, high: F64Array, height: int, style: str) -> str:

@@ -8,6 +8,7 @@ Must not touch: the figures.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd.recording.report.analysis import SHARES, Report
 from tierd.recording.report.areas import F64Array
@@ -46,8 +47,9 @@ def _targets(report: Report) -> list[str]:
     total = sum(report.accesses.values()) or 1.0
     ranked = sorted(report.accesses.items(), key=lambda item: -item[1])
     lines = [f"  {target_name(report, n):56}{held / total:>8.1%}" for n, held in ranked[:10]]
-    more = [f"  and {len(ranked) - 10} more"] if len(ranked) > 10 else []
-    return ["targets, by their share of the accesses", *lines, *more]
+    if len(ranked) > 10:
+        lines.append(f"  and {len(ranked) - 10} more")
+    return ["targets, by their share of the accesses", *lines]
 
 
 def _heat_map(report: Report) -> list[str]:
@@ -56,7 +58,7 @@ def _heat_map(report: Report) -> list[str]:
     top = float(report.heat.max())
     lines = [f"heat map of {target_name(report, report.shown)}: addresses down, time across"]
     # Each character stands for ten times less than the third one after it.
-    level = np.zeros(report.heat.shape, np.int64)
+    level: npt.NDArray[np.int64] = np.zeros(report.heat.shape, np.int64)
     seen = report.heat > 0
     if top > 0:
         decades = np.log10(report.heat[seen] / top)
@@ -66,7 +68,7 @@ def _heat_map(report: Report) -> list[str]:
             start = area.start + (row - area.first_row) * area.pages_a_row
             cells = "".join(_LEVELS[each] for each in level[row])
             lines.append(f"{address(start):>{_LABEL}} |{cells}")
-        lines.append(f"{address(area.end):>{_LABEL}} +" + "-" * level.shape[1])
+        lines.append(f"{address(area.end):>{_LABEL}} +" + "-" * len(level[0]))
     lines.append(_time_axis(report))
     lines.append(
         f"{'':{_LABEL}}  '@' is {top:.3g} accesses a second and page, "

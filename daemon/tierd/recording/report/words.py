@@ -7,6 +7,8 @@ Must not touch: the figures.
 
 from __future__ import annotations
 
+import math
+
 from tierd.pagekey import PAGE_SHIFT
 from tierd.recording.report.analysis import Report
 from tierd.units import format_size
@@ -21,6 +23,19 @@ def printable(text: str, limit: int = 40) -> str:
 def address(vpn: float) -> str:
     """A virtual page number as an address."""
     return f"{int(vpn) << PAGE_SHIFT:#x}"
+
+
+def address_marks(report: Report, most: int) -> list[tuple[int, str]]:
+    """Row edges of the heat map to label, and their addresses; about `most`."""
+    rows = report.areas[-1].last_row
+    marks = []
+    for area in report.areas:
+        parts = max(1, round(most * (area.last_row - area.first_row) / rows))
+        for part in range(parts):
+            row = area.first_row + (area.last_row - area.first_row) * part // parts
+            vpn = area.start + (row - area.first_row) * area.pages_a_row
+            marks.append((row, address(vpn)))
+    return [*marks, (rows, address(report.areas[-1].end))]
 
 
 def duration(seconds: float) -> str:
@@ -67,7 +82,7 @@ def totals(report: Report) -> list[tuple[str, str]]:
     """The figures of the whole recording: name and value."""
     width = float(report.seconds[1] - report.seconds[0])
     rows = [
-        (f"accesses served by {name}", f"{share:.1%}" if share == share else "-")
+        (f"accesses served by {name}", f"{share:.1%}" if math.isfinite(share) else "-")
         for name, share in report.overall.items()
     ]
     rows.append(("promoted", format_size(float(report.promoted.sum()) * width)))
