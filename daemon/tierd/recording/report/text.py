@@ -7,6 +7,8 @@ Must not touch: the figures.
 
 from __future__ import annotations
 
+import textwrap
+
 import numpy as np
 import numpy.typing as npt
 
@@ -25,12 +27,16 @@ from tierd.units import format_size
 COLUMNS, ROWS = 64, 24
 _LEVELS = " .:-=+*#%@"
 _LABEL = 14
+_WIDTH = 80
 _HEIGHT = 6
 
 
 def render(report: Report) -> str:
     """The whole report; lines are at most 80 characters."""
-    parts = [title(report), *(f"  note: {note}" for note in notes(report)), ""]
+    parts = textwrap.wrap(title(report), _WIDTH)
+    for note in notes(report):
+        parts += textwrap.wrap(f"note: {note}", _WIDTH - 2, initial_indent="  ")
+    parts.append("")
     parts += [f"  {name:32}{value}" for name, value in totals(report)]
     parts += ["", *_targets(report), "", *_heat_map(report)]
     for name, share in zip(report.tiers[:-1], report.shares, strict=True):
@@ -56,7 +62,7 @@ def _heat_map(report: Report) -> list[str]:
     if report.shown is None or not report.areas:
         return ["heat map: no access was seen"]
     top = float(report.heat.max())
-    lines = [f"heat map of {target_name(report, report.shown)}: addresses down, time across"]
+    lines = [f"heat map of {target_name(report, report.shown)}", "addresses down, time across"]
     # Each character stands for ten times less than the third one after it.
     level: npt.NDArray[np.int64] = np.zeros(report.heat.shape, np.int64)
     seen = report.heat > 0
@@ -71,8 +77,7 @@ def _heat_map(report: Report) -> list[str]:
         lines.append(f"{address(area.end):>{_LABEL}} +" + "-" * len(level[0]))
     lines.append(_time_axis(report))
     lines.append(
-        f"{'':{_LABEL}}  '@' is {top:.3g} accesses a second and page, "
-        f"'{_LEVELS[1]}' a 500th of it and less"
+        f"'@' is {top:.3g} accesses a second and page, '{_LEVELS[1]}' a 500th of it and less"
     )
     return lines
 
