@@ -129,9 +129,10 @@ class Recorder:
             if on_end is not None:
                 on_end()
             return
-        moved = bool(ops) and isinstance(ops[-1], Moved) and ops[-1].report is tick.report
-        if moved:
-            ops = ops[:-1]
+        told = [i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report]
+        moved = bool(told)
+        if moved:  # what heat was told after the decision's outcome comes before the next one
+            ops, self._ops = ops[: told[0]], ops[told[0] + 1 :]
         size += 32 * len(tick.plan) + 4096
         item = _Item(tick, tuple(ops), moved, tuple(self.targets()), self._gap, size)
         self._gap = 0 if not lossy and self._put(item) else self._gap + 1

@@ -100,6 +100,8 @@ class World:
                 self.divergence.keep_ranges(op.target, op.ranges)
                 self.heat.keep_ranges(op.target, op.ranges)
             case Moved():
+                # Moves of others than the policy: they happen here as well.
+                self.divergence.forget(op.report.plan.page[op.report.fate == Fate.MOVED])
                 self.heat.moved(op.report)
 
     def _new(self, op: NewHeat) -> None:
