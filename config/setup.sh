@@ -25,8 +25,9 @@ qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static clang clang-format file iproute2 kmod libbpf1 numactl
-    python3 python3-bpfcc python3-dev python3-venv shellcheck udev util-linux
+    build-essential busybox-static clang clang-format debootstrap e2fsprogs file iproute2 kmod
+    libbpf1 numactl python3 python3-bpfcc python3-dev python3-venv scdoc shellcheck udev
+    util-linux
 )
 packages_mib=3000
 venv_mib=700
@@ -226,7 +227,7 @@ install_project() {
         "$python" -m venv --system-site-packages "$venv" || die "cannot make $venv"
     fi
     rm -f "$stamp"
-    pip_install 'setuptools>=70.1' 'cffi>=1.16'
+    pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
     pip_install --no-build-isolation --editable "${root}[lab,dev,gpu,report,rtl]"
     printf '%s\n' "$now" >"$stamp"
     say "installed: $venv/bin/tierd"

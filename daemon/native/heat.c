@@ -119,6 +119,26 @@ static void forget_ages(struct tierd_heat *heat, uint64_t since_maintained_ns)
 	}
 }
 
+/* Stored heats become true ones, with now as the origin. */
+static void rebase(struct tierd_heat *heat)
+{
+	double exponent = (double)(heat->now_ns - heat->origin_ns) / heat->half_life_ns;
+
+	heat->gain = heat->inverse_gain = 1.0F;
+	maintain(heat, exponent > 140.0 ? 0.0F : (float)power_of_two(-exponent));
+	heat->origin_ns = heat->now_ns;
+}
+
+int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s)
+{
+	if (!(half_life_s > 0.0))
+		return -EINVAL;
+	if (heat->started)
+		rebase(heat);
+	heat->half_life_ns = half_life_s * 1e9;
+	return 0;
+}
+
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 {
 	double exponent;
@@ -136,10 +156,7 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 	exponent = (double)(time_ns - heat->origin_ns) / heat->half_life_ns;
 	heat->hist_valid = false;
 	if (exponent >= 60.0) {
-		heat->gain = 1.0F;
-		maintain(heat, exponent > 140.0 ? 0.0F : (float)power_of_two(-exponent));
-		heat->origin_ns = time_ns;
-		heat->inverse_gain = 1.0F;
+		rebase(heat);
 		return;
 	}
 	heat->gain = gain_at(heat, time_ns);

@@ -73,6 +73,16 @@ void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t bur
 	changed(mover);
 }
 
+/* For between two runs only: a run reads both without looking for changes. */
+int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share)
+{
+	if (busy_retries > 100 || !(cpu_share > 0.0) || cpu_share > 1.0)
+		return -EINVAL;
+	mover->busy_retries = busy_retries;
+	mover->cpu_share = cpu_share;
+	return 0;
+}
+
 static void take_new_rate(struct tierd_mover *mover)
 {
 	uint64_t rate = atomic_load(&mover->rate), burst = atomic_load(&mover->burst);

@@ -43,6 +43,7 @@ void tierd_heat_free(struct tierd_heat *heat);
 int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count, size_t n,
 		      uint64_t time_ns);
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
+int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
 int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		     const uint8_t *order, size_t n, const uint8_t *insert_on);
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
@@ -114,6 +115,7 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 void tierd_mover_stop(struct tierd_mover *mover);
 void tierd_mover_resume(struct tierd_mover *mover);
 void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t burst);
+int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share);
 
 /* ---- where pages are ---- */
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd config`: check the configuration, or show it as tierd understands it.
+"""`tierd config`: check the configuration, show it, or tell what it changes.
 
 Owns: the output of the command.
 Must not touch: the host; missing NUMA nodes are found when tierd runs.
@@ -14,24 +14,40 @@ from pathlib import Path
 from tierd import config
 from tierd.errors import ExitCode
 
-HELP = "check the configuration, or show it with every default filled in"
+HELP = "check the configuration, show it with every default filled in, or tell what it changes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd config`."""
-    parser.add_argument("action", choices=("check", "show"), help="what to do")
+    parser.add_argument(
+        "action",
+        choices=("check", "show", "diff", "schema"),
+        help="check: are the files valid; show: all keys with their values; diff: the keys "
+        "that differ from the profile's defaults, or from another file (exit status 1 if any "
+        "does); schema: the JSON schema, for editors",
+    )
     parser.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
         help=f"main file; conf.d/*.toml beside it is merged in (default: {config.DEFAULT_PATH})",
     )
+    parser.add_argument(
+        "--against", type=Path, metavar="FILE", help="with diff: the other main file"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check or show; a mistake is a ConfigError, exit code 3."""
+    """Do what was asked; a mistake in a file is a ConfigError, exit code 3."""
+    if args.action == "schema":
+        from tierd.config.jsonschema import schema
+
+        print(json.dumps(schema(), indent=2))
+        return ExitCode.OK
     found = config.load(args.config)
+    if args.action == "diff":
+        return _diff(found, args)
     if args.action == "show":
         print(json.dumps(config.as_table(found), indent=2) if args.json else config.dumps(found))
     elif args.json:
@@ -39,3 +55,20 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"configuration is valid: {', '.join(found.files) or 'built-in defaults'}")
     return ExitCode.OK
+
+
+def _diff(found: config.Config, args: argparse.Namespace) -> int:
+    """Lines `key = old → new`."""
+    if args.against:
+        other = config.load(args.against)
+    else:
+        other = config.loads(f"profile = {config.toml_value(found.profile)}\n")
+    told = config.differences(other, found)
+    if args.json:
+        print(json.dumps([{"key": d.key, "old": d.old, "new": d.new} for d in told], indent=2))
+    for each in () if args.json else told:
+        old, new = (
+            "-" if value is None else config.toml_value(value) for value in (each.old, each.new)
+        )
+        print(f"{each.key} = {old} → {new}")
+    return ExitCode.FAILURE if told else ExitCode.OK

@@ -8,12 +8,14 @@ Must not touch: the loop itself (`tierd.service`).
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     from tierd.config import Config
     from tierd.recording.recorder import Recorder
 
-HELP = "run the service: find hot pages and move them"
+HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
     logging.DEBUG: "<7>",
@@ -91,11 +93,15 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
-    from tierd.config import load
+    from tierd.config import Config, LogConfig, load
     from tierd.recording.session import recording
 
-    config = load(args.config)
-    _set_up_logging(args.log_level or config.log.level)
+    def configured() -> Config:
+        found = load(args.config)
+        return replace(found, log=LogConfig(args.log_level)) if args.log_level else found
+
+    config = configured()
+    _set_up_logging(config.log.level)
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(
             "tierd run needs to be root to see and move other processes' pages",
@@ -109,17 +115,32 @@ def run(args: argparse.Namespace) -> int:
         only=args.record_only,
         dry_run=args.dry_run,
     ) as recorder:
-        return _run(args, config, recorder)
+        return _run(args, configured, config, recorder)
 
 
-def _run(args: argparse.Namespace, config: Config, recorder: Recorder | None) -> int:
+def _run(
+    args: argparse.Namespace,
+    configured: Callable[[], Config],
+    config: Config,
+    recorder: Recorder | None,
+) -> int:
     from tierd.config import check_against
     from tierd.doctor import conflicting
     from tierd.service.build import build, nothing_to_do
+    from tierd.service.notify import Manager
+    from tierd.service.reload import Reloader
     from tierd.service.summary import logfmt
 
     log = logging.getLogger("tierd.run")
-    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait, recorder=recorder)
+    # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
+    faulthandler.enable()
+    manager = Manager()
+    service, tiers = build(
+        config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder
+    )
+    service.manager = manager
+    service.reloader = Reloader(configured, service.reconfigure)
+    service.reloader.listeners.append(manager)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
     log.info(

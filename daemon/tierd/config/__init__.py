@@ -8,6 +8,7 @@ Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
 `check_against()` compares it with the host's tiers.
 """
 
+from tierd.config.diff import Difference, differences
 from tierd.config.files import DEFAULT_PATH, check_against, load, loads
 from tierd.config.model import (
     BudgetConfig,
@@ -21,23 +22,28 @@ from tierd.config.model import (
     SourcesConfig,
     TargetsConfig,
 )
-from tierd.config.write import as_table, dumps
+from tierd.config.rules import RuleConfig
+from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
     "BudgetConfig",
     "Config",
     "DamonConfig",
+    "Difference",
     "HeatConfig",
     "LogConfig",
     "LoopConfig",
     "PolicyConfig",
     "RecordConfig",
+    "RuleConfig",
     "SourcesConfig",
     "TargetsConfig",
     "as_table",
     "check_against",
+    "differences",
     "dumps",
     "load",
     "loads",
+    "toml_value",
 ]

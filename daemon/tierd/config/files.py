@@ -4,8 +4,8 @@
 Owns: finding, reading and merging the files, and which file a mistake is in.
 Must not touch: what the keys mean (`tierd.config.model`).
 
-Files are merged in name order, a later one winning key by key. Lists and
-matchers (`targets.match`) are values: a later one replaces an earlier one whole.
+Files are merged over the profile they name, in name order, a later one winning key by
+key. Lists and matchers (`targets.match`) are values: a later one replaces an earlier one whole.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tierd.config.model import ROOT, Config
+from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.schema import Kind, Numbered, Section, join, kind_of
 from tierd.errors import ConfigError
 from tierd.tiermap import TierMap
@@ -159,8 +160,13 @@ def _merge(
 
 
 def _parse(merged: dict[str, Any], origins: _Origins, file: str = "") -> Config:
+    profile = merged.get("profile", DEFAULT_PROFILE)
+    whole: dict[str, Any] = {}
+    if isinstance(profile, str) and profile in PROFILES:
+        _merge(ROOT, whole, PROFILES[profile], {})
+    _merge(ROOT, whole, merged, {})
     try:
-        config: Config = ROOT.parse(merged, "")
+        config: Config = ROOT.parse(whole, "")
     except ConfigError as error:
         where = _origin(error.path, origins) or file
         message = error.message.removeprefix(f"{error.path}: ")

@@ -10,9 +10,10 @@ Must not touch: files (`tierd.config.files` reads them), or the host.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 from tierd.config.overrides import TopologyKind
+from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
+from tierd.config.rules import MatcherKind, RuleConfig, RulesKind
 from tierd.config.schema import (
     KEY,
     Flag,
@@ -28,13 +29,11 @@ from tierd.config.schema import (
     rate,
     section,
     size,
-    unknown_key,
 )
 from tierd.errors import ConfigError
 from tierd.overrides import TopologyOverrides
 from tierd.pagekey import MAX_TARGETS
 from tierd.targets.matchers import Matcher
-from tierd.targets.parsing import KEYS, Parser
 
 SOURCES = ("scan", "pmu", "damon", "faults")
 """Sources that `sources.order` may name."""
@@ -43,26 +42,6 @@ EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 SAMPLE_MODES = ("auto", "table", "raw")
 POLICIES = ("watermark",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
-
-
-@dataclass(frozen=True, slots=True)
-class MatcherKind:
-    """A matcher tree (`tierd.targets.matchers`); `empty` allows {}, every process."""
-
-    empty: bool = False
-
-    def parse(self, value: Any, path: str) -> Matcher:
-        """The matcher."""
-        parser = Parser(lambda key, where: unknown_key(key, KEYS, where))
-        return parser.parse(value, path, empty=self.empty)
-
-    def text(self, value: Any) -> Any:
-        """The matcher's table."""
-        return value.table()
-
-    def describe(self) -> str:
-        """The keys."""
-        return f"matcher: table with {', '.join(KEYS)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +346,15 @@ class Config:
         files: the files it was read from, in the order they were merged.
     """
 
+    profile: str = option(
+        "profile",
+        Text(tuple(PROFILES)),
+        DEFAULT_PROFILE,
+        "Values to start from; what the files say wins over it.",
+    )
+    rules: tuple[RuleConfig, ...] = option(
+        "rule", RulesKind(), [], "Processes with shares and budgets of their own, or none at all."
+    )
     loop: LoopConfig = section("loop", LoopConfig, "How often the control loop does what.")
     targets: TargetsConfig = section("targets", TargetsConfig, "Which processes are watched.")
     sources: SourcesConfig = section("sources", SourcesConfig, "Who sees accesses.")

@@ -116,6 +116,17 @@ class HeatTable:
         with self._lock:
             lib.tierd_heat_advance(self._heat, time_ns)
 
+    def set_half_life(self, half_life_s: float) -> None:
+        """Let heat halve in another time from now on; what it is now does not change.
+
+        Raises:
+            ValueError: not above 0.
+        """
+        with self._lock:
+            result = lib.tierd_heat_set_half_life(self._heat, half_life_s)
+        if result != 0:
+            _raise(result, f"{half_life_s=}")
+
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
     ) -> None:

@@ -32,6 +32,10 @@ class Mover(Protocol):
         """Change the byte rate from now on."""
         ...
 
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Change how often a busy page is tried again, and the share of a CPU to take."""
+        ...
+
     def forget(self, pid: int) -> None:
         """Let go of what is held for a process."""
         ...
@@ -60,6 +64,9 @@ class DryMover:
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Remember the rate."""
         self.rate_bytes_per_s = rate_bytes_per_s
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Do nothing."""
 
     def forget(self, pid: int) -> None:
         """Do nothing."""

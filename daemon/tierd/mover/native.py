@@ -114,6 +114,18 @@ class NativeMover:
             raise ValueError(f"{rate_bytes_per_s=} is not above 0; stop() moves nothing")
         lib.tierd_mover_set_rate(self._mover, rate_bytes_per_s, self._burst(rate_bytes_per_s))
 
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Change these two from the next `execute` on; waits for a running one.
+
+        Raises:
+            ValueError: an argument is out of its range; nothing has changed.
+        """
+        with self._lock:
+            if not 0 <= busy_retries <= 100 or (
+                lib.tierd_mover_set_limits(self._mover, busy_retries, cpu_share) != 0
+            ):
+                raise ValueError(f"mover: {busy_retries=}, {cpu_share=}")
+
     def forget(self, pid: int) -> None:
         """Close the pidfd held for a process; waits for a running `execute`."""
         with self._lock:

@@ -37,6 +37,10 @@ class BudgetKeeper:
         self.share = 1.0
         """Share of the rate in force: 1, or less after failures."""
 
+    def configure(self, settings: GuardSettings) -> None:
+        """Use other settings from the next plan on; a back-off goes on."""
+        self._settings = settings
+
     def next(self, elapsed_s: float, last: MoveReport | None) -> Budget:
         """The budget for a plan that has `elapsed_s` seconds of the rate to spend.
 

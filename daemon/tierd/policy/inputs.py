@@ -13,6 +13,7 @@ from typing import Protocol
 
 from tierd.heat.view import HeatView
 from tierd.moves import MovePlan, MoveReport
+from tierd.policy.fairness import Groups
 from tierd.tiermap import TierMap
 
 
@@ -52,6 +53,8 @@ class Inputs:
     usage: Mapping[int, NodeUsage]
     budget: Budget
     last: MoveReport | None = None
+    groups: Groups | None = None
+    """Groups of targets with shares of their own; None where there are none."""
 
 
 class Policy(Protocol):

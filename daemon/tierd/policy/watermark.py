@@ -15,6 +15,8 @@ For every tier, fastest first:
    Heat counts accesses, so its standard deviation is about its square root (Poisson),
    and the last term is that of the difference. With v = 0 it asks for `confidence²`
    accesses, which is also the least heat that is worth a move into free room.
+   Before that, groups get what their floors promise and give back what their caps forbid
+   (`tierd.policy.fairness`).
 4. A page that tierd moved less than the minimum residency ago stays where it is.
 
 Both watermarks lie above the kernel's own reserve, so that a promotion never wakes
@@ -26,6 +28,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -33,9 +36,13 @@ from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy import pageset
+from tierd.policy.fairness import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.tiermap import Tier
+
+MOST_ASKED: Final = 1 << 20
+"""Folios that are looked through, at most, for some that no floor holds back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class WatermarkPolicy:
         work = _Round(inputs, self.settings)
         for tier in inputs.tiers.tiers:
             work.relieve(tier)
+            work.keep_shares(tier)
             work.promote(tier)
         return work.plan()
 
@@ -94,6 +102,8 @@ class _Round:
             node: usage.free_bytes - self.low[node] for node, usage in inputs.usage.items()
         }
         """Bytes above the low watermark, as they will be after the moves planned so far."""
+        capacity = {node: usage.total_bytes for node, usage in inputs.usage.items()}
+        self.fair = None if inputs.groups is None else Fairness(inputs.groups, capacity)
 
     def _gap(self, node: int) -> int:
         share = self.settings.high_watermark - self.settings.low_watermark
@@ -119,16 +129,64 @@ class _Round:
             cold = self._coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
             self._demote(tier, pageset.prefix(cold, need))
 
+    def keep_shares(self, tier: Tier) -> None:
+        """Demote what groups have beyond their caps; bring in what they lack to their floors."""
+        if self.fair is None or self.inputs.tiers.demotion_tier(tier.rank) is None:
+            return
+        for group, excess in enumerate(self.fair.over_cap(tier.nodes)):
+            if need := min(int(excess), self.left):
+                cold = self._coldest(tier.nodes, self._limit)
+                own = pageset.take(cold, self.fair.group_of(cold) == group)
+                self._demote(tier, pageset.prefix(own, need))
+        for group, lack in enumerate(self.fair.below_floor(tier.nodes)):
+            if lack:
+                warm = self._candidates(tier, least=0.0)
+                own = pageset.take(warm, self.fair.group_of(warm) == group)
+                room = min(int(lack), self.left)
+                fits = np.cumsum(pageset.sizes(own)) <= room
+                own = pageset.take(own, fits & self.fair.may_enter(own, tier.nodes))
+                self._bring(tier, own, below_floor=group)
+
     def promote(self, tier: Tier) -> None:
         """Fill the tier's room with the hottest, then replace its coldest."""
+        hot = self._candidates(tier, least=self.settings.confidence**2)
+        if self.fair is None:
+            self._bring(tier, hot)
+            return
+        enters = self.fair.may_enter(hot, tier.nodes)
+        group = self.fair.group_of(hot)
+        self.notes["at the cap of its group"] += int(np.count_nonzero(~enters))
+        self._bring(tier, pageset.take(hot, enters))
+        for capped in self.fair.capped:
+            own = pageset.take(hot, ~enters & (group == capped))
+            self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=capped)
+
+    def _bring(
+        self,
+        tier: Tier,
+        hot: PageSet,
+        *,
+        instead_of: int | None = None,
+        below_floor: int | None = None,
+    ) -> None:
+        """Promote of `hot`, best first, what has room or wins against the tier's coldest.
+
+        Args:
+            tier: where to.
+            hot: what may come in.
+            instead_of: pages of this group only may give way, and no free room is used.
+            below_floor: the pages are this group's, which is owed room: it takes that of
+                the coldest of others, however hot these are.
+        """
         nodes = [node for node in tier.nodes if node in self.spare]
-        hot = self._candidates(tier)
         if not nodes or not len(hot):
             return
-        room = {node: self._room(node) for node in nodes}
+        room = {node: 0 if instead_of is not None else self._room(node) for node in nodes}
         free = sum(room.values())
         ends = np.cumsum(pageset.sizes(hot))
-        victims, wins = self._victims(tier, hot, ends - free)
+        victims, wins = self._victims(
+            tier, hot, ends - free, instead_of=instead_of, below_floor=below_floor
+        )
         # A replacement costs two moves, a promotion into room one.
         cost = ends + np.clip(ends - free, 0, None)
         chosen = min(wins, int(np.searchsorted(cost, self.left, side="right")))
@@ -170,9 +228,8 @@ class _Round:
     def _limit(self) -> int:
         return min(self.settings.max_moves_per_tick, max(0, self.left) // PAGE_SIZE)
 
-    def _candidates(self, tier: Tier) -> PageSet:
-        """Pages that may come into `tier`, hottest first."""
-        least = self.settings.confidence**2
+    def _candidates(self, tier: Tier, *, least: float) -> PageSet:
+        """Pages hotter than `least` that may come into `tier`, hottest first."""
         hot = pageset.concat(
             [
                 self.inputs.heat.hottest(node, self._limit, least)
@@ -181,24 +238,51 @@ class _Round:
                 for node in slower.nodes
             ]
         )
-        hot = self._settled(hot)
+        hot = self._unplanned(self._settled(hot))
         return pageset.take(hot, np.argsort(-hot.heat, kind="stable")[: self._limit])
 
     def _coldest(self, nodes: tuple[int, ...], count: int) -> PageSet:
         """Pages of these nodes that may leave, coldest first, not yet planned."""
-        cold = self._settled(
-            pageset.concat([self.inputs.heat.coldest(node, count) for node in nodes])
-        )
+        asked = count
+        while True:
+            found = [self.inputs.heat.coldest(node, asked) for node in nodes]
+            held, cold = self._leaving(pageset.concat(found), nodes)
+            more = any(len(pages) == asked for pages in found)
+            # Where floors hold back the coldest, those behind them are asked for.
+            if not held or len(cold) >= count or not more or asked >= MOST_ASKED:
+                break
+            asked *= 4
+        self.notes["at the floor of its group"] += held
+        return cold
+
+    def _leaving(self, cold: PageSet, nodes: tuple[int, ...]) -> tuple[int, PageSet]:
+        """How many of `cold` floors hold back, and the others, coldest first."""
+        cold = self._unplanned(self._settled(cold))
+        cold = pageset.take(cold, np.argsort(cold.heat, kind="stable"))
+        if self.fair is None:
+            return 0, cold
+        leaves = self.fair.may_leave(cold, nodes)
+        return int(np.count_nonzero(~leaves)), pageset.take(cold, leaves)
+
+    def _unplanned(self, pages: PageSet) -> PageSet:
         for _, planned, _ in self.moves:
-            cold = pageset.take(cold, ~np.isin(cold.page, planned.page))
-        return pageset.take(cold, np.argsort(cold.heat, kind="stable"))
+            pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
+        return pages
 
     def _settled(self, pages: PageSet) -> PageSet:
         settled = pages.idle_s >= self.settings.min_residency_s
         self.notes["moved lately"] += int(len(pages) - np.count_nonzero(settled))
         return pageset.take(pages, settled)
 
-    def _victims(self, tier: Tier, hot: PageSet, shortfall: I64Array) -> tuple[PageSet, int]:
+    def _victims(
+        self,
+        tier: Tier,
+        hot: PageSet,
+        shortfall: I64Array,
+        *,
+        instead_of: int | None,
+        below_floor: int | None,
+    ) -> tuple[PageSet, int]:
         """The tier's coldest, and how many of `hot` (a prefix) may come in.
 
         `shortfall`, int64[len(hot)], is what must leave for hot[0..i] to fit.
@@ -207,6 +291,10 @@ class _Round:
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
         cold = self._coldest(tier.nodes, self._limit)
+        if self.fair is not None and instead_of is not None:
+            cold = pageset.take(cold, self.fair.group_of(cold) == instead_of)
+        elif self.fair is not None and below_floor is not None:
+            cold = pageset.take(cold, self.fair.group_of(cold) != below_floor)
         ends = np.cumsum(pageset.sizes(cold))
         # The last page that must leave for each further one to come in.
         last = np.searchsorted(ends, shortfall[fits:], side="left")
@@ -214,6 +302,8 @@ class _Round:
         known = last < len(cold)
         victim[known] = cold.heat[last[known]]
         heat = hot.heat[fits:].astype(np.float64)
+        if below_floor is not None:
+            return cold, fits + int(np.count_nonzero(known))
         bar = victim * (1 + self.settings.margin)
         bar += self.settings.confidence * np.sqrt(heat + victim)
         loses = np.flatnonzero(~(heat > bar))
@@ -234,11 +324,17 @@ class _Round:
         """Plan the moves that have a destination."""
         placed = dest >= 0
         self.notes[refusal] += int(len(dest) - np.count_nonzero(placed))
+        if self.fair is not None:
+            allowed = self.fair.may_move(pages)
+            self.notes["over its group's budget"] += int(np.count_nonzero(placed & ~allowed))
+            placed &= allowed
         pages = pageset.take(pages, placed)
         dest = dest[placed]
         if not len(pages):
             return
         self.moves.append((direction, pages, dest))
+        if self.fair is not None:
+            self.fair.moved(pages, dest)
         self.left -= pageset.total(pages)
         for node in self.spare:
             self.spare[node] -= pageset.total(pageset.take(pages, dest == node))

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from tierd.access import WatchedRange
 from tierd.moves import I16Array, U8Array
 from tierd.pagekey import PAGE_SIZE, U64Array, target_of, vpn_of
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 
 HUGE_ORDER = 9
@@ -154,6 +155,24 @@ class Divergence:
             node: replace(each, free_bytes=max(0, each.free_bytes + int(free[node])))
             for node, each in recorded.items()
         }
+
+    def groups(self, recorded: Groups) -> Groups:
+        """What groups of targets have on the nodes here."""
+        if not len(self.page) or not len(recorded.of_target):
+            return recorded
+        size = np.int64(PAGE_SIZE) << self.order.astype(np.int64)
+        target = target_of(self.page).astype(np.int64)
+        known = target < len(recorded.of_target)
+        group = np.full(len(target), -1, np.int64)
+        group[known] = recorded.of_target[target[known]]
+        resident = {}
+        for node, held in recorded.resident.items():
+            here = held.copy()
+            for side, sign in ((self.recorded, -1), (self.replayed, 1)):
+                own = (side == node) & (group >= 0)
+                np.add.at(here, group[own], sign * size[own])
+            resident[node] = np.maximum(here, 0)
+        return replace(recorded, resident=resident)
 
     def _keep(self, chosen: BoolArray) -> None:
         chosen = chosen & (self.recorded != self.replayed)

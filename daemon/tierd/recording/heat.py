@@ -17,7 +17,16 @@ from tierd.access import AccessBatch, WatchedRange
 from tierd.heat.table import HeatTable
 from tierd.moves import I16Array, MoveReport, U8Array
 from tierd.pagekey import U64Array
-from tierd.recording.records import Advance, HeatOp, Ingest, Keep, Moved, NewHeat, Place
+from tierd.recording.records import (
+    Advance,
+    HeatOp,
+    Ingest,
+    Keep,
+    Moved,
+    NewHeat,
+    Place,
+    SetHalfLife,
+)
 
 
 class RecordingHeat(HeatTable):
@@ -61,6 +70,11 @@ class RecordingHeat(HeatTable):
         """As `HeatTable.advance`."""
         super().advance(time_ns)
         self._tap(Advance(time_ns))
+
+    def set_half_life(self, half_life_s: float) -> None:
+        """As `HeatTable.set_half_life`."""
+        super().set_half_life(half_life_s)
+        self._tap(SetHalfLife(half_life_s))
 
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]

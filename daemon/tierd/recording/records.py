@@ -14,6 +14,7 @@ from typing import Any
 from tierd.access import AccessBatch, WatchedRange
 from tierd.moves import I16Array, MovePlan, MoveReport, U8Array
 from tierd.pagekey import U64Array
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
 from tierd.tiermap import TierMap
 
@@ -32,6 +33,13 @@ class Advance:
     """`HeatTable.advance`."""
 
     time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetHalfLife:
+    """`HeatTable.set_half_life`."""
+
+    half_life_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class Moved:
     report: MoveReport
 
 
-HeatOp = NewHeat | Advance | Ingest | Place | Keep | Moved
+HeatOp = NewHeat | Advance | SetHalfLife | Ingest | Place | Keep | Moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +132,7 @@ class RecordedTick:
     report: MoveReport | None
     moved: bool
     ms: Mapping[str, int]
+    groups: Groups | None = None
 
     @property
     def batches(self) -> list[AccessBatch]:

@@ -160,7 +160,16 @@ class Replay:
             budget = tick.budget
             if rate != 1.0:
                 budget = Budget(int(budget.move_bytes * rate))
-            plan = policy.decide(Inputs(world.heat, tick.tiers, world.usage(tick), budget, last))
+            plan = policy.decide(
+                Inputs(
+                    heat=world.heat,
+                    tiers=tick.tiers,
+                    usage=world.usage(tick),
+                    budget=budget,
+                    last=last,
+                    groups=world.groups(tick),
+                )
+            )
             difference = plan_difference(tick.plan, plan)
             last = world.carry_out(tick, plan)
             moves = bool(difference) and not (

@@ -14,6 +14,7 @@ import numpy as np
 from tierd.access import AccessBatch, Domain, WatchedRange
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import MAX_TARGETS
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
 from tierd.recording.columns import Decoder, Encoder
 from tierd.recording.errors import RecordingError
@@ -26,11 +27,12 @@ from tierd.recording.records import (
     NewHeat,
     Place,
     RecordedTick,
+    SetHalfLife,
 )
 from tierd.tiermap import TierMap
 
-_NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED = range(1, 7)
-_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN = 1, 2, 4, 8
+_NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE = range(1, 8)
+_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS = 1, 2, 4, 8, 16
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
 
@@ -40,6 +42,7 @@ def encode_tick(tick: RecordedTick) -> bytes:
     out = Encoder()
     flags = _DECIDED if tick.budget is not None else 0
     flags |= _MOVED_TOLD if tick.moved else 0
+    flags |= _GROUPS if tick.groups is not None else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
     out.number("QQQIIIB", tick.number, tick.time_ns, tick.end_ns, tick.located, tick.walked,
@@ -56,6 +59,8 @@ def encode_tick(tick: RecordedTick) -> bytes:
     _encode_plan(out, tick.plan)
     if tick.report is not None:
         _encode_report(out, tick.report, own_plan=bool(flags & _OWN_PLAN))
+    if tick.groups is not None:
+        _encode_groups(out, tick.groups)
     return out.bytes()
 
 
@@ -79,6 +84,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
     report = None
     if flags & _REPORT:
         report = _decode_report(take, None if flags & _OWN_PLAN else plan)
+    groups = _decode_groups(take) if flags & _GROUPS else None
     take.done()
     if flags & _MOVED_TOLD and report is None:
         raise RecordingError("a tick's moves were taken in, and there is no report of them")
@@ -99,6 +105,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
         report=report,
         moved=bool(flags & _MOVED_TOLD),
         ms=ms,
+        groups=groups,
     )
 
 
@@ -108,6 +115,8 @@ def _encode_op(out: Encoder, op: HeatOp) -> None:
             out.number("BQdd", _NEW, op.capacity_pages, op.half_life_s, op.refresh_s)
         case Advance():
             out.number("BQ", _ADVANCE, op.time_ns)
+        case SetHalfLife():
+            out.number("Bd", _HALF_LIFE, op.half_life_s)
         case Ingest():
             out.number("B", _INGEST)
             _encode_batch(out, op.batch)
@@ -138,6 +147,11 @@ def _decode_op(take: Decoder) -> HeatOp:
         return NewHeat(capacity, half_life_s, refresh_s)
     if kind == _ADVANCE:
         return Advance(take.one("Q"))
+    if kind == _HALF_LIFE:
+        (half_life_s,) = take.number("d")
+        if not 1e-3 <= half_life_s <= 1e9:
+            raise RecordingError(f"a half-life of {half_life_s} s")
+        return SetHalfLife(half_life_s)
     if kind == _INGEST:
         return Ingest(_decode_batch(take))
     if kind == _PLACE:
@@ -231,3 +245,28 @@ def _decode_report(take: Decoder, plan: MovePlan | None) -> MoveReport:
         raise RecordingError("an error of a move is no number") from None
     moved_bytes, duration_ns, cpu_ns, retries = take.number("QQQQ")
     return MoveReport(plan, fate, node, errors, moved_bytes, duration_ns, cpu_ns, retries)
+
+
+def _encode_groups(out: Encoder, groups: Groups) -> None:
+    out.number("IIH", len(groups.of_target), len(groups), len(groups.resident))
+    out.array(groups.of_target, np.int16)
+    out.array(groups.floor, np.float64)
+    out.array(groups.cap, np.float64)
+    out.array(groups.budget, np.int64)
+    for node, resident in groups.resident.items():
+        out.number("H", node)
+        out.array(resident, np.int64)
+
+
+def _decode_groups(take: Decoder) -> Groups:
+    targets, groups, nodes = take.number("IIH")
+    made = Groups(
+        of_target=take.array(targets, np.int16),
+        floor=take.array(groups, np.float64),
+        cap=take.array(groups, np.float64),
+        budget=take.array(groups, np.int64),
+        resident={take.one("H"): take.array(groups, np.int64) for _ in range(nodes)},
+    )
+    if targets and not -1 <= int(made.of_target.min()) <= int(made.of_target.max()) < groups:
+        raise RecordingError("a target is in a group that is not there")
+    return made

@@ -25,6 +25,7 @@ import numpy as np
 from tierd.heat.table import HeatTable
 from tierd.moves import Fate, I16Array, MovePlan, MoveReport, U8Array
 from tierd.pagekey import PAGE_SIZE, U64Array
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.recording.divergence import Divergence
 from tierd.recording.errors import RecordingError
@@ -37,6 +38,7 @@ from tierd.recording.records import (
     NewHeat,
     Place,
     RecordedTick,
+    SetHalfLife,
     plan_difference,
 )
 from tierd.units import format_size
@@ -91,6 +93,9 @@ class World:
                 self._new(op)
             case Advance():
                 self.heat.advance(op.time_ns)
+            case SetHalfLife():
+                if self._half_life_s is None:
+                    self.heat.set_half_life(op.half_life_s)
             case Ingest():
                 self.heat.ingest(op.batch)
             case Place():
@@ -121,6 +126,10 @@ class World:
     def usage(self, tick: RecordedTick) -> Mapping[int, NodeUsage]:
         """How full the nodes are, for the decision of this tick."""
         return self.divergence.usage(tick.usage)
+
+    def groups(self, tick: RecordedTick) -> Groups | None:
+        """What groups have where, for the decision of this tick."""
+        return None if tick.groups is None else self.divergence.groups(tick.groups)
 
     def nodes(self, page: U64Array) -> tuple[I16Array, I16Array]:
         """Where pages are, int16[n]: in the recording, and here; -1 where unknown."""

@@ -114,6 +114,7 @@ class RecordingWriter:
                 report=tick.report,
                 moved=moved,
                 ms=tick.ms,
+                groups=tick.groups,
             )
         )
         if len(raw) > MAX_RAW:

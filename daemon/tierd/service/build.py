@@ -7,9 +7,10 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tierd import topology
+from tierd.access import AccessSource
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
@@ -18,7 +19,8 @@ from tierd.recording.heat import RecordingHeat
 from tierd.recording.recorder import Recorder
 from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
-from tierd.service.loop import Rooms, Service
+from tierd.service.loop import Service
+from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
 from tierd.service.tick import Observer, TickLog
@@ -72,6 +74,16 @@ def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
         yield RecordedTarget(number, target.pid, target.comm, target.cgroup)
 
 
+def make_sources(config: Config) -> list[AccessSource]:
+    """The configured sources in their order, none started."""
+    return [make_source(name, config.sources) for name in config.sources.order]
+
+
+def tier_reader(config: Config) -> Callable[[], TierMap]:
+    """Reads the host's tiers with the configured overrides."""
+    return lambda: topology.read(overrides=config.topology)
+
+
 def build(
     config: Config,
     *,
@@ -81,21 +93,16 @@ def build(
     recorder: Recorder | None = None,
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
-
-    def read_tiers() -> TierMap:
-        return topology.read(overrides=config.topology)
-
+    read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = make_heat(config, recorder)
-    registry = TargetRegistry(config.targets)
+    registry = TargetRegistry(config.targets, rules=config.rules)
     watching = [TickLog(), *observers]
     if recorder is not None:
         recorder.targets = lambda: _recorded_targets(registry)
         watching.append(recorder)
     rooms = Rooms(
-        sources=SourceSelector(
-            [make_source(name, config.sources) for name in config.sources.order]
-        ),
+        sources=SourceSelector(make_sources(config)),
         tracking=Tracking(
             registry,
             ResidencyScanner(),
@@ -110,7 +117,9 @@ def build(
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
     )
-    return Service(config, rooms, tiers, wait=wait, observers=watching), tiers
+    makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
+    service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
+    return service, tiers
 
 
 def nothing_to_do(tiers: TierMap) -> str:

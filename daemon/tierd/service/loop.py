@@ -15,45 +15,32 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from types import FrameType
 
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
-from tierd.heat.table import HeatTable
-from tierd.mover import Mover
 from tierd.moves import MovePlan, MoveReport
+from tierd.policy.fairness import Groups
 from tierd.policy.guards import BudgetKeeper, GuardSettings
-from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
-from tierd.service.selection import SourceSelector
+from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.service import reload
+from tierd.service.notify import Manager
+from tierd.service.rooms import Makers, Rooms
+from tierd.service.shares import Shares
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
-from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
-from tierd.topology import HotplugWatcher
 
 log = logging.getLogger(__name__)
 
 SUMMARY_NS = 10 * 10**9
 WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
+BEAT_NS = 10**9
+"""A sleeping loop wakes this often to show that it is alive."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
-
-
-@dataclass(frozen=True)
-class Rooms:
-    """The parts the loop wires together."""
-
-    sources: SourceSelector
-    tracking: Tracking
-    heat: HeatTable
-    policy: Policy
-    mover: Mover
-    read_tiers: Callable[[], TierMap]
-    read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
-    hotplug: HotplugWatcher
 
 
 class Service:
@@ -65,6 +52,7 @@ class Service:
         tiers: the first topology snapshot.
         wait: wait for a second tier instead of ending when there is one only.
         observers: told of every tick.
+        makers: make parts anew for `reconfigure`.
         clock: CLOCK_MONOTONIC in ns.
     """
 
@@ -76,6 +64,7 @@ class Service:
         *,
         wait: bool = False,
         observers: Sequence[Observer] = (),
+        makers: Makers | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._config = config
@@ -84,10 +73,13 @@ class Service:
         self._wait = wait
         self._clock = clock
         self._observers = list(observers)
-        self._budget = BudgetKeeper(
-            GuardSettings(config.budget.rate_bytes_per_s, config.budget.failure_share)
-        )
+        self._makers = makers
+        self._budget = BudgetKeeper(_guards(config))
+        self._shares = Shares(config.rules)
+        self._groups: Groups | None = None
         self._stopping = False
+        self._reload_asked = False
+        self._hurry = False
         self._last: MoveReport | None = None
         self._last_tick_ns = 0
         self._first_sample_ns = 0
@@ -99,6 +91,34 @@ class Service:
         self.calls = Calls()
         self.paused = False
         """While true pages are watched and none is moved; set it through `calls`."""
+        self.reloader: reload.Reloader | None = None
+        """What SIGHUP sets to work."""
+        self.manager = Manager({})
+        """The service manager, told that the loop is alive."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self._config
+
+    def reconfigure(self, config: Config) -> reload.Applied:
+        """Use another configuration from the next tick on; call it through `calls`.
+
+        Raises:
+            TierdError: it cannot be used here; nothing has changed.
+        """
+        if self._makers is None:
+            raise UnavailableError("this service cannot be configured anew")
+        change = reload.prepare(self._config, config, self._rooms, self._makers, wait=self._wait)
+        if change.config.rules != self._config.rules:
+            self._shares = Shares(change.config.rules)
+        old, self._rooms, self._config = self._rooms, change.rooms, change.config
+        change.apply(old)
+        self._budget.configure(_guards(change.config))
+        self._tiers = change.tiers or self._tiers
+        self._next["targets"] = self._next["watch"] = 0
+        self._hurry = True
+        return change.applied
 
     def run(self, *, once: bool = False, on_summary: Callable[[], None] | None = None) -> int:
         """Loop until SIGTERM or SIGINT, or with `once` until one plan was carried out.
@@ -125,6 +145,7 @@ class Service:
             try:
                 return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
             finally:
+                self.manager.stopping()
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
                 self._rooms.sources.close()
@@ -134,7 +155,7 @@ class Service:
 
     @contextlib.contextmanager
     def _signals(self, interrupt: socket.socket) -> Iterator[None]:
-        """SIGTERM and SIGINT stop the mover at once and wake the loop."""
+        """SIGTERM and SIGINT stop the mover at once and wake the loop; SIGHUP reloads."""
 
         def stop(number: int, frame: FrameType | None) -> None:
             del frame
@@ -144,7 +165,14 @@ class Service:
             with contextlib.suppress(OSError):
                 interrupt.send(b"s")
 
+        def hang_up(number: int, frame: FrameType | None) -> None:
+            del number, frame
+            self._reload_asked = True
+            with contextlib.suppress(OSError):
+                interrupt.send(b"h")
+
         old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
         try:
             yield
         finally:
@@ -164,7 +192,8 @@ class Service:
         self._next["summary"] = self._last_tick_ns + SUMMARY_NS
         while not self._stopping:
             start, spent = self._clock(), time.thread_time_ns()
-            self.calls.serve()
+            self._between()
+            self._hurry = False
             if self._rooms.hotplug.changed():
                 self._tiers = self._rooms.read_tiers()
                 log.info(logfmt(event="topology_changed", tiers=len(self._tiers.tiers)))
@@ -174,6 +203,8 @@ class Service:
                     break
             elif not self._wait:
                 return int(ExitCode.NOTHING_TO_DO)
+            else:
+                self.manager.ready("one tier only: waiting for a second")
             if start >= self._next["summary"] and on_summary is not None:
                 self._next["summary"] = start + SUMMARY_NS
                 on_summary()
@@ -182,13 +213,24 @@ class Service:
             self._sleep(start + pause, selector, wake)
         return int(ExitCode.OK)
 
+    def _between(self) -> None:
+        """What others asked for, between two ticks."""
+        self.calls.serve()
+        if self._reload_asked:
+            self._reload_asked = False
+            if self.reloader is not None:
+                self.manager.reloading()
+                self.reloader.reload()
+        self.manager.beat()
+
     def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:
-        while not self._stopping and (left := until_ns - self._clock()) > 0:
-            for key, _ in selector.select(left / 1e9):
+        while not (self._stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
+            self.manager.beat()
+            for key, _ in selector.select(min(left, BEAT_NS) / 1e9):
                 if key.fileobj is wake:
                     with contextlib.suppress(BlockingIOError):
                         wake.recv(64)
-                    self.calls.serve()
+                    self._between()
                 elif key.data == "hotplug":
                     return  # look at once
                 elif self._rooms.tracking.collect():
@@ -222,7 +264,7 @@ class Service:
         if decides:
             plan = self._decide(now)
         else:
-            self._last_tick_ns, self._granted = now, None
+            self._last_tick_ns, self._granted, self._groups = now, None, None
             plan = MovePlan.empty({"paused": 1} if self.paused else None)
         laps.mark("decide")
         self.totals.ticks += 1
@@ -246,6 +288,7 @@ class Service:
                 report=self._last,
                 ms=laps.ms,
                 config=config,
+                groups=self._groups,
             )
         )
         return decides
@@ -306,7 +349,10 @@ class Service:
         self._last_tick_ns = now
         self._usage = self._rooms.read_usage(self._tiers)
         # A tick that came late may not spend what it missed all at once.
-        self._granted = self._budget.next(min(elapsed, 2 * tick_s), self._last)
+        elapsed = min(elapsed, 2 * tick_s)
+        self._granted = self._budget.next(elapsed, self._last)
+        tracking = self._rooms.tracking
+        self._groups = self._shares.groups(tracking.rules, tracking.residents, elapsed)
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -314,6 +360,7 @@ class Service:
                 usage=self._usage,
                 budget=self._granted,
                 last=self._last,
+                groups=self._groups,
             )
         )
 
@@ -326,5 +373,11 @@ class Service:
         )
         report = future.result()
         self._rooms.heat.moved(report)
+        self._rooms.tracking.residents.moved(report)
+        self._shares.spent(self._rooms.tracking.rules, report)
         self.totals.add_report(report)
         return report
+
+
+def _guards(config: Config) -> GuardSettings:
+    return GuardSettings(config.budget.rate_bytes_per_s, config.budget.failure_share)

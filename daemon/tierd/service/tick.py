@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.moves import MovePlan, MoveReport
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
 from tierd.service.summary import logfmt
 from tierd.tiermap import TierMap
@@ -63,6 +64,7 @@ class TickRecord:
         report: what became of it; None if there was nothing to carry out.
         ms: milliseconds by part of the tick.
         config: the settings in force.
+        groups: the groups that the decision was made on, if there are rules.
     """
 
     number: int
@@ -80,6 +82,7 @@ class TickRecord:
     report: MoveReport | None
     ms: Mapping[str, int]
     config: Config = field(default_factory=Config)
+    groups: Groups | None = None
 
 
 class Observer(Protocol):

@@ -10,17 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from tierd.access import WatchedRange, WatchedTarget
+from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError
 from tierd.heat.table import HeatTable
 from tierd.pagekey import make_keys, target_of, vpn_of
 from tierd.residency import ResidencyScanner
 from tierd.service.extents import Extents, watched
+from tierd.service.shares import Residents
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import Target, TargetRegistry
 
@@ -66,12 +68,25 @@ class Tracking:
         self._maps = maps
         self._walk_interval_ns = walk_interval_ns
         self._pages: dict[int, _Pages] = {}
+        self.residents = Residents()
         self._turn = 0
 
     @property
     def pids(self) -> dict[int, int]:
         """Target number → pid."""
         return {number: t.pid for number, t in self._registry.targets.items()}
+
+    @property
+    def rules(self) -> dict[int, int]:
+        """Target number → index of its rule, -1 for none."""
+        return {number: t.rule for number, t in self._registry.targets.items()}
+
+    def configure(
+        self, targets: TargetsConfig, rules: Sequence[RuleConfig], walk_interval_ns: int
+    ) -> None:
+        """Use other settings from the next `refresh` on."""
+        self._registry.configure(targets, rules)
+        self._walk_interval_ns = walk_interval_ns
 
     @property
     def event_fd(self) -> int:
@@ -112,6 +127,7 @@ class Tracking:
 
     def _forget(self, target: Target) -> None:
         self._pages.pop(target.number, None)
+        self.residents.forget(target.number)
         self._heat.forget_target(target.number)
         self._maps.forget(target)
         self._registry.release(target.number)
@@ -152,15 +168,18 @@ class Tracking:
                 return 0
             pages.walking, pages.cursor = pages.ranges, pages.ranges[0].start
             pages.extents = _restarted(pages.extents)
+            self.residents.begin(number)
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
         found = self._scanner.scan(target, pages.cursor, max_pages)
         if len(found.page):
             self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
             pages.extents.add(vpn_of(found.page), found.node, found.order)
+            self.residents.count(number, found.node, found.order)
         pages.cursor = found.next_vpn
         if found.next_vpn is None:
             pages.extents.finish()
+            self.residents.finish(number)
             pages.walked = pages.walking
         return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
 

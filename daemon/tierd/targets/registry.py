@@ -19,13 +19,13 @@ import dataclasses
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from tierd.config import TargetsConfig
+from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.pagekey import MAX_TARGETS
 from tierd.targets.events import ProcessEvents, ProcessEventSocket
@@ -53,6 +53,7 @@ class Target:
         cgroup: its cgroup at the last refresh.
         uid: its effective user at the last refresh.
         rss_bytes: resident memory at the last refresh.
+        rule: index of the first rule that matched it at the last refresh, -1 for none.
     """
 
     number: int
@@ -63,6 +64,7 @@ class Target:
     cgroup: str
     uid: int
     rss_bytes: int
+    rule: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +90,7 @@ class TargetRegistry:
         self,
         config: TargetsConfig,
         *,
+        rules: Sequence[RuleConfig] = (),
         root: Path = PROC,
         own_pid: int | None = None,
         open_events: Callable[[], ProcessEventSocket] | None = ProcessEventSocket.open,
@@ -97,12 +100,15 @@ class TargetRegistry:
 
         Args:
             config: who is meant.
+            rules: who belongs together, and who is left alone.
             root: /proc, or a tree like it.
             own_pid: tierd's own process, never watched and nor are its children.
             open_events: opens process events; None polls /proc only.
             pidfd_open: opens a pidfd.
         """
         self._config = config
+        self._rules = tuple(rules)
+        self._rule_of: dict[int, int] = {}
         self._root = root
         self._own_pid = os.getpid() if own_pid is None else own_pid
         self._pidfd_open = pidfd_open
@@ -136,9 +142,10 @@ class TargetRegistry:
         """Numbers of ended targets that were not released yet."""
         return len(self._unreleased)
 
-    def configure(self, config: TargetsConfig) -> None:
+    def configure(self, config: TargetsConfig, rules: Sequence[RuleConfig] = ()) -> None:
         """Use other rules from the next refresh on."""
         self._config = config
+        self._rules = tuple(rules)
         self._processes.clear()
 
     def collect(self) -> bool:
@@ -225,6 +232,7 @@ class TargetRegistry:
     def _match(self, stats: Mapping[int, Stat], exited: set[int]) -> dict[int, Process]:
         config = self._config
         matched = {}
+        self._rule_of = {}
         for pid, stat in stats.items():
             watched = pid in self._by_pid
             least = config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
@@ -234,11 +242,22 @@ class TargetRegistry:
             try:
                 if any(deny.matches(process) for deny in config.deny):
                     continue
+                rule = self._rule(process)
+                if rule >= 0 and self._rules[rule].deny:
+                    continue
                 if config.match.matches(process):
                     matched[pid] = process
+                    self._rule_of[pid] = rule
             except TargetGoneError:
                 continue
         return matched
+
+    def _rule(self, process: Process) -> int:
+        """Index of the first rule that matches, -1 for none."""
+        for index, rule in enumerate(self._rules):
+            if rule.match.matches(process):
+                return index
+        return -1
 
     def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
         for _ in range(_MOST_PARENTS):
@@ -295,6 +314,7 @@ class TargetRegistry:
                 cgroup=process.cgroup,
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
+                rule=self._rule_of.get(process.pid, -1),
             )
         except TargetGoneError:
             os.close(pidfd)
@@ -312,6 +332,7 @@ class TargetRegistry:
                 cgroup=process.cgroup,
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
+                rule=self._rule_of.get(process.pid, -1),
             )
         except TargetGoneError:
             return  # its pidfd tells at the next refresh

@@ -104,7 +104,10 @@ def test_any_bytes_are_either_a_configuration_or_a_config_error(
         config.load(file)
 
 
-@given(st.sampled_from(sorted(config.as_table(config.Config()))), st.data())
+TABLES = sorted(k for k, v in config.as_table(config.Config()).items() if isinstance(v, dict))
+
+
+@given(st.sampled_from(TABLES), st.data())
 @settings(max_examples=400, deadline=None)
 def test_any_value_of_a_real_key_is_either_accepted_or_refused_by_its_path(
     name: str, data: st.DataObject

@@ -72,6 +72,31 @@ def test_it_is_a_heat_view() -> None:
     assert view.quantile(0, 0.5) == 0.0
 
 
+def test_another_half_life_counts_from_now_on() -> None:
+    one = table(half_life_s=2.0)
+    one.ingest(batch([T], 8.0))
+    one.advance(5 * S)
+    one.set_half_life(1.0)
+    assert heat_of(one, T) == pytest.approx(2.0)
+    one.advance(6 * S)
+    assert heat_of(one, T) == pytest.approx(1.0)
+    one.ingest(batch([T + 1], 4.0, at=6 * S))
+    one.set_half_life(0.5)
+    one.advance(7 * S)
+    assert heat_of(one, T) == pytest.approx(0.25)
+    assert heat_of(one, T + 1) == pytest.approx(1.0)
+    one.check()
+
+
+def test_a_half_life_of_nothing_is_refused() -> None:
+    one = table(half_life_s=1.0)
+    with pytest.raises(ValueError, match="half_life_s=0"):
+        one.set_half_life(0.0)
+    one.ingest(batch([T], 8.0))
+    one.advance(2 * S)
+    assert heat_of(one, T) == pytest.approx(4.0)
+
+
 def test_heat_halves_each_half_life() -> None:
     one = table(half_life_s=2.0)
     one.ingest(batch([T], 8.0))

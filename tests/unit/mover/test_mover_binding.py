@@ -68,6 +68,14 @@ def test_bounds_are_checked(options: dict[str, float]) -> None:
         NativeMover(**options)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("retries", "share"), [(101, 0.5), (-1, 0.5), (3, 0.0), (3, 1.5)])
+def test_limits_are_checked_when_they_change(retries: int, share: float) -> None:
+    mover = NativeMover(rate_bytes_per_s=1)
+    mover.set_limits(busy_retries=100, cpu_share=1.0)
+    with pytest.raises(ValueError, match="mover"):
+        mover.set_limits(busy_retries=retries, cpu_share=share)
+
+
 def test_a_rate_of_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="stop"):
         NativeMover(rate_bytes_per_s=1).set_rate(0)

@@ -84,7 +84,7 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
     assert any(tick.report is not None and tick.moved for tick in read_back)
     for recorded, tick in zip(read_back, tap.ticks, strict=True):
         for name in ("number", "time_ns", "end_ns", "source", "located", "walked", "targets",
-                     "usage", "budget", "plan", "report", "ms", "tiers"):  # fmt: skip
+                     "groups", "usage", "budget", "plan", "report", "ms", "tiers"):  # fmt: skip
             assert same(getattr(recorded, name), getattr(tick, name)), name
         assert loads(recorded.config) == tick.config
         assert same(recorded.batches, list(tick.batches))

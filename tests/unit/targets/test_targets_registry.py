@@ -307,3 +307,43 @@ def test_close_lets_go_of_everything(proc: FakeProc, make: Make) -> None:
     assert len(list(Path("/proc/self/fd").iterdir())) == before
     assert events.closed
     registry.close()
+
+
+RULES = """
+[[rule]]
+name = "left alone"
+match = { cgroup = "/secret" }
+deny = true
+[[rule]]
+name = "five"
+match = { uid = 5 }
+[[rule]]
+name = "all in a"
+match = { cgroup = "/a" }
+"""
+
+
+def test_the_first_rule_that_matches_counts_and_one_may_deny(proc: FakeProc, make: Make) -> None:
+    proc.add(10, cgroup="/a", uid=5)
+    proc.add(11, cgroup="/a", uid=6)
+    proc.add(12, cgroup="/b", uid=6)
+    proc.add(13, cgroup="/secret", uid=5)
+    registry = make()
+    registry.configure(config.loads("").targets, config.loads(RULES).rules)
+    registry.refresh(0)
+    assert {t.pid: t.rule for t in registry.targets.values()} == {10: 1, 11: 2, 12: -1}
+    registry.configure(config.loads("").targets)
+    registry.refresh(SECOND)
+    assert {t.pid: t.rule for t in registry.targets.values()} == dict.fromkeys(range(10, 14), -1)
+
+
+def test_a_process_that_moves_to_another_cgroup_changes_its_rule(
+    proc: FakeProc, make: Make
+) -> None:
+    proc.add(10, cgroup="/b", uid=6)
+    registry = make()
+    registry.configure(config.loads("").targets, config.loads(RULES).rules)
+    registry.refresh(0)
+    proc.add(10, cgroup="/a", uid=6)
+    assert registry.refresh(SECOND).started == ()
+    assert [t.rule for t in registry.targets.values()] == [2]

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: RUF009 - option() and required() return dataclasses.field
+"""[[rule]]: processes with shares and budgets of their own.
+
+Owns: the keys of a rule.
+Must not touch: processes; the first rule that matches one is found by `tierd.targets`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tierd.config.schema import (
+    Flag,
+    ListOf,
+    Optional,
+    Section,
+    Share,
+    Text,
+    join,
+    option,
+    rate,
+    required,
+    unknown_key,
+)
+from tierd.errors import ConfigError
+from tierd.targets.matchers import Matcher
+from tierd.targets.parsing import KEYS, Parser
+
+MOST_RULES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class MatcherKind:
+    """A matcher tree (`tierd.targets.matchers`); `empty` allows {}, every process."""
+
+    empty: bool = False
+
+    def parse(self, value: Any, path: str) -> Matcher:
+        """The matcher."""
+        parser = Parser(lambda key, where: unknown_key(key, KEYS, where))
+        return parser.parse(value, path, empty=self.empty)
+
+    def text(self, value: Any) -> Any:
+        """The matcher's table."""
+        return value.table()
+
+    def describe(self) -> str:
+        """The keys."""
+        return f"matcher: table with {', '.join(KEYS)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleConfig:
+    """[[rule]]: what holds for the processes it matches, all of them together."""
+
+    name: str = required("name", Text(), "Short name, unique; metrics and logs tell it.")
+    match: Matcher = required(
+        "match", MatcherKind(), "Processes; the first rule that matches one counts."
+    )
+    deny: bool = option("deny", Flag(), False, "Leave these processes alone.")
+    min_fast: float = option(
+        "min_fast",
+        Share(),
+        "0%",
+        "Share of each tier but the slowest that is theirs before others get more.",
+    )
+    max_fast: float = option(
+        "max_fast", Share(), "100%", "Share of each tier but the slowest that they may take."
+    )
+    rate_bytes_per_s: int | None = option(
+        "rate",
+        Optional(rate("4KiB/s", "1TB/s")),
+        None,
+        "Most bytes of theirs moved in a second, within the whole budget.",
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if self.min_fast > self.max_fast:
+            raise ConfigError(join(path, "min_fast"), "must not be larger than max_fast")
+
+
+@dataclass(frozen=True, slots=True)
+class RulesKind:
+    """The list of rules."""
+
+    item: Section = Section(RuleConfig)
+
+    def parse(self, value: Any, path: str) -> tuple[RuleConfig, ...]:
+        """The rules, in their order."""
+        rules: tuple[RuleConfig, ...] = ListOf(self.item, most=MOST_RULES).parse(value, path)
+        names: set[str] = set()
+        for index, each in enumerate(rules):
+            where = f"{path}[{index}]"
+            if each.name in names:
+                raise ConfigError(join(where, "name"), f"two rules are called {each.name!r}")
+            names.add(each.name)
+        if (total := sum(each.min_fast for each in rules)) > 1:
+            raise ConfigError(path, f"the rules' min_fast add up to {total:.0%}, more than all")
+        return rules
+
+    def text(self, value: Any) -> Any:
+        """A list of tables."""
+        return [self.item.text(each) for each in value]
+
+    def describe(self) -> str:
+        """What is in the list."""
+        return "list of tables, below"

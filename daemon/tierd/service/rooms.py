@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Rooms`: the parts that the loop wires together, and `Makers`, which make them anew.
+
+Owns: the list of parts.
+Must not touch: which implementation fills which room (`tierd.service.build` says that).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from tierd.access import AccessSource
+from tierd.config import Config
+from tierd.heat.table import HeatTable
+from tierd.mover import Mover
+from tierd.policy.inputs import NodeUsage, Policy
+from tierd.service.selection import SourceSelector
+from tierd.service.tracking import Tracking
+from tierd.tiermap import TierMap
+from tierd.topology import HotplugWatcher
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The parts the loop wires together."""
+
+    sources: SourceSelector
+    tracking: Tracking
+    heat: HeatTable
+    policy: Policy
+    mover: Mover
+    read_tiers: Callable[[], TierMap]
+    read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
+    hotplug: HotplugWatcher
+
+
+@dataclass(frozen=True)
+class Makers:
+    """How the parts are made that a reload replaces; each may raise a TierdError."""
+
+    policy: Callable[[Config], Policy]
+    sources: Callable[[Config], Sequence[AccessSource]]
+    read_tiers: Callable[[Config], Callable[[], TierMap]]

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What targets have where, and the groups that rules make of them, for the policy.
+
+Owns: bytes by target and node between two walks, and the groups' move budgets.
+Must not touch: the host (walks and reports are handed in); decisions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tierd.config import RuleConfig
+from tierd.moves import Fate, I16Array, MoveReport, U8Array
+from tierd.pagekey import PAGE_SIZE, target_of
+from tierd.policy.fairness import NO_LIMIT, Groups
+from tierd.policy.pageset import I64Array
+
+LEAST_BURST_BYTES = 4 << 20
+"""What a group may always save up: two 2 MiB folios, one up and one down."""
+_NODES = 1024
+
+
+class Residents:
+    """Bytes that each target has on each node: the last whole walk, and moves since."""
+
+    def __init__(self) -> None:
+        self._whole: dict[int, dict[int, int]] = {}
+        self._counting: dict[int, dict[int, int]] = {}
+
+    def begin(self, number: int) -> None:
+        """A walk over a target begins."""
+        self._counting[number] = {}
+
+    def count(self, number: int, node: I16Array, order: U8Array) -> None:
+        """Folios that the walk found: node int16[n], order uint8[n]."""
+        counting = self._counting.setdefault(number, {})
+        known = node >= 0
+        size = np.int64(PAGE_SIZE) << order[known].astype(np.int64)
+        for each, amount in enumerate(np.bincount(node[known], size)):
+            if amount:
+                counting[each] = counting.get(each, 0) + int(amount)
+
+    def finish(self, number: int) -> None:
+        """The walk ended: what it counted is what the target has."""
+        self._whole[number] = self._counting.pop(number, {})
+
+    def moved(self, report: MoveReport) -> None:
+        """Take in what a mover did."""
+        plan = report.plan
+        done = np.flatnonzero(report.fate == Fate.MOVED)
+        if not len(done):
+            return
+        target = target_of(plan.page[done]).astype(np.int64)
+        size = np.int64(PAGE_SIZE) << plan.order[done].astype(np.int64)
+        for nodes, sign in ((plan.source[done], -1), (plan.dest[done], 1)):
+            keys, which = np.unique(target * _NODES + nodes % _NODES, return_inverse=True)
+            for key, amount in zip(keys, np.bincount(which, size), strict=True):
+                number, node = divmod(int(key), _NODES)
+                for counts in (self._whole.get(number), self._counting.get(number)):
+                    if counts is not None:
+                        counts[node] = max(0, counts.get(node, 0) + sign * int(amount))
+
+    def forget(self, number: int) -> None:
+        """The target ended."""
+        self._whole.pop(number, None)
+        self._counting.pop(number, None)
+
+    def of(self, number: int) -> Mapping[int, int]:
+        """Node → bytes; before the first whole walk, what it has found so far."""
+        return self._whole.get(number, self._counting.get(number, {}))
+
+
+class Shares:
+    """The rules' groups, tick by tick.
+
+    Args:
+        rules: in their order; a target's rule is an index into them.
+    """
+
+    def __init__(self, rules: Sequence[RuleConfig]) -> None:
+        self._rules = tuple(rules)
+        self._saved = np.array([float(_burst(rule)) for rule in rules])
+
+    def groups(
+        self, rule_of: Mapping[int, int], residents: Residents, elapsed_s: float
+    ) -> Groups | None:
+        """The groups now; None without rules.
+
+        Args:
+            rule_of: target number → index of its rule, -1 for none.
+            residents: what the targets have.
+            elapsed_s: seconds of their rates that groups may spend anew.
+        """
+        if not self._rules:
+            return None
+        of_target = np.full(max(rule_of, default=-1) + 1, -1, np.int16)
+        resident: dict[int, I64Array] = {}
+        for number, rule in rule_of.items():
+            of_target[number] = rule
+            if rule >= 0:
+                for node, size in residents.of(number).items():
+                    on = resident.setdefault(node, np.zeros(len(self._rules), np.int64))
+                    on[rule] += size
+        budget = np.full(len(self._rules), NO_LIMIT, np.int64)
+        for index, rule_config in enumerate(self._rules):
+            if rule_config.rate_bytes_per_s is not None:
+                saved = self._saved[index] + rule_config.rate_bytes_per_s * elapsed_s
+                self._saved[index] = min(saved, _burst(rule_config))
+                budget[index] = max(0, int(self._saved[index]))
+        return Groups(
+            of_target=of_target,
+            floor=np.array([rule.min_fast for rule in self._rules]),
+            cap=np.array([rule.max_fast for rule in self._rules]),
+            budget=budget,
+            resident=resident,
+        )
+
+    def spent(self, rule_of: Mapping[int, int], report: MoveReport) -> None:
+        """Take what was moved off the groups' budgets."""
+        done = report.fate == Fate.MOVED
+        target = target_of(report.plan.page[done]).astype(np.int64)
+        size = np.int64(PAGE_SIZE) << report.plan.order[done].astype(np.int64)
+        for number in np.unique(target) if self._rules else ():
+            rule = rule_of.get(int(number), -1)
+            if rule >= 0:
+                self._saved[rule] -= float(size[target == number].sum())
+
+
+def _burst(rule: RuleConfig) -> int:
+    return max(rule.rate_bytes_per_s or 0, LEAST_BURST_BYTES)

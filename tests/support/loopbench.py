@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A service with made-up rooms: what the loop does is seen in what they were told."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+import numpy as np
+from fakeheat import ArrayHeat, pages
+
+from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.config import Config, loads
+from tierd.errors import UnavailableError
+from tierd.moves import Fate, MovePlan, MoveReport
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.service.loop import Service
+from tierd.service.rooms import Makers, Rooms
+from tierd.service.selection import SourceSelector
+from tierd.service.shares import Residents
+from tierd.service.tick import TickRecord
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+PAGES = 10_000
+CONFIG = """
+[loop]
+tick = "10ms"
+cpu = "100%"
+[heat]
+half_life = "100ms"
+"""
+
+
+def tier_map(*latencies: float) -> TierMap:
+    tiers, nodes = [], {}
+    for rank, latency in enumerate(latencies):
+        figures = (Quantity(latency, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
+        kind = MemoryKind.CXL if rank else MemoryKind.DRAM
+        nodes[rank] = MemoryNode(rank, PAGES * 4096, frozenset(), kind, *figures)
+        tiers.append(Tier(rank, str(kind), kind, (rank,), PAGES * 4096, *figures))
+    return TierMap(tuple(tiers), nodes)
+
+
+class Heat(ArrayHeat):
+    """An array heat that also takes what the loop gives."""
+
+    def __init__(self) -> None:
+        super().__init__(pages((500, 0, 0), (50, 90, 1)))
+        self.ingested = 0
+        self.reports: list[MoveReport] = []
+        self.half_lives: list[float] = []
+
+    def set_half_life(self, half_life_s: float) -> None:
+        self.half_lives.append(half_life_s)
+
+    def advance(self, time_ns: int) -> None:
+        pass
+
+    def ingest(self, batch: AccessBatch) -> None:
+        self.ingested += len(batch)
+
+    def moved(self, report: MoveReport) -> None:
+        self.reports.append(report)
+
+
+class Tracking:
+    """One target; every page has been walked."""
+
+    all_walked = True
+    event_fd = -1
+    closed = False
+
+    def __init__(self) -> None:
+        self.pids = {0: 1}
+        self.ticks = 0
+        self.on_tick: Callable[[int], object] = lambda count: None
+        self.configured: list[tuple[object, ...]] = []
+        self.rules = {0: 0}
+        self.residents = Residents()
+
+    def configure(self, *settings: object) -> None:
+        self.configured.append(settings)
+
+    def refresh(self, now_ns: int) -> bool:
+        return False
+
+    def locate(self, max_pages: int) -> int:
+        self.ticks += 1
+        self.on_tick(self.ticks)
+        return 0
+
+    def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
+        return 0
+
+    def watched(self) -> list[WatchedTarget]:
+        return []
+
+    def collect(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Source:
+    def __init__(self, name: str = "made-up") -> None:
+        self.name = name
+        self.ok = True
+        self.closed = 0
+        self.on_close: Callable[[], object] = lambda: None
+        self.polls = 0
+        self.on_poll: Callable[[int], object] = lambda count: None
+
+    def available(self) -> Availability:
+        return Availability(self.ok, "as the test says")
+
+    def watch(self, targets: Sequence[WatchedTarget]) -> None:
+        pass
+
+    def poll(self) -> list[AccessBatch]:
+        self.polls += 1
+        self.on_poll(self.polls)
+        if not self.ok:
+            raise UnavailableError("gone")
+        page = np.array([1], np.uint64)
+        return [AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), 0, self.name, lost=2)]
+
+    def close(self) -> None:
+        self.closed += 1
+        self.on_close()
+
+
+class Mover:
+    """Moves everything at once; `stop` is heard."""
+
+    def __init__(self) -> None:
+        self.plans: list[MovePlan] = []
+        self.stopped = threading.Event()
+        self.closed = False
+        self.blocks = False
+        self.settings: list[tuple[str, float]] = []
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        self.settings.append(("rate", rate_bytes_per_s))
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        self.settings += [("retries", busy_retries), ("cpu", cpu_share)]
+
+    def execute(self, plan: MovePlan, pids: dict[int, int]) -> MoveReport:
+        self.plans.append(plan)
+        if self.blocks:
+            assert self.stopped.wait(10), "stop was never called"
+            return MoveReport.not_tried(plan)
+        fate = np.full(len(plan), Fate.MOVED, np.uint8)
+        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+
+    def stop(self) -> None:
+        self.stopped.set()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Hotplug:
+    def __init__(self) -> None:
+        self.pending = False
+
+    def fileno(self) -> int:
+        return -1
+
+    def changed(self) -> bool:
+        pending, self.pending = self.pending, False
+        return pending
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    """A service and the rooms it was given."""
+
+    def __init__(self, tiers: TierMap, *, wait: bool = False, later: TierMap | None = None) -> None:
+        self.source, self.mover, self.heat = Source(), Mover(), Heat()
+        self.tracking, self.hotplug = Tracking(), Hotplug()
+        rooms: Any = Rooms(
+            sources=SourceSelector([self.source]),
+            tracking=self.tracking,
+            heat=self.heat,
+            policy=WatermarkPolicy(WatermarkSettings()),
+            mover=self.mover,
+            read_tiers=lambda: later or tiers,
+            read_usage=lambda _: {
+                0: NodeUsage(PAGES * 4096, 400 * 4096, 0),
+                1: NodeUsage(PAGES * 4096, 9000 * 4096, 0),
+            },
+            hotplug=self.hotplug,
+        )
+        self.seen: list[TickRecord] = []
+        self.fresh: dict[str, Source] = {}
+        """Sources that a reload makes, by name."""
+        makers = Makers(
+            policy=lambda config: WatermarkPolicy(WatermarkSettings(margin=config.policy.margin)),
+            sources=self._make_sources,
+            read_tiers=lambda config: lambda: later or tiers,
+        )
+        self.service = Service(
+            loads(CONFIG), rooms, tiers, wait=wait, observers=[self], makers=makers
+        )
+
+    def _make_sources(self, config: Config) -> list[Source]:
+        return [self.fresh.setdefault(name, Source(name)) for name in config.sources.order]
+
+    def on_tick(self, tick: TickRecord) -> None:
+        self.seen.append(tick)
+
+
+def interrupt_at(number: int) -> Callable[[int], None]:
+    def on_count(count: int) -> None:
+        if count == number:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    return on_count

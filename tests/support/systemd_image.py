@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk image with Debian and systemd, tierd's packages in it, and its boot in the lab.
+
+The base system is made once by debootstrap, from the mirror of this machine's own apt
+sources, and kept in build/machine; each run copies it, installs the packages in the copy
+(chroot), and makes an ext4 image of that.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tierd.lab import accel, host
+from tierd.lab.machine import Machine
+from tierd.lab.qemu import memory_argument, qemu_options
+
+ROOT = Path(__file__).resolve().parents[2]
+CACHE = ROOT / "build/machine"
+PACKAGES = (
+    "dbus",
+    "kmod",
+    "procps",
+    "python3",
+    "python3-cffi-backend",
+    "python3-numpy",
+    "systemd-sysv",
+    "udev",
+)
+IMAGE_MIB = 1536
+REPORT = "/dev/ttyS1"
+
+
+def sh(*command: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a command; an error shows what it said."""
+    done = subprocess.run(
+        [*map(str, command)], capture_output=True, text=True, check=False, **options
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-4000:]
+        raise AssertionError(f"{command[0]} ended with {done.returncode}: {said}")
+    return done
+
+
+def release() -> tuple[str, str]:
+    """This machine's (codename, mirror)."""
+    text = Path("/etc/os-release").read_text()
+    codename = next(
+        line.partition("=")[2].strip('"')
+        for line in text.splitlines()
+        if line.startswith("VERSION_CODENAME=")
+    )
+    told = sh("apt-get", "indextargets", "--format", "$(RELEASE) $(COMPONENT) $(REPO_URI)")
+    for line in told.stdout.splitlines():
+        suite, component, uri = line.split(" ", 2)
+        if (suite, component) == (codename, "main"):
+            return codename, uri
+    raise AssertionError(f"apt knows no source of {codename} main")
+
+
+def base() -> Path:
+    """The folder of the base system; made if it is not there."""
+    codename, mirror = release()
+    key = hashlib.sha256(" ".join([codename, *PACKAGES]).encode()).hexdigest()[:12]
+    folder = CACHE / f"base-{key}"
+    if (folder / "etc/debian_version").exists():
+        return folder
+    CACHE.mkdir(parents=True, exist_ok=True)
+    making = CACHE / f"making-{os.getpid()}"
+    names = ",".join(PACKAGES)
+    try:
+        sh("debootstrap", "--variant=minbase", f"--include={names}", codename, making, mirror)
+        for waste in ("usr/share/doc", "usr/share/locale", "var/cache/apt", "var/lib/apt/lists"):
+            shutil.rmtree(making / waste, ignore_errors=True)
+            (making / waste).mkdir(parents=True)
+        (making / "etc/apt/sources.list").write_text("")
+        making.rename(folder)
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+    return folder
+
+
+class Tree:
+    """A copy of the base system in which things are installed before it is booted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        sh("cp", "-a", "--reflink=auto", base(), self.root)
+        self.write("etc/hostname", "lab\n")
+        self.write("etc/fstab", "")
+        # Nothing is started in the folder, and no time is spent on the network.
+        self.write("usr/sbin/policy-rc.d", "#!/bin/sh\nexit 101\n", mode=0o755)
+
+    def write(self, path: str, text: str, *, mode: int = 0o644) -> None:
+        """A file."""
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+        file.chmod(mode)
+
+    def put(self, source: Path, path: str, *, mode: int = 0o755) -> None:
+        """A copy of a file of this machine."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, self.root / path)
+        (self.root / path).chmod(mode)
+
+    def install(self, packages: Sequence[Path]) -> str:
+        """Install packages by dpkg, whose dependencies must be there; returns what it said."""
+        for package in packages:
+            self.put(package, f"root/{package.name}", mode=0o644)
+        names = [f"/root/{package.name}" for package in packages]
+        environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"}
+        done = sh("chroot", self.root, "dpkg", "-i", *names, env=environment)
+        return done.stdout + done.stderr
+
+    def run_at_boot(self, script: Path) -> None:
+        """Have the guest run a Python script when it has booted, then switch itself off."""
+        self.put(script, f"root/{script.name}")
+        unit = f"""[Unit]
+After=multi-user.target
+[Service]
+ExecStart=/usr/bin/python3 /root/{script.name}
+StandardOutput=file:{REPORT}
+StandardError=file:{REPORT}
+ExecStopPost=/usr/bin/systemctl --no-block poweroff
+"""
+        self.write("etc/systemd/system/lab-test.service", unit)
+        wants = self.root / "etc/systemd/system/multi-user.target.wants"
+        wants.mkdir(parents=True, exist_ok=True)
+        (wants / "lab-test.service").symlink_to("../lab-test.service")
+
+    def image(self) -> Path:
+        """The ext4 image."""
+        file = self.root.with_name("image.ext4")
+        sh("mke2fs", "-q", "-t", "ext4", "-d", self.root, file, f"{IMAGE_MIB}M")
+        shutil.rmtree(self.root)
+        return file
+
+
+def boot(
+    image: Path,
+    machine: str,
+    *,
+    timeout_s: float,
+    on_event: Callable[[dict[str, Any]], None] = lambda event: None,
+    icount: bool = False,
+) -> list[dict[str, Any]]:
+    """Boot `image`; the JSON lines that the guest's script reported, until it is off.
+
+    Raises:
+        AssertionError: it was not off in time, or its script failed; with its last words.
+    """
+    described, kernel, qemu = Machine.load(machine), host.find_kernel(), host.find_qemu()
+    initrd = kernel.image.with_name(f"initrd.img-{kernel.version}")
+    console, report = image.with_name("console"), image.with_name("report")
+    chosen = accel.choose("tcg" if icount else "auto", qemu, host.qemu_version(qemu), kernel)
+    speed = ["-accel", "tcg,thread=multi", "-cpu", described.cpu]
+    if chosen.name == "kvm":
+        speed = ["-accel", "kvm", "-cpu", "host"]
+    elif icount:
+        speed = ["-accel", "tcg,thread=single", "-icount", "shift=1,sleep=off"]
+        speed += ["-cpu", described.cpu]
+    append = "root=/dev/vda rw console=ttyS0 panic=-1 mitigations=off audit=0 apparmor=0 quiet"
+    command = [qemu, "-nodefaults", "-no-reboot", "-display", "none", *speed]
+    command += ["-smp", str(described.cpu_count), "-m", memory_argument(described)]
+    command += ["-kernel", kernel.image, "-initrd", initrd, "-append", append]
+    command += ["-drive", f"file={image},format=raw,if=virtio,cache=unsafe"]
+    command += ["-serial", f"file:{console}", "-serial", f"file:{report}"]
+    command += qemu_options(described)
+    setpriv = host.find_program("setpriv", "util-linux")
+    process = subprocess.Popen(
+        [setpriv, "--pdeathsig", "KILL", "--", *map(str, command)],
+        stdin=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    events: list[dict[str, Any]] = []
+    try:
+        deadline = time.monotonic() + timeout_s
+        while process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.5)
+            for event in list(_events(report))[len(events) :]:
+                events.append(event)
+                on_event(event)
+        events += list(_events(report))[len(events) :]
+        if process.poll() is None or not any(e.get("event") == "done" for e in events):
+            words = console.read_text(errors="replace")[-3000:]
+            words += report.read_text(errors="replace")[-6000:] if report.exists() else ""
+            raise AssertionError(f"the guest did not get through: {words}")
+    finally:
+        process.kill()
+        process.wait()
+    return events
+
+
+def _events(report: Path) -> Iterator[dict[str, Any]]:
+    text = report.read_text(errors="replace") if report.exists() else ""
+    for line in text.splitlines(keepends=True):
+        if line.startswith("{") and line.endswith("\n"):
+            yield json.loads(line)

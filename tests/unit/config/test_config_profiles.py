@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Profiles, rules, differences, and the schema for editors."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from tierd import config
+from tierd.cli import main
+from tierd.config.jsonschema import schema
+from tierd.config.profiles import PROFILES
+from tierd.errors import ConfigError, ExitCode
+
+ROOT = Path(__file__).parents[3]
+RULE = """
+[[rule]]
+name = "database"
+match = { cgroup = "/system.slice/postgresql.service" }
+min_fast = "30%"
+max_fast = "80%"
+rate = "50MB/s"
+[[rule]]
+name = "batch"
+match = { any = [{ exe = "/usr/bin/batch" }, { uid = 1000 }] }
+deny = true
+"""
+
+
+def test_balanced_is_the_defaults() -> None:
+    assert config.loads('profile = "balanced"') == config.Config() == config.loads("")
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_a_profile_is_valid_and_prints_back_to_the_same(name: str) -> None:
+    found = config.loads(f'profile = "{name}"')
+    assert found.profile == name
+    assert config.loads(config.dumps(found)) == found
+
+
+def test_cautious_does_less_than_balanced_and_aggressive_more() -> None:
+    cautious, balanced, aggressive = (config.loads(f'profile = "{n}"') for n in PROFILES)
+    for read in (
+        lambda c: c.budget.rate_bytes_per_s,
+        lambda c: c.budget.cpu_share,
+        lambda c: c.loop.cpu_share,
+        lambda c: c.sources.damon.cpu_share,
+        lambda c: -c.policy.margin,
+        lambda c: -c.policy.confidence,
+        lambda c: -c.policy.min_residency_ns,
+        lambda c: -c.heat.half_life_ns,
+    ):
+        assert read(cautious) < read(balanced) < read(aggressive)
+
+
+def test_what_a_file_says_wins_over_the_profile(tmp_path: Path) -> None:
+    (tmp_path / "tierd.toml").write_text('profile = "cautious"\n[budget]\nretries = 9\n')
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d/1.toml").write_text('[budget]\nrate = "9MB/s"\n')
+    found = config.load(tmp_path / "tierd.toml")
+    assert (found.budget.rate_bytes_per_s, found.budget.retries) == (9_000_000, 9)
+    assert found.budget.cpu_share == 0.02
+    (tmp_path / "conf.d/2.toml").write_text('profile = "aggressive"\n')
+    found = config.load(tmp_path / "tierd.toml")
+    assert (found.budget.rate_bytes_per_s, found.budget.cpu_share) == (9_000_000, 0.25)
+
+
+def test_a_contradiction_with_the_profile_names_the_file_that_made_it(tmp_path: Path) -> None:
+    file = tmp_path / "tierd.toml"
+    file.write_text('profile = "cautious"\n[policy]\nlow_watermark = "9%"\n')
+    with pytest.raises(ConfigError, match="must be smaller than high_watermark") as caught:
+        config.load(file)
+    assert caught.value.file == str(file)
+
+
+def test_an_unknown_profile_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cautious'"):
+        config.loads('profile = "cautous"')
+
+
+def test_profiles_do_not_share_what_a_file_changes() -> None:
+    config.loads('profile = "cautious"\n[sources.scan]\ncpu = "90%"\n')
+    assert config.loads('profile = "cautious"').sources.scan.cpu_share == 0.02
+
+
+def test_rules_are_read_and_printed_back() -> None:
+    found = config.loads(RULE)
+    first, second = found.rules
+    assert (first.name, first.min_fast, first.max_fast) == ("database", 0.3, 0.8)
+    assert (first.rate_bytes_per_s, first.deny) == (50_000_000, False)
+    assert (second.deny, second.rate_bytes_per_s) == (True, None)
+    assert config.loads(config.dumps(found)) == found
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "said"),
+    [
+        ('[[rule]]\nname = "a"\n', "rule[0].match", "is missing"),
+        ("[[rule]]\nmatch = { pid = 1 }\n", "rule[0].name", "is missing"),
+        ('[[rule]]\nname = "a"\nmatch = {}\n', "rule[0].match", "every process"),
+        (RULE + RULE, "rule[2].name", "two rules are called 'database'"),
+        (RULE.replace("80%", "20%"), "rule[0].min_fast", "larger than max_fast"),
+        (RULE.replace("deny = true", 'min_fast = "71%"'), "rule", "add up to 101%"),
+        (RULE.replace("max_fast", "max_fats"), "rule[0].max_fats", "did you mean 'max_fast'"),
+        (RULE.replace("exe", "exec"), "rule[1].match.any[0].exec", "did you mean 'exe'"),
+        ('rule = "x"', "rule", "must be a list"),
+    ],
+)
+def test_a_mistake_in_a_rule_names_its_key(text: str, path: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.loads(text)
+    assert caught.value.path == path
+    assert said in str(caught.value)
+
+
+def test_differences_are_told_key_by_key() -> None:
+    old = config.loads("")
+    new = config.loads(
+        '[loop]\ntick = "1s"\n[sources.damon]\nmin_regions = 600\n'
+        '[topology.nodes.1]\nlatency = "9ns"\n[targets]\nmatch = { pid = 7 }\n'
+    )
+    assert [(d.key, d.old, d.new) for d in config.differences(old, new)] == [
+        ("loop.tick", "500ms", "1s"),
+        ("targets.match", {}, {"pid": 7}),
+        ("sources.damon.min_regions", 500, 600),
+        ("topology.nodes.1.latency", None, "9ns"),
+    ]
+    assert config.differences(new, new) == []
+
+
+def test_the_command_shows_what_a_file_changes(tmp_path: Path, capsys) -> None:
+    file = tmp_path / "tierd.toml"
+    file.write_text('profile = "cautious"\n[budget]\nrate = "9MB/s"\n')
+    assert main(["config", "diff", "--config", str(file)]) == ExitCode.FAILURE
+    assert capsys.readouterr().out == 'budget.rate = "50MB/s" → "9MB/s"\n'
+    other = tmp_path / "other.toml"
+    other.write_text('profile = "cautious"\n')
+    command = ["config", "diff", "--json", "--config", str(file), "--against", str(other)]
+    assert main(command) == ExitCode.FAILURE
+    assert json.loads(capsys.readouterr().out) == [
+        {"key": "budget.rate", "old": "50MB/s", "new": "9MB/s"}
+    ]
+    assert main(["config", "diff", "--config", str(other)]) == ExitCode.OK
+    assert capsys.readouterr().out == ""
+
+
+def test_the_committed_schema_is_the_models(capsys) -> None:
+    assert main(["config", "schema"]) == ExitCode.OK
+    committed = (ROOT / "config/tierd.schema.json").read_text()
+    assert capsys.readouterr().out == committed, "tierd config schema >config/tierd.schema.json"
+
+
+def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong() -> None:
+    jsonschema.Draft202012Validator.check_schema(schema())
+    validator = jsonschema.Draft202012Validator(schema())
+    default = tomllib.loads((ROOT / "config/tierd.toml").read_text())
+    assert list(validator.iter_errors(default)) == []
+    assert list(validator.iter_errors(tomllib.loads(RULE))) == []
+    for name in PROFILES:
+        table = json.loads(json.dumps(config.as_table(config.loads(f'profile = "{name}"'))))
+        assert list(validator.iter_errors(table)) == []
+    for wrong in (
+        {"loop": {"tik": "1s"}},
+        {"loop": {"tick": 5}},
+        {"loop": {"tick": "5"}},
+        {"budget": {"rate": "5MB"}},
+        {"budget": {"retries": 1000}},
+        {"sources": {"order": []}},
+        {"rule": [{"name": "x"}]},
+        {"targets": {"match": {"exec": "x"}}},
+        {"profile": "bold"},
+    ):
+        assert not validator.is_valid(wrong), wrong

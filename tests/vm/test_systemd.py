@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The installed service under systemd: one boot, and the facts that the guest told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from systemd_image import ROOT, Tree, boot
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """The packages, built by the one command."""
+    folder = tmp_path_factory.mktemp("deb")
+    subprocess.run([ROOT / "config/debian/build.sh", folder], check=True)
+    return sorted(folder.glob("*.deb"))
+
+
+@pytest.fixture(scope="module")
+def facts(
+    packages: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """Event → what the guest told."""
+    subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
+    folder = tmp_path_factory.mktemp("machine")
+    try:
+        tree = Tree(folder)
+        tree.install([deb for deb in packages if deb.name.startswith("tierd_")])
+        tree.put(ROOT / "build/workloads/hotset", "root/hotset")
+        tree.run_at_boot(ROOT / "tests/vm/guest_systemd.py")
+        events = boot(tree.image(), "dram-cxl", timeout_s=1500, on_event=print)
+    finally:
+        shutil.rmtree(folder)
+    return {event["event"]: event for event in events}
+
+
+def test_the_package_installs_a_unit_without_a_complaint_and_does_not_start_it(facts: Any) -> None:
+    told = facts["installed"]
+    assert facts["booted"]["nodes"] == ["node0", "node1"]
+    assert (told["state"], told["enabled"]) == ("inactive", "disabled")
+    assert (told["verify_status"], told["verify"]) == (0, [])
+    assert told["config"].startswith("configuration is valid: /etc/tierd/tierd.toml")
+    assert told["diff"] == ""
+
+
+def test_the_exposure_level_is_the_documented_one(facts: Any) -> None:
+    level = facts["installed"]["exposure"].split(":")[1].split()[0]
+    assert f"exposure level {level}" in (ROOT / "docs/operations.md").read_text()
+
+
+def test_ready_only_after_the_first_good_pass(facts: Any) -> None:
+    told = facts["ready"]
+    assert told["in_loop"]
+    assert told["before"] == "activating"
+    assert told["after"]
+    assert "watched by damon" in told["status"]
+
+
+def test_a_reload_changes_what_is_in_force(facts: Any) -> None:
+    assert facts["reload"]["status"] == 0
+    assert facts["reload"]["good"]
+
+
+def test_a_broken_file_leaves_the_old_configuration_in_force_and_is_told(facts: Any) -> None:
+    told = facts["reload"]
+    assert told["refused"]
+    assert "did you mean 'tick'" in told["said"][0]
+    assert "reload failed" in told["status_text"]
+    assert (told["same_process"], told["state"], told["cleared"]) == (True, "active", True)
+
+
+def test_the_watchdog_restarts_a_stuck_loop_and_the_log_says_where_it_was(facts: Any) -> None:
+    told = facts["watchdog"]
+    assert told["restarted"]
+    assert told["active"]
+    assert told["said"]
+    assert told["where"]
+
+
+def test_stop_ends_well_and_a_start_resumes(facts: Any) -> None:
+    told = facts["stop"]
+    assert told["status"] == told["started"] == 0
+    assert told["stopped"] == {
+        "Result": "success",
+        "ExecMainStatus": "0",
+        "ActiveState": "inactive",
+    }
+    assert told["promoted"] > 0
+    assert told["again"] == "active"
+    assert told["ended"] == 2
+    assert facts["workload"]["end"][0]["checksum_ok"] is True
+
+
+def test_a_wrong_configuration_is_not_tried_again_and_again(facts: Any) -> None:
+    told = facts["wrong_config"]
+    assert told["status"] != 0
+    assert told["facts"]["ActiveState"] == "failed"
+    assert told["facts"]["ExecMainStatus"] == "3"
+    assert int(told["facts"]["NRestarts"]) in (0, told["restarts_before"])
+
+
+def test_purge_leaves_nothing_behind(facts: Any) -> None:
+    assert facts["removed"]["status"] == 0
+    assert facts["removed"]["left"] == []
