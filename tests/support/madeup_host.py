@@ -25,6 +25,7 @@ from tierd.recording.records import RecordedTarget
 from tierd.service.build import BYTES_A_PAGE, make_policy
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
+from tierd.service.shares import Residents
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 KINDS = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
@@ -71,6 +72,7 @@ class MadeUpHost:
         self.samples, self.trouble, self.pages = samples, trouble, pages
         self.capacity = (fast_pages, 4 * targets * pages)
         self.tiers = two_tiers(self.capacity)
+        self.residents = Residents()
         self.live = dict.fromkeys(range(targets), True)
         self.node: dict[int, Any] = {
             t: np.where(self.random.random(pages) < 0.2, 0, 1).astype(np.int16)
@@ -131,8 +133,23 @@ class MadeUpHost:
         """Target number → pid."""
         return {t: 100 + t for t, alive in self.live.items() if alive}
 
+    @property
+    def rules(self) -> dict[int, int]:
+        """Target number → its rule: one after the other, the last target has none."""
+        last = len(self.live) - 1
+        return {
+            t: t % len(self.config.rules) if self.config.rules and t < last else -1
+            for t in self.live
+        }
+
     def refresh(self, now_ns: int) -> bool:
         """Now and then a process shrinks, or ends and another takes its number."""
+        for target, node in self.node.items():
+            self.residents.begin(target)
+            self.residents.count(target, node, np.zeros(len(node), np.uint8))
+            self.residents.finish(target)
+        if self.random.random() < self.trouble / 2:
+            self.heat.set_half_life(float(self.random.uniform(0.5, 20.0)))
         if self.random.random() < self.trouble:
             target = int(self.random.integers(len(self.live)))
             if self.random.random() < 0.5:

@@ -93,7 +93,7 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
-    from tierd.config import Config, LogConfig, load
+    from tierd.config import LogConfig, load
     from tierd.recording.session import recording
 
     def configured() -> Config:

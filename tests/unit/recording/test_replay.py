@@ -29,6 +29,17 @@ from tierd.recording.world import World
 from tierd.service.build import make_policy
 
 SETTINGS = '[policy]\nmin_residency = "2s"\nname = "{name}"\n'
+RULES = """
+[[rule]]
+name = "first"
+match = { exe = "a" }
+min_fast = "30%"
+[[rule]]
+name = "second"
+match = { exe = "b" }
+max_fast = "10%"
+rate = "20MB/s"
+"""
 
 
 def replay(path: Path, change: Any = None, **more: Any) -> Replay:
@@ -46,13 +57,19 @@ def replay(path: Path, change: Any = None, **more: Any) -> Replay:
     samples=st.sampled_from([0, 20, 500]),
     trouble=st.sampled_from([0.0, 0.1, 0.5]),
     memory=st.sampled_from(["1MiB", "64MiB"]),
+    rules=st.booleans(),
 )
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_same_settings_give_the_recorded_plans_bit_for_bit(
-    tmp_path_factory: pytest.TempPathFactory, seed: int, name: str, memory: str, **host: Any
+    tmp_path_factory: pytest.TempPathFactory,
+    seed: int,
+    name: str,
+    memory: str,
+    rules: bool,
+    **host: Any,
 ) -> None:
     path = tmp_path_factory.mktemp("replay") / "a.rec"
-    text = f'{SETTINGS.format(name=name)}[heat]\nmemory = "{memory}"\n'
+    text = f'{SETTINGS.format(name=name)}[heat]\nmemory = "{memory}"\n{RULES * rules}'
     made, stats = record(path, seed, text=text, ticks=20, **host)
     assert (stats.ticks, stats.dropped_ticks) == (20, 0)
     found = replay(path)
@@ -130,6 +147,17 @@ def test_what_a_replay_foretells_is_what_a_run_with_these_settings_does(tmp_path
     assert one.share("dram") == pytest.approx(other.share("dram"), abs=0.02)
     for direction in ("promoted", "demoted"):
         assert one.moved[direction] == pytest.approx(other.moved[direction], rel=0.1, abs=20)
+
+
+def test_groups_are_recorded_and_what_they_have_follows_the_replay(tmp_path: Path) -> None:
+    text = SETTINGS.format(name="watermark") + RULES
+    record(tmp_path / "a.rec", 3, text=text, ticks=40, targets=3, trouble=0.02)
+    groups = [tick.groups for tick in Recording(tmp_path / "a.rec") if hasattr(tick, "groups")]
+    assert any(each is not None and len(each) == 2 and each.resident for each in groups)
+    assert replay(tmp_path / "a.rec").differing == 0
+    foretold = replay(tmp_path / "a.rec", change("policy.confidence=6.0"))
+    assert foretold.moves_differing > 0
+    assert foretold.replayed.moved["promoted"] > 0
 
 
 def test_after_a_gap_plans_are_not_held_against_the_replay(
