@@ -276,3 +276,17 @@ int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int1
 	*idle_s = idle_seconds(heat, slot);
 	return 0;
 }
+
+void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node)
+{
+	for (size_t i = 0; i < n; i++) {
+		const struct slot *slot = NULL;
+		uint64_t head = key_head(page[i]);
+
+		if (heat->huge != 0 && filter_hit(heat, page[i]))
+			slot = table_find(heat, head, hash_key(head));
+		if (slot == NULL || !slot_huge(slot))
+			slot = table_find(heat, page[i], hash_key(page[i]));
+		node[i] = slot == NULL || slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
+	}
+}

@@ -56,6 +56,8 @@ int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
+/* The node of each page's folio, -1 where it is unknown or the page not tracked. */
+void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node);
 int tierd_heat_check(struct tierd_heat *heat);
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats);
 

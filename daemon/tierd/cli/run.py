@@ -14,12 +14,16 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tierd.errors import ExitCode, UnavailableError
+
+if TYPE_CHECKING:
+    from tierd.config import Config
+    from tierd.recording.recorder import Recorder
 
 HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
@@ -52,6 +56,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=("debug", "info", "warning", "error"),
         help="overrides the configuration's log.level",
     )
+    parser.add_argument(
+        "--record",
+        type=Path,
+        metavar="FILE",
+        help="record what is seen and done in FILE, for tierd replay and tierd report",
+    )
+    parser.set_defaults(record_size=None, record_duration=None, record_only=False)
 
 
 class _Formatter(logging.Formatter):
@@ -82,13 +93,8 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
-    from tierd.cli._front import Front
-    from tierd.config import Config, LogConfig, check_against, load
-    from tierd.doctor import conflicting
-    from tierd.service.build import build, nothing_to_do
-    from tierd.service.notify import Manager
-    from tierd.service.reload import Reloader
-    from tierd.service.summary import logfmt
+    from tierd.config import LogConfig, load
+    from tierd.recording.session import recording
 
     def configured() -> Config:
         found = load(args.config)
@@ -96,16 +102,43 @@ def run(args: argparse.Namespace) -> int:
 
     config = configured()
     _set_up_logging(config.log.level)
-    log = logging.getLogger("tierd.run")
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(
             "tierd run needs to be root to see and move other processes' pages",
             hint="run it as root, or try --dry-run on your own processes",
         )
+    with recording(
+        config,
+        path=args.record,
+        limit_bytes=args.record_size,
+        duration_ns=args.record_duration,
+        only=args.record_only,
+        dry_run=args.dry_run,
+    ) as recorder:
+        return _run(args, configured, config, recorder)
+
+
+def _run(
+    args: argparse.Namespace,
+    configured: Callable[[], Config],
+    config: Config,
+    recorder: Recorder | None,
+) -> int:
+    from tierd.cli._front import Front
+    from tierd.config import check_against
+    from tierd.doctor import conflicting
+    from tierd.service.build import build, nothing_to_do
+    from tierd.service.notify import Manager
+    from tierd.service.reload import Reloader
+    from tierd.service.summary import logfmt
+
+    log = logging.getLogger("tierd.run")
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
     faulthandler.enable()
     manager = Manager()
-    service, tiers = build(config, dry_run=args.dry_run, wait=args.wait, observers=[manager])
+    service, tiers = build(
+        config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder
+    )
     service.manager = manager
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)

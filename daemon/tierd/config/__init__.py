@@ -18,6 +18,7 @@ from tierd.config.model import (
     LogConfig,
     LoopConfig,
     PolicyConfig,
+    RecordConfig,
     SourcesConfig,
     TargetsConfig,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "LoopConfig",
     "MetricsConfig",
     "PolicyConfig",
+    "RecordConfig",
     "RuleConfig",
     "SourcesConfig",
     "TargetsConfig",

@@ -313,6 +313,27 @@ class BudgetConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordConfig:
+    """[record]: recordings of what the service sees and does."""
+
+    enabled: bool = option(
+        "enabled", Flag(), False, "Record every run, for tierd replay and tierd report."
+    )
+    folder: str = option(
+        "folder",
+        Text(),
+        "/var/lib/tierd/recordings",
+        "Where recordings are made, one file a run.",
+    )
+    size_bytes: int = option(
+        "size", size("1MiB", "1TiB"), "256MiB", "Most bytes of one recording; it ends there."
+    )
+    keep: int = option(
+        "keep", Number(1, 1000), 4, "Recordings kept in the folder; older ones are removed."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class LogConfig:
     """[log]: what is written to standard error."""
 
@@ -355,6 +376,9 @@ class Config:
     metrics: MetricsConfig = section("metrics", MetricsConfig, "Figures for Prometheus.")
     control: ControlConfig = section(
         "control", ControlConfig, "The socket that the tierd commands talk to."
+    )
+    record: RecordConfig = section(
+        "record", RecordConfig, "Recordings of what the service sees and does."
     )
     log: LogConfig = section("log", LogConfig, "What is written to standard error.")
     files: tuple[str, ...] = field(default=(), compare=False)

@@ -266,6 +266,19 @@ class HeatTable:
             idle_s=np.full(int(found), idle_s[0], np.float32),
         )
 
+    def where(self, page: U64Array) -> I16Array:
+        """The nodes, int16[n], of the folios that hold these pages, uint64[n] keys.
+
+        -1 where a page's node is not known, or the page is not tracked.
+        """
+        pages = _array(page, np.uint64)
+        node = np.empty(len(pages), np.int16)
+        with self._lock:
+            lib.tierd_heat_where(
+                self._heat, _pointer("uint64_t[]", pages), len(pages), _pointer("int16_t[]", node)
+            )
+        return node
+
     @property
     def memory_bytes(self) -> int:
         """Bytes of memory that the table holds."""

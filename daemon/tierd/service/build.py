@@ -7,7 +7,7 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from tierd import topology
 from tierd.access import AccessSource
@@ -15,6 +15,9 @@ from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.recording.heat import RecordingHeat
+from tierd.recording.recorder import Recorder
+from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
 from tierd.service.companion import Companion
 from tierd.service.loop import Service
@@ -59,6 +62,20 @@ def make_policy(config: Config) -> WatermarkPolicy:
     )
 
 
+def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
+    """The heat table; what changes it is recorded where there is a recorder."""
+    capacity_pages = config.heat.memory_bytes // BYTES_A_PAGE
+    half_life_s = config.heat.half_life_ns / 1e9
+    if recorder is None:
+        return HeatTable(capacity_pages=capacity_pages, half_life_s=half_life_s)
+    return RecordingHeat(recorder.take, capacity_pages=capacity_pages, half_life_s=half_life_s)
+
+
+def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
+    for number, target in registry.targets.items():
+        yield RecordedTarget(number, target.pid, target.comm, target.cgroup)
+
+
 def make_sources(config: Config) -> list[AccessSource]:
     """The configured sources in their order, none started."""
     return [make_source(name, config.sources) for name in config.sources.order]
@@ -76,20 +93,23 @@ def build(
     dry_run: bool = False,
     wait: bool = False,
     observers: Sequence[Observer] = (),
+    recorder: Recorder | None = None,
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
     migrations = MigrationTotals()
     companions, own = make_companions(config, migrations)
     read_tiers = tier_reader(config)
     tiers = read_tiers()
-    heat = HeatTable(
-        capacity_pages=config.heat.memory_bytes // BYTES_A_PAGE,
-        half_life_s=config.heat.half_life_ns / 1e9,
-    )
+    heat = make_heat(config, recorder)
+    registry = TargetRegistry(config.targets, rules=config.rules)
+    watching = [TickLog(), *own, *observers]
+    if recorder is not None:
+        recorder.targets = lambda: _recorded_targets(registry)
+        watching.append(recorder)
     rooms = Rooms(
         sources=SourceSelector(make_sources(config)),
         tracking=Tracking(
-            TargetRegistry(config.targets, rules=config.rules),
+            registry,
             ResidencyScanner(),
             heat,
             MapReader(),
@@ -104,14 +124,7 @@ def build(
         companions=companions,
     )
     makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
-    service = Service(
-        config,
-        rooms,
-        tiers,
-        wait=wait,
-        observers=[TickLog(), *own, *observers],
-        makers=makers,
-    )
+    service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
     return service, tiers
 

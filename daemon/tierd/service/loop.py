@@ -310,6 +310,7 @@ class Service:
                 plan=plan,
                 report=self._last,
                 ms=laps.ms,
+                config=config,
                 groups=self._groups,
             )
         )

@@ -14,10 +14,11 @@ import queue
 import socket
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 from tierd.access import AccessBatch
+from tierd.config import Config
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
@@ -62,6 +63,7 @@ class TickRecord:
         plan: the decision.
         report: what became of it; None if there was nothing to carry out.
         ms: milliseconds by part of the tick.
+        config: the settings in force.
         groups: the groups that the decision was made on, if there are rules.
     """
 
@@ -79,6 +81,7 @@ class TickRecord:
     plan: MovePlan
     report: MoveReport | None
     ms: Mapping[str, int]
+    config: Config = field(default_factory=Config)
     groups: Groups | None = None
 
 

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tierd report`: what a recording holds, as text, PNG or one HTML page.
+
+Owns: the command's options and where the output goes.
+Must not touch: the host; needs no privilege.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Final
+
+from tierd import units
+from tierd.errors import ConfigError, ExitCode, UnavailableError
+
+HELP = "show a recording: heat map, working set, migrations, who served what"
+
+FORMATS: Final = ("text", "png", "html")
+ENDINGS: Final = {".png": "png", ".html": "html", ".htm": "html"}
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `tierd report`."""
+    parser.add_argument("file", type=Path, metavar="FILE", help="the recording")
+    parser.add_argument(
+        "--format", choices=FORMATS, help="form of the report (default: by OUT's ending, or text)"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT", help="file to write (default: stdout)"
+    )
+    parser.add_argument(
+        "--target",
+        type=int,
+        metavar="PID",
+        help="process of the heat map (default: that with the most accesses)",
+    )
+    parser.add_argument(
+        "--memory",
+        default="4GiB",
+        metavar="SIZE",
+        help="refuse a recording whose heat table may take more (default: 4GiB)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Make the report."""
+    from tierd.recording.reader import Recording
+    from tierd.recording.report import page, png, text
+    from tierd.recording.report.analysis import analyse
+
+    form = args.format or ENDINGS.get(args.output.suffix if args.output else "", "text")
+    if form == "png" and args.output is None and sys.stdout.isatty():
+        raise UnavailableError("a PNG is no text for a terminal", hint="name a file with -o")
+    try:
+        memory = units.parse_size(args.memory)
+    except ValueError as error:
+        raise ConfigError("--memory", str(error)) from None
+    module = {"text": text, "png": png, "html": page}[form]
+    report = analyse(
+        Recording(args.file),
+        columns=module.COLUMNS,
+        rows=module.ROWS,
+        target=args.target,
+        memory_bytes=memory,
+    )
+    made = module.render(report)
+    data = made if isinstance(made, bytes) else made.encode("utf-8", "backslashreplace")
+    if args.output is None:
+        sys.stdout.buffer.write(data)
+        sys.stdout.flush()
+        return int(ExitCode.OK)
+    try:
+        args.output.write_bytes(data)
+    except OSError as error:
+        raise UnavailableError(f"cannot write {args.output}: {error.strerror}") from None
+    return int(ExitCode.OK)

@@ -1,0 +1,172 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A quarter of a million recordings that nobody wrote: read, or refused with one error.
+
+Most are damaged as disks and networks damage; the rest have right checksums, as somebody
+who means harm would give them. Nothing but `RecordingError` may come out, and what a
+reader allocates is bounded by what it was given.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import resource
+import zlib
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from madeup_host import record, two_tiers
+
+from tierd.recording import RecordingError
+from tierd.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
+from tierd.recording.reader import Pass, read
+from tierd.recording.replay import Replay
+from tierd.recording.tables import decode_meta, decode_targets, decode_tiers
+from tierd.recording.ticks import decode_tick
+
+DAMAGED, FORGED_TICKS, FORGED_TABLES, FORGED_FILES = 170_000, 50_000, 20_000, 12_000
+
+
+@pytest.fixture(scope="module")
+def frames(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[FrameType, bytes]]:
+    path = tmp_path_factory.mktemp("fuzz") / "a.rec"
+    record(path, 3, ticks=4, samples=6, pages=40, fast_pages=10, targets=2)
+    return list(FrameReader(io.BytesIO(path.read_bytes())))
+
+
+@pytest.fixture(scope="module")
+def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("fuzz") / "b.rec"
+    record(path, 3, ticks=0)
+    return path.read_bytes()[: HEADER.size]
+
+
+def mutated(data: bytes, draw: random.Random) -> bytes:
+    """A few changes: bits, bytes that are edges of a range, pieces cut, doubled or swapped."""
+    out = bytearray(data)
+    for _ in range(draw.choice((1, 1, 1, 2, 5))):
+        at = draw.randrange(len(out) + 1)
+        match draw.randrange(7):
+            case 0 if at < len(out):
+                out[at] ^= 1 << draw.randrange(8)
+            case 1 if at < len(out):
+                out[at] = draw.choice((0, 1, 0x7F, 0x80, 0xFF))
+            case 2:
+                out[at : at + 4] = draw.choice((b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f"))
+            case 3:
+                del out[at : at + draw.randrange(1, 40)]
+            case 4:
+                out[at:at] = out[at : at + draw.randrange(1, 40)]
+            case 5:
+                out[at:at] = draw.randbytes(draw.randrange(1, 12))
+            case 6:
+                del out[at:]
+    return bytes(out)
+
+
+def attempt(counts: Counter[str], what: Callable[[], object]) -> None:
+    try:
+        what()
+    except RecordingError:
+        counts["refused"] += 1
+    else:
+        counts["read"] += 1
+
+
+def peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def test_damaged_files_are_read_to_the_damage(
+    frames: list[tuple[FrameType, bytes]], header: bytes
+) -> None:
+    draw, counts = random.Random(1), Counter[str]()
+    whole = header + b"".join(pack_frame(kind, raw) for kind, raw in frames[:6])
+    before = peak_mib()
+    for _ in range(DAMAGED):
+        data = mutated(whole, draw)
+        found = Pass()
+        attempt(counts, lambda data=data, found=found: list(read(io.BytesIO(data), found)))
+        assert found.ending.offset <= len(data)
+    assert counts.total() == DAMAGED
+    # Checksums leave almost nothing to be misread; most files end where the damage is.
+    assert counts["read"] > DAMAGED / 2
+    assert peak_mib() - before < 200
+
+
+def test_forged_ticks_are_ticks_or_refused(frames: list[tuple[FrameType, bytes]]) -> None:
+    draw, counts = random.Random(2), Counter[str]()
+    tiers = two_tiers((10, 10))
+    ticks = [raw for kind, raw in frames if kind is FrameType.TICK]
+    before = peak_mib()
+    for _ in range(FORGED_TICKS):
+        data = mutated(draw.choice(ticks), draw)
+        attempt(counts, lambda data=data: decode_tick(data, "", tiers))
+    assert counts.total() == FORGED_TICKS
+    assert min(counts["read"], counts["refused"]) > FORGED_TICKS / 100
+    assert peak_mib() - before < 200
+
+
+def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes]]) -> None:
+    draw, counts = random.Random(3), Counter[str]()
+    decoders = {
+        FrameType.META: decode_meta,
+        FrameType.TIERS: decode_tiers,
+        FrameType.TARGETS: decode_targets,
+    }
+    tables = [(decoders[kind], raw) for kind, raw in frames if kind in decoders]
+    for _ in range(FORGED_TABLES):
+        decode, raw = draw.choice(tables)
+        data = mutated(raw, draw)
+        attempt(counts, lambda decode=decode, data=data: decode(data))
+    assert counts.total() == FORGED_TABLES
+    assert min(counts["read"], counts["refused"]) > FORGED_TABLES / 100
+
+
+def test_forged_files_with_right_checksums_are_read_or_refused(
+    frames: list[tuple[FrameType, bytes]], header: bytes
+) -> None:
+    draw, counts = random.Random(4), Counter[str]()
+    packed = [pack_frame(kind, raw) for kind, raw in frames]
+    for _ in range(FORGED_FILES):
+        chosen = draw.randrange(len(frames))
+        kind, raw = frames[chosen]
+        forged = bytearray(pack_frame(draw.choice([kind, *FrameType]), mutated(raw, draw)))
+        if draw.random() < 0.3:  # wrong lengths and codings under a right checksum
+            at = draw.choice((4, 5, 6, 9))
+            forged[at] ^= 1 << draw.randrange(8)
+            crc = zlib.crc32(forged[FRAME.size :], zlib.crc32(forged[: FRAME.size - 4]))
+            forged[FRAME.size - 4 : FRAME.size] = crc.to_bytes(4, "little")
+        parts = [*packed[:chosen], bytes(forged), *packed[chosen + 1 : chosen + 2]]
+        data = header + b"".join(parts)
+        attempt(counts, lambda data=data: list(read(io.BytesIO(data), Pass())))
+    assert counts.total() == FORGED_FILES
+    assert min(counts["read"], counts["refused"]) > FORGED_FILES / 100
+
+
+def test_forged_ticks_can_be_replayed_or_are_refused(
+    frames: list[tuple[FrameType, bytes]], header: bytes, tmp_path: Path
+) -> None:
+    """What passes as a tick goes through heat, the policy and the other world as well."""
+    from tierd.recording.change import make_change
+    from tierd.recording.reader import Recording
+    from tierd.service.build import make_policy
+
+    draw, counts = random.Random(5), Counter[str]()
+    path = tmp_path / "forged.rec"
+    change = make_change([("policy.confidence", 0.5)], None)
+    for number in range(400):
+        parts = [
+            pack_frame(kind, mutated(raw, draw) if kind is FrameType.TICK else raw)
+            for kind, raw in frames
+        ]
+        path.write_bytes(header + b"".join(parts))
+
+        def replay(changed: bool = number % 2 == 0) -> None:
+            found = Replay(Recording(path), make_policy, change if changed else None)
+            assert all(compared.tick for compared in found)
+
+        attempt(counts, replay)
+    assert counts.total() == 400
