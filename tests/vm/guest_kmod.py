@@ -59,6 +59,16 @@ def unload() -> None:
     subprocess.run(["rmmod", "tierd"], check=True)
 
 
+def try_unload() -> bool:
+    """rmmod, which is refused while somebody has the device open; true if it went."""
+    return subprocess.run(["rmmod", "tierd"], capture_output=True, check=False).returncode == 0
+
+
+def ask_to_close(closing: bool = True) -> None:
+    """Ask the readers of the device to close it, or to stay."""
+    Path("/sys/module/tierd/parameters/closing").write_text(str(int(closing)))
+
+
 def loaded() -> bool:
     """Whether the module is there."""
     return Path("/sys/module/tierd").is_dir()
