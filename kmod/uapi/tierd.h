@@ -58,6 +58,7 @@ enum tierd_attr {
 	TIERD_A_STATS,	      /* struct tierd_stats */
 	TIERD_A_TARGET_STATS, /* struct tierd_target_stats */
 	TIERD_A_EVENT,	      /* u8: enum tierd_event */
+	TIERD_A_REPORT_SCANS, /* u8: a page that stays hot is reported in one scan of so many */
 	__TIERD_A_MAX,
 };
 #define TIERD_A_MAX (__TIERD_A_MAX - 1)

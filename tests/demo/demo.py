@@ -82,6 +82,10 @@ def result_of(story: Story) -> dict[str, Any]:
         "demoted_pages": story.tierd["demoted_pages"],
         "hot_pages": end["hot_pages"],
         "moves_per_hot_page": round(moves / end["hot_pages"], 3),
+        "samples_lost": story.tierd["lost_samples"],
+        "move_seconds": round(story.tierd["move_seconds"], 2),
+        "move_cpu_seconds": round(story.tierd["move_cpu_seconds"], 2),
+        "scanner": {k: v for k, v in story.notes.get("scanner", {}).items() if k != "event"},
         "tierd_cpu_seconds": round(story.notes["tierd_cpu"]["seconds"], 2),
         "updates_per_second_without": _rate(without),
         "updates_per_second_with": _rate(with_),
@@ -126,8 +130,12 @@ def print_table(result: dict[str, Any]) -> None:
             str(result["updates_per_second_with"]),
         ),
         ("tierd's CPU seconds (emulated)", "", str(result["tierd_cpu_seconds"])),
+        ("samples lost", "", str(result["samples_lost"])),
         ("memory checksum", "", "right" if result["checksum_ok"] else "WRONG"),
     ]
+    if result["scanner"]:
+        share, budget = result["scanner"]["cpu_share"], result["scanner"]["budget"]
+        rows.insert(-1, ("kernel scanner's CPU, of its budget", "", f"{share:.1%} of {budget:.1%}"))
     print()
     for name, left, right in rows:
         print(f"  {name:<42}{left:>16}{right:>18}")

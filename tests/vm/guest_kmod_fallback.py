@@ -31,7 +31,7 @@ LIMIT_S = 240.0
 """For any one step: a starved guest is slow, and a step that never ends is what we look for."""
 
 
-class Stuck(Exception):
+class StuckError(Exception):
     """A step did not end."""
 
 
@@ -40,10 +40,10 @@ def until(what: str, condition: Callable[[], bool], daemon: Daemon) -> float:
     begin = time.monotonic()
     while not condition():
         if daemon.process.poll() is not None:
-            raise Stuck(f"{what}: the service ended with {daemon.process.returncode}")
+            raise StuckError(f"{what}: the service ended with {daemon.process.returncode}")
         if time.monotonic() - begin > LIMIT_S:
             tell_stacks(daemon)
-            raise Stuck(f"{what}: not in {LIMIT_S:.0f} s")
+            raise StuckError(f"{what}: not in {LIMIT_S:.0f} s")
         time.sleep(0.05)
     return time.monotonic() - begin
 
@@ -58,7 +58,8 @@ def tell_stacks(daemon: Daemon) -> None:
             if not comm.startswith(("kworker", "ksoftirqd", "migration", "cpuhp", "idle_inject")):
                 print(thread.name, comm, *stack, file=sys.stderr)
     Path("/proc/sysrq-trigger").write_text("w")
-    sys.stderr.write(subprocess.run(["dmesg"], capture_output=True, text=True).stdout[-8000:])
+    log = subprocess.run(["dmesg"], capture_output=True, check=False, text=True).stdout
+    sys.stderr.write(log[-8000:])
     time.sleep(2)
 
 

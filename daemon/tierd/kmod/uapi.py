@@ -53,6 +53,7 @@ ATTRIBUTES: Final = (
     ("TIERD_A_STATS", "cdata"),
     ("TIERD_A_TARGET_STATS", "cdata"),
     ("TIERD_A_EVENT", "uint8"),
+    ("TIERD_A_REPORT_SCANS", "uint8"),
 )
 """enum tierd_attr, in its order, with pyroute2's names of the types."""
 

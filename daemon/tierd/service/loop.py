@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import FrameType
 
@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 SUMMARY_NS = 10 * 10**9
 WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
+INGEST_S = 0.25
+"""While the mover works, sources are read this often."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
 
@@ -93,6 +95,7 @@ class Service:
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._between: list[AccessBatch] = []
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
@@ -212,7 +215,8 @@ class Service:
             self._next["watch"] = now + WATCH_NS
             self._watch(now)
         laps.mark("watch")
-        batches = self._ingest(now)
+        batches = [*self._between, *self._ingest(now)]
+        self._between = []
         laps.mark("ingest")
         budget = config.loop.residency_pages
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
@@ -323,6 +327,9 @@ class Service:
         future: Future[MoveReport] = worker.submit(
             self._rooms.mover.execute, plan, self._rooms.tracking.pids
         )
+        # Sources must not overflow while many pages move; heat may be fed meanwhile.
+        while not wait([future], INGEST_S).done:
+            self._between += self._ingest(self._clock())
         report = future.result()
         self._rooms.heat.moved(report)
         self.totals.add_report(report)
