@@ -33,7 +33,7 @@ TLB_PERIOD_US = 4000
 Result = dict[str, Any]
 _SPLAT = re.compile(
     r"WARNING: |BUG: |BUG |kernel BUG|Oops|general protection fault|blocked for more than"
-    r"|self-detected stall|rcu.*stall|Kernel panic|unregister_netdevice|Call Trace"
+    r"|self-detected stall|rcu.*stall|Kernel panic|unregister_netdevice|Call Trace|corruption"
 )
 
 
