@@ -28,10 +28,10 @@ static const struct nla_policy policy[TIERD_A_MAX + 1] = {
     [TIERD_A_BUDGET_PPM] = {.type = NLA_U32},
     [TIERD_A_HOT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
     [TIERD_A_COLD_SCANS] = NLA_POLICY_MAX(NLA_U8, TIERD_HISTORY - 1),
+    [TIERD_A_REPORT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
     [TIERD_A_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_SCAN_FLAGS_ALL),
     [TIERD_A_HOT_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
     [TIERD_A_COLD_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
-    [TIERD_A_REPORT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
 };
 
 /* Ranges of an attribute: whole pages, ascending, apart. NULL for none. */

@@ -47,13 +47,13 @@ ATTRIBUTES: Final = (
     ("TIERD_A_BUDGET_PPM", "uint32"),
     ("TIERD_A_HOT_SCANS", "uint8"),
     ("TIERD_A_COLD_SCANS", "uint8"),
+    ("TIERD_A_REPORT_SCANS", "uint8"),
     ("TIERD_A_FLAGS", "uint32"),
     ("TIERD_A_HOT_NODES", "cdata"),
     ("TIERD_A_COLD_NODES", "cdata"),
     ("TIERD_A_STATS", "cdata"),
     ("TIERD_A_TARGET_STATS", "cdata"),
     ("TIERD_A_EVENT", "uint8"),
-    ("TIERD_A_REPORT_SCANS", "uint8"),
 )
 """enum tierd_attr, in its order, with pyroute2's names of the types."""
 
