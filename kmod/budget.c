@@ -31,6 +31,8 @@ int tierd_settings_set(const struct tierd_settings *settings)
 	if (!settings->hot_scans || settings->hot_scans > TIERD_HISTORY ||
 	    settings->cold_scans >= settings->hot_scans)
 		return -ERANGE;
+	if (!settings->report_scans || settings->report_scans > TIERD_HISTORY)
+		return -ERANGE;
 	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
 		return -EINVAL;
 	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)

@@ -64,6 +64,7 @@ static int __init tierd_init(void)
 	    .budget_ppm = budget_ppm,
 	    .hot_scans = 2,
 	    .cold_scans = 0,
+	    .report_scans = 1,
 	    .hot_nodes = NODE_MASK_ALL,
 	    .cold_nodes = NODE_MASK_ALL,
 	};

@@ -30,6 +30,7 @@ static const struct nla_policy policy[TIERD_A_MAX + 1] = {
     [TIERD_A_BUDGET_PPM] = {.type = NLA_U32},
     [TIERD_A_HOT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
     [TIERD_A_COLD_SCANS] = NLA_POLICY_MAX(NLA_U8, TIERD_HISTORY - 1),
+    [TIERD_A_REPORT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
     [TIERD_A_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_SCAN_FLAGS_ALL),
     [TIERD_A_HOT_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
     [TIERD_A_COLD_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
@@ -233,6 +234,8 @@ static int scan_set(struct sk_buff *skb, struct genl_info *info)
 		settings.hot_scans = nla_get_u8(attrs[TIERD_A_HOT_SCANS]);
 	if (attrs[TIERD_A_COLD_SCANS])
 		settings.cold_scans = nla_get_u8(attrs[TIERD_A_COLD_SCANS]);
+	if (attrs[TIERD_A_REPORT_SCANS])
+		settings.report_scans = nla_get_u8(attrs[TIERD_A_REPORT_SCANS]);
 	if (attrs[TIERD_A_FLAGS])
 		settings.flags = nla_get_u32(attrs[TIERD_A_FLAGS]);
 	parse_nodes(attrs[TIERD_A_HOT_NODES], &settings.hot_nodes);
@@ -270,6 +273,7 @@ static int scan_get(struct sk_buff *skb, struct genl_info *info)
 	    nla_put_u32(reply, TIERD_A_BUDGET_PPM, settings.budget_ppm) ||
 	    nla_put_u8(reply, TIERD_A_HOT_SCANS, settings.hot_scans) ||
 	    nla_put_u8(reply, TIERD_A_COLD_SCANS, settings.cold_scans) ||
+	    nla_put_u8(reply, TIERD_A_REPORT_SCANS, settings.report_scans) ||
 	    nla_put_u32(reply, TIERD_A_FLAGS, settings.flags) ||
 	    put_nodes(reply, TIERD_A_HOT_NODES, &settings.hot_nodes) ||
 	    put_nodes(reply, TIERD_A_COLD_NODES, &settings.cold_nodes) ||

@@ -37,6 +37,7 @@ struct tierd_settings {
 	u32 flags;
 	u8 hot_scans;
 	u8 cold_scans;
+	u8 report_scans;
 	nodemask_t hot_nodes;
 	nodemask_t cold_nodes;
 };

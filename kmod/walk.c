@@ -101,12 +101,19 @@ static void report(struct tierd_walk *walk, unsigned long addr, struct page *pag
 	record->value = walk->target->age;
 }
 
+/* Pages that stay hot are reported in turns, so that each scan has as many of them. */
+static bool is_turn(const struct tierd_walk *walk, unsigned long place)
+{
+	return (u32)(place + walk->target->stats.rounds) % walk->settings->report_scans == 0;
+}
+
 /*
  * The classes of pages by their histories, as bits: hot is what was seen in hot_scans, or
  * was hot and was seen in more than cold_scans. Returns those to report, and marks which
- * of them changed.
+ * of them changed. `place` decides whose turn it is.
  */
-static u8 classify(const struct tierd_walk *walk, u64 histories, u8 ours, u8 *hot, u8 *changed)
+static u8 classify(const struct tierd_walk *walk, u64 histories, u8 ours, unsigned long place,
+		   u8 *hot, u8 *changed)
 {
 	const struct tierd_settings *settings = walk->settings;
 	u8 was = *hot, now;
@@ -117,7 +124,9 @@ static u8 classify(const struct tierd_walk *walk, u64 histories, u8 ours, u8 *ho
 	now = (now & ours) | (was & ~ours);
 	*hot = now;
 	*changed = now ^ was;
-	return settings->flags & TIERD_SCAN_CHANGES ? *changed : *changed | (now & ours);
+	if (settings->flags & TIERD_SCAN_CHANGES || !is_turn(walk, place))
+		return *changed;
+	return *changed | (now & ours);
 }
 
 /* One that maps a page of memory; in the areas we walk all others are marked as special. */
@@ -194,7 +203,8 @@ static void walk_group(struct tierd_walk *walk, struct vm_area_struct *vma, pte_
 	histories = tierd_history_age(history, accessed, present, ours);
 	if (!histories && !*hot)
 		return;
-	chosen = classify(walk, histories, ours, hot, &changed);
+	chosen =
+	    classify(walk, histories, ours, (base >> PAGE_SHIFT) / 8 + start / 8, hot, &changed);
 	if (chosen)
 		report_group(walk, table + start, history, base + start * PAGE_SIZE, chosen, *hot,
 			     changed, flush);
@@ -252,7 +262,7 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	dirty = pmd_dirty(pmd);
 	if (may_clear_dirty(walk, page))
 		dirty = take_dirty((unsigned long *)pmdp, page, &flush);
-	if (classify(walk, chunk->history[0], 1, hot, &changed) & 1)
+	if (classify(walk, chunk->history[0], 1, addr >> PMD_SHIFT, hot, &changed) & 1)
 		report(walk, addr & PMD_MASK, page, chunk->history[0], *hot & 1,
 		       TIERD_PAGE_PMD | (dirty ? TIERD_PAGE_DIRTY : 0) |
 			   (changed ? TIERD_PAGE_CHANGED : 0));

@@ -55,6 +55,7 @@ enum tierd_attr {
 	TIERD_A_BUDGET_PPM,   /* u32: CPU time of the scanner, in millionths of one CPU */
 	TIERD_A_HOT_SCANS,    /* u8: a page seen in this many of 8 scans is hot */
 	TIERD_A_COLD_SCANS,   /* u8: a hot page seen in no more than these is cold again */
+	TIERD_A_REPORT_SCANS, /* u8: one that stays hot is reported in one scan of so many */
 	TIERD_A_FLAGS,	      /* u32: enum tierd_scan_flags */
 	TIERD_A_HOT_NODES,    /* u64[]: bitmap of nodes whose hot pages are reported */
 	TIERD_A_COLD_NODES,   /* u64[]: bitmap of nodes whose cooled pages are reported */

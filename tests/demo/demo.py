@@ -63,6 +63,11 @@ class Story:
             flush=True,
         )
 
+    def scanner(self, phase: str) -> dict[str, Any]:
+        """What the module's scanner did in a phase; empty without the module."""
+        told = self.notes.get(("scanner", phase), {})
+        return {k: v for k, v in told.items() if k not in ("event", "of")}
+
 
 def result_of(story: Story) -> dict[str, Any]:
     """The figures of a finished demo."""
@@ -87,6 +92,10 @@ def result_of(story: Story) -> dict[str, Any]:
         "demoted_pages": tierd["demoted_pages"],
         "hot_pages": end["hot_pages"],
         "moves_per_hot_page": round(moves / end["hot_pages"], 3),
+        "samples_lost": tierd["lost_samples"],
+        "move_seconds": round(tierd["move_seconds"], 2),
+        "move_cpu_seconds": round(tierd["move_cpu_seconds"], 2),
+        "scanner": story.scanner("with"),
         "tierd_cpu_seconds": round(story.notes["tierd_cpu", "with"]["seconds"], 2),
         "updates_per_second_without": _rate(without),
         "updates_per_second_with": _rate(with_),
@@ -131,8 +140,12 @@ def print_table(result: dict[str, Any]) -> None:
             str(result["updates_per_second_with"]),
         ),
         ("tierd's CPU seconds (emulated)", "", str(result["tierd_cpu_seconds"])),
+        ("samples lost", "", str(result["samples_lost"])),
         ("memory checksum", "", "right" if result["checksum_ok"] else "WRONG"),
     ]
+    if result["scanner"]:
+        share, budget = result["scanner"]["cpu_share"], result["scanner"]["budget"]
+        rows.insert(-1, ("kernel scanner's CPU, of its budget", "", f"{share:.1%} of {budget:.1%}"))
     print()
     for name, left, right in rows:
         print(f"  {name:<42}{left:>16}{right:>18}")

@@ -114,21 +114,51 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+class Scanner:
+    """The kernel module's own account: CPU time of its thread, records that found no room."""
+
+    def __init__(self) -> None:
+        from tierd.kmod import Control
+
+        self._control = Control.open()
+        self._begin = (time.monotonic(), self._control.scan_get().stats)
+
+    def tell(self, phase: str) -> None:
+        """What the scanner did since this was made."""
+        state = self._control.scan_get()
+        start, before = self._begin
+        seconds = time.monotonic() - start
+        done = {name: state.stats[name] - before[name] for name in state.stats}
+        tell(
+            event="scanner",
+            of=phase,
+            cpu_share=round(done["cpu_ns"] / 1e9 / seconds, 4),
+            budget=state.budget_ppm / 1e6,
+            rounds=done["rounds"],
+            records=done["reported"],
+            records_lost=done["dropped"],
+        )
+
+
 def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     """The workload with tierd; True if the checksum and tierd's exit are right."""
     phase = source or "with"
     if source:
         watch_traffic(source.startswith("neoprof"))
+    scanner = None
     tierd = start_tierd(args, phase, configuration(args.config, source))
     with workload(args, args.with_seconds) as process:
         for report in events(process, phase):
             if report["event"] == "start":
                 before = cpu_seconds(tierd.pid)
+                scanner = Scanner() if args.module else None
                 tell(event="handed_over", of=phase, clock=time.monotonic())
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
             if report["event"] == "end":
                 used = cpu_seconds(tierd.pid) - before
                 tell(event="tierd_cpu", of=phase, seconds=used)
+                if scanner:
+                    scanner.tell(phase)
                 tierd.send_signal(signal.SIGTERM)
     code = tierd.wait(timeout=30)
     tell(event="tierd_exit", of=phase, code=code)

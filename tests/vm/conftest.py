@@ -11,6 +11,7 @@ ask for the same machine fail at once with the end of its console.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -42,4 +43,8 @@ def vm() -> Iterator[Vm]:
     yield booted
     for guest in guests.values():
         guest.close()
+    # One that was killed gives its memory back first, which takes a busy host a while.
+    end = time.monotonic() + 60
+    while qemu_children() and time.monotonic() < end:
+        time.sleep(0.2)
     assert qemu_children() == [], "a QEMU outlived its guest"

@@ -33,7 +33,7 @@ TLB_PERIOD_US = 4000
 Result = dict[str, Any]
 _SPLAT = re.compile(
     r"WARNING: |BUG: |BUG |kernel BUG|Oops|general protection fault|blocked for more than"
-    r"|self-detected stall|rcu.*stall|Kernel panic|unregister_netdevice|Call Trace"
+    r"|self-detected stall|rcu.*stall|Kernel panic|unregister_netdevice|Call Trace|corruption"
 )
 
 
@@ -57,6 +57,16 @@ def load(**parameters: object) -> None:
 def unload() -> None:
     """rmmod."""
     subprocess.run(["rmmod", "tierd"], check=True)
+
+
+def try_unload() -> bool:
+    """rmmod, which is refused while somebody has the device open; true if it went."""
+    return subprocess.run(["rmmod", "tierd"], capture_output=True, check=False).returncode == 0
+
+
+def ask_to_close(closing: bool = True) -> None:
+    """Ask the readers of the device to close it, or to stay."""
+    Path("/sys/module/tierd/parameters/closing").write_text(str(int(closing)))
 
 
 def loaded() -> bool:

@@ -25,6 +25,7 @@ from tierd.kmod import Control
 from tierd.kmod.uapi import ATTRIBUTES, IOC_RESOLVE, Command
 
 MESSAGES = 100_000
+IOCTLS = 100_000
 NOBODY = 65534
 SIZES = {"uint8": 1, "uint16": 2, "uint32": 4}
 
@@ -98,7 +99,7 @@ def device() -> Result:
         # As large as the largest answer, so that no right guess writes over our own memory.
         room = mmap.mmap(-1, 32 << 20)
         place = ctypes.addressof(ctypes.c_char.from_buffer(room))
-        for _ in range(20_000):
+        for _ in range(IOCTLS // 2):
             request = rng.choice(
                 (IOC_RESOLVE, rng.getrandbits(32), IOC_RESOLVE ^ 1 << rng.randrange(30))
             )
@@ -107,7 +108,7 @@ def device() -> Result:
                 "=QQII",
                 rng.choice((0, rng.getrandbits(64), place)),
                 rng.choice((0, rng.getrandbits(64), place)),
-                rng.choice((0, 1, 256, 4096, 1 << 20, 2**32 - 1)),
+                rng.choice((0, 1, 1, 2, 256, rng.choice((257, 4096, 1 << 20)), 2**32 - 1)),
                 rng.choice((0, 0, 0, 1, 2**32 - 1)),
             )
             with contextlib.suppress(OSError, OverflowError):
@@ -193,7 +194,32 @@ def attempts() -> dict[str, bool]:
     return refused
 
 
-CHECKS = {"netlink": netlink, "device": device, "unprivileged": unprivileged}
+def allocator() -> Result:
+    """The kernel was started with slub_debug and page_poison, and the module's memory is whole."""
+    cache = Path("/sys/kernel/slab/tierd_chunk")
+    with lab.module(), lab.connection() as control:
+        on = {name: (cache / name).read_text().strip() for name in ("poison", "red_zone")}
+        control.scan_set(period_us=1000, budget_ppm=400_000)
+        control.target_add(1, os.getpid())
+        end = time.monotonic() + 60
+        while not control.scan_get().stats["history_bytes"] and time.monotonic() < end:
+            time.sleep(0.05)
+        used = control.scan_get().stats["history_bytes"]
+        (cache / "validate").write_text("1")
+    poisons = "page_poison=1" in Path("/proc/cmdline").read_text().split()
+    return {
+        "ok": set(on.values()) == {"1"} and poisons and used > 0 and not cache.exists(),
+        "cache": on,
+        "history_bytes": used,
+    }
+
+
+CHECKS = {
+    "netlink": netlink,
+    "device": device,
+    "unprivileged": unprivileged,
+    "allocator": allocator,
+}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CHECKS))

@@ -77,6 +77,7 @@ def churn() -> Result:
     seen = {}
     with lab.module(), lab.connection() as control, lab.ring() as ring:
         control.scan_set(**BUSY)
+        before = huge_events()
         with contextlib.ExitStack() as stack:
             kinds = ("map", "huge", "fork", "exec")
             churners = [stack.enter_context(Churner(kind, 2000)) for kind in kinds]
@@ -89,8 +90,11 @@ def churn() -> Result:
             alive = [churner.alive for churner in churners]
             seen = {state.target: state.stats["rounds"] for state in control.targets()}
         stats = control.scan_get().stats
+        after = huge_events()
+    happened = {name: after[name] - before[name] for name in before}
     return {
         "ok": all(alive)
+        and min(happened.values()) > 10
         and len(seen) == 4
         and min(seen.values()) > 3
         and huge > 0
@@ -98,8 +102,15 @@ def churn() -> Result:
         "rounds": list(seen.values()),
         "execs": stats["targets_exec"],
         "huge_records": huge,
+        "huge_pages": happened,
         "lock_busy": stats["lock_busy"],
     }
+
+
+def huge_events() -> dict[str, int]:
+    """How often the kernel split and collapsed huge mappings since boot."""
+    counts = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
+    return {name: int(counts[name]) for name in ("thp_split_pmd", "thp_collapse_alloc")}
 
 
 def dirty() -> Result:

@@ -11,13 +11,14 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kernels import buildable
 
-from tierd.lab import Guest
+from tierd.lab import Guest, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
@@ -63,6 +64,9 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
         ("guest_kmod_fuzz.py", "netlink"),
         ("guest_kmod_fuzz.py", "device"),
         ("guest_kmod_fuzz.py", "unprivileged"),
+        ("guest_kmod_install.py", "udev"),
+        ("guest_kmod_install.py", "modprobe"),
+        ("guest_kmod_fallback.py", "fallback"),
     ],
 )
 def test_module(check: Check, script: str, name: str) -> None:
@@ -75,3 +79,25 @@ def test_the_loop_brings_scattered_hot_pages_to_dram(check: Check) -> None:
     assert told["fast_share_after"] >= 0.95
     assert told["moves"] < 2 * told["hot_pages"]
     assert told["dmesg"] == []
+
+
+def test_torture_under_the_allocators_own_checks() -> None:
+    """Freed memory is poisoned, slabs have red zones and are checked at each call."""
+    kernel = buildable(RELEASES[0])
+    if kernel is None:
+        pytest.skip(f"no kernel {RELEASES[0]} with headers")
+    subprocess.run(["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={kernel.version}"], check=True)
+    machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))
+    runs = {
+        "guest_kmod_torture.py": ["exits", "churn", "dirty", "readers", "removal"],
+        "guest_kmod_resolve.py": ["lookups"],
+        "guest_kmod_fuzz.py": ["allocator"],
+    }
+    told = []
+    with Guest(machine, kernel=kernel.version) as guest:
+        for script, names in runs.items():
+            result = guest.run([sys.executable, str(HERE / script), *names], timeout=1200)
+            told += [json.loads(x) for x in result.stdout.splitlines() if x.startswith("{")]
+            assert result.status == 0, f"{told}\n{result.stderr[-3000:]}"
+        assert guest.kernel_complaints() == []
+    assert [x["check"] for x in told if x["ok"]] == [x for names in runs.values() for x in names]

@@ -30,6 +30,7 @@ class ScanState:
         budget_ppm: CPU time of the scanner, in millionths of one CPU.
         hot_scans: a page seen in this many of the last 8 scans is hot.
         cold_scans: a hot page seen in no more than these is cold again.
+        report_scans: a page that stays hot is reported in one scan of so many.
         flags: `ScanFlags`.
         hot_nodes, cold_nodes: nodes whose hot, and whose cooled, pages are reported.
         stats: struct tierd_stats by field name.
@@ -39,6 +40,7 @@ class ScanState:
     budget_ppm: int
     hot_scans: int
     cold_scans: int
+    report_scans: int
     flags: ScanFlags
     hot_nodes: frozenset[int]
     cold_nodes: frozenset[int]
@@ -126,6 +128,7 @@ class Control(Family):
         budget_ppm: int | None = None,
         hot_scans: int | None = None,
         cold_scans: int | None = None,
+        report_scans: int | None = None,
         flags: ScanFlags | None = None,
         hot_nodes: Sequence[int] | None = None,
         cold_nodes: Sequence[int] | None = None,
@@ -140,6 +143,7 @@ class Control(Family):
             ["TIERD_A_BUDGET_PPM", budget_ppm],
             ["TIERD_A_HOT_SCANS", hot_scans],
             ["TIERD_A_COLD_SCANS", cold_scans],
+            ["TIERD_A_REPORT_SCANS", report_scans],
             ["TIERD_A_FLAGS", None if flags is None else int(flags)],
             ["TIERD_A_HOT_NODES", None if hot_nodes is None else node_words(hot_nodes)],
             ["TIERD_A_COLD_NODES", None if cold_nodes is None else node_words(cold_nodes)],
@@ -154,6 +158,7 @@ class Control(Family):
             budget_ppm=message.get_attr("TIERD_A_BUDGET_PPM"),
             hot_scans=message.get_attr("TIERD_A_HOT_SCANS"),
             cold_scans=message.get_attr("TIERD_A_COLD_SCANS"),
+            report_scans=message.get_attr("TIERD_A_REPORT_SCANS"),
             flags=ScanFlags(message.get_attr("TIERD_A_FLAGS")),
             hot_nodes=nodes_of(message.get_attr("TIERD_A_HOT_NODES")),
             cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),

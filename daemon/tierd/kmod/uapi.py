@@ -50,6 +50,7 @@ ATTRIBUTES: Final = (
     ("TIERD_A_BUDGET_PPM", "uint32"),
     ("TIERD_A_HOT_SCANS", "uint8"),
     ("TIERD_A_COLD_SCANS", "uint8"),
+    ("TIERD_A_REPORT_SCANS", "uint8"),
     ("TIERD_A_FLAGS", "uint32"),
     ("TIERD_A_HOT_NODES", "cdata"),
     ("TIERD_A_COLD_NODES", "cdata"),

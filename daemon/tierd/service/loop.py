@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType
 
 from tierd.access import AccessBatch
@@ -40,6 +40,8 @@ WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
 BEAT_NS = 10**9
 """A sleeping loop wakes this often to show that it is alive."""
+INGEST_S = 0.25
+"""While the mover works, sources are read this often."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
 
@@ -86,6 +88,7 @@ class Service:
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._early: list[AccessBatch] = []
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
@@ -276,7 +279,8 @@ class Service:
             self._next["watch"] = now + WATCH_NS
             self._watch(now)
         laps.mark("watch")
-        batches = self._ingest(now)
+        batches = [*self._early, *self._ingest(now)]
+        self._early = []
         laps.mark("ingest")
         budget = config.loop.residency_pages
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
@@ -393,6 +397,9 @@ class Service:
         future: Future[MoveReport] = worker.submit(
             self._rooms.mover.execute, plan, self._rooms.tracking.pids
         )
+        # Sources must not overflow while many pages move; heat may be fed meanwhile.
+        while not wait([future], INGEST_S).done:
+            self._early += self._ingest(self._clock())
         report = future.result()
         self._rooms.heat.moved(report)
         self._rooms.tracking.residents.moved(report)

@@ -15,19 +15,26 @@ from tierd.pagekey import PAGE_SIZE
 from tierd.policy.inputs import NodeUsage
 
 _MEMINFO = re.compile(r"^Node \d+ (MemTotal|MemFree):\s+(\d+) kB$", re.MULTILINE)
-_ZONE = re.compile(r"^Node (\d+), zone\s+(\S+)$|^\s+high\s+(\d+)$", re.MULTILINE)
+_ZONE = re.compile(r"^Node (\d+), zone\s+\S+$|^\s+high\s+(\d+)$|^\s+count:\s+(\d+)$", re.MULTILINE)
 
 
-def parse_reserves(zoneinfo: str) -> dict[int, int]:
-    """Node → bytes below which the kernel starts to reclaim (sum of zones' high marks)."""
+def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
+    """Two maps from nodes to bytes: the kernel's reserve, and free pages held by CPUs.
+
+    The reserve is what the kernel reclaims below (the sum of zones' high marks). CPUs keep
+    lists of free pages that MemFree does not count; since 6.7 they grow to tens of MiB
+    while many pages are freed, as moving does, and shrink when the zone gets short.
+    """
     reserves: dict[int, int] = {}
+    held: dict[int, int] = {}
     node = -1
     for match in _ZONE.finditer(zoneinfo):
         if match[1] is not None:
             node = int(match[1])
-        else:
-            reserves[node] = reserves.get(node, 0) + int(match[3]) * PAGE_SIZE
-    return reserves
+            continue
+        into, pages = (held, match[3]) if match[3] is not None else (reserves, match[2])
+        into[node] = into.get(node, 0) + int(pages) * PAGE_SIZE
+    return reserves, held
 
 
 def parse_meminfo(text: str) -> tuple[int, int] | None:
@@ -41,9 +48,9 @@ def parse_meminfo(text: str) -> tuple[int, int] | None:
 def read_usage(nodes: Iterable[int], root: Path = Path("/")) -> dict[int, NodeUsage]:
     """How full these nodes are; a node that just went offline is left out."""
     try:
-        reserves = parse_reserves((root / "proc/zoneinfo").read_text())
+        reserves, held = parse_zones((root / "proc/zoneinfo").read_text())
     except OSError:
-        reserves = {}
+        reserves, held = {}, {}
     usage = {}
     for node in nodes:
         try:
@@ -52,5 +59,6 @@ def read_usage(nodes: Iterable[int], root: Path = Path("/")) -> dict[int, NodeUs
             continue
         figures = parse_meminfo(text)
         if figures is not None:
-            usage[node] = NodeUsage(figures[0], figures[1], reserves.get(node, 0))
+            total, free = figures
+            usage[node] = NodeUsage(total, free + held.get(node, 0), reserves.get(node, 0))
     return usage

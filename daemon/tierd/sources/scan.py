@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's accessed bits as an access source: every page, not regions.
 
-Owns: what the module is asked to scan, and how its records become page counts.
+Owns: what the module is asked to scan, and when to let go of it.
 Must not touch: heat, policy; which processes are watched (it is told).
 
-The module looks at each page once a period and keeps the last eight answers. A page that
-was accessed in k of n looks is counted with -ln(1 - k/n) accesses a look: the chance that
-a Poisson stream leaves an interval empty, turned round, as for DAMON's regions. k = n says
-only "more than that", and is counted as k = n - 1/2. A PMD-mapped page has one accessed
-bit: its count holds for each of its 4 KiB pages, as nothing tells them apart.
+The module looks at each page once a period and keeps the last eight answers; what its
+records say of accesses is in `_scan_records`.
 
 The module goes away in two steps: it asks its readers to close the device (parameter
 `closing`), then it can be removed. `poll` closes at once and raises, so that the selector
@@ -26,19 +23,12 @@ from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, F32Array, WatchedTarget
+from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import Control, ScanState
-from tierd.kmod.ring import RecordArray, Ring
-from tierd.kmod.uapi import (
-    DEVICE,
-    HISTORY,
-    MAX_RANGES,
-    PARAMETERS,
-    Kind,
-    PageFlags,
-    ScanFlags,
-)
+from tierd.kmod.ring import Ring
+from tierd.kmod.uapi import DEVICE, HISTORY, MAX_RANGES, PARAMETERS, ScanFlags
+from tierd.sources._scan_records import ScanRecords
 from tierd.sources.damon import join_ranges
 
 _CAP_SYS_PTRACE: Final = 19
@@ -55,6 +45,7 @@ class ScanSettings:
         hot_scans: a page is reported while it was accessed in at least this many of the
             last eight looks.
         cold_scans: ... and until it was accessed in no more than these.
+        report_scans: a page that stays hot is reported in one look of so many (in turns).
         dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
         flush: flush the TLB after each page table; for emulators.
     """
@@ -63,20 +54,9 @@ class ScanSettings:
     cpu_share: float = 0.05
     hot_scans: int = 2
     cold_scans: int = 1
+    report_scans: int = 2
     dirty: bool = False
     flush: bool = False
-
-
-def _count_table() -> F32Array:
-    """Accesses a look, float32[history depth, history byte]."""
-    seen = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(axis=1)
-    depth = np.arange(HISTORY + 1)[:, None]
-    share = np.minimum(seen[None, :], np.maximum(depth, 1) - 0.5) / np.maximum(depth, 1)
-    counts: F32Array = (-np.log1p(-share)).astype(np.float32)
-    return counts
-
-
-COUNTS: Final = _count_table()
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:
@@ -88,28 +68,6 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
         elif part.end > part.start:
             parts.append((part.start, part.end))
     return join_ranges(parts, MAX_RANGES)
-
-
-def to_batch(
-    records: RecordArray, now: int, source: str, *, writes: bool, lost: int
-) -> AccessBatch:
-    """The page records among `records` as a batch."""
-    pages = records[records["kind"] == Kind.PAGE]
-    # A page that has cooled is told once, with an empty history: it has no accesses.
-    pages = pages[pages["history"] != 0]
-    count = COUNTS[np.minimum(pages["value"], HISTORY), pages["history"]]
-    huge = pages["flags"] & PageFlags.PMD != 0
-    if huge.any():
-        count = np.where(huge, count * (1 << pages["order"].astype(np.int64)), count)
-    return AccessBatch(
-        domain=Domain.VIRTUAL,
-        page=pages["page"].copy(),
-        count=count.astype(np.float32, copy=False),
-        time_ns=now,
-        source=source,
-        is_write=(pages["flags"] & PageFlags.DIRTY != 0) if writes else None,
-        lost=lost,
-    )
 
 
 class ScanSource:
@@ -142,6 +100,9 @@ class ScanSource:
         self._ring: Ring | None = None
         self._watched: dict[int, tuple[int, list[tuple[int, int]]]] = {}
         self._dropped = 0
+        self._records = ScanRecords(
+            self.name, self._settings.report_scans, writes=self._settings.dirty
+        )
         self._hot_scans = self._settings.hot_scans
 
     def available(self) -> Availability:
@@ -201,6 +162,7 @@ class ScanSource:
                 budget_ppm=round(settings.cpu_share * 1e6),
                 hot_scans=settings.hot_scans,
                 cold_scans=settings.cold_scans,
+                report_scans=settings.report_scans,
                 flags=flags,
             )
         except UnavailableError:
@@ -270,7 +232,7 @@ class ScanSource:
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            batches.append(to_batch(view, now, self.name, writes=self._settings.dirty, lost=told))
+            batches.append(self._records.batch(view, now, lost=told))
             count += len(view)
         if count:
             ring.consume(count)

@@ -15,9 +15,14 @@ import pytest
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod import netlink
 from tierd.kmod.netlink import Control, nodes_of, pack_ranges
-from tierd.kmod.uapi import STATS, Command, ScanFlags
+from tierd.kmod.uapi import ATTRIBUTES, STATS, Command, ScanFlags
 
 FAMILY = 40
+
+
+def number(name: str) -> int:
+    """The number of an attribute."""
+    return [full for full, _ in ATTRIBUTES].index(f"TIERD_A_{name}")
 
 
 class Kernel:
@@ -113,34 +118,40 @@ def test_settings_that_are_not_given_are_not_sent(kernel: Kernel, control: Contr
     kernel.answers.append(acknowledgement())
     control.scan_set(budget_ppm=5, flags=ScanFlags.FLUSH, hot_nodes=[1, 64])
     found = attributes_of(kernel.asked[0])
-    assert set(found) == {6, 9, 10}
-    assert nodes_of(found[10]) == {1, 64}
+    assert set(found) == {number("BUDGET_PPM"), number("FLAGS"), number("HOT_NODES")}
+    assert nodes_of(found[number("HOT_NODES")]) == {1, 64}
 
 
 def test_an_older_module_tells_fewer_counters(kernel: Kernel, control: Control) -> None:
     nodes = netlink.node_words([0])
     stats = struct.pack("=2Q", 11, 22)
     fields = [
-        (5, struct.pack("=I", 400_000)),
-        (6, struct.pack("=I", 50_000)),
-        (7, b"\2"),
-        (8, b"\0"),
-        (9, struct.pack("=I", 0)),
-        (10, nodes),
-        (11, nodes),
-        (12, stats),
+        (number("PERIOD_US"), struct.pack("=I", 400_000)),
+        (number("BUDGET_PPM"), struct.pack("=I", 50_000)),
+        (number("HOT_SCANS"), b"\2"),
+        (number("COLD_SCANS"), b"\0"),
+        (number("REPORT_SCANS"), b"\1"),
+        (number("FLAGS"), struct.pack("=I", 0)),
+        (number("HOT_NODES"), nodes),
+        (number("COLD_NODES"), nodes),
+        (number("STATS"), stats),
     ]
     kernel.answers += [message(Command.SCAN_GET, fields), acknowledgement()]
     state = control.scan_get()
     assert state.stats == {STATS[0]: 11, STATS[1]: 22}
     assert (state.period_us, state.hot_scans, state.hot_nodes) == (400_000, 2, frozenset({0}))
+    assert state.report_scans == 1
 
 
 def test_a_dump_is_read_to_its_end(kernel: Kernel, control: Control) -> None:
     parts = [
         message(
             Command.TARGET_GET,
-            [(2, struct.pack("=H", n)), (3, struct.pack("=I", 100 + n)), (13, bytes(64))],
+            [
+                (number("TARGET"), struct.pack("=H", n)),
+                (number("PID"), struct.pack("=I", 100 + n)),
+                (number("TARGET_STATS"), bytes(64)),
+            ],
         )
         for n in (1, 2)
     ]

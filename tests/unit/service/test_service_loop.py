@@ -53,6 +53,26 @@ def test_sigterm_stops_a_mover_that_is_at_work():
     assert signal.getsignal(signal.SIGTERM) == before
 
 
+def test_sources_are_read_while_the_mover_works():
+    bench = Bench(tier_map(118, 430))
+    bench.mover.blocks = True
+    polls_at_work = []
+
+    def on_poll(count: int) -> None:
+        if bench.mover.plans and not bench.mover.stopped.is_set():
+            polls_at_work.append(count)
+            if len(polls_at_work) == 2:
+                bench.mover.stopped.set()
+        elif polls_at_work:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.source.on_poll = on_poll
+    assert bench.service.run() == ExitCode.OK
+    assert len(polls_at_work) == 2
+    assert len(bench.seen[1].batches) >= 3
+    assert bench.heat.ingested == bench.service.totals.samples == bench.source.polls
+
+
 def test_no_source_at_the_start_is_an_error():
     bench = Bench(tier_map(118, 430))
     bench.source.ok = False

@@ -12,7 +12,8 @@ import pytest
 from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
-from tierd.sources.scan import COUNTS, ScanSettings, ScanSource, merged, to_batch
+from tierd.sources._scan_records import COUNTS, ScanRecords
+from tierd.sources.scan import ScanSettings, ScanSource, merged
 
 
 class FakeControl:
@@ -72,7 +73,9 @@ class FakeRing:
         self.closed = True
 
 
-def record(page: int, history: int, depth: int, flags: int = 0, order: int = 0) -> np.ndarray:
+def record(
+    page: int, history: int, depth: int, flags: int = PageFlags.HOT, order: int = 0
+) -> np.ndarray:
     made = np.zeros(1, RECORD)
     made["page"], made["history"], made["value"] = page, history, depth
     made["kind"], made["flags"], made["order"] = Kind.PAGE, flags, order
@@ -211,24 +214,53 @@ def test_counts_are_those_of_a_poisson_stream() -> None:
         assert abs(COUNTS[8, history].mean() / rate - 1) < 0.15
 
 
+def to_batch(records: np.ndarray, report_scans: int = 1, *, writes: bool = False) -> Any:
+    return ScanRecords("scan", report_scans, writes=writes).batch(records, 0)
+
+
 def test_a_page_that_has_cooled_has_no_accesses() -> None:
-    records = np.concatenate([record(1, 0, 8, PageFlags.CHANGED), record(2, 1, 8)])
-    batch = to_batch(records, 0, "scan", writes=False, lost=0)
+    records = np.concatenate([record(1, 1, 8, PageFlags.CHANGED), record(2, 1, 8)])
+    batch = to_batch(records)
     assert batch.page.tolist() == [2]
     assert batch.is_write is None
 
 
 def test_a_huge_page_counts_for_each_of_its_pages() -> None:
-    records = np.concatenate([record(512, 0x80, 1, PageFlags.PMD, 9), record(1, 0x80, 1, 0, 4)])
-    batch = to_batch(records, 0, "scan", writes=False, lost=0)
+    huge = PageFlags.PMD | PageFlags.HOT
+    records = np.concatenate([record(512, 0x80, 1, huge, 9), record(1, 0x80, 1, PageFlags.HOT, 4)])
+    batch = to_batch(records)
     assert batch.count[0] == pytest.approx(512 * batch.count[1])
 
 
 def test_writes_are_told_where_dirty_bits_are_read() -> None:
-    records = np.concatenate([record(1, 1, 8, PageFlags.DIRTY), record(2, 1, 8)])
-    batch = to_batch(records, 0, "scan", writes=True, lost=0)
+    dirty = PageFlags.DIRTY | PageFlags.HOT
+    batch = to_batch(np.concatenate([record(1, 1, 8, dirty), record(2, 1, 8)]), writes=True)
     assert batch.is_write is not None
     assert batch.is_write.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("rate", [0.4, 0.8, 1.2])
+@pytest.mark.parametrize("report_scans", [1, 2, 4])
+def test_reports_in_turns_add_up_to_the_accesses(rate: float, report_scans: int) -> None:
+    """Pages that are hot for a while, played as the module classifies and reports them."""
+    rng = np.random.default_rng(report_scans)
+    pages, looks, warm = 2000, 100, 80
+    accesses = rng.poisson(rate, (looks, pages)) * (np.arange(looks) < warm)[:, None]
+    history = np.zeros(pages, np.uint8)
+    hot = np.zeros(pages, bool)
+    told = 0.0
+    for look in range(looks):
+        history = history >> 1 | np.uint8(0x80) * (accesses[look] > 0)
+        seen = np.unpackbits(history[:, None], axis=1).sum(axis=1)
+        now = (seen >= 2) | (hot & (seen > 1))
+        changed, hot = now != hot, now
+        chosen = changed | (hot & ((np.arange(pages) // 8 + look) % report_scans == 0))
+        records = np.zeros(int(chosen.sum()), RECORD)
+        records["kind"], records["history"] = Kind.PAGE, history[chosen]
+        records["value"] = min(look + 1, 8)
+        records["flags"] = hot[chosen] * PageFlags.HOT + changed[chosen] * PageFlags.CHANGED
+        told += float(to_batch(records, report_scans).count.sum())
+    assert told / accesses.sum() == pytest.approx(1, abs=0.25)
 
 
 def test_ranges_are_joined_where_they_touch_and_bounded() -> None:

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the kernel module's records say of accesses to pages.
+
+Owns: the estimate of accesses from accessed bits.
+Must not touch: the module (it is handed records), heat.
+
+A page that was accessed in k of n looks is counted with -ln(1 - k/n) accesses a look: the
+chance that a Poisson stream leaves an interval empty, turned round, as for DAMON's
+regions. k = n says only "more than that", and is counted as k = n - 1/2. A PMD-mapped page
+has one accessed bit: its count holds for each of its 4 KiB pages, as nothing tells them
+apart.
+
+A page that stays hot is reported in one look of `report_scans`, and its record stands for
+so many. One that has become hot was not reported before: its first record stands for the
+looks that saw it. (For all looks since the first of them would be nearer to the truth for
+pages that are seldom touched, and would take more of them for hot by chance.)
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from tierd.access import AccessBatch, Domain, F32Array
+from tierd.kmod.ring import RecordArray
+from tierd.kmod.uapi import HISTORY, Kind, PageFlags
+
+SEEN: Final = np.array([int(history).bit_count() for history in range(256)], np.float32)
+"""Looks of eight that found an access, float32[history byte]."""
+
+
+def _count_table() -> F32Array:
+    """Accesses a look, float32[history depth, history byte]."""
+    depth = np.arange(HISTORY + 1)[:, None]
+    share = np.minimum(SEEN[None, :], np.maximum(depth, 1) - 0.5) / np.maximum(depth, 1)
+    counts: F32Array = (-np.log1p(-share)).astype(np.float32)
+    return counts
+
+
+COUNTS: Final = _count_table()
+
+
+class ScanRecords:
+    """Makes batches of records.
+
+    Args:
+        source: the name that the batches carry.
+        report_scans: what the module was asked for.
+        writes: whether the dirty bits tell writes from reads.
+    """
+
+    def __init__(self, source: str, report_scans: int, *, writes: bool) -> None:
+        self._source = source
+        self._writes = writes
+        # Accesses a record stands for, float32[depth, history], of pages that stay hot and
+        # of those that have become hot.
+        self._stays = (COUNTS * report_scans).astype(np.float32)
+        self._becomes = (COUNTS * SEEN).astype(np.float32)
+
+    def batch(self, records: RecordArray, now: int, *, lost: int = 0) -> AccessBatch:
+        """The hot pages among `records`; one that has cooled is told once and has no accesses.
+
+        Args:
+            records: `uapi.RECORD`[n].
+            now: time of the batch, ns.
+            lost: records that were lost before these.
+        """
+        hot = (records["kind"] == Kind.PAGE) & (records["flags"] & PageFlags.HOT != 0)
+        pages = records[hot]
+        depth = np.minimum(pages["value"], HISTORY)
+        count = self._stays[depth, pages["history"]]
+        changed = np.flatnonzero(pages["flags"] & PageFlags.CHANGED)
+        count[changed] = self._becomes[depth[changed], pages["history"][changed]]
+        huge = np.flatnonzero(pages["flags"] & PageFlags.PMD)
+        if len(huge):
+            count[huge] *= (1 << pages["order"][huge].astype(np.int64)).astype(np.float32)
+        return AccessBatch(
+            domain=Domain.VIRTUAL,
+            page=pages["page"].copy(),
+            count=count,
+            time_ns=now,
+            source=self._source,
+            is_write=(pages["flags"] & PageFlags.DIRTY != 0) if self._writes else None,
+            lost=lost,
+        )
