@@ -146,7 +146,9 @@ class DecisionLog:
     def of_target(self, target: int) -> npt.NDArray[np.void]:
         """All decisions known, `ENTRY`[n], about a target's pages."""
         known = self._entries["time_ns"] != 0
-        return self._entries[known & (self._entries["page"] >> np.uint64(VPN_BITS) == target)]
+        ours = self._entries["page"] >> np.uint64(VPN_BITS) == target
+        found: npt.NDArray[np.void] = self._entries[known & ours]
+        return found
 
 
 class Lookup(Protocol):

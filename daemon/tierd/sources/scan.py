@@ -26,13 +26,21 @@ from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, F32Array, WatchedTarget
+from tierd.access import (
+    AccessBatch,
+    Availability,
+    BoolArray,
+    Domain,
+    F32Array,
+    WatchedTarget,
+)
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import (
     DEVICE,
     HISTORY,
+    MAX_NODES,
     MAX_RANGES,
     PARAMETERS,
     Kind,
@@ -57,6 +65,7 @@ class ScanSettings:
         cold_scans: ... and until it was accessed in no more than these.
         dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
         flush: flush the TLB after each page table; for emulators.
+        nodes: nodes whose pages are reported; none named: all.
     """
 
     period_us: int = 400_000
@@ -65,6 +74,7 @@ class ScanSettings:
     cold_scans: int = 1
     dirty: bool = False
     flush: bool = False
+    nodes: tuple[int, ...] = ()
 
 
 def _count_table() -> F32Array:
@@ -91,10 +101,18 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
 
 
 def to_batch(
-    records: RecordArray, now: int, source: str, *, writes: bool, lost: int
+    records: RecordArray,
+    now: int,
+    source: str,
+    *,
+    writes: bool,
+    lost: int,
+    keep: Callable[[RecordArray], BoolArray] | None = None,
 ) -> AccessBatch:
-    """The page records among `records` as a batch."""
+    """The page records among `records` as a batch; with `keep`, those it says."""
     pages = records[records["kind"] == Kind.PAGE]
+    if keep is not None:
+        pages = pages[keep(pages)]
     # A page that has cooled is told once, with an empty history: it has no accesses.
     pages = pages[pages["history"] != 0]
     count = COUNTS[np.minimum(pages["value"], HISTORY), pages["history"]]
@@ -120,6 +138,7 @@ class ScanSource:
         root: root of /dev and /sys ("/" but in tests).
         clock: CLOCK_MONOTONIC in ns.
         open_control, open_ring: make the two connections.
+        keep: which page records to count, bool[n] for records[n]; None counts all.
     """
 
     name = "scan"
@@ -132,7 +151,9 @@ class ScanSource:
         clock: Callable[[], int] = time.monotonic_ns,
         open_control: Callable[[], Control] = Control.open,
         open_ring: Callable[[Path], Ring] = Ring.open,
+        keep: Callable[[RecordArray], BoolArray] | None = None,
     ) -> None:
+        self._keep = keep
         self._settings = settings or ScanSettings()
         self._root = root
         self._clock = clock
@@ -202,6 +223,7 @@ class ScanSource:
                 hot_scans=settings.hot_scans,
                 cold_scans=settings.cold_scans,
                 flags=flags,
+                hot_nodes=settings.nodes or range(MAX_NODES),
             )
         except UnavailableError:
             self.close()
@@ -270,7 +292,16 @@ class ScanSource:
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            batches.append(to_batch(view, now, self.name, writes=self._settings.dirty, lost=told))
+            batches.append(
+                to_batch(
+                    view,
+                    now,
+                    self.name,
+                    writes=self._settings.dirty,
+                    lost=told,
+                    keep=self._keep,
+                )
+            )
             count += len(view)
         if count:
             ring.consume(count)
@@ -299,6 +330,22 @@ class ScanSource:
         except UnavailableError:
             self.close()
             raise
+
+    def looked(self) -> tuple[int, float]:
+        """Least number of whole scans over any target, and the mean time between two, in s.
+
+        (0, the configured time) before the first, and when the source is not in use.
+        """
+        period = self._settings.period_us / 1e6
+        if self._control is None:
+            return 0, period
+        states = [each for each in self._control.targets() if each.target in self._watched]
+        if not states:
+            return 0, period
+        periods = [each.stats.get("period_ns", 0) / 1e9 for each in states]
+        known = [max(each, period) for each in periods if each > 0]
+        rounds = min(each.stats.get("rounds", 0) for each in states)
+        return rounds, sum(known) / len(known) if known else period
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""
