@@ -1,29 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From candidates to moves: the hottest first, into free room or over what is colder. */
-#define _GNU_SOURCE
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include "promote.h"
 #include "sys.h"
-
-/* MemFree of a node's meminfo in bytes, or 0 where it cannot be read. */
-static uint64_t free_bytes(int fd)
-{
-	static const char NAME[] = "MemFree:";
-	char text[1024];
-	const char *at;
-	ssize_t length;
-
-	length = pread(fd, text, sizeof(text) - 1, 0);
-	if (length <= 0)
-		return 0;
-	text[length] = '\0';
-	at = strstr(text, NAME);
-	return at == NULL ? 0 : strtoull(at + sizeof(NAME) - 1, NULL, 10) * 1024;
-}
 
 /* Bytes above what shall stay free, by node. */
 void read_room(struct tierd_promoter *promoter)
@@ -33,8 +14,8 @@ void read_room(struct tierd_promoter *promoter)
 	for (int node = 0; node < TIERD_NODES; node++) {
 		promoter->room[node] = 0;
 		if (orders->free_fd[node] >= 0)
-			promoter->room[node] =
-			    (int64_t)free_bytes(orders->free_fd[node]) - (int64_t)orders->low[node];
+			promoter->room[node] = (int64_t)sys_node_free(orders->free_fd[node]) -
+					       (int64_t)orders->low[node];
 	}
 }
 

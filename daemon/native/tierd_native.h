@@ -160,8 +160,7 @@ enum tierd_reason {
 	TIERD_OVER_QUOTA = 6,
 	TIERD_PART_OF_HUGE = 7,
 	TIERD_OVERFLOW = 8,
-	TIERD_ON_HOLD = 9,
-	TIERD_REASONS = 10
+	TIERD_REASONS = 9
 };
 
 enum { TIERD_DEMOTE = 0, TIERD_PROMOTE = 1 };
@@ -238,7 +237,7 @@ struct tierd_promoter_stats {
 	uint64_t demoted;     /* pages */
 	uint64_t bounced;     /* pages promoted within bounce_ns of their demotion */
 	uint64_t bounce_held; /* ... that would have been, but for the least residency */
-	uint64_t held[10];    /* decisions not to move, by reason */
+	uint64_t held[9];     /* decisions not to move, by reason */
 	uint64_t outcomes_dropped;
 	uint64_t recent_forgotten; /* moves whose time was overwritten too early */
 	uint64_t pending;

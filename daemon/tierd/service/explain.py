@@ -47,8 +47,6 @@ class Reason(enum.IntEnum):
     """Left to the next tick: it is part of a 2 MiB folio, which is moved whole."""
     OVERFLOW = 8
     """Held back: more hot pages were reported in one interval than are looked at."""
-    ON_HOLD = 9
-    """Held back: moving was paused."""
 
 
 WORDS: Final = {
@@ -61,7 +59,6 @@ WORDS: Final = {
     Reason.OVER_QUOTA: "the bytes that may move in a second were spent",
     Reason.PART_OF_HUGE: "part of a 2 MiB folio, which the next tick moves whole",
     Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
-    Reason.ON_HOLD: "moving was paused",
 }
 
 ENTRY: Final = np.dtype(

@@ -27,6 +27,7 @@ from tierd.moves import MovePlan, MoveReport
 from tierd.policy.guards import BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
 from tierd.service.selection import SourceSelector
+from tierd.service.steering import Steering
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
 from tierd.service.tracking import Tracking
@@ -54,6 +55,8 @@ class Rooms:
     read_tiers: Callable[[], TierMap]
     read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     hotplug: HotplugWatcher
+    steering: Steering | None = None
+    """The native path between ticks, and what answers changes of the hot set."""
 
 
 class Service:
@@ -93,6 +96,7 @@ class Service:
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._moved = False
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
@@ -127,6 +131,8 @@ class Service:
             finally:
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
+                if self._rooms.steering is not None:
+                    self._rooms.steering.close()
                 self._rooms.sources.close()
                 self._rooms.tracking.close()
                 self._rooms.hotplug.close()
@@ -218,6 +224,9 @@ class Service:
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
         walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
+        between = None if rooms.steering is None else rooms.steering.begin(now)
+        if between is not None:
+            self.totals.add_report(between)
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
             plan = self._decide(now)
@@ -228,6 +237,10 @@ class Service:
         self.totals.ticks += 1
         self.totals.add_plan(plan)
         self._last = self._execute(plan, worker)
+        if rooms.steering is not None:
+            stands = self.paused or self._stopping or gather
+            rooms.steering.end(now, self._tiers, self._usage, self._last, paused=stands)
+            rooms.steering.tell(self.totals)
         laps.mark("move")
         self._tell(
             TickRecord(
@@ -245,6 +258,8 @@ class Service:
                 plan=plan,
                 report=self._last,
                 ms=laps.ms,
+                between=between,
+                hot_set_moved=self._moved,
             )
         )
         return decides
@@ -283,6 +298,8 @@ class Service:
         """Sources to heat; what they had seen."""
         self._rooms.heat.advance(now)
         batches = self._rooms.sources.poll(now)
+        steering = self._rooms.steering
+        self._moved = steering is not None and steering.see(batches, now)
         for batch in batches:
             self._rooms.heat.ingest(batch)
             self._first_sample_ns = self._first_sample_ns or now

@@ -61,6 +61,9 @@ class TickRecord:
         plan: the decision.
         report: what became of it; None if there was nothing to carry out.
         ms: milliseconds by part of the tick.
+        between: moves that the native path made between the tick before and this one, as
+            the report of a plan; None where it does not run.
+        hot_set_moved: whether the tick found that the hot set has moved.
     """
 
     number: int
@@ -77,6 +80,8 @@ class TickRecord:
     plan: MovePlan
     report: MoveReport | None
     ms: Mapping[str, int]
+    between: MoveReport | None = None
+    hot_set_moved: bool = False
 
 
 class Observer(Protocol):
