@@ -119,9 +119,20 @@ static long dev_resolve(const struct tierd_resolve __user *argument)
 	return ret;
 }
 
+static long dev_kinds(struct tierd_ring *ring, const u32 __user *argument)
+{
+	u32 kinds;
+
+	if (get_user(kinds, argument))
+		return -EFAULT;
+	return tierd_ring_set_kinds(ring, kinds);
+}
+
 static long dev_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	switch (command) {
+	case TIERD_IOC_KINDS:
+		return dev_kinds(file->private_data, (const u32 __user *)argument);
 	case TIERD_IOC_RESOLVE:
 		return dev_resolve((const void __user *)argument);
 	}

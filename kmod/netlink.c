@@ -4,6 +4,7 @@
  * asks for CAP_NET_ADMIN, and registering a process for CAP_SYS_PTRACE too.
  */
 #include "compat.h"
+#include "neoprof.h"
 #include "tierd.h"
 #include "trace.h"
 
@@ -19,6 +20,7 @@ static bool registered;
 
 /* Beyond what a policy entry holds itself; 6.1 wants it not const. */
 static struct netlink_range_validation target_numbers = {.max = TIERD_NO_TARGET - 1};
+static struct netlink_range_validation drain_periods = {.min = 1000, .max = 10000000};
 
 static const struct nla_policy policy[TIERD_A_MAX + 1] = {
     [TIERD_A_TARGET] = NLA_POLICY_FULL_RANGE(NLA_U16, &target_numbers),
@@ -31,6 +33,19 @@ static const struct nla_policy policy[TIERD_A_MAX + 1] = {
     [TIERD_A_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_SCAN_FLAGS_ALL),
     [TIERD_A_HOT_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
     [TIERD_A_COLD_NODES] = {.type = NLA_BINARY, .len = NODES_BYTES},
+    [TIERD_A_CARD] = NLA_POLICY_MAX(NLA_U32, TIERD_CARDS_MAX - 1),
+    [TIERD_A_CARD_RANGES] = {.type = NLA_BINARY,
+			     .len = TIERD_CARD_RANGES_MAX * sizeof(struct tierd_card_range)},
+    [TIERD_A_ENABLE] = NLA_POLICY_MAX(NLA_U8, 1),
+    [TIERD_A_DRAIN_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &drain_periods),
+    [TIERD_A_EPOCH_US] = {.type = NLA_U32},
+    [TIERD_A_THRESHOLD] = {.type = NLA_U32},
+    [TIERD_A_TRACK] = NLA_POLICY_RANGE(NLA_U8, TIERD_TRACK_READS, TIERD_TRACK_BOTH),
+    [TIERD_A_UNIT_LOG2] = NLA_POLICY_RANGE(NLA_U8, 12, 21),
+    [TIERD_A_DOWNSAMPLE] = NLA_POLICY_MAX(NLA_U8, 15),
+    [TIERD_A_CARD_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_FLAGS_ALL),
+    [TIERD_A_ERROR_RANK] = {.type = NLA_U32},
+    [TIERD_A_CARD_DO] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_DO_ALL),
 };
 
 /* Ranges of an attribute: whole pages, ascending, apart. NULL for none. */
@@ -290,6 +305,32 @@ void tierd_netlink_event(enum tierd_event event, const struct tierd_target *targ
 	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
 }
 
+/* The same for what happened to a NeoProf card. */
+void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
+{
+	struct sk_buff *skb;
+	void *header;
+
+	if (!READ_ONCE(registered))
+		return;
+	skb = genlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
+	if (!skb)
+		return;
+	header = genlmsg_put(skb, 0, 0, &family, 0, TIERD_CMD_EVENT);
+	if (!header || nla_put_u8(skb, TIERD_A_EVENT, event) ||
+	    nla_put_u32(skb, TIERD_A_CARD, card) || nla_put_string(skb, TIERD_A_WHY, why)) {
+		nlmsg_free(skb);
+		return;
+	}
+	genlmsg_end(skb, header);
+	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
+}
+
+struct genl_family *tierd_netlink_family(void)
+{
+	return &family;
+}
+
 static const struct genl_ops operations[] = {
     {.cmd = TIERD_CMD_TARGET_ADD, .doit = target_add, .flags = GENL_ADMIN_PERM},
     {.cmd = TIERD_CMD_TARGET_SET, .doit = target_set, .flags = GENL_ADMIN_PERM},
@@ -297,6 +338,11 @@ static const struct genl_ops operations[] = {
     {.cmd = TIERD_CMD_TARGET_GET, .dumpit = target_dump, .flags = GENL_ADMIN_PERM},
     {.cmd = TIERD_CMD_SCAN_SET, .doit = scan_set, .flags = GENL_ADMIN_PERM},
     {.cmd = TIERD_CMD_SCAN_GET, .doit = scan_get, .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_GET, .dumpit = neoprof_netlink_dump, .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_SET, .doit = neoprof_netlink_set, .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_PROFILE_GET,
+     .doit = neoprof_netlink_profile,
+     .flags = GENL_ADMIN_PERM},
 };
 
 static const struct genl_multicast_group groups[] = {
@@ -321,8 +367,10 @@ static int socket_closed(struct notifier_block *block, unsigned long event, void
 	struct netlink_notify *notify = data;
 
 	if (event == NETLINK_URELEASE && notify->protocol == NETLINK_GENERIC &&
-	    net_eq(notify->net, &init_net) && notify->portid)
+	    net_eq(notify->net, &init_net) && notify->portid) {
 		tierd_targets_clear(notify->portid);
+		neoprof_socket_closed(notify->portid);
+	}
 	return NOTIFY_DONE;
 }
 

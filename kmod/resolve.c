@@ -66,8 +66,8 @@ out:
 	return anon_vma;
 }
 
-/* Whether `addr` of the address space maps exactly this frame. */
-static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long pfn)
+/* Whether `addr` of the address space maps exactly this frame, and if so, by a PMD. */
+static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long pfn, bool *by_pmd)
 {
 	pmd_t *pmdp = tierd_find_pmd(mm, addr, NULL);
 	bool found = false;
@@ -75,6 +75,7 @@ static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long p
 	pte_t *ptep;
 	pmd_t pmd;
 
+	*by_pmd = false;
 	if (!pmdp)
 		return false;
 	if (tierd_pmd_huge(tierd_pmdp_get(pmdp))) {
@@ -83,6 +84,7 @@ static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long p
 		if (tierd_pmd_huge(pmd)) {
 			found = pmd_pfn(pmd) + ((addr & ~PMD_MASK) >> PAGE_SHIFT) == pfn;
 			spin_unlock(ptl);
+			*by_pmd = found;
 			return found;
 		}
 		spin_unlock(ptl); /* split just now: it is a table */
@@ -116,12 +118,13 @@ static u32 pid_of(struct mm_struct *mm)
 
 /* Fills in the first mapping found; the number of mappings, 2 for any more than one. */
 static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio, unsigned long pfn,
-				  struct tierd_owner *owner)
+				  struct tierd_owner *owner, u8 *flags)
 {
 	unsigned long offset = folio->index + (pfn - folio_pfn(folio)), addr;
 	struct tierd_target *target;
 	struct anon_vma_chain *avc;
 	unsigned int found = 0;
+	bool by_pmd;
 
 	for (avc = avc_tree_iter_first(&anon_vma->rb_root, offset, offset); avc && found < 2;
 	     avc = avc_tree_iter_next(avc, offset, offset)) {
@@ -130,7 +133,7 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 		addr = vma->vm_start + ((offset - vma->vm_pgoff) << PAGE_SHIFT);
 		if (addr < vma->vm_start || addr >= vma->vm_end || !tierd_vma_wanted(vma))
 			continue;
-		if (!maps_frame(vma->vm_mm, addr, pfn))
+		if (!maps_frame(vma->vm_mm, addr, pfn, &by_pmd))
 			continue;
 		target = tierd_target_by_mm(vma->vm_mm);
 		/* Of several mappings, one of a target says more. */
@@ -138,12 +141,13 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 			owner->vpn = addr >> PAGE_SHIFT;
 			owner->pid = pid_of(vma->vm_mm);
 			owner->target = target ? target->number : TIERD_NO_TARGET;
+			*flags = TIERD_PAGE_ANON | (by_pmd ? TIERD_PAGE_PMD : 0);
 		}
 	}
 	return found;
 }
 
-static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner)
+static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner, u8 *flags)
 {
 	struct anon_vma *anon_vma;
 	unsigned int found, try;
@@ -166,15 +170,20 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 	}
 	if (IS_ERR(anon_vma))
 		return TIERD_OWNER_BUSY;
-	found = find_mappings(anon_vma, folio, pfn, owner);
+	found = find_mappings(anon_vma, folio, pfn, owner, flags);
 	up_read(&anon_vma->root->rwsem);
-	if (found > 1)
+	if (found > 1) {
+		*flags |= TIERD_PAGE_SHARED;
 		return TIERD_OWNER_SHARED;
+	}
 	return found ? TIERD_OWNER_MAPPED : TIERD_OWNER_GONE;
 }
 
-/* Called with tierd_targets_lock. */
-void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
+/*
+ * Called with tierd_targets_lock. `flags`: enum tierd_page_flags, as far as an address is
+ * told; 0 before.
+ */
+void tierd_resolve_frame(u64 pfn, struct tierd_owner *owner, u8 *flags)
 {
 	struct page *page;
 	struct folio *folio;
@@ -190,6 +199,14 @@ void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
 	if (!folio_try_get(folio))
 		return;
 	if (page_folio(page) == folio)
-		owner->status = look_up(folio, pfn, owner);
+		owner->status = look_up(folio, pfn, owner, flags);
 	folio_put(folio);
+}
+
+/* The same for those that do not ask how it is mapped. */
+void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
+{
+	u8 flags = 0;
+
+	tierd_resolve_frame(pfn, owner, &flags);
 }

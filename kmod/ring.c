@@ -22,6 +22,7 @@ struct tierd_ring {
 	struct list_head node;
 	struct wait_queue_head queue;
 	bool with_pfn;
+	u32 kinds; /* bit n: gets records of kind n */
 	bool overflowing;
 	unsigned int capacity;
 	unsigned long size;
@@ -57,6 +58,7 @@ struct tierd_ring *tierd_ring_open(bool with_pfn)
 	if (!ring)
 		return ERR_PTR(-ENOMEM);
 	ring->with_pfn = with_pfn;
+	ring->kinds = TIERD_RING_KINDS;
 	ring->capacity = roundup_pow_of_two(clamp(tierd_ring_records, 64u, 1u << 24));
 	ring->size = PAGE_ALIGN(TIERD_RING_DATA + ring->capacity * sizeof(struct tierd_record));
 	init_waitqueue_head(&ring->queue);
@@ -144,14 +146,56 @@ static void ring_put(struct tierd_ring *ring, const struct tierd_record *records
 	ring->overflowing = take < count;
 }
 
-void tierd_ring_publish(const struct tierd_record *records, unsigned int count)
+static void publish(u32 kinds, const struct tierd_record *records, unsigned int count)
 {
 	struct tierd_ring *ring;
 
 	mutex_lock(&tierd_rings_lock);
 	tierd_stats.reported += count;
-	list_for_each_entry(ring, &rings, node) if (ring->memory) ring_put(ring, records, count);
+	list_for_each_entry(ring, &rings, node) if (ring->memory && ring->kinds & kinds)
+	    ring_put(ring, records, count);
 	mutex_unlock(&tierd_rings_lock);
+}
+
+/* Records of the scanner: pages and ends of rounds go together. */
+void tierd_ring_publish(const struct tierd_record *records, unsigned int count)
+{
+	publish(TIERD_RING_KINDS, records, count);
+}
+
+/* Records that are all of one kind. */
+void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_record *records,
+			     unsigned int count)
+{
+	publish(1u << kind, records, count);
+}
+
+/* Whether any reader gets records of a kind. */
+bool tierd_ring_wanted(enum tierd_record_kind kind)
+{
+	struct tierd_ring *ring;
+	bool wanted = false;
+
+	mutex_lock(&tierd_rings_lock);
+	list_for_each_entry(ring, &rings, node) wanted |= ring->memory && ring->kinds >> kind & 1;
+	mutex_unlock(&tierd_rings_lock);
+	return wanted;
+}
+
+/* Chooses the kinds of records that a ring gets from now on. */
+int tierd_ring_set_kinds(struct tierd_ring *ring, u32 kinds)
+{
+	u32 known = TIERD_RING_KINDS | 1u << TIERD_RECORD_HOT | 1u << TIERD_RECORD_FRAME;
+	u32 scanner = kinds & TIERD_RING_KINDS;
+
+	if (!kinds || kinds & ~known || (scanner && scanner != TIERD_RING_KINDS))
+		return -EINVAL;
+	if (kinds >> TIERD_RECORD_FRAME & 1 && !ring->with_pfn)
+		return -EPERM;
+	mutex_lock(&tierd_rings_lock);
+	ring->kinds = kinds;
+	mutex_unlock(&tierd_rings_lock);
+	return 0;
 }
 
 void tierd_ring_wake(void)

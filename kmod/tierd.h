@@ -2,7 +2,7 @@
 /*
  * Inside of the module. Arrows point one way:
  *
- *	main -> netlink, dev, scan
+ *	main -> netlink, dev, scan, neoprof (neoprof.h)
  *	netlink -> budget, target;  dev -> ring, resolve
  *	scan -> budget, target, ring, walk -> history;  resolve -> target, walk
  *	(an event goes from scan to netlink, which only sends it)
@@ -144,6 +144,10 @@ struct tierd_ring *tierd_ring_open(bool with_pfn);
 void tierd_ring_close(struct tierd_ring *ring);
 int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma);
 void tierd_ring_publish(const struct tierd_record *records, unsigned int count);
+void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_record *records,
+			     unsigned int count);
+bool tierd_ring_wanted(enum tierd_record_kind kind);
+int tierd_ring_set_kinds(struct tierd_ring *ring, u32 kinds);
 void tierd_ring_wake(void);
 void tierd_ring_closing(bool closing);
 struct wait_queue_head *tierd_ring_queue(struct tierd_ring *ring);
@@ -157,10 +161,13 @@ void tierd_dev_set_closing(bool closing);
 
 /* resolve.c */
 void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner);
+void tierd_resolve_frame(u64 pfn, struct tierd_owner *owner, u8 *flags);
 
 /* netlink.c */
 int tierd_netlink_init(void);
 void tierd_netlink_exit(void);
 void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target);
+void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why);
+struct genl_family *tierd_netlink_family(void);
 
 #endif

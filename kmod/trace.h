@@ -90,6 +90,31 @@ TRACE_EVENT(tierd_resolve,
 		  __entry->mapped, __entry->shared, __entry->gone, __entry->busy)
 );
 
+TRACE_EVENT(neoprof_drain,
+	TP_PROTO(unsigned int card, unsigned int level, unsigned int frames, u64 reported,
+		 bool overflow, u64 work_ns),
+	TP_ARGS(card, level, frames, reported, overflow, work_ns),
+	TP_STRUCT__entry(
+		__field(unsigned int, card)
+		__field(unsigned int, level)
+		__field(unsigned int, frames)
+		__field(u64, reported)
+		__field(bool, overflow)
+		__field(u64, work_ns)
+	),
+	TP_fast_assign(
+		__entry->card = card;
+		__entry->level = level;
+		__entry->frames = frames;
+		__entry->reported = reported;
+		__entry->overflow = overflow;
+		__entry->work_ns = work_ns;
+	),
+	TP_printk("card=%u level=%u frames=%u reported=%llu overflow=%d work_ns=%llu",
+		  __entry->card, __entry->level, __entry->frames, __entry->reported,
+		  __entry->overflow, __entry->work_ns)
+);
+
 #endif
 
 #undef TRACE_INCLUDE_PATH

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Inside of the NeoProf driver. Arrows point one way:
+ *
+ *	pci -> window, mmio -> card -> layouts (chmu, v1), hdm, drain, class, netlink's events
+ *	netlink commands -> set -> card;  drain -> ranges, resolve, ring
+ *
+ * A bus says how a register is reached, a layout what the registers mean.
+ *
+ * Locks, in the order they are taken (tierd.h has those behind them):
+ *	cards_lock (mutex)   the list of cards
+ *	card->lock (mutex)   all of a card, its registers too
+ *	targets_lock, rings_lock
+ */
+#ifndef NEOPROF_H
+#define NEOPROF_H
+
+#include "tierd.h"
+
+#include <linux/device.h>
+#include <linux/netlink.h>
+#include <linux/pci.h>
+
+struct genl_info;
+struct neoprof_card;
+
+/*
+ * How registers are reached. Sizes are 1, 2, 4 or 8 bytes. 0 or -EIO (refused by the card),
+ * -ETIMEDOUT (no answer), -ENODEV (gone).
+ */
+struct neoprof_bus {
+	const char *name;
+	int (*read)(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value);
+	int (*write)(struct neoprof_card *card, u32 offset, unsigned int size, u64 value);
+	/* `count` registers in a row, in host byte order */
+	int (*read_block)(struct neoprof_card *card, u32 offset, unsigned int size,
+			  unsigned int count, void *buffer);
+	/* a register of the CXL HDM decoder capability; NULL: there is none to read */
+	u32 (*hdm)(struct neoprof_card *card, u32 offset);
+};
+
+/* One entry of a hot list. */
+struct neoprof_entry {
+	u64 unit;
+	u32 count;
+};
+
+#define NEOPROF_TAKE 512 /* most entries taken at a time */
+
+/* What the registers mean. All are called with the card's lock. */
+struct neoprof_layout {
+	const char *name; /* NULL: the bus's name is told as the backend */
+	/* Fills in the geometry; -ENODEV with a reason if it is none of this layout. */
+	int (*identify)(struct neoprof_card *card);
+	/* Reset, configure by card->settings and count. -EINVAL with a reason: refused. */
+	int (*start)(struct neoprof_card *card);
+	int (*stop)(struct neoprof_card *card);
+	int (*clear)(struct neoprof_card *card);
+	int (*set_threshold)(struct neoprof_card *card);
+	/* Entries to take now, and whether reports were refused since the last call. */
+	int (*level)(struct neoprof_card *card, unsigned int *level, bool *overflow);
+	int (*take)(struct neoprof_card *card, struct neoprof_entry *entries, unsigned int count);
+	/* After the last take of a drain. */
+	int (*taken)(struct neoprof_card *card);
+	int (*profile)(struct neoprof_card *card, struct tierd_profile *profile);
+};
+
+struct neoprof_settings {
+	u32 drain_us;
+	u32 epoch_us;
+	u32 threshold;
+	u32 flags;
+	u32 error_rank;
+	u8 track;
+	u8 unit_log2;
+	u8 downsample;
+};
+
+struct neoprof_card {
+	struct list_head node;
+	struct kref ref;
+	unsigned int number;
+	const struct neoprof_bus *bus;
+	const struct neoprof_layout *layout;
+	void *port;		    /* the bus's own */
+	unsigned int instance;	    /* of a CHMU */
+	struct device *parent;	    /* lives until the card is removed */
+	struct device *device;	    /* in /sys/class/neoprof, NULL if that failed */
+	struct task_struct *thread; /* drains */
+	bool interrupt;		    /* the bus has one */
+	bool kicked;		    /* the thread shall look */
+	u32 owner;		    /* netlink socket that enabled it; 0: nobody's */
+	bool orphan;		    /* that socket was closed */
+
+	struct mutex lock; /* of all that follows */
+	enum tierd_card_state state;
+	bool removed;
+	char why[TIERD_CARD_WHY];
+	struct neoprof_settings settings;
+	struct tierd_card_geometry geometry;
+	struct tierd_card_stats stats;
+	unsigned int range_count;
+	bool ranges_given; /* by netlink, not by decoders */
+	struct tierd_card_range ranges[TIERD_CARD_RANGES_MAX];
+	u64 epoch_ns;		       /* when the epoch began, if the module's clock ends it */
+	struct neoprof_entry *entries; /* room for NEOPROF_TAKE */
+	struct tierd_record *records;  /* ... for as many of both kinds */
+	struct tierd_record *frames;
+	/* the layout's own */
+	u32 base, hotlist, bitmap; /* chmu */
+	unsigned int head, tail;
+	u32 seen[TIERD_CARD_BINS]; /* v1: what the last histogram read left in the card */
+	u64 snapshots;
+};
+
+/* neoprof_card.c */
+extern struct mutex neoprof_cards_lock;
+extern struct list_head neoprof_cards;
+extern unsigned int neoprof_timeout_ms, neoprof_drain_frames;
+struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
+				      const struct neoprof_layout *layout, void *port,
+				      unsigned int instance, struct device *parent, bool interrupt);
+void neoprof_card_remove(struct neoprof_card *card);
+struct neoprof_card *neoprof_card_get(unsigned int number);
+void neoprof_card_put(struct neoprof_card *card);
+void neoprof_card_kick(struct neoprof_card *card);
+void neoprof_card_interrupt(struct neoprof_card *card);
+void neoprof_card_failed(struct neoprof_card *card, int error);
+int neoprof_card_start(struct neoprof_card *card);
+int neoprof_card_stop(struct neoprof_card *card);
+int neoprof_card_reset(struct neoprof_card *card);
+
+/* neoprof_regs.c: accesses, counted; a failure leaves its reason in card->why */
+int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value);
+int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value);
+int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size, unsigned int count,
+		       void *buffer);
+int neoprof_wait(struct neoprof_card *card, u32 offset, unsigned int size, u64 mask,
+		 const char *what);
+
+/* neoprof_drain.c */
+u64 neoprof_drain(struct neoprof_card *card);
+
+/* neoprof_ranges.c */
+int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, const char **why);
+bool neoprof_to_host(const struct neoprof_card *card, u64 device, u64 *host);
+u64 neoprof_range_length(const struct tierd_card_range *range);
+int neoprof_range_node(const struct tierd_card_range *range);
+void neoprof_hdm_ranges(struct neoprof_card *card);
+
+/* neoprof_set.c */
+int neoprof_set(struct neoprof_card *card, struct genl_info *info);
+
+/* neoprof_chmu.c, neoprof_v1.c */
+extern const struct neoprof_layout neoprof_chmu, neoprof_v1;
+
+/* neoprof_window.c */
+struct neoprof_window;
+struct neoprof_window *neoprof_window_open(struct pci_dev *pdev, void __iomem *memory,
+					   resource_size_t size, unsigned long v1, bool interrupt);
+void neoprof_window_close(struct neoprof_window *window);
+void neoprof_window_interrupt(struct neoprof_window *window);
+
+/* neoprof_mmio.c */
+struct neoprof_mmio;
+struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
+				       const struct neoprof_layout *layout, bool interrupt);
+void neoprof_mmio_close(struct neoprof_mmio *mmio);
+void neoprof_mmio_interrupt(struct neoprof_mmio *mmio);
+
+/* neoprof_pci.c */
+int neoprof_pci_init(void);
+void neoprof_pci_exit(void);
+
+/* neoprof_class.c */
+int neoprof_class_init(void);
+void neoprof_class_exit(void);
+struct device *neoprof_class_add(struct neoprof_card *card);
+
+/* neoprof_netlink.c; the operations stand in netlink.c */
+int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info);
+int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info);
+void neoprof_event(enum tierd_event event, const struct neoprof_card *card);
+void neoprof_socket_closed(u32 portid);
+
+/* neoprof_main.c */
+int neoprof_init(void);
+void neoprof_exit(void);
+
+static inline const char *neoprof_backend(const struct neoprof_card *card)
+{
+	return card->layout->name ?: card->bus->name;
+}
+
+#endif

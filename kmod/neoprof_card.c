@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * A card from its arrival to its end, whatever its bus and layout: the list of cards, their
+ * states, and the thread that drains each.
+ */
+#include "neoprof.h"
+
+#include <linux/hrtimer.h>
+#include <linux/kthread.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+#include <linux/slab.h>
+
+DEFINE_MUTEX(neoprof_cards_lock);
+LIST_HEAD(neoprof_cards);
+
+static const struct neoprof_settings defaults = {
+    .drain_us = 10000,
+    .epoch_us = 5000000,
+    .threshold = 200,
+    .flags = 0,
+    .track = TIERD_TRACK_BOTH,
+    .unit_log2 = 12,
+};
+
+static void card_free(struct kref *ref)
+{
+	struct neoprof_card *card = container_of(ref, struct neoprof_card, ref);
+
+	kvfree(card->entries);
+	kvfree(card->records);
+	kvfree(card->frames);
+	kfree(card);
+}
+
+void neoprof_card_put(struct neoprof_card *card)
+{
+	kref_put(&card->ref, card_free);
+}
+
+/* The card with a number, with a reference; NULL if there is none. */
+struct neoprof_card *neoprof_card_get(unsigned int number)
+{
+	struct neoprof_card *card, *found = NULL;
+
+	mutex_lock(&neoprof_cards_lock);
+	list_for_each_entry(card, &neoprof_cards, node)
+	{
+		if (card->number != number)
+			continue;
+		kref_get(&card->ref);
+		found = card;
+		break;
+	}
+	mutex_unlock(&neoprof_cards_lock);
+	return found;
+}
+
+/* Makes the thread look; from any context. */
+void neoprof_card_kick(struct neoprof_card *card)
+{
+	WRITE_ONCE(card->kicked, true);
+	wake_up_process(card->thread);
+}
+
+void neoprof_card_interrupt(struct neoprof_card *card)
+{
+	/* One handler at a time. */
+	WRITE_ONCE(card->stats.interrupts, card->stats.interrupts + 1);
+	neoprof_card_kick(card);
+}
+
+/* Called with the card's lock; `why` tells of the access that failed. */
+void neoprof_card_failed(struct neoprof_card *card, int error)
+{
+	lockdep_assert_held(&card->lock);
+	if (card->state == TIERD_CARD_STATE_FAILED)
+		return;
+	card->state = TIERD_CARD_STATE_FAILED;
+	WRITE_ONCE(card->owner, 0);
+	dev_warn(card->parent, "NeoProf card %u failed: %s (%d)\n", card->number, card->why, error);
+	neoprof_event(TIERD_EVENT_CARD_FAILED, card);
+}
+
+int neoprof_card_start(struct neoprof_card *card)
+{
+	int ret;
+
+	lockdep_assert_held(&card->lock);
+	ret = card->layout->start(card);
+	if (ret == -EINVAL) {
+		/* Refused; the card answers, and is stopped. */
+		card->state = TIERD_CARD_STATE_STOPPED;
+		return ret;
+	}
+	if (ret) {
+		neoprof_card_failed(card, ret);
+		return ret;
+	}
+	card->why[0] = 0;
+	card->state = TIERD_CARD_STATE_COUNTING;
+	card->epoch_ns = ktime_get_ns();
+	neoprof_card_kick(card);
+	return 0;
+}
+
+int neoprof_card_stop(struct neoprof_card *card)
+{
+	int ret;
+
+	lockdep_assert_held(&card->lock);
+	WRITE_ONCE(card->owner, 0);
+	if (card->state != TIERD_CARD_STATE_COUNTING)
+		return 0;
+	card->state = TIERD_CARD_STATE_STOPPED;
+	ret = card->layout->stop(card);
+	if (ret)
+		neoprof_card_failed(card, ret);
+	return ret;
+}
+
+/* Looks at the card anew, whatever its state; it is stopped afterwards. */
+int neoprof_card_reset(struct neoprof_card *card)
+{
+	int ret;
+
+	lockdep_assert_held(&card->lock);
+	if (card->state == TIERD_CARD_STATE_COUNTING)
+		neoprof_card_stop(card);
+	ret = card->layout->identify(card);
+	if (ret) {
+		neoprof_card_failed(card, ret);
+		return ret;
+	}
+	card->state = TIERD_CARD_STATE_STOPPED;
+	if (!card->ranges_given)
+		neoprof_hdm_ranges(card);
+	else
+		card->why[0] = 0;
+	return 0;
+}
+
+static void drain_sleep(u64 ns)
+{
+	ktime_t timeout = ns_to_ktime(min_t(u64, ns, 10 * NSEC_PER_SEC));
+
+	/* A wait without end is one that a kick ends. */
+	schedule_hrtimeout_range(ns == U64_MAX ? NULL : &timeout, 50 * NSEC_PER_USEC,
+				 HRTIMER_MODE_REL);
+}
+
+static int drain_thread(void *argument)
+{
+	struct neoprof_card *card = argument;
+	u64 wait_ns;
+
+	while (!kthread_should_stop()) {
+		WRITE_ONCE(card->kicked, false);
+		mutex_lock(&card->lock);
+		if (READ_ONCE(card->orphan)) {
+			WRITE_ONCE(card->orphan, false);
+			neoprof_card_stop(card);
+		}
+		wait_ns = neoprof_drain(card);
+		mutex_unlock(&card->lock);
+		set_current_state(TASK_INTERRUPTIBLE);
+		if (!kthread_should_stop() && !READ_ONCE(card->kicked))
+			drain_sleep(wait_ns);
+		__set_current_state(TASK_RUNNING);
+		cond_resched();
+	}
+	return 0;
+}
+
+static unsigned int free_number(void)
+{
+	struct neoprof_card *card;
+	DECLARE_BITMAP(used, TIERD_CARDS_MAX) = {};
+
+	list_for_each_entry(card, &neoprof_cards, node) __set_bit(card->number, used);
+	return find_first_zero_bit(used, TIERD_CARDS_MAX);
+}
+
+static struct neoprof_card *card_alloc(void)
+{
+	struct neoprof_card *card = kzalloc(sizeof(*card), GFP_KERNEL);
+
+	if (!card)
+		return NULL;
+	kref_init(&card->ref);
+	mutex_init(&card->lock);
+	card->settings = defaults;
+	card->entries = kvcalloc(NEOPROF_TAKE, sizeof(*card->entries), GFP_KERNEL);
+	card->records = kvcalloc(NEOPROF_TAKE, sizeof(*card->records), GFP_KERNEL);
+	card->frames = kvcalloc(NEOPROF_TAKE, sizeof(*card->frames), GFP_KERNEL);
+	if (card->entries && card->records && card->frames)
+		return card;
+	neoprof_card_put(card);
+	return NULL;
+}
+
+/*
+ * Makes a card known. One that cannot be identified is known too, as failed, so that its
+ * reason can be read and a reset tried. The caller removes it.
+ */
+struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
+				      const struct neoprof_layout *layout, void *port,
+				      unsigned int instance, struct device *parent, bool interrupt)
+{
+	struct neoprof_card *card = card_alloc();
+
+	if (!card)
+		return ERR_PTR(-ENOMEM);
+	card->bus = bus;
+	card->layout = layout;
+	card->port = port;
+	card->instance = instance;
+	card->parent = parent;
+	card->interrupt = interrupt;
+	mutex_lock(&neoprof_cards_lock);
+	card->number = free_number();
+	if (card->number >= TIERD_CARDS_MAX) {
+		mutex_unlock(&neoprof_cards_lock);
+		neoprof_card_put(card);
+		return ERR_PTR(-ENOSPC);
+	}
+	card->thread = kthread_create(drain_thread, card, "neoprof/%u", card->number);
+	if (IS_ERR(card->thread)) {
+		struct task_struct *none = card->thread;
+
+		mutex_unlock(&neoprof_cards_lock);
+		neoprof_card_put(card);
+		return ERR_CAST(none);
+	}
+	mutex_lock(&card->lock);
+	list_add_tail(&card->node, &neoprof_cards);
+	mutex_unlock(&neoprof_cards_lock);
+	if (!neoprof_card_reset(card))
+		neoprof_event(TIERD_EVENT_CARD_ADDED, card);
+	mutex_unlock(&card->lock);
+	card->device = neoprof_class_add(card);
+	wake_up_process(card->thread);
+	return card;
+}
+
+/* After this nothing touches the bus any more. */
+void neoprof_card_remove(struct neoprof_card *card)
+{
+	mutex_lock(&neoprof_cards_lock);
+	list_del(&card->node);
+	mutex_unlock(&neoprof_cards_lock);
+	if (card->device)
+		device_unregister(card->device);
+	kthread_stop(card->thread);
+	mutex_lock(&card->lock);
+	neoprof_card_stop(card);
+	card->removed = true;
+	mutex_unlock(&card->lock);
+	neoprof_event(TIERD_EVENT_CARD_GONE, card);
+	neoprof_card_put(card);
+}

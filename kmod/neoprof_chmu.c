@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The layout of a CXL hotness monitoring unit (CXL r3.2, 8.2.8), and of the NeoProf card's
+ * vendor block where there is one: histogram, bandwidth, error bound, counters.
+ */
+#include "neoprof.h"
+#include "neoprof_regs.h"
+
+#include <linux/ktime.h>
+
+/* A register of this card's instance; the header numbers those of the first one. */
+#define AT(card, name) ((card)->base + NEOPROF_CHMU0_##name - NEOPROF_CHMU0_CAP0)
+#define GET(value, name) (((value)&NEOPROF_##name##_MASK) >> NEOPROF_##name##_SHIFT)
+#define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
+
+#define MODE_ALWAYS_ON 1
+#define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_APPLIED_AT - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
+#define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE
+/* Bytes behind an instance that its range bitmap and hot list may begin at. */
+#define BLOCK_OFFSET_MAX (16u << 20)
+#define RANGE_SHIFT 28 /* a bit of the range bitmap stands for 256 MiB */
+
+static bool has_vendor(const struct neoprof_card *card)
+{
+	return card->geometry.features & TIERD_CARD_HAS_COUNTERS;
+}
+
+static int refuse(struct neoprof_card *card, const char *why)
+{
+	strscpy(card->why, why, sizeof(card->why));
+	return -ENODEV;
+}
+
+static int settled(struct neoprof_card *card, const char *what)
+{
+	return neoprof_wait(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_OPERATION_MASK, what);
+}
+
+/* The vendor block follows the first CHMU of our card, and of no other. */
+static int identify_vendor(struct neoprof_card *card)
+{
+	struct tierd_card_geometry *geometry = &card->geometry;
+	u64 id, sketch, timebase;
+	int ret;
+
+	if (card->instance || AT(card, CAP0) != NEOPROF_CHMU0_CAP0)
+		return 0;
+	/* Another card may refuse to tell. */
+	if (card->bus->read(card, NEOPROF_VENDOR_ID, 8, &id) ||
+	    GET(id, VENDOR_ID_MAGIC) != NEOPROF_VENDOR_ID_MAGIC_VALUE)
+		return 0;
+	if (GET(id, VENDOR_ID_MAJOR) != VENDOR_MAJOR)
+		return refuse(card, "a NeoProf card of another major version");
+	ret = neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8, NEOPROF_VENDOR_STATUS_INITIALISING_MASK,
+			   "the card's initialisation");
+	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_GEOMETRY, 8, &sketch);
+	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_TIMEBASE, 8, &timebase);
+	if (ret)
+		return ret;
+	if (GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH) > 31 ||
+	    GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY) > 63)
+		return refuse(card, "a sketch of impossible geometry");
+	geometry->depth = GET(sketch, VENDOR_GEOMETRY_DEPTH);
+	geometry->width = 1u << GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH);
+	geometry->channels = GET(sketch, VENDOR_GEOMETRY_CHANNELS);
+	geometry->capacity = 1ull << GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY);
+	geometry->cycles_100us = timebase & NEOPROF_VENDOR_TIMEBASE_CYCLES_PER_100US_MASK;
+	geometry->features |= TIERD_CARD_HAS_BANDWIDTH | TIERD_CARD_HAS_COUNTERS |
+			      TIERD_CARD_HAS_CONSERVATIVE | TIERD_CARD_HAS_CLEAR;
+	if (GET(sketch, VENDOR_GEOMETRY_HISTOGRAM_BINS) == TIERD_CARD_BINS) {
+		geometry->bins = TIERD_CARD_BINS;
+		geometry->features |= TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_ERROR_BOUND;
+	}
+	return 0;
+}
+
+static int chmu_identify(struct neoprof_card *card)
+{
+	struct tierd_card_geometry *geometry = &card->geometry;
+	u64 common, length, cap0, cap1, status, bitmap, hotlist;
+	int ret;
+
+	*geometry = (struct tierd_card_geometry){};
+	ret = neoprof_read(card, NEOPROF_CHMU_CAP0, 8, &common);
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_CAP1, 8, &length);
+	if (ret)
+		return ret;
+	if (GET(common, CHMU_CAP0_VERSION) != NEOPROF_CHMU_CAP0_VERSION_VALUE)
+		return refuse(card, "no CHMU registers of version 1");
+	if (card->instance >= GET(common, CHMU_CAP0_INSTANCES))
+		return refuse(card, "no such CHMU instance");
+	card->base = NEOPROF_CHMU0_CAP0 + card->instance * GET(length, CHMU_CAP1_INSTANCE_LENGTH);
+	ret = neoprof_read(card, AT(card, CAP0), 8, &cap0);
+	ret = ret ?: neoprof_read(card, AT(card, CAP1), 8, &cap1);
+	ret = ret ?: neoprof_read(card, AT(card, RANGE_BITMAP_OFFSET), 8, &bitmap);
+	ret = ret ?: neoprof_read(card, AT(card, HOTLIST_OFFSET), 8, &hotlist);
+	ret = ret ?: neoprof_read(card, AT(card, STATUS), 8, &status);
+	if (ret)
+		return ret;
+	geometry->slots = GET(cap0, CHMU0_CAP0_HOTLIST_SIZE);
+	geometry->unit_sizes = GET(cap1, CHMU0_CAP1_UNIT_SIZES) << 8;
+	geometry->counter_bits = GET(status, CHMU0_STATUS_COUNTER_WIDTH);
+	if (geometry->slots < 2 || !geometry->counter_bits || geometry->counter_bits > 32 ||
+	    bitmap > BLOCK_OFFSET_MAX || hotlist > BLOCK_OFFSET_MAX)
+		return refuse(card, "CHMU capabilities that make no sense");
+	card->bitmap = card->base + bitmap;
+	card->hotlist = card->base + hotlist;
+	geometry->threshold_max = (1ull << geometry->counter_bits) - 1;
+	geometry->capacity = 1ull << 40; /* until the vendor block says better */
+	geometry->channels = 1;
+	geometry->features = TIERD_CARD_HAS_COUNT;
+	/* Reads alone, writes alone, both: all or none of it, to keep the choice simple. */
+	if ((GET(cap0, CHMU0_CAP0_TRACKABLE) & 7) == 7)
+		geometry->features |= TIERD_CARD_HAS_TRACK;
+	if (GET(cap1, CHMU0_CAP1_EPOCH_MODE))
+		geometry->features |= TIERD_CARD_HAS_EPOCH;
+	if (GET(cap1, CHMU0_CAP1_DOWNSAMPLING) == 0xffff)
+		geometry->features |= TIERD_CARD_HAS_DOWNSAMPLE;
+	if (card->interrupt && GET(cap0, CHMU0_CAP0_FILL_INT))
+		geometry->features |= TIERD_CARD_HAS_INTERRUPT;
+	return identify_vendor(card);
+}
+
+/* One bit for each 256 MiB of device memory that the ranges have, written whole. */
+static int write_bitmap(struct neoprof_card *card)
+{
+	u32 words = NEOPROF_RANGE_BITMAP_BYTES / 8, word, i;
+	int ret = 0;
+
+	if (!has_vendor(card)) /* no longer than to the hot list, if that is behind it */
+		words = card->hotlist > card->bitmap
+			    ? min(words, (card->hotlist - card->bitmap) / 8)
+			    : words;
+	for (word = 0; word < words && !ret; word++) {
+		u64 start = (u64)word << (6 + RANGE_SHIFT), bits = 0;
+
+		for (i = 0; i < card->range_count * 64; i++) {
+			const struct tierd_card_range *range = &card->ranges[i / 64];
+			u64 low = start + ((u64)(i % 64) << RANGE_SHIFT);
+
+			if (low < range->device + neoprof_range_length(range) &&
+			    low + (1ull << RANGE_SHIFT) > range->device)
+				bits |= 1ull << i % 64;
+		}
+		ret = neoprof_write(card, card->bitmap + 8 * word, 8, bits);
+	}
+	return ret;
+}
+
+/* 1: 100 us, 2: 1 ms, ... 5: 1 s, times up to 4095. netlink lets only such epochs pass. */
+static u64 epoch_bits(u32 epoch_us)
+{
+	u32 unit = 100, scale = 1;
+
+	while (scale < 5 && (epoch_us % unit || epoch_us / unit > 4095)) {
+		unit *= 10;
+		scale++;
+	}
+	return PUT(scale, CHMU0_CFG1_EPOCH_SCALE) |
+	       PUT(epoch_us / unit, CHMU0_CFG1_EPOCH_MULTIPLIER);
+}
+
+static int refused(struct neoprof_card *card)
+{
+	u64 errors = 0;
+	int ret = 0;
+
+	if (has_vendor(card)) {
+		ret = neoprof_read(card, NEOPROF_VENDOR_CONFIG_ERROR, 8, &errors);
+		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG_ERROR, 8, errors);
+	}
+	if (ret)
+		return ret;
+	scnprintf(card->why, sizeof(card->why),
+		  "the card refused its configuration (CONFIG_ERROR 0x%llx)", errors);
+	return -EINVAL;
+}
+
+static int chmu_start(struct neoprof_card *card)
+{
+	const struct neoprof_settings *settings = &card->settings;
+	u64 cfg0 = PUT(settings->threshold, CHMU0_CFG0_THRESHOLD), cfg1, status;
+	u32 rank = settings->error_rank ?: card->geometry.width / 2;
+	int ret;
+
+	cfg0 |= card->geometry.features & TIERD_CARD_HAS_TRACK ? settings->track : TIERD_TRACK_BOTH;
+	if (settings->flags & TIERD_CARD_RANDOM)
+		cfg0 |= NEOPROF_CHMU0_CFG0_RANDOM_DOWNSAMPLING_MASK;
+	if (card->geometry.features & TIERD_CARD_HAS_INTERRUPT)
+		cfg0 |= NEOPROF_CHMU0_CFG0_OVERFLOW_INT_ENABLE_MASK |
+			NEOPROF_CHMU0_CFG0_FILL_INT_ENABLE_MASK;
+	cfg1 = PUT(settings->unit_log2, CHMU0_CFG1_UNIT_SIZE) |
+	       PUT(settings->downsample, CHMU0_CFG1_DOWNSAMPLING);
+	if (settings->epoch_us && card->geometry.features & TIERD_CARD_HAS_EPOCH)
+		cfg1 |= epoch_bits(settings->epoch_us);
+	else
+		cfg1 |= PUT(MODE_ALWAYS_ON, CHMU0_CFG1_MODE) | epoch_bits(100);
+
+	ret = neoprof_write(card, AT(card, CFG0), 8, NEOPROF_CHMU0_CFG0_RESET_MASK);
+	ret = ret ?: settled(card, "the card's reset");
+	ret = ret ?: neoprof_write(card, AT(card, CFG1), 8, cfg1);
+	ret = ret ?: write_bitmap(card);
+	ret = ret ?: neoprof_write(card, AT(card, CFG2), 8, card->geometry.slots / 2);
+	if (has_vendor(card)) {
+		ret = ret
+			  ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8,
+					   !!(settings->flags & TIERD_CARD_CONSERVATIVE));
+		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_ERROR_RANK, 8, rank);
+	}
+	ret = ret ?: neoprof_write(card, AT(card, CFG0), 8, cfg0 | NEOPROF_CHMU0_CFG0_ENABLE_MASK);
+	ret = ret ?: settled(card, "the card's start");
+	ret = ret ?: neoprof_read(card, AT(card, STATUS), 8, &status);
+	if (ret)
+		return ret;
+	return status & NEOPROF_CHMU0_STATUS_ENABLED_MASK ? 0 : refused(card);
+}
+
+static int chmu_stop(struct neoprof_card *card)
+{
+	int ret = neoprof_write(card, AT(card, CFG0), 8,
+				PUT(card->settings.threshold, CHMU0_CFG0_THRESHOLD));
+
+	return ret ?: settled(card, "the card's stop");
+}
+
+static int chmu_clear(struct neoprof_card *card)
+{
+	/* A reset empties the hot list too, and stops: for those that know no other way. */
+	if (!has_vendor(card))
+		return chmu_start(card);
+	return neoprof_write(card, NEOPROF_VENDOR_COMMAND, 8, NEOPROF_VENDOR_COMMAND_CLEAR_MASK);
+}
+
+static int chmu_set_threshold(struct neoprof_card *card)
+{
+	return neoprof_write(card, AT(card, CFG0) + NEOPROF_CHMU0_CFG0_THRESHOLD_SHIFT / 8, 4,
+			     card->settings.threshold);
+}
+
+static int chmu_level(struct neoprof_card *card, unsigned int *level, bool *overflow)
+{
+	u64 indices, status;
+	int ret = neoprof_read(card, AT(card, HOTLIST), 4, &indices);
+
+	*overflow = false;
+	if (ret)
+		return ret;
+	card->head = GET(indices, CHMU0_HOTLIST_HEAD);
+	card->tail = GET(indices, CHMU0_HOTLIST_TAIL);
+	if (card->head >= card->geometry.slots || card->tail >= card->geometry.slots) {
+		scnprintf(card->why, sizeof(card->why), "hot list indices %u and %u of %u slots",
+			  card->head, card->tail, card->geometry.slots);
+		card->stats.errors++;
+		return -EIO;
+	}
+	*level = (card->tail + card->geometry.slots - card->head) % card->geometry.slots;
+	/* An idle card costs one access: a list that was full has entries. */
+	if (!*level)
+		return 0;
+	ret = neoprof_read(card, AT(card, STATUS), 8, &status);
+	if (!ret && status & NEOPROF_CHMU0_STATUS_OVERFLOW_MASK) {
+		*overflow = true;
+		ret = neoprof_write(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_OVERFLOW_MASK);
+	}
+	return ret;
+}
+
+/* Entries in a row, fewer than asked for at the end of the ring. */
+static int chmu_take(struct neoprof_card *card, struct neoprof_entry *entries, unsigned int count)
+{
+	u64 *words = (u64 *)entries;
+	unsigned int width = card->geometry.counter_bits, i;
+	u64 word;
+	int ret;
+
+	BUILD_BUG_ON(sizeof(*entries) < sizeof(*words));
+	count = min(count, card->geometry.slots - card->head);
+	ret = neoprof_read_block(card, card->hotlist + 8 * card->head, 8, count, words);
+	if (ret)
+		return ret;
+	/* From the last to the first, for a word is shorter than what it becomes. */
+	for (i = count; i--;) {
+		word = words[i];
+		entries[i] = (struct neoprof_entry){
+		    .unit = word >> width,
+		    .count = word & ((1ull << width) - 1),
+		};
+	}
+	card->head = (card->head + count) % card->geometry.slots;
+	ret = neoprof_write(card, AT(card, HOTLIST), 2, card->head);
+	return ret ?: count;
+}
+
+static int chmu_taken(struct neoprof_card *card)
+{
+	if (!(card->geometry.features & TIERD_CARD_HAS_INTERRUPT))
+		return 0;
+	return neoprof_write(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_FILL_MASK);
+}
+
+static int chmu_profile(struct neoprof_card *card, struct tierd_profile *profile)
+{
+	u64 words[SNAPSHOT_WORDS], bound, rank, threshold;
+	int ret;
+
+	if (!has_vendor(card)) {
+		strscpy(card->why, "a CHMU without a vendor block has no counters to tell",
+			sizeof(card->why));
+		return -EOPNOTSUPP;
+	}
+	ret = neoprof_write(card, NEOPROF_VENDOR_COMMAND, 8, NEOPROF_VENDOR_COMMAND_SNAPSHOT_MASK);
+	ret = ret
+		  ?: neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8,
+				  NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
+	ret = ret ?: neoprof_read_block(card, NEOPROF_SNAPSHOT_SEQUENCE, 8, SNAPSHOT_WORDS, words);
+	if (card->geometry.features & TIERD_CARD_HAS_HISTOGRAM)
+		ret = ret
+			  ?: neoprof_read_block(card, NEOPROF_HISTOGRAM_BIN, 8, TIERD_CARD_BINS,
+						profile->histogram);
+	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_BOUND, 8, &bound);
+	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_RANK, 8, &rank);
+	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_THRESHOLD_IN_FORCE, 8, &threshold);
+	if (ret)
+		return ret;
+#define WORD(name) words[(NEOPROF_SNAPSHOT_##name - NEOPROF_SNAPSHOT_SEQUENCE) / 8]
+	profile->sequence = WORD(SEQUENCE);
+	profile->cycles = WORD(CYCLES);
+	profile->read_beats = WORD(READ_BEATS);
+	profile->write_beats = WORD(WRITE_BEATS);
+	profile->busy_cycles = WORD(BUSY_CYCLES);
+	profile->offered = WORD(OFFERED);
+	profile->counted = WORD(COUNTED);
+	profile->skipped_type = WORD(SKIPPED_TYPE);
+	profile->skipped_range = WORD(SKIPPED_RANGE);
+	profile->skipped_sample = WORD(SKIPPED_SAMPLE);
+	profile->reports = WORD(REPORTS);
+	profile->reports_refused = WORD(REPORTS_REFUSED);
+	profile->saturated = WORD(SATURATED);
+	profile->epoch = WORD(EPOCH);
+	profile->epoch_start = WORD(EPOCH_START);
+	profile->applied_at = WORD(APPLIED_AT);
+#undef WORD
+	profile->valid =
+	    card->geometry.features & (TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |
+				       TIERD_CARD_HAS_COUNTERS | TIERD_CARD_HAS_ERROR_BOUND);
+	if (!(bound & NEOPROF_VENDOR_ERROR_BOUND_VALID_MASK))
+		profile->valid &= ~TIERD_CARD_HAS_ERROR_BOUND;
+	profile->error_low = GET(bound, VENDOR_ERROR_BOUND_LOW);
+	profile->error_high = GET(bound, VENDOR_ERROR_BOUND_HIGH);
+	profile->error_bin = GET(bound, VENDOR_ERROR_BOUND_BIN);
+	profile->error_rank = rank;
+	profile->threshold = threshold;
+	profile->bins = card->geometry.bins;
+	return 0;
+}
+
+const struct neoprof_layout neoprof_chmu = {
+    .identify = chmu_identify,
+    .start = chmu_start,
+    .stop = chmu_stop,
+    .clear = chmu_clear,
+    .set_threshold = chmu_set_threshold,
+    .level = chmu_level,
+    .take = chmu_take,
+    .taken = chmu_taken,
+    .profile = chmu_profile,
+};

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* /sys/class/neoprof/neoprofN: what can be read of a card without netlink. */
+#include "compat.h"
+#include "neoprof.h"
+
+#include <linux/slab.h>
+#include <linux/sysfs.h>
+
+static struct class neoprof_class = {.name = "neoprof"};
+
+static ssize_t backend_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+
+	return sysfs_emit(buffer, "%s\n", neoprof_backend(card));
+}
+
+static ssize_t state_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	static const char *const names[] = {
+	    [TIERD_CARD_STATE_UNSPEC] = "unknown",
+	    [TIERD_CARD_STATE_STOPPED] = "stopped",
+	    [TIERD_CARD_STATE_COUNTING] = "counting",
+	    [TIERD_CARD_STATE_FAILED] = "failed",
+	};
+	struct neoprof_card *card = dev_get_drvdata(device);
+
+	return sysfs_emit(buffer, "%s\n", names[READ_ONCE(card->state)]);
+}
+
+static ssize_t why_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+	ssize_t length;
+
+	mutex_lock(&card->lock);
+	length = sysfs_emit(buffer, "%s\n", card->why);
+	mutex_unlock(&card->lock);
+	return length;
+}
+
+/* Host physical first-last byte, the card's own address of the first, interleaving, node. */
+static ssize_t ranges_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+	ssize_t length = 0;
+	unsigned int i;
+
+	mutex_lock(&card->lock);
+	for (i = 0; i < card->range_count; i++) {
+		const struct tierd_card_range *range = &card->ranges[i];
+
+		length +=
+		    sysfs_emit_at(buffer, length, "0x%llx-0x%llx device 0x%llx way %u/%u node %d\n",
+				  range->start, range->end - 1, range->device, range->position,
+				  range->ways, neoprof_range_node(range));
+	}
+	mutex_unlock(&card->lock);
+	return length;
+}
+
+static ssize_t level_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+
+	return sysfs_emit(buffer, "%llu\n", READ_ONCE(card->stats.level));
+}
+
+static ssize_t dropped_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+
+	return sysfs_emit(buffer, "%llu\n", READ_ONCE(card->stats.overflows));
+}
+
+static DEVICE_ATTR_RO(backend);
+static DEVICE_ATTR_RO(state);
+static DEVICE_ATTR_RO(why);
+static DEVICE_ATTR_ADMIN_RO(ranges); /* physical addresses */
+static DEVICE_ATTR_RO(level);
+static DEVICE_ATTR_RO(dropped);
+
+static struct attribute *neoprof_attrs[] = {
+    &dev_attr_backend.attr,
+    &dev_attr_state.attr,
+    &dev_attr_why.attr,
+    &dev_attr_ranges.attr,
+    &dev_attr_level.attr,
+    &dev_attr_dropped.attr,
+    NULL,
+};
+ATTRIBUTE_GROUPS(neoprof);
+
+/* NULL if it cannot be made: netlink tells all of it, too. */
+struct device *neoprof_class_add(struct neoprof_card *card)
+{
+	struct device *device =
+	    device_create_with_groups(&neoprof_class, card->parent, MKDEV(0, 0), card,
+				      neoprof_groups, "neoprof%u", card->number);
+
+	if (!IS_ERR(device))
+		return device;
+	dev_warn(card->parent, "no entry in /sys/class/neoprof for card %u: %ld\n", card->number,
+		 PTR_ERR(device));
+	return NULL;
+}
+
+int neoprof_class_init(void)
+{
+	return class_register(&neoprof_class);
+}
+
+void neoprof_class_exit(void)
+{
+	class_unregister(&neoprof_class);
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Register accesses of a card: counted, and each failure with a reason. */
+#include "neoprof.h"
+
+#include <linux/delay.h>
+#include <linux/ktime.h>
+#include <linux/sched.h>
+
+static int failed(struct neoprof_card *card, int error, const char *what, u32 offset)
+{
+	card->stats.errors++;
+	switch (error) {
+	case -ETIMEDOUT:
+		scnprintf(card->why, sizeof(card->why), "%s of register 0x%x: no answer in %u ms",
+			  what, offset, neoprof_timeout_ms);
+		break;
+	case -ENODEV:
+		scnprintf(card->why, sizeof(card->why), "%s of register 0x%x: the %s has gone",
+			  what, offset, card->bus->name);
+		break;
+	case -EIO:
+		scnprintf(card->why, sizeof(card->why), "%s of register 0x%x: refused by the card",
+			  what, offset);
+		break;
+	default:
+		scnprintf(card->why, sizeof(card->why), "%s of register 0x%x: error %d", what,
+			  offset, error);
+	}
+	return error;
+}
+
+int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
+{
+	int ret = card->bus->read(card, offset, size, value);
+
+	card->stats.accesses++;
+	return ret ? failed(card, ret, "read", offset) : 0;
+}
+
+int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
+{
+	int ret = card->bus->write(card, offset, size, value);
+
+	card->stats.accesses++;
+	return ret ? failed(card, ret, "write", offset) : 0;
+}
+
+int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size, unsigned int count,
+		       void *buffer)
+{
+	int ret = card->bus->read_block(card, offset, size, count, buffer);
+
+	card->stats.accesses++;
+	return ret ? failed(card, ret, "block read", offset) : 0;
+}
+
+/* Waits until no bit of `mask` is set in a register. */
+int neoprof_wait(struct neoprof_card *card, u32 offset, unsigned int size, u64 mask,
+		 const char *what)
+{
+	u64 end = ktime_get_ns() + (u64)neoprof_timeout_ms * NSEC_PER_MSEC;
+	unsigned int tries = 0;
+	bool last = false;
+	u64 value;
+	int ret;
+
+	for (;;) {
+		ret = neoprof_read(card, offset, size, &value);
+		if (ret)
+			return ret;
+		if (!(value & mask))
+			return 0;
+		/* One more look after the time is up: this thread may not have run for long. */
+		if (last)
+			break;
+		last = ktime_get_ns() > end;
+		if (++tries < 16)
+			cond_resched();
+		else
+			usleep_range(20, 100);
+	}
+	card->stats.errors++;
+	scnprintf(card->why, sizeof(card->why), "%s did not end in %u ms", what,
+		  neoprof_timeout_ms);
+	return -ETIMEDOUT;
+}
