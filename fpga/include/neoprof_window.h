@@ -25,6 +25,21 @@
 #define NPW_CARDS_OFFSET 0x08 /* u32: cards in the window */
 #define NPW_CARDS_MAX 8u
 
+/*
+ * The lab's own mailbox, beside the cards': whoever maps the window, guest or host, may start and
+ * stop the watching of memory traffic and ask for the exact counts. A driver needs none of it: the
+ * first register write to any card starts the watching, unless NPW_LAB_STOP came before.
+ */
+#define NPW_LAB_WATCHING 0x0c /* u32: 1 while memory traffic is watched */
+#define NPW_LAB_GUEST_NS 0x10 /* u64: guest time when something was last answered */
+#define NPW_LAB_DOORBELL 0x40 /* u32, as a card's */
+#define NPW_LAB_OP 0x44	      /* u32 */
+#define NPW_LAB_START 1u      /* watch; the cache is empty at first */
+#define NPW_LAB_STOP 2u
+#define NPW_LAB_DUMP 3u	 /* write the counts to the host's files */
+#define NPW_LAB_CLEAR 4u /* set the counts to zero */
+#define NPW_LAB_STATUS 0x48 /* s32: 0 or a negative errno of Linux */
+
 /* Card n lives at NPW_CARD_BASE + n * NPW_CARD_STRIDE. */
 #define NPW_CARD_BASE 0x1000u
 #define NPW_CARD_STRIDE 0x2000u

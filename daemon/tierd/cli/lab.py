@@ -13,11 +13,13 @@ import os
 import signal
 import sys
 import textwrap
+from dataclasses import asdict, replace
 from types import FrameType
 
 from tierd.errors import ConfigError, ExitCode
 from tierd.lab import LabResult, Machine, Share, host, machine_files, run_shell
 from tierd.lab import run as run_in_guest
+from tierd.lab.machine import check_icount
 from tierd.units import format_size, parse_duration_ns
 
 HELP = "boot a virtual tiered machine and run a command in it"
@@ -94,6 +96,13 @@ def _add_guest_arguments(parser: argparse.ArgumentParser) -> None:
         help="a folder the guest may write to",
     )
     parser.add_argument("--cwd", metavar="DIR", help="the command's working folder")
+    parser.add_argument(
+        "--icount",
+        type=int,
+        metavar="N",
+        help="let the guest's clock count instructions, 2**N ns each, and skip its sleeps: runs "
+        "repeat on a busy host (one CPU, TCG)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -104,7 +113,7 @@ def run(args: argparse.Namespace) -> int:
         return _list_kernels(args.json)
     signal.signal(signal.SIGTERM, _end)
     signal.signal(signal.SIGHUP, _end)
-    machine = Machine.load(args.machine)
+    machine = _machine(args)
     env = _environment(args.env)
     shares = [Share.parse(text) for text in args.share]
     if args.action == "shell":
@@ -125,6 +134,14 @@ def run(args: argparse.Namespace) -> int:
         on_output=_pass_console if args.console else _pass_output,
     )
     return _report(result, args.json, args.timeout)
+
+
+def _machine(args: argparse.Namespace) -> Machine:
+    machine = Machine.load(args.machine)
+    if args.icount is None:
+        return machine
+    check_icount(args.icount, machine.cpu_count, lambda why: ConfigError("--icount", why))
+    return replace(machine, icount=args.icount)
 
 
 def _end(number: int, _frame: FrameType | None) -> None:
@@ -190,7 +207,8 @@ def _list_machines(as_json: bool) -> int:
         print(json.dumps([_machine_dict(machine) for machine in machines], indent=2))
         return int(ExitCode.OK)
     for machine in machines:
-        print(f"{machine.name}: {machine.description}")
+        counted = "" if machine.icount is None else f" (icount {machine.icount})"
+        print(f"{machine.name}: {machine.description}{counted}")
         for number, node in enumerate(machine.nodes):
             cpus = ",".join(map(str, node.cpus)) or "none"
             line = f"  node {number}: {node.kind:4} {format_size(node.size_bytes):>9}  CPUs {cpus}"
@@ -198,6 +216,9 @@ def _list_machines(as_json: bool) -> int:
                 rate = format_size(node.bandwidth_bytes_per_s[node.initiator])
                 line += f"  {node.latency_ns[node.initiator]} ns  {rate}/s"
             print(line)
+        for card in machine.cards:
+            size, offset = format_size(card.size_bytes), format_size(card.offset_bytes)
+            print(f"  card:   {card.kind} in front of {size} of node {card.node} from {offset} on")
     return int(ExitCode.OK)
 
 
@@ -218,6 +239,8 @@ def _machine_dict(machine: Machine) -> dict[str, object]:
             for node in machine.nodes
         ],
         "distances": [list(row) for row in machine.distances],
+        "icount": machine.icount,
+        "cards": [asdict(card) for card in machine.cards],
     }
 
 

@@ -13,9 +13,11 @@ from tierd.lab.guest import Guest
 from tierd.lab.machine import Machine, Node, machine_files
 from tierd.lab.session import GuestError, LabResult, run
 from tierd.lab.shell import run_shell
+from tierd.lab.traffic import Counts, Traffic, TrafficError
 
 __all__ = [
     "CommandResult",
+    "Counts",
     "Guest",
     "GuestError",
     "GuestProcess",
@@ -23,6 +25,8 @@ __all__ = [
     "Machine",
     "Node",
     "Share",
+    "Traffic",
+    "TrafficError",
     "machine_files",
     "run",
     "run_shell",

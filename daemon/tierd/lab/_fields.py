@@ -158,6 +158,15 @@ class Table:
             raise self.error(key, f"must be written as [[{key}]] tables")
         return [Table(item, f"{key}[{i}]", self._file) for i, item in enumerate(value)]
 
+    def table(self, key: str) -> Table | None:
+        """A table of its own, None when absent."""
+        value = self._get(key)
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise self.error(key, f"must be written as a [{key}] table")
+        return Table(value, f"{self._path}.{key}" if self._path else key, self._file)
+
     def by_node(self, key: str, count: int) -> dict[int, Any]:
         """A table whose keys are node numbers below `count`, empty when absent."""
         value = self._get(key)

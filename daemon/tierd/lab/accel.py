@@ -43,18 +43,25 @@ class Accelerator:
     reason: str
 
 
-def choose(wanted: str, qemu: Path, version: str, kernel: Kernel) -> Accelerator:
+def choose(
+    wanted: str, qemu: Path, version: str, kernel: Kernel, *, needs_tcg: str = ""
+) -> Accelerator:
     """The accelerator for a guest with `kernel`.
 
     Args:
         wanted: "auto", "kvm" or "tcg".
+        needs_tcg: why the machine cannot do with KVM, or an empty text.
 
     Raises:
-        ConfigError: `wanted` is something else.
+        ConfigError: `wanted` is something else, or KVM for a machine that cannot do with it.
         UnavailableError: "kvm" was asked for, and no guest boots with it.
     """
     if wanted not in ("auto", "kvm", "tcg"):
         raise ConfigError("--accel", f"{wanted!r} is not known", hint="auto, kvm or tcg")
+    if needs_tcg and wanted == "kvm":
+        raise ConfigError("--accel", f"this machine needs TCG: {needs_tcg}")
+    if needs_tcg:
+        return Accelerator("tcg", needs_tcg)
     if wanted == "tcg":
         return Accelerator("tcg", "asked for")
     problem = kvm_problem(qemu, version, kernel)

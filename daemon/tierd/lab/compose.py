@@ -23,6 +23,7 @@ from typing import Final
 from tierd.errors import ConfigError, TierdError
 from tierd.lab import host, initramfs
 from tierd.lab.machine import Machine
+from tierd.lab.plugin import is_watched, make_window, plugin_options
 from tierd.lab.qemu import memory_argument, qemu_options
 
 GUEST_FOLDER: Final = "/run/tierd-lab"
@@ -127,6 +128,8 @@ def compose(boot: Boot) -> list[str]:
         UnavailableError: QEMU, virtme-ng or busybox is missing.
         TierdError: virtme-ng refused, or prints something else than expected.
     """
+    if is_watched(boot.machine):
+        make_window(boot.folder)
     virtme_run = host.find_virtme_run()
     host.find_program("busybox", "busybox-static")
     own = f"{os.environ.get('PATH', '')}:{GUEST_PATH}"
@@ -184,9 +187,13 @@ def finish(composed: list[str], boot: Boot) -> list[str]:
     if boot.accelerator == "kvm":
         command += ["-accel", "kvm", "-cpu", "host"]
     else:
-        command += ["-accel", "tcg,thread=multi", "-cpu", boot.machine.cpu]
+        counted = boot.machine.icount is not None
+        thread = "single" if counted else "multi"
+        command += ["-accel", f"tcg,thread={thread}", "-cpu", boot.machine.cpu]
+        if counted:
+            command += ["-icount", f"shift={boot.machine.icount},sleep=off"]
     if boot.agent_fd is not None:
         command += ["-chardev", f"socket,id=agent,fd={boot.agent_fd}"]
         command += ["-device", "virtio-serial-pci"]
         command += ["-device", f"virtserialport,name={AGENT_PORT},chardev=agent"]
-    return command + qemu_options(boot.machine)
+    return command + qemu_options(boot.machine) + plugin_options(boot.machine, boot.folder)

@@ -22,15 +22,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, Final, Self
 
 from tierd.lab.command import CommandResult, GuestProcess, encode
 from tierd.lab.compose import AGENT_PORT, Share
 from tierd.lab.machine import Machine
+from tierd.lab.plugin import is_watched
 from tierd.lab.process import QemuProcess
 from tierd.lab.session import GuestError, LabResult, run
 from tierd.lab.tail import Tail
+from tierd.lab.traffic import Traffic
 
 DEFAULT_BOOT_TIMEOUT_S: Final = 180.0
 DEFAULT_LIFE_S: Final = 4 * 3600.0
@@ -52,6 +55,9 @@ class Guest:
         env, share, cwd, accel: the same, for all commands.
         boot_timeout_s: host seconds until the agent must answer.
         life_s: host seconds after which the guest is ended whatever happens.
+
+    Attributes:
+        traffic: the exact memory traffic of a machine with cards or a cache, else None.
     """
 
     def __init__(
@@ -70,6 +76,8 @@ class Guest:
         self.boot_s = 0.0
         self.pid = 0
         self.result: LabResult | None = None
+        self.traffic: Traffic | None = None
+        self._folder: TemporaryDirectory[str] | None = None
         self.changed = threading.Condition()
         self._sending = threading.Lock()
         self._closing = False
@@ -124,6 +132,10 @@ class Guest:
             UnavailableError: the host lacks something.
         """
         begin = time.monotonic()
+        self._folder = TemporaryDirectory(prefix="tierd-lab-")
+        self._options["folder"] = Path(self._folder.name)
+        if is_watched(self.machine):
+            self.traffic = Traffic(Path(self._folder.name))
         ours, theirs = socket.socketpair()
         # A guest that stopped reading must not stop its caller.
         ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SEND_S, 0))
@@ -166,6 +178,9 @@ class Guest:
                 self._socket.shutdown(socket.SHUT_RDWR)
             self._socket.close()
             self._socket = None
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
 
     def start(
         self,

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from tierd.errors import ConfigError
 from tierd.lab._fields import Table, parse_cpus
+from tierd.lab.cards import CacheSpec, CardSpec, parse_cache, parse_cards
 from tierd.tiermap import MemoryKind
 
 MIB: Final = 2**20
@@ -27,6 +28,8 @@ LOCAL_DISTANCE: Final = 10
 DEFAULT_DISTANCE: Final = 20
 UNREACHABLE_DISTANCE: Final = 255
 MAX_LATENCY_NS: Final = 60_000
+MAX_ICOUNT: Final = 10
+"""QEMU's largest -icount shift."""
 MIN_BOOT_NODE_BYTES: Final = 384 * MIB
 """A stock kernel, its initramfs and a shell do not fit in less."""
 MACHINES_VARIABLE: Final = "TIERD_MACHINES"
@@ -68,6 +71,10 @@ class Machine:
         qemu_args: further QEMU arguments (devices, plugins).
         coldplug: True to let udev load a driver for every device (slow).
         file: where it was read from.
+        icount: None, or the guest's clock counts instructions, 2**icount ns each.
+        cache: the cache through which memory traffic is watched; None: the default one if
+            there are cards, else nothing is watched.
+        cards: simulated NeoProf cards.
     """
 
     name: str
@@ -79,6 +86,9 @@ class Machine:
     qemu_args: tuple[str, ...] = ()
     coldplug: bool = False
     file: Path | None = None
+    icount: int | None = None
+    cache: CacheSpec | None = None
+    cards: tuple[CardSpec, ...] = ()
 
     @property
     def memory_bytes(self) -> int:
@@ -94,6 +104,13 @@ class Machine:
     def has_hmat(self) -> bool:
         """True if the machine tells its latencies and bandwidths."""
         return any(node.latency_ns for node in self.nodes)
+
+    @property
+    def needs_tcg(self) -> str:
+        """Why the machine cannot run under KVM; empty if it can."""
+        if self.icount is not None:
+            return "its clock counts instructions"
+        return "its memory traffic is watched" if self.cards or self.cache else ""
 
     @classmethod
     def load(cls, name: str | Path) -> Machine:
@@ -173,7 +190,9 @@ def parse_machine(data: dict[str, Any], *, name: str, file: Path | None = None) 
     kernel_args = top.texts("kernel_args")
     qemu_args = top.texts("qemu_args")
     coldplug = top.flag("coldplug", False)
-    tables = top.tables("node")
+    icount = top.number("icount", None)
+    cache = parse_cache(top)
+    tables, card_tables = top.tables("node"), top.tables("card")
     top.finish()
     if not tables:
         raise top.error("node", "missing: a machine has at least one [[node]]")
@@ -191,11 +210,40 @@ def parse_machine(data: dict[str, Any], *, name: str, file: Path | None = None) 
         raise tables[number].error(
             "latency", "missing: other nodes have one, and an HMAT tells all nodes or none"
         )
+    cards = parse_cards(card_tables, tables, [node.size_bytes for node in nodes])
     for table in tables:
         table.finish()
+    check_icount(
+        icount, sum(len(node.cpus) for node in nodes), lambda why: top.error("icount", why)
+    )
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
         raise ConfigError("", f"{name!r} is not a machine's name", file=str(file or ""))
-    return Machine(name, description, nodes, distances, cpu, kernel_args, qemu_args, coldplug, file)
+    return Machine(
+        name,
+        description,
+        nodes,
+        distances,
+        cpu,
+        kernel_args,
+        qemu_args,
+        coldplug,
+        file,
+        icount,
+        cache,
+        cards,
+    )
+
+
+def check_icount(icount: int | None, cpus: int, error: Callable[[str], ConfigError]) -> None:
+    """Refuse instruction counting that QEMU cannot do, or with which no run repeats.
+
+    Raises:
+        ConfigError: what `error` makes of the reason.
+    """
+    if icount is not None and not 0 <= icount <= MAX_ICOUNT:
+        raise error(f"must be between 0 and {MAX_ICOUNT} (2**icount ns an instruction)")
+    if icount is not None and cpus != 1:
+        raise error(f"needs a machine with one CPU, and this one has {cpus}")
 
 
 _Head = tuple[MemoryKind, int, tuple[int, ...]]

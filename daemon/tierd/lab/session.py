@@ -10,11 +10,12 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 from tierd.errors import TierdError
@@ -129,6 +130,7 @@ def run(
     on_output: Output | None = None,
     agent_fd: int | None = None,
     started: Callable[[QemuProcess], None] | None = None,
+    folder: Path | None = None,
 ) -> LabResult:
     """Boot `machine`, run `command` as root, wait for its end.
 
@@ -146,6 +148,8 @@ def run(
         on_output: called with each piece of "stdout", "stderr" and "console" as it comes.
         agent_fd: a connected socket for the guest's agent port (see `Guest`).
         started: called once, after QEMU's start, from the calling thread.
+        folder: an empty folder for the run's files, kept for its caller (a watched machine's
+            `tierd.lab.Traffic` needs it); None: one of its own that goes with the run.
 
     Raises:
         ConfigError: a mistake in the machine's file or in `share`.
@@ -156,14 +160,15 @@ def run(
     chosen = host.find_kernel(kernel)
     qemu = host.find_qemu()
     version = host.qemu_version(qemu)
-    accelerator = accelerators.choose(accel, qemu, version, chosen)
+    accelerator = accelerators.choose(accel, qemu, version, chosen, needs_tcg=machine.needs_tcg)
     shares = [item if isinstance(item, Share) else Share.parse(str(item)) for item in share]
-    with tempfile.TemporaryDirectory(prefix="tierd-lab-") as folder, QemuProcess() as process:
+    own = nullcontext(str(folder)) if folder else TemporaryDirectory(prefix="tierd-lab-")
+    with own as place, QemuProcess() as process:
         boot = Boot(
             machine,
             chosen,
             accelerator.name,
-            Path(folder),
+            Path(place),
             shares,
             agent_fd=agent_fd,
             console_fd=process.console_fd,

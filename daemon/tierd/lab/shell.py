@@ -47,7 +47,9 @@ def run_shell(
         )
     chosen = host.find_kernel(kernel)
     qemu = host.find_qemu()
-    accelerator = accelerators.choose(accel, qemu, host.qemu_version(qemu), chosen)
+    accelerator = accelerators.choose(
+        accel, qemu, host.qemu_version(qemu), chosen, needs_tcg=machine.needs_tcg
+    )
     setpriv = host.find_program("setpriv", "util-linux")
     size = shutil.get_terminal_size()
     shell = _INTERACTIVE.format(rows=size.lines, columns=size.columns)

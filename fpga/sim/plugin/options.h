@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The plugin's arguments, in this order of keys where it matters:
+ *
+ *   window=PATH        file behind the ivshmem device, NPW_BYTES long; needed
+ *   dump=PATH          truth is dumped to PATH.json and PATH.pages
+ *   icount=SHIFT       the machine runs with -icount shift=SHIFT
+ *   cache=BYTES:WAYS:LINE   last-level cache (2097152:16:64)
+ *   node=ID:BASE:SIZE  host-physical range of a node, any number of them
+ *   card=PATH          a card, simulated by that library; the next ones are about it:
+ *   width=LOG2, ring=SLOTS, clock=CYCLES_PER_100US   as np_card_open() takes them
+ *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
+ *   start=boot         watch memory from the first instruction on (else from a mark)
+ *
+ * Numbers are decimal, or hexadecimal with 0x.
+ */
+#ifndef TIERD_LAB_OPTIONS_H
+#define TIERD_LAB_OPTIONS_H
+
+#include "hdm.h"
+
+#include "../../include/neoprof_window.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { OPTIONS_RANGES_MAX = 32 };
+
+struct range {
+	unsigned int node;
+	uint64_t base, size;
+};
+
+struct card_options {
+	const char *library;
+	unsigned int log2_width, ring, cycles_per_100us;
+	struct hdm hdm;
+};
+
+struct options {
+	const char *window, *dump;
+	int icount; /* below 0: none */
+	uint64_t cache_bytes;
+	unsigned int cache_ways, cache_line;
+	bool from_boot;
+	struct range ranges[OPTIONS_RANGES_MAX];
+	unsigned int range_count;
+	struct card_options cards[NPW_CARDS_MAX];
+	unsigned int card_count;
+};
+
+/* 0, or -1 after a message on stderr that names the argument. Texts stay those of argv. */
+int options_parse(struct options *options, int argc, char **argv);
+
+#endif
