@@ -8,6 +8,7 @@ Must not touch: the algorithm itself (`tierd.policy.neomem`).
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -19,6 +20,9 @@ from tierd.policy import neomem
 from tierd.sources.neoprof import NeoProfSource
 
 log = logging.getLogger(__name__)
+
+HISTORY = 600
+"""Decisions kept for who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,8 @@ class Thresholds:
         self._last_ns = 0
         self.decisions: dict[int, neomem.Decision] = {}
         """The last decision, by card."""
+        self.history: deque[tuple[float, int, int, float, int]] = deque(maxlen=HISTORY)
+        """The latest decisions: time in s, card, threshold, p, error bound."""
 
     def forget(self) -> None:
         """Begin anew: the cards have been lost, or the hot set has moved."""
@@ -113,6 +119,8 @@ class Thresholds:
         self._states[number] = decision.state
         self.decisions[number] = decision
         source.program(number, decision.state.threshold)
+        told = (self._last_ns / 1e9, number, decision.state.threshold, decision.state.p)
+        self.history.append((*told, seen.error_bound))
         log.debug(
             "event=threshold card=%d p=%.5f threshold=%d quantile=%s error=%d bandwidth=%.4f "
             "ping_pong=%.3f over_quota=%s under_error=%s boost=%g",
