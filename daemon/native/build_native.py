@@ -15,12 +15,18 @@ HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
     "heat.c",
+    "heat_change.c",
     "heat_evict.c",
     "heat_place.c",
     "heat_select.c",
     "heat_table.c",
     "job.c",
     "mover.c",
+    "promote.c",
+    "promote_move.c",
+    "promote_pick.c",
+    "promote_read.c",
+    "recent.c",
     "residency.c",
     "sys.c",
 )

@@ -6,6 +6,8 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,6 +36,21 @@ bool sys_exited(int pidfd)
 	struct pollfd poll_fd = {.fd = pidfd, .events = POLLIN};
 
 	return poll(&poll_fd, 1, 0) == 1;
+}
+
+uint64_t sys_node_free(int fd)
+{
+	static const char NAME[] = "MemFree:";
+	char text[1024];
+	const char *at;
+	ssize_t length;
+
+	length = pread(fd, text, sizeof(text) - 1, 0);
+	if (length <= 0)
+		return 0;
+	text[length] = '\0';
+	at = strstr(text, NAME);
+	return at == NULL ? 0 : strtoull(at + sizeof(NAME) - 1, NULL, 10) * 1024;
 }
 
 static uint64_t clock_ns(clockid_t clock)

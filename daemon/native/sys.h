@@ -40,6 +40,9 @@ int sys_pagemap_scan(int fd, struct sys_pm_scan *scan);
 /* Whether the process behind a pidfd has ended. */
 bool sys_exited(int pidfd);
 
+/* MemFree of a node's meminfo, open as `fd`, in bytes; 0 where it cannot be read. */
+uint64_t sys_node_free(int fd);
+
 uint64_t sys_monotonic_ns(void);
 uint64_t sys_thread_cpu_ns(void);
 

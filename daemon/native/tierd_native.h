@@ -133,4 +133,163 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
+/* ---- promoter: hot pages of profiling cards to moves, at an interval of its own ---- */
+
+/* Cards of the module, node numbers, and nodes that are tried as destination of a move. */
+enum { TIERD_CARDS = 64, TIERD_NODES = 256, TIERD_WAYS = 4 };
+
+/* The kernel module's ring, as kmod/uapi/tierd.h has it (a test compares). */
+enum { TIERD_HEAD_AT = 4096, TIERD_RECORDS_AT = 8192, TIERD_KIND_HOT = 3 };
+
+struct tierd_hot_record {
+	uint64_t page;
+	uint64_t pfn;
+	uint64_t time_ns;
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t order;
+	uint8_t card;
+	int16_t node;
+	uint16_t count;
+};
+
+/* Why a decision came out as it did: tierd.service.explain.Reason, number for number. */
+enum tierd_reason {
+	TIERD_HOTTER = 0,
+	TIERD_MAKES_ROOM = 1,
+	TIERD_NOT_MOVABLE = 2,
+	TIERD_MOVED_LATELY = 3,
+	TIERD_NOT_HOTTER = 4,
+	TIERD_NO_PLACE = 5,
+	TIERD_OVER_QUOTA = 6,
+	TIERD_PART_OF_HUGE = 7,
+	TIERD_OVERFLOW = 8,
+	TIERD_REASONS = 9
+};
+
+enum { TIERD_DEMOTE = 0, TIERD_PROMOTE = 1 };
+
+/* What became of a page. `bar`: the heat it had to pass, not a number where none was. */
+struct tierd_outcome {
+	uint64_t page;
+	uint64_t time_ns;
+	float heat;
+	float bar;
+	int16_t source;
+	int16_t dest;
+	int16_t node;
+	uint8_t order;
+	uint8_t fate;
+	uint8_t direction;
+	uint8_t reason;
+	uint8_t pad[6];
+};
+
+/* A page that may leave a fast node, with its heat as the heat table has it. */
+struct tierd_victim {
+	uint64_t page;
+	float heat;
+	int16_t node;
+	uint8_t order;
+	uint8_t pad;
+};
+
+/* Page keys [start, end) that may be moved. */
+struct tierd_span {
+	uint64_t start;
+	uint64_t end;
+};
+
+struct tierd_promoter_settings {
+	uint64_t interval_ns;
+	uint64_t quota_bytes_per_s; /* promoted, in any second */
+	uint64_t residency_ns;	    /* a moved page stays */
+	uint64_t bounce_ns;	    /* promoted again this soon after a demotion: a bounce */
+	uint64_t patience_ns;	    /* how long a page that found no room or quota waits */
+	float margin;
+	float confidence;
+	float heat_s;	/* heat of a page with one access a second, for ever */
+	float rate_cap; /* accesses a second beyond which heat does not grow */
+};
+
+/* What Python says once a tick; all is copied. Spans ascend by start and are apart. */
+struct tierd_orders {
+	const struct tierd_span *span;
+	size_t spans;
+	const struct tierd_process *process; /* ascending by target */
+	size_t processes;
+	const struct tierd_victim *victim; /* coldest first */
+	size_t victims;
+	/* Start of each card's epoch and of the one before, CLOCK_MONOTONIC; accesses a count. */
+	uint64_t epoch_ns[64];
+	uint64_t epoch_before_ns[64];
+	float scale[64];
+	/* By node: where its pages are promoted and demoted to, best first, ended by -1. */
+	int16_t up[256][4];
+	int16_t down[256][4];
+	/* Bytes that stay free on it, and its meminfo, open for reading, or -1. */
+	uint64_t low[256];
+	int32_t free_fd[256];
+};
+
+struct tierd_promoter_stats {
+	uint64_t intervals;
+	uint64_t records;
+	uint64_t stale;	      /* reported before its page was moved; promoted already */
+	uint64_t not_slow;    /* on a node that nothing is promoted from */
+	uint64_t promoted;    /* pages */
+	uint64_t demoted;     /* pages */
+	uint64_t bounced;     /* pages promoted within bounce_ns of their demotion */
+	uint64_t bounce_held; /* ... that would have been, but for the least residency */
+	uint64_t held[9];     /* decisions not to move, by reason */
+	uint64_t outcomes_dropped;
+	uint64_t recent_forgotten; /* moves whose time was overwritten too early */
+	uint64_t pending;
+	uint64_t cpu_ns;
+	uint64_t longest_ns; /* the longest interval's work */
+	uint64_t longest_call_ns;
+	uint64_t ring_dropped;
+	uint64_t ring_closing;
+	uint64_t moved_bytes;
+	uint64_t retries;
+	uint64_t errors[256];
+};
+
+struct tierd_promoter;
+
+/*
+ * Works with `mover`, which must outlive it and be used by nobody else but between
+ * tierd_promoter_hold and tierd_promoter_release. These functions may be called from any
+ * thread.
+ */
+int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_settings *settings,
+		       struct tierd_promoter **out);
+void tierd_promoter_free(struct tierd_promoter *promoter);
+/* The mapped ring to read, NULL for none. */
+int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_t bytes);
+int tierd_promoter_set(struct tierd_promoter *promoter,
+		       const struct tierd_promoter_settings *settings);
+int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders);
+/* A thread that works at each interval; stop waits for it (100 ms at most). */
+int tierd_promoter_start(struct tierd_promoter *promoter);
+void tierd_promoter_stop(struct tierd_promoter *promoter);
+/* One interval's work, now; the number of pages moved. */
+int64_t tierd_promoter_step(struct tierd_promoter *promoter);
+/* Between these nothing is moved; hold waits for the work in hand. */
+void tierd_promoter_hold(struct tierd_promoter *promoter);
+void tierd_promoter_release(struct tierd_promoter *promoter);
+/* Outcomes since the last call, oldest first; their number. */
+int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out,
+			    size_t room);
+/* Moves that somebody else made: for residency and bounces. */
+void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page, const uint8_t *fate,
+			 const uint8_t *direction, size_t n, uint64_t time_ns);
+void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
+
+/* ---- heat, when the hot set moves ---- */
+
+void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
+double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
+			  size_t n, float least, double *total);
+
 #endif

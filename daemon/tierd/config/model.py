@@ -37,11 +37,13 @@ from tierd.overrides import TopologyOverrides
 from tierd.pagekey import MAX_TARGETS
 from tierd.targets.matchers import Matcher
 
-SOURCES = ("scan", "pmu", "damon", "faults")
+SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
 """Sources that `sources.order` may name."""
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 """What `sources.pmu.events` may name; a test compares it with `tierd.ebpf.events.ROLES`."""
 SAMPLE_MODES = ("auto", "table", "raw")
+TRACKS = ("reads", "writes", "both")
+"""What `sources.neoprof.track` may be; a test compares it with the source's."""
 POLICIES = ("watermark",)
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
@@ -174,6 +176,28 @@ class ScanConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class NeoProfConfig:
+    """[sources.neoprof]: requests to slow memory, counted by NeoProf cards."""
+
+    drain_ns: int = option(
+        "drain", duration("1ms", "10s"), "10ms", "Time between two looks into a card's hot list."
+    )
+    clear_ns: int = option(
+        "clear",
+        duration("100ms", "10min"),
+        "5s",
+        "Time after which counting begins anew; a page is reported once in it.",
+    )
+    track: str = option("track", Text(TRACKS), "both", "Which requests are counted.")
+    conservative: bool = option(
+        "conservative",
+        Flag(),
+        True,
+        "Count in the rows of the sketch that need it only: closer estimates.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class PmuConfig:
     """[sources.pmu]: loads and stores sampled by the CPU, counted by eBPF."""
 
@@ -224,8 +248,11 @@ class SourcesConfig:
     order: tuple[str, ...] = option(
         "order",
         ListOf(Text(SOURCES), least=1, unique=True),
-        ["scan", "pmu", "damon"],
+        ["neoprof", "scan", "pmu", "damon"],
         "Sources in order of preference; the first that this host has is used.",
+    )
+    neoprof: NeoProfConfig = section(
+        "neoprof", NeoProfConfig, "Requests to slow memory, counted by NeoProf cards."
     )
     scan: ScanConfig = section(
         "scan", ScanConfig, "Accessed bits of every page, by the kernel module."
@@ -249,6 +276,70 @@ class HeatConfig:
         duration("100ms", "1h"),
         "5s",
         "Time after which an access counts half.",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class NeoMemConfig:
+    """[policy.neomem]: promotion between passes, where NeoProf cards count."""
+
+    enabled: bool = option(
+        "enabled", Flag(), True, "Promote between passes; if not, cards only feed heat."
+    )
+    interval_ns: int = option(
+        "interval",
+        duration("1ms", "1s"),
+        "10ms",
+        "Time between two looks for pages to promote.",
+    )
+    threshold_interval_ns: int = option(
+        "threshold_interval",
+        duration("100ms", "1min"),
+        "1s",
+        "Time between two decisions about a card's threshold.",
+    )
+    p_min: float = option(
+        "p_min", Share(1e-6, 1.0), "0.01%", "Least share of a card's counters that is hot."
+    )
+    p_init: float = option("p_init", Share(1e-6, 1.0), "0.1%", "... at first.")
+    p_max: float = option("p_max", Share(1e-6, 1.0), "1.56%", "... at most.")
+    quota_bytes_per_s: int = option(
+        "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted between passes."
+    )
+    alpha: float = option(
+        "alpha",
+        Number(0.0, 10.0, whole=False),
+        1.0,
+        "How much a card's busy memory raises the hot share.",
+    )
+    beta: float = option(
+        "beta",
+        Number(0.0, 10.0, whole=False),
+        2.0,
+        "How much promoting what was just demoted lowers it.",
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if not self.p_min <= self.p_init <= self.p_max:
+            raise ConfigError(join(path, "p_init"), "must lie between p_min and p_max")
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeConfig:
+    """[policy.change]: what is done when the hot set moves."""
+
+    enabled: bool = option(
+        "enabled", Flag(), True, "Notice that the hot set has moved, and forget old heat."
+    )
+    certainty: float = option(
+        "certainty", Share(0.5, 1.0), "90%", "Probability from which on a change is believed."
+    )
+    half_lives: float = option(
+        "half_lives",
+        Number(0.0, 30.0, whole=False),
+        3.0,
+        "By how many half-lives all heat decays at once.",
     )
 
 
@@ -287,6 +378,10 @@ class PolicyConfig:
     max_moves_per_tick: int = option(
         "max_moves_per_tick", Number(1, 10_000_000), 32768, "Most pages moved in one pass."
     )
+    neomem: NeoMemConfig = section(
+        "neomem", NeoMemConfig, "Promotion between passes, where NeoProf cards count."
+    )
+    change: ChangeConfig = section("change", ChangeConfig, "What is done when the hot set moves.")
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""

@@ -181,6 +181,27 @@ class HeatTable:
                 len(page),
             )
 
+    def fade(self, half_lives: float) -> None:
+        """Let all heat decay at once as if so many half-lives had passed."""
+        with self._lock:
+            lib.tierd_heat_fade(self._heat, half_lives)
+
+    def novel(self, batch: AccessBatch, least: float) -> float:
+        """How many of a batch's accesses went to pages of less heat than `least`, so far."""
+        page = _array(batch.page, np.uint64)
+        count = _array(batch.count, np.float32)
+        total = ffi.new("double *")
+        with self._lock:
+            share = lib.tierd_heat_novelty(
+                self._heat,
+                _pointer("uint64_t[]", page),
+                _pointer("float[]", count),
+                len(page),
+                least,
+                total,
+            )
+        return float(share * total[0])
+
     def forget_target(self, target: int) -> None:
         """Drop all pages of a target."""
         self.keep_ranges(target, ())

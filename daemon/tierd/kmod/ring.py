@@ -104,6 +104,11 @@ class Ring:
         return self._fd
 
     @property
+    def memory(self) -> Any:
+        """The whole mapping; valid until `close`."""
+        return self._memory
+
+    @property
     def closing(self) -> bool:
         """True when the module asks its readers to close the device."""
         return bool(self._info["closing"][0])

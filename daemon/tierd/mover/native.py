@@ -137,6 +137,16 @@ class NativeMover:
         with self._lock:
             self._processes.close()
 
+    @property
+    def handle(self) -> Any:
+        """The C object, for the promoter, which moves with it; it lives as long as this."""
+        return self._mover
+
+    def processes(self, pids: Mapping[int, int]) -> list[tuple[int, int, int]]:
+        """(target, pid, pidfd) ascending by target, as `execute` would find them."""
+        with self._lock:
+            return self._processes.hold(pids)
+
     def _burst(self, rate_bytes_per_s: int) -> int:
         wanted = self._burst_bytes
         if wanted is None:

@@ -19,6 +19,7 @@ from tierd.moves import I16Array, MoveReport, U8Array
 from tierd.pagekey import U64Array
 from tierd.recording.records import (
     Advance,
+    Fade,
     HeatOp,
     Ingest,
     Keep,
@@ -75,6 +76,11 @@ class RecordingHeat(HeatTable):
         """As `HeatTable.set_half_life`."""
         super().set_half_life(half_life_s)
         self._tap(SetHalfLife(half_life_s))
+
+    def fade(self, half_lives: float) -> None:
+        """As `HeatTable.fade`."""
+        super().fade(half_lives)
+        self._tap(Fade(half_lives))
 
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]

@@ -43,6 +43,13 @@ class SetHalfLife:
 
 
 @dataclass(frozen=True, slots=True)
+class Fade:
+    """`HeatTable.fade`."""
+
+    half_lives: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ingest:
     """`HeatTable.ingest`."""
 
@@ -74,7 +81,7 @@ class Moved:
     report: MoveReport
 
 
-HeatOp = NewHeat | Advance | SetHalfLife | Ingest | Place | Keep | Moved
+HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
 
 
 @dataclass(frozen=True, slots=True)

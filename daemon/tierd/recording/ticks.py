@@ -20,6 +20,7 @@ from tierd.recording.columns import Decoder, Encoder
 from tierd.recording.errors import RecordingError
 from tierd.recording.records import (
     Advance,
+    Fade,
     HeatOp,
     Ingest,
     Keep,
@@ -31,7 +32,7 @@ from tierd.recording.records import (
 )
 from tierd.tiermap import TierMap
 
-_NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE = range(1, 8)
+_NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS = 1, 2, 4, 8, 16
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
@@ -117,6 +118,8 @@ def _encode_op(out: Encoder, op: HeatOp) -> None:
             out.number("BQ", _ADVANCE, op.time_ns)
         case SetHalfLife():
             out.number("Bd", _HALF_LIFE, op.half_life_s)
+        case Fade():
+            out.number("Bd", _FADE, op.half_lives)
         case Ingest():
             out.number("B", _INGEST)
             _encode_batch(out, op.batch)
@@ -152,6 +155,11 @@ def _decode_op(take: Decoder) -> HeatOp:
         if not 1e-3 <= half_life_s <= 1e9:
             raise RecordingError(f"a half-life of {half_life_s} s")
         return SetHalfLife(half_life_s)
+    if kind == _FADE:
+        (half_lives,) = take.number("d")
+        if not 0 <= half_lives <= 1e6:
+            raise RecordingError(f"heat that fades by {half_lives} half-lives")
+        return Fade(half_lives)
     if kind == _INGEST:
         return Ingest(_decode_batch(take))
     if kind == _PLACE:

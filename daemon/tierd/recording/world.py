@@ -31,6 +31,7 @@ from tierd.recording.divergence import Divergence
 from tierd.recording.errors import RecordingError
 from tierd.recording.records import (
     Advance,
+    Fade,
     HeatOp,
     Ingest,
     Keep,
@@ -96,6 +97,8 @@ class World:
             case SetHalfLife():
                 if self._half_life_s is None:
                     self.heat.set_half_life(op.half_life_s)
+            case Fade():
+                self.heat.fade(op.half_lives)
             case Ingest():
                 self.heat.ingest(op.batch)
             case Place():

@@ -7,6 +7,7 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 from tierd import topology
@@ -14,17 +15,21 @@ from tierd.access import AccessSource
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
+from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.recording.heat import RecordingHeat
 from tierd.recording.recorder import Recorder
 from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
+from tierd.service.changes import ForgetSettings
 from tierd.service.companion import Companion
 from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
+from tierd.service.steering import Steering, SteeringSettings
 from tierd.service.summary import MigrationTotals
+from tierd.service.thresholds import Thresholds
 from tierd.service.tick import Observer, TickLog
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_usage
@@ -49,16 +54,57 @@ def make_mover(config: Config, *, dry_run: bool) -> Mover:
 
 def make_policy(config: Config) -> WatermarkPolicy:
     """The configured policy."""
+    return WatermarkPolicy(_watermarks(config))
+
+
+def _watermarks(config: Config) -> WatermarkSettings:
     policy = config.policy
-    return WatermarkPolicy(
-        WatermarkSettings(
-            low_watermark=policy.low_watermark,
-            high_watermark=policy.high_watermark,
-            margin=policy.margin,
-            confidence=policy.confidence,
-            min_residency_s=policy.min_residency_ns / 1e9,
-            max_moves_per_tick=policy.max_moves_per_tick,
-        )
+    return WatermarkSettings(
+        low_watermark=policy.low_watermark,
+        high_watermark=policy.high_watermark,
+        margin=policy.margin,
+        confidence=policy.confidence,
+        min_residency_s=policy.min_residency_ns / 1e9,
+        max_moves_per_tick=policy.max_moves_per_tick,
+    )
+
+
+def make_steering(
+    config: Config, heat: HeatTable, tracking: Tracking, sources: SourceSelector, mover: Mover
+) -> Steering:
+    """What steers the native path between ticks, and forgets when the hot set moves."""
+    neomem, change = config.policy.neomem, config.policy.change
+    least = config.policy.confidence**2
+    return Steering(
+        SteeringSettings(
+            enabled=neomem.enabled,
+            interval_ns=neomem.interval_ns,
+            quota_bytes_per_s=neomem.quota_bytes_per_s,
+            half_life_s=config.heat.half_life_ns / 1e9,
+        ),
+        _watermarks(config),
+        heat=heat,
+        tracking=tracking,
+        sources=sources,
+        mover=mover,
+        thresholds=Thresholds(
+            NeoMemSettings(
+                p_min=neomem.p_min,
+                p_init=neomem.p_init,
+                p_max=neomem.p_max,
+                alpha=neomem.alpha,
+                beta=neomem.beta,
+                quota_bytes_per_s=neomem.quota_bytes_per_s,
+                least_count=math.floor(least),
+            ),
+            neomem.threshold_interval_ns,
+        ),
+        forget=ForgetSettings(
+            enabled=change.enabled,
+            certainty=change.certainty,
+            half_lives=change.half_lives,
+            least=least,
+        ),
     )
 
 
@@ -106,22 +152,26 @@ def build(
     if recorder is not None:
         recorder.targets = lambda: _recorded_targets(registry)
         watching.append(recorder)
+    sources = SourceSelector(make_sources(config))
+    tracking = Tracking(
+        registry,
+        ResidencyScanner(),
+        heat,
+        MapReader(),
+        config.loop.residency_interval_ns,
+    )
+    mover = make_mover(config, dry_run=dry_run)
     rooms = Rooms(
-        sources=SourceSelector(make_sources(config)),
-        tracking=Tracking(
-            registry,
-            ResidencyScanner(),
-            heat,
-            MapReader(),
-            config.loop.residency_interval_ns,
-        ),
+        sources=sources,
+        tracking=tracking,
         heat=heat,
         policy=make_policy(config),
-        mover=make_mover(config, dry_run=dry_run),
+        mover=mover,
         read_tiers=read_tiers,
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
         companions=companions,
+        steering=make_steering(config, heat, tracking, sources, mover),
     )
     makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)

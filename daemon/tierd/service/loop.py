@@ -89,6 +89,7 @@ class Service:
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._early: list[AccessBatch] = []
+        self._moved = False
         self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
@@ -173,6 +174,8 @@ class Service:
                 self.manager.stopping()
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
+                if self._rooms.steering is not None:
+                    self._rooms.steering.close()
                 self._rooms.sources.close()
                 self._rooms.tracking.close()
                 self._rooms.hotplug.close()
@@ -286,6 +289,9 @@ class Service:
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
         walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
+        between = None if rooms.steering is None else rooms.steering.begin(now)
+        if between is not None:
+            self.totals.add_report(between)
         self._usage = rooms.read_usage(self._tiers)
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
@@ -297,6 +303,10 @@ class Service:
         self.totals.ticks += 1
         self.totals.add_plan(plan)
         self._last = self._execute(plan, worker)
+        if rooms.steering is not None:
+            stands = self.paused or self._stopping or gather
+            rooms.steering.end(now, self._tiers, self._usage, self._last, paused=stands)
+            rooms.steering.tell(self.totals)
         laps.mark("move")
         self._tell(
             TickRecord(
@@ -316,6 +326,8 @@ class Service:
                 ms=laps.ms,
                 config=config,
                 groups=self._groups,
+                between=between,
+                hot_set_moved=self._moved,
             )
         )
         return decides
@@ -354,6 +366,8 @@ class Service:
         """Sources to heat; what they had seen."""
         self._rooms.heat.advance(now)
         batches = self._rooms.sources.poll(now)
+        steering = self._rooms.steering
+        self._moved = steering is not None and steering.see(batches, now)
         for batch in batches:
             self._rooms.heat.ingest(batch)
             self._first_sample_ns = self._first_sample_ns or now

@@ -17,6 +17,7 @@ from tierd.mover import Mover
 from tierd.policy.inputs import NodeUsage, Policy
 from tierd.service.companion import Companion
 from tierd.service.selection import SourceSelector
+from tierd.service.steering import Steering
 from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
 from tierd.topology import HotplugWatcher
@@ -35,6 +36,8 @@ class Rooms:
     read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     hotplug: HotplugWatcher
     companions: Sequence[Companion] = ()
+    steering: Steering | None = None
+    """The native path between ticks, and what answers changes of the hot set."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,13 @@ Must not touch: what sources do. Each is imported only when it is asked for.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from tierd.access import AccessSource
 from tierd.config import SourcesConfig
+
+if TYPE_CHECKING:
+    from tierd.sources.scan import ScanSettings
 
 
 def make_source(name: str, config: SourcesConfig) -> AccessSource:
@@ -24,19 +29,37 @@ def make_source(name: str, config: SourcesConfig) -> AccessSource:
     return make(config)
 
 
-def _scan(config: SourcesConfig) -> AccessSource:
-    from tierd.sources.scan import ScanSettings, ScanSource
+def _neoprof(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 
-    return ScanSource(
-        ScanSettings(
-            period_us=config.scan.period_ns // 1000,
-            cpu_share=config.scan.cpu_share,
-            hot_scans=config.scan.hot_scans,
-            cold_scans=config.scan.cold_scans,
-            dirty=config.scan.writes,
-            flush=config.scan.flush,
+    return NeoProfSource(
+        NeoProfSettings(
+            drain_us=config.neoprof.drain_ns // 1000,
+            clear_us=config.neoprof.clear_ns // 1000,
+            track=config.neoprof.track,
+            conservative=config.neoprof.conservative,
+            scan=_scan_settings(config),
         )
     )
+
+
+def _scan_settings(config: SourcesConfig) -> ScanSettings:
+    from tierd.sources.scan import ScanSettings
+
+    return ScanSettings(
+        period_us=config.scan.period_ns // 1000,
+        cpu_share=config.scan.cpu_share,
+        hot_scans=config.scan.hot_scans,
+        cold_scans=config.scan.cold_scans,
+        dirty=config.scan.writes,
+        flush=config.scan.flush,
+    )
+
+
+def _scan(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.scan import ScanSource
+
+    return ScanSource(_scan_settings(config))
 
 
 def _pmu(config: SourcesConfig) -> AccessSource:
@@ -80,4 +103,4 @@ def _faults(config: SourcesConfig) -> AccessSource:
     )
 
 
-_MAKERS = {"scan": _scan, "pmu": _pmu, "damon": _damon, "faults": _faults}
+_MAKERS = {"neoprof": _neoprof, "scan": _scan, "pmu": _pmu, "damon": _damon, "faults": _faults}

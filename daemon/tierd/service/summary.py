@@ -66,6 +66,14 @@ class Totals:
     errors: Counter[int] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
     migrations: MigrationTotals = field(default_factory=MigrationTotals)
+    bounced_pages: int = 0
+    """Promoted again within 5 s of a demotion."""
+    bounces_held: int = 0
+    """... that would have been, but for the least residency."""
+    hot_set_moves: int = 0
+    """Times the hot set was found to have moved."""
+    native: dict[str, Any] = field(default_factory=dict)
+    """Counters of the native path between ticks (struct tierd_promoter_stats)."""
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
@@ -107,6 +115,10 @@ class Totals:
             "errors": {str(number): count for number, count in self.errors.items()},
             "held_back": dict(self.notes),
             "migrations": asdict(self.migrations) if self.migrations.watched else None,
+            "bounced_pages": self.bounced_pages,
+            "bounces_held": self.bounces_held,
+            "hot_set_moves": self.hot_set_moves,
+            "native": dict(self.native),
         }
 
 

@@ -65,6 +65,9 @@ class TickRecord:
         ms: milliseconds by part of the tick.
         config: the settings in force.
         groups: the groups that the decision was made on, if there are rules.
+        between: moves that the native path made between the tick before and this one, as
+            the report of a plan; None where it does not run.
+        hot_set_moved: whether the tick found that the hot set has moved.
     """
 
     number: int
@@ -83,6 +86,8 @@ class TickRecord:
     ms: Mapping[str, int]
     config: Config = field(default_factory=Config)
     groups: Groups | None = None
+    between: MoveReport | None = None
+    hot_set_moved: bool = False
 
 
 class Observer(Protocol):

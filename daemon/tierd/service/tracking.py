@@ -19,7 +19,7 @@ from tierd.access import WatchedRange, WatchedTarget
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError
 from tierd.heat.table import HeatTable
-from tierd.pagekey import make_keys, target_of, vpn_of
+from tierd.pagekey import VPN_BITS, make_keys, target_of, vpn_of
 from tierd.residency import ResidencyScanner
 from tierd.service.extents import Extents, watched
 from tierd.service.shares import Residents
@@ -216,6 +216,16 @@ class Tracking:
                 ranges = watched(pages.ranges, pages.walked, pages.extents.complete)
                 result.append(WatchedTarget(number, target.pid, ranges))
         return result
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Page keys [start, end) that may be moved, ascending and apart."""
+        found = []
+        for number in sorted(self._registry.targets):
+            pages = self._pages.get(number)
+            base = number << VPN_BITS
+            for part in sorted(pages.ranges if pages else (), key=lambda r: r.start):
+                found.append((base | part.start, base | part.end))
+        return found
 
     @property
     def all_walked(self) -> bool:

@@ -18,11 +18,12 @@ pages that are seldom touched, and would take more of them for hot by chance.)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Domain, F32Array
+from tierd.access import AccessBatch, BoolArray, Domain, F32Array
 from tierd.kmod.ring import RecordArray
 from tierd.kmod.uapi import HISTORY, Kind, PageFlags
 
@@ -58,16 +59,26 @@ class ScanRecords:
         self._stays = (COUNTS * report_scans).astype(np.float32)
         self._becomes = (COUNTS * SEEN).astype(np.float32)
 
-    def batch(self, records: RecordArray, now: int, *, lost: int = 0) -> AccessBatch:
+    def batch(
+        self,
+        records: RecordArray,
+        now: int,
+        *,
+        lost: int = 0,
+        keep: Callable[[RecordArray], BoolArray] | None = None,
+    ) -> AccessBatch:
         """The hot pages among `records`; one that has cooled is told once and has no accesses.
 
         Args:
             records: `uapi.RECORD`[n].
             now: time of the batch, ns.
             lost: records that were lost before these.
+            keep: which of the hot ones to count, bool[n] for records[n]; None counts all.
         """
         hot = (records["kind"] == Kind.PAGE) & (records["flags"] & PageFlags.HOT != 0)
         pages = records[hot]
+        if keep is not None:
+            pages = pages[keep(pages)]
         depth = np.minimum(pages["value"], HISTORY)
         count = self._stays[depth, pages["history"]]
         changed = np.flatnonzero(pages["flags"] & PageFlags.CHANGED)

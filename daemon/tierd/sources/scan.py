@@ -23,11 +23,11 @@ from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import Control, ScanState
-from tierd.kmod.ring import Ring
-from tierd.kmod.uapi import DEVICE, HISTORY, MAX_RANGES, PARAMETERS, ScanFlags
+from tierd.kmod.ring import RecordArray, Ring
+from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, MAX_RANGES, PARAMETERS, ScanFlags
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources.damon import join_ranges
 
@@ -48,6 +48,7 @@ class ScanSettings:
         report_scans: a page that stays hot is reported in one look of so many (in turns).
         dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
         flush: flush the TLB after each page table; for emulators.
+        nodes: nodes whose pages are reported; none named: all.
     """
 
     period_us: int = 400_000
@@ -57,6 +58,7 @@ class ScanSettings:
     report_scans: int = 2
     dirty: bool = False
     flush: bool = False
+    nodes: tuple[int, ...] = ()
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:
@@ -78,6 +80,7 @@ class ScanSource:
         root: root of /dev and /sys ("/" but in tests).
         clock: CLOCK_MONOTONIC in ns.
         open_control, open_ring: make the two connections.
+        keep: which page records to count, bool[n] for records[n]; None counts all.
     """
 
     name = "scan"
@@ -90,7 +93,9 @@ class ScanSource:
         clock: Callable[[], int] = time.monotonic_ns,
         open_control: Callable[[], Control] = Control.open,
         open_ring: Callable[[Path], Ring] = Ring.open,
+        keep: Callable[[RecordArray], BoolArray] | None = None,
     ) -> None:
+        self._keep = keep
         self._settings = settings or ScanSettings()
         self._root = root
         self._clock = clock
@@ -164,6 +169,7 @@ class ScanSource:
                 cold_scans=settings.cold_scans,
                 report_scans=settings.report_scans,
                 flags=flags,
+                hot_nodes=settings.nodes or range(MAX_NODES),
             )
         except UnavailableError:
             self.close()
@@ -232,7 +238,7 @@ class ScanSource:
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            batches.append(self._records.batch(view, now, lost=told))
+            batches.append(self._records.batch(view, now, lost=told, keep=self._keep))
             count += len(view)
         if count:
             ring.consume(count)
@@ -261,6 +267,22 @@ class ScanSource:
         except UnavailableError:
             self.close()
             raise
+
+    def looked(self) -> tuple[int, float]:
+        """Least number of whole scans over any target, and the mean time between two, in s.
+
+        (0, the configured time) before the first, and when the source is not in use.
+        """
+        period = self._settings.period_us / 1e6
+        if self._control is None:
+            return 0, period
+        states = [each for each in self._control.targets() if each.target in self._watched]
+        if not states:
+            return 0, period
+        periods = [each.stats.get("period_ns", 0) / 1e9 for each in states]
+        known = [max(each, period) for each in periods if each > 0]
+        rounds = min(each.stats.get("rounds", 0) for each in states)
+        return rounds, sum(known) / len(known) if known else period
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""

@@ -23,18 +23,29 @@ def declarations(path: Path) -> str:
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
-def build(folder: Path) -> Any:
-    """Compile, with the sanitizer for undefined behaviour that traps; the module."""
+MOVER = ("mover.c", "job.c", "batch.c")
+PROMOTER = (*MOVER, "promote.c", "promote_move.c", "promote_pick.c", "promote_read.c", "recent.c")
+
+
+def build(folder: Path, *, promoter: bool = False) -> Any:
+    """Compile, with the sanitizer for undefined behaviour that traps; the module.
+
+    With `promoter` the promoter as well, which works with the mover.
+    """
+    name = "fake_promoter_native" if promoter else "fake_kernel_native"
     builder = cffi.FFI()
     text = declarations(NATIVE / "tierd_native.h")
     start, end = text.index("/* ---- mover"), text.index("/* ---- where pages are")
     builder.cdef(text[start:end])
+    if promoter:
+        start, end = text.index("/* ---- promoter"), text.index("/* ---- heat, when")
+        builder.cdef(text[start:end])
     builder.cdef(declarations(HERE / "fake_sys.h"))
     builder.set_source(
-        "fake_kernel_native",
+        name,
         '#include "tierd_native.h"\n#include "fake_sys.h"',
         sources=[
-            *(str(NATIVE / name) for name in ("mover.c", "job.c", "batch.c")),
+            *(str(NATIVE / name) for name in (PROMOTER if promoter else MOVER)),
             str(HERE / "fake_sys.c"),
         ],
         include_dirs=[str(NATIVE), str(HERE)],
@@ -46,7 +57,7 @@ def build(folder: Path) -> Any:
         ],
     )
     built = builder.compile(tmpdir=str(folder))
-    spec = importlib.util.spec_from_file_location("fake_kernel_native", built)
+    spec = importlib.util.spec_from_file_location(name, built)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -52,6 +52,11 @@ void fake_room(int node, int64_t free_pages)
 	room[node] = free_pages;
 }
 
+int64_t fake_room_left(int node)
+{
+	return room[node];
+}
+
 void fake_exit_at(uint64_t time_ns)
 {
 	exit_ns = time_ns;
@@ -90,6 +95,17 @@ static void pass_time(uint64_t ns, bool busy)
 		stop_mover = NULL;
 		tierd_mover_stop(mover);
 	}
+}
+
+void fake_pass(uint64_t ns)
+{
+	pass_time(ns, false);
+}
+
+/* A node's meminfo is its number here. */
+uint64_t sys_node_free(int fd)
+{
+	return fd >= 0 && fd < FAKE_NODES && room[fd] > 0 ? (uint64_t)room[fd] * 4096 : 0;
 }
 
 static int index_of(const void *address)

@@ -10,6 +10,8 @@ void fake_reset(uint64_t page_ns);
 void fake_page(int page, int node, int busy, int error);
 int fake_node(int page);
 void fake_room(int node, int64_t free_pages);
+int64_t fake_room_left(int node);
+void fake_pass(uint64_t ns);
 void fake_exit_at(uint64_t time_ns);
 void fake_stop_at(struct tierd_mover *mover, uint64_t time_ns);
 uint64_t fake_now(void);

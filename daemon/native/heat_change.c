@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* When the hot set moves: how new accesses are to the table, and how it forgets. */
+#include <math.h>
+
+#include "heat_table.h"
+
+/*
+ * Let all heat decay at once as if `half_lives` half-lives had passed. Stored heats stay;
+ * the origin of time that they refer to moves into the past.
+ */
+void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
+{
+	double back = half_lives * heat->half_life_ns;
+
+	if (!heat->started || !(half_lives > 0.0))
+		return;
+	if (half_lives > 30.0 || back > (double)heat->origin_ns) {
+		/* So much that nothing is left, or time would begin before its beginning. */
+		for (uint64_t i = 0; i < slot_count(heat); i++)
+			heat->slots[i].heat *= (float)exp2(-half_lives);
+	} else {
+		heat->origin_ns -= (uint64_t)back;
+		heat->gain *= (float)exp2(half_lives);
+		heat->inverse_gain = 1.0F / heat->gain;
+	}
+	heat->hist_valid = false;
+}
+
+/*
+ * The share of the accesses `count` that went to pages whose heat is below `least`, so
+ * far; `*total` is their sum. Counts that the table would not take are left out.
+ */
+double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
+			  size_t n, float least, double *total)
+{
+	double fresh = 0.0;
+
+	*total = 0.0;
+	for (size_t i = 0; i < n; i++) {
+		const struct slot *slot = NULL;
+		uint64_t head = key_head(page[i]);
+
+		if (!(count[i] > 0.0F) || isinf(count[i]))
+			continue;
+		if (heat->huge != 0 && filter_hit(heat, page[i]))
+			slot = table_find(heat, head, hash_key(head));
+		if (slot == NULL || !slot_huge(slot))
+			slot = table_find(heat, page[i], hash_key(page[i]));
+		*total += (double)count[i];
+		if (slot == NULL || slot->heat * heat->inverse_gain < least)
+			fresh += (double)count[i];
+	}
+	return *total > 0.0 ? fresh / *total : 0.0;
+}

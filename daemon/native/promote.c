@@ -1,0 +1,278 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The promoter's thread, its orders, and what it is asked. */
+#define _GNU_SOURCE
+#include "promote.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "sys.h"
+
+/* struct tierd_ring_info of the kernel module. */
+struct ring_info {
+	uint32_t magic;
+	uint16_t version;
+	uint16_t record_size;
+	uint32_t capacity;
+	uint32_t closing;
+	uint64_t tail;
+	uint64_t dropped;
+	uint64_t size;
+};
+
+/* The quota's burst: this share of it, and a few pages at least. */
+static const double BURST_SHARE = 0.05;
+static const double LEAST_BURST = 64.0 * 4096.0;
+
+static int check(const struct tierd_promoter_settings *settings)
+{
+	return settings->interval_ns >= 1000000 && settings->quota_bytes_per_s > 0 &&
+		       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
+		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F
+		   ? 0
+		   : -EINVAL;
+}
+
+static void apply(struct tierd_promoter *promoter, const struct tierd_promoter_settings *settings)
+{
+	double quota = (double)settings->quota_bytes_per_s;
+	double burst = fmin(fmax(quota * BURST_SHARE, LEAST_BURST), quota / 2.0);
+
+	/* Rate and burst together: so much in any second, not only on average. */
+	promoter->settings = *settings;
+	bucket_set(&promoter->quota, quota - burst, burst, sys_monotonic_ns());
+}
+
+int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_settings *settings,
+		       struct tierd_promoter **out)
+{
+	struct tierd_promoter *promoter;
+
+	if (mover == NULL || check(settings) != 0)
+		return -EINVAL;
+	promoter = calloc(1, sizeof(*promoter));
+	if (promoter == NULL)
+		return -ENOMEM;
+	promoter->outcome = malloc(OUTCOMES_MAX * sizeof(*promoter->outcome));
+	if (promoter->outcome == NULL || pthread_mutex_init(&promoter->lock, NULL) != 0) {
+		free(promoter->outcome);
+		free(promoter);
+		return -ENOMEM;
+	}
+	promoter->mover = mover;
+	promoter->quota.filled_ns = sys_monotonic_ns();
+	apply(promoter, settings);
+	memset(promoter->orders.up, 0xff, sizeof(promoter->orders.up));
+	memset(promoter->orders.down, 0xff, sizeof(promoter->orders.down));
+	memset(promoter->orders.free_fd, 0xff, sizeof(promoter->orders.free_fd));
+	*out = promoter;
+	return 0;
+}
+
+static void free_orders(struct tierd_orders *orders)
+{
+	free((void *)orders->span);
+	free((void *)orders->process);
+	free((void *)orders->victim);
+}
+
+void tierd_promoter_free(struct tierd_promoter *promoter)
+{
+	if (promoter == NULL)
+		return;
+	tierd_promoter_stop(promoter);
+	pthread_mutex_destroy(&promoter->lock);
+	free_orders(&promoter->orders);
+	free(promoter->outcome);
+	free(promoter);
+}
+
+int tierd_promoter_set(struct tierd_promoter *promoter,
+		       const struct tierd_promoter_settings *settings)
+{
+	if (check(settings) != 0)
+		return -EINVAL;
+	pthread_mutex_lock(&promoter->lock);
+	apply(promoter, settings);
+	pthread_mutex_unlock(&promoter->lock);
+	return 0;
+}
+
+int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_t bytes)
+{
+	const struct ring_info *info = memory;
+	struct ring ring = {0};
+
+	if (memory != NULL) {
+		if (bytes < TIERD_RECORDS_AT || info->capacity == 0 ||
+		    info->record_size != sizeof(struct tierd_hot_record) ||
+		    (bytes - TIERD_RECORDS_AT) / info->record_size < info->capacity)
+			return -EINVAL;
+		ring.memory = memory;
+		ring.capacity = info->capacity;
+		memcpy(&ring.head, ring.memory + TIERD_HEAD_AT, sizeof(ring.head));
+	}
+	pthread_mutex_lock(&promoter->lock);
+	promoter->ring = ring;
+	pthread_mutex_unlock(&promoter->lock);
+	return 0;
+}
+
+static int copy(const void **place, size_t n, size_t size)
+{
+	void *fresh = malloc(n == 0 ? 1 : n * size);
+
+	if (fresh == NULL)
+		return -ENOMEM;
+	if (n > 0)
+		memcpy(fresh, *place, n * size);
+	*place = fresh;
+	return 0;
+}
+
+int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
+{
+	struct tierd_orders fresh = *orders, old;
+	int err = copy((const void **)&fresh.span, fresh.spans, sizeof(*fresh.span));
+
+	if (err != 0)
+		return err;
+	err = copy((const void **)&fresh.process, fresh.processes, sizeof(*fresh.process));
+	if (err != 0) {
+		free((void *)fresh.span);
+		return err;
+	}
+	err = copy((const void **)&fresh.victim, fresh.victims, sizeof(*fresh.victim));
+	if (err != 0) {
+		free((void *)fresh.span);
+		free((void *)fresh.process);
+		return err;
+	}
+	pthread_mutex_lock(&promoter->lock);
+	old = promoter->orders;
+	promoter->orders = fresh;
+	promoter->next_victim = 0;
+	pthread_mutex_unlock(&promoter->lock);
+	free_orders(&old);
+	return 0;
+}
+
+int64_t tierd_promoter_step(struct tierd_promoter *promoter)
+{
+	int64_t pages;
+
+	pthread_mutex_lock(&promoter->lock);
+	pages = promote_work(promoter);
+	pthread_mutex_unlock(&promoter->lock);
+	return pages;
+}
+
+static void *run(void *argument)
+{
+	struct tierd_promoter *promoter = argument;
+	uint64_t due = sys_monotonic_ns();
+	sigset_t all;
+
+	/* Signals are for the threads that Python knows. */
+	sigfillset(&all);
+	pthread_sigmask(SIG_BLOCK, &all, NULL);
+	while (atomic_load(&promoter->stop) == 0) {
+		unsigned int wake = atomic_load(&promoter->wake);
+		uint64_t now, interval;
+
+		tierd_promoter_step(promoter);
+		pthread_mutex_lock(&promoter->lock);
+		interval = promoter->settings.interval_ns;
+		pthread_mutex_unlock(&promoter->lock);
+		now = sys_monotonic_ns();
+		due = due + interval > now ? due + interval : now + interval / 4;
+		if (atomic_load(&promoter->stop) == 0)
+			sys_wait(&promoter->wake, wake, due - now);
+	}
+	return NULL;
+}
+
+int tierd_promoter_start(struct tierd_promoter *promoter)
+{
+	int err;
+
+	if (promoter->running)
+		return -EALREADY;
+	atomic_store(&promoter->stop, 0);
+	err = pthread_create(&promoter->thread, NULL, run, promoter);
+	promoter->running = err == 0;
+	return -err;
+}
+
+void tierd_promoter_stop(struct tierd_promoter *promoter)
+{
+	if (!promoter->running)
+		return;
+	atomic_store(&promoter->stop, 1);
+	atomic_fetch_add(&promoter->wake, 1);
+	sys_wake(&promoter->wake);
+	pthread_join(promoter->thread, NULL);
+	promoter->running = false;
+	atomic_store(&promoter->stop, 0);
+}
+
+void tierd_promoter_hold(struct tierd_promoter *promoter)
+{
+	atomic_fetch_add(&promoter->holds, 1);
+	/* Work that had begun notices, and gives the lock back. */
+	pthread_mutex_lock(&promoter->lock);
+	pthread_mutex_unlock(&promoter->lock);
+}
+
+void tierd_promoter_release(struct tierd_promoter *promoter)
+{
+	atomic_fetch_sub(&promoter->holds, 1);
+}
+
+int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out, size_t room)
+{
+	size_t n;
+
+	pthread_mutex_lock(&promoter->lock);
+	n = promoter->outcomes < room ? promoter->outcomes : room;
+	memcpy(out, promoter->outcome, n * sizeof(*out));
+	promoter->outcomes -= n;
+	memmove(promoter->outcome, promoter->outcome + n, promoter->outcomes * sizeof(*out));
+	pthread_mutex_unlock(&promoter->lock);
+	return (int64_t)n;
+}
+
+void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page, const uint8_t *fate,
+			 const uint8_t *direction, size_t n, uint64_t time_ns)
+{
+	pthread_mutex_lock(&promoter->lock);
+	for (size_t i = 0; i < n; i++) {
+		const struct recent *recent;
+
+		if (fate[i] != TIERD_MOVED)
+			continue;
+		recent = recent_find(promoter, page[i]);
+		if (direction[i] == TIERD_PROMOTE && recent != NULL &&
+		    recent_direction(recent) == TIERD_DEMOTE &&
+		    time_ns - recent->time_ns < promoter->settings.bounce_ns)
+			promoter->stats.bounced++;
+		recent_add(promoter, page[i], direction[i], time_ns);
+	}
+	pthread_mutex_unlock(&promoter->lock);
+}
+
+void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats)
+{
+	pthread_mutex_lock(&promoter->lock);
+	*stats = promoter->stats;
+	if (promoter->ring.memory != NULL) {
+		const struct ring_info *info = (const void *)promoter->ring.memory;
+
+		stats->ring_dropped = info->dropped;
+		stats->ring_closing = info->closing;
+	}
+	pthread_mutex_unlock(&promoter->lock);
+}

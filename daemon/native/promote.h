@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Inside the promoter: hot records become candidates (promote_read.c), candidates become
+ * moves (promote_pick.c), moves are carried out by the mover (promote_move.c), at an interval
+ * and with orders that promote.c sees to. What was moved lately is remembered in a small
+ * table (recent.c).
+ */
+#ifndef TIERD_PROMOTE_H
+#define TIERD_PROMOTE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "bucket.h"
+#include "pagekey.h"
+#include "tierd_native.h"
+
+enum {
+	CANDIDATES_MAX = 16384,
+	MOVES_MAX = 8192,
+	OUTCOMES_MAX = 1 << 17,
+	RECENT_SETS = 1 << 15,
+	RECENT_WAYS = 4,
+	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
+	WORK_NS = 50000000,
+	SLICE_NS = 5000000,
+};
+
+/* A hot page that may be promoted. `doubt`: variance of its heat. */
+struct candidate {
+	uint64_t page;
+	uint64_t seen_ns;
+	float heat;
+	float doubt;
+	float bar;
+	int16_t node;
+	int16_t dest;
+	uint8_t reason;
+};
+
+struct recent {
+	uint64_t page;
+	uint64_t time_ns; /* the lowest bit says the direction */
+};
+
+struct ring {
+	unsigned char *memory;
+	uint32_t capacity;
+	uint64_t head;
+};
+
+/* Moves of one direction on their way through the mover. */
+struct moves {
+	size_t n;
+	uint64_t page[MOVES_MAX];
+	float heat[MOVES_MAX];
+	float bar[MOVES_MAX];
+	uint64_t seen_ns[MOVES_MAX];
+	float doubt[MOVES_MAX];
+	int16_t source[MOVES_MAX];
+	int16_t dest[MOVES_MAX];
+	int16_t node[MOVES_MAX];
+	uint8_t order[MOVES_MAX];
+	uint8_t fate[MOVES_MAX];
+	uint8_t tries[MOVES_MAX];
+};
+
+struct tierd_promoter {
+	struct tierd_mover *mover;
+	pthread_mutex_t lock;
+	pthread_t thread;
+	bool running;
+	atomic_uint wake;
+	atomic_uint stop;
+	atomic_uint holds;
+
+	struct tierd_promoter_settings settings;
+	struct tierd_orders orders;
+	size_t next_victim;
+	struct ring ring;
+	struct bucket quota;
+	/* Bytes promoted in an interval, lately; room for as much is made ahead. */
+	double demand;
+	float coldest_promoted;
+	int64_t room[TIERD_NODES];
+
+	struct candidate candidate[CANDIDATES_MAX];
+	size_t candidates;
+	struct moves up;
+	struct moves down;
+	struct recent recent[RECENT_SETS * RECENT_WAYS];
+
+	struct tierd_outcome *outcome;
+	size_t outcomes;
+	struct tierd_promoter_stats stats;
+};
+
+/* promote_read.c */
+uint64_t ring_waiting(const struct ring *ring);
+void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
+/* promote_pick.c */
+void read_room(struct tierd_promoter *promoter);
+void pick(struct tierd_promoter *promoter, uint64_t now_ns);
+void pick_ahead(struct tierd_promoter *promoter);
+/* promote_move.c */
+int64_t promote_work(struct tierd_promoter *promoter);
+void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,
+	       enum tierd_reason reason, uint64_t now_ns);
+/* recent.c */
+const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
+void recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
+
+static inline int recent_direction(const struct recent *recent)
+{
+	return (int)(recent->time_ns & 1);
+}
+
+static inline uint64_t order_bytes(uint8_t order)
+{
+	return order >= HUGE_ORDER ? HUGE_PAGES * PAGE_BYTES : PAGE_BYTES;
+}
+
+#endif

@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* One interval: plans through the mover, and what became of each page. */
+#include <math.h>
+#include <string.h>
+
+#include "promote.h"
+#include "sys.h"
+
+static void tell(struct tierd_promoter *promoter, const struct tierd_outcome *outcome)
+{
+	if (promoter->outcomes == OUTCOMES_MAX)
+		promoter->stats.outcomes_dropped++;
+	else
+		promoter->outcome[promoter->outcomes++] = *outcome;
+}
+
+void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,
+	       enum tierd_reason reason, uint64_t now_ns)
+{
+	struct tierd_outcome outcome = {
+	    .page = candidate->page,
+	    .time_ns = now_ns,
+	    .heat = candidate->heat,
+	    .bar = candidate->bar,
+	    .source = candidate->node,
+	    .dest = -1,
+	    .node = candidate->node,
+	    .fate = TIERD_NOT_TRIED,
+	    .direction = TIERD_PROMOTE,
+	    .reason = (uint8_t)reason,
+	};
+
+	promoter->stats.held[reason]++;
+	tell(promoter, &outcome);
+}
+
+static bool interrupted(const struct tierd_promoter *promoter)
+{
+	return atomic_load(&promoter->stop) != 0 || atomic_load(&promoter->holds) != 0;
+}
+
+/* What was planned and not tried waits with the other candidates. */
+static void put_back(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
+{
+	struct candidate *candidate = &promoter->candidate[promoter->candidates];
+
+	if (promoter->candidates == CANDIDATES_MAX)
+		return;
+	promoter->candidates++;
+	*candidate = (struct candidate){
+	    .page = moves->page[i],
+	    .seen_ns = moves->seen_ns[i],
+	    .heat = moves->heat[i],
+	    .doubt = moves->doubt[i],
+	    .bar = moves->bar[i],
+	    .node = moves->source[i],
+	    .dest = -1,
+	};
+}
+
+static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *moves,
+			   int direction)
+{
+	struct tierd_promoter_stats *stats = &promoter->stats;
+	uint64_t now_ns = sys_monotonic_ns(), pages = 0;
+
+	for (size_t i = 0; i < moves->n; i++) {
+		const struct recent *recent = recent_find(promoter, moves->page[i]);
+		struct tierd_outcome outcome = {
+		    .page = moves->page[i],
+		    .time_ns = now_ns,
+		    .heat = moves->heat[i],
+		    .bar = moves->bar[i],
+		    .source = moves->source[i],
+		    .dest = moves->dest[i],
+		    .node = moves->node[i],
+		    .order = moves->order[i],
+		    .fate = moves->fate[i],
+		    .direction = (uint8_t)direction,
+		    .reason = direction == TIERD_PROMOTE ? TIERD_HOTTER : TIERD_MAKES_ROOM,
+		};
+
+		if (moves->fate[i] == TIERD_NOT_TRIED) {
+			if (direction == TIERD_PROMOTE)
+				put_back(promoter, moves, i);
+			continue;
+		}
+		if (moves->fate[i] == TIERD_MOVED) {
+			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
+			if (direction == TIERD_PROMOTE && recent != NULL &&
+			    recent_direction(recent) == TIERD_DEMOTE &&
+			    now_ns - recent->time_ns < promoter->settings.bounce_ns)
+				stats->bounced++;
+			recent_add(promoter, moves->page[i], direction, now_ns);
+		}
+		tell(promoter, &outcome);
+	}
+	return pages;
+}
+
+/* Let the mover carry out `moves`; the number of 4 KiB pages that moved. */
+static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, int direction,
+			  uint64_t end_ns)
+{
+	struct tierd_promoter_stats *stats = &promoter->stats;
+	struct tierd_job job = {
+	    .page = moves->page,
+	    .order = moves->order,
+	    .source = moves->source,
+	    .dest = moves->dest,
+	    .n = moves->n,
+	    .process = promoter->orders.process,
+	    .processes = promoter->orders.processes,
+	    .fate = moves->fate,
+	    .node = moves->node,
+	    .tries = moves->tries,
+	};
+	uint64_t pages;
+
+	if (moves->n == 0)
+		return 0;
+	memset(moves->fate, TIERD_NOT_TRIED, moves->n);
+	memset(moves->tries, 0, moves->n);
+	memcpy(moves->node, moves->source, moves->n * sizeof(moves->node[0]));
+	while (!interrupted(promoter) && sys_monotonic_ns() < end_ns &&
+	       tierd_mover_run(promoter->mover, &job, SLICE_NS) == 1)
+		;
+	pages = write_down(promoter, moves, direction);
+	stats->moved_bytes += job.moved_bytes;
+	stats->retries += job.retries;
+	for (size_t i = 0; i <= TIERD_ERRNO_MAX; i++)
+		stats->errors[i] += job.errors[i];
+	if (job.longest_call_ns > stats->longest_call_ns)
+		stats->longest_call_ns = job.longest_call_ns;
+	return pages;
+}
+
+/* Demotions that did not happen leave less room than was planned with. */
+static void drop_unplaced(struct tierd_promoter *promoter)
+{
+	struct moves *up = &promoter->up;
+	size_t kept = 0;
+
+	read_room(promoter);
+	for (size_t i = 0; i < up->n; i++) {
+		if (promoter->room[up->dest[i]] < (int64_t)PAGE_BYTES) {
+			put_back(promoter, up, i);
+			continue;
+		}
+		promoter->room[up->dest[i]] -= (int64_t)PAGE_BYTES;
+		up->page[kept] = up->page[i];
+		up->heat[kept] = up->heat[i];
+		up->doubt[kept] = up->doubt[i];
+		up->bar[kept] = up->bar[i];
+		up->seen_ns[kept] = up->seen_ns[i];
+		up->source[kept] = up->source[i];
+		up->dest[kept] = up->dest[i];
+		up->order[kept++] = up->order[i];
+	}
+	up->n = kept;
+}
+
+int64_t promote_work(struct tierd_promoter *promoter)
+{
+	struct tierd_promoter_stats *stats = &promoter->stats;
+	uint64_t start = sys_monotonic_ns(), cpu = sys_thread_cpu_ns(), promoted, demoted;
+	double taken;
+
+	stats->intervals++;
+	if (interrupted(promoter))
+		return 0;
+	if (ring_waiting(&promoter->ring) == 0 && promoter->candidates == 0) {
+		promoter->demand *= 0.875;
+		return 0;
+	}
+	read_records(promoter, start);
+	promoter->up.n = promoter->down.n = 0;
+	read_room(promoter);
+	pick(promoter, start);
+	pick_ahead(promoter);
+	demoted = carry_out(promoter, &promoter->down, TIERD_DEMOTE, start + WORK_NS);
+	if (promoter->down.n > 0)
+		drop_unplaced(promoter);
+	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, start + WORK_NS);
+	taken = (double)(promoted * PAGE_BYTES);
+	bucket_take(&promoter->quota, taken, sys_monotonic_ns());
+	promoter->demand += (taken - promoter->demand) / 8.0;
+	stats->promoted += promoted;
+	stats->demoted += demoted;
+	stats->pending = promoter->candidates;
+	stats->cpu_ns += sys_thread_cpu_ns() - cpu;
+	if (sys_monotonic_ns() - start > stats->longest_ns)
+		stats->longest_ns = sys_monotonic_ns() - start;
+	return (int64_t)(promoted + demoted);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* From the kernel module's ring to candidates: what was reported, and how hot that makes it. */
+#include <math.h>
+#include <string.h>
+
+#include "promote.h"
+
+/* Offset of `tail` in struct tierd_ring_info. */
+enum { TAIL_AT = 16 };
+
+static const uint64_t LEAST_AGE_NS = 1000000;
+
+uint64_t ring_waiting(const struct ring *ring)
+{
+	uint64_t tail;
+
+	if (ring->memory == NULL)
+		return 0;
+	tail = atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->memory + TAIL_AT),
+				    memory_order_acquire);
+	return tail - ring->head;
+}
+
+static bool movable(const struct tierd_orders *orders, uint64_t page)
+{
+	size_t low = 0, high = orders->spans;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (orders->span[middle].end <= page)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < orders->spans && orders->span[low].start <= page;
+}
+
+/*
+ * A card reports a page when its count since the epoch's start passes the threshold, so
+ * count and age give its rate. Heat is what a page with that rate would have in the heat
+ * table in the long run; a rate known from n accesses has a relative error of n^-1/2.
+ */
+static void weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
+		  struct candidate *candidate)
+{
+	const struct tierd_orders *orders = &promoter->orders;
+	unsigned int card = record->card % TIERD_CARDS;
+	uint64_t start = orders->epoch_ns[card], end = record->time_ns;
+	float count = record->count > 0 ? (float)record->count : 1.0F, rate;
+
+	/* Reported before the counters were cleared, drained after. */
+	if (end < start) {
+		end = start;
+		start = orders->epoch_before_ns[card];
+	}
+	if (end < start + LEAST_AGE_NS)
+		end = start + LEAST_AGE_NS;
+	rate = count * orders->scale[card] / ((float)(end - start) * 1e-9F);
+	if (rate > promoter->settings.rate_cap)
+		rate = promoter->settings.rate_cap;
+	candidate->heat = rate * promoter->settings.heat_s;
+	candidate->doubt = candidate->heat * candidate->heat / count;
+}
+
+static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot_record *record,
+			 const struct candidate *candidate, uint64_t now_ns)
+{
+	const struct recent *recent = recent_find(promoter, record->page);
+	uint64_t age;
+
+	if (recent == NULL)
+		return false;
+	age = now_ns > recent->time_ns ? now_ns - recent->time_ns : 0;
+	if (record->time_ns <= recent->time_ns ||
+	    (recent_direction(recent) == TIERD_PROMOTE && age < promoter->settings.residency_ns)) {
+		promoter->stats.stale++;
+		return true;
+	}
+	if (age >= promoter->settings.residency_ns)
+		return false;
+	promoter->stats.bounce_held += age < promoter->settings.bounce_ns;
+	hold_back(promoter, candidate, TIERD_MOVED_LATELY, now_ns);
+	return true;
+}
+
+static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_record *record,
+			uint64_t now_ns)
+{
+	struct candidate candidate = {
+	    .page = record->page,
+	    .seen_ns = now_ns,
+	    .node = record->node,
+	    .bar = NAN,
+	    .dest = -1,
+	};
+
+	promoter->stats.records++;
+	if (record->node < 0 || record->node >= TIERD_NODES ||
+	    promoter->orders.up[record->node][0] < 0) {
+		promoter->stats.not_slow++;
+		return;
+	}
+	weigh(promoter, record, &candidate);
+	if (!movable(&promoter->orders, record->page))
+		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
+	else if (record->order >= HUGE_ORDER)
+		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
+	else if (!moved_lately(promoter, record, &candidate, now_ns))
+		promoter->candidate[promoter->candidates++] = candidate;
+}
+
+/* What is waiting, as far as there is room for it; the rest stays in the ring. */
+void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
+{
+	struct ring *ring = &promoter->ring;
+	uint64_t waiting = ring_waiting(ring), done = 0;
+
+	if (waiting > ring->capacity)
+		waiting = ring->capacity;
+	for (; done < waiting && promoter->candidates < CANDIDATES_MAX; done++) {
+		struct tierd_hot_record record;
+		uint64_t index = (ring->head + done) % ring->capacity;
+
+		memcpy(&record, ring->memory + TIERD_RECORDS_AT + index * sizeof(record),
+		       sizeof(record));
+		if (record.kind == TIERD_KIND_HOT)
+			take_record(promoter, &record, now_ns);
+	}
+	if (done == 0)
+		return;
+	ring->head += done;
+	atomic_store_explicit((_Atomic uint64_t *)(void *)(ring->memory + TIERD_HEAD_AT),
+			      ring->head, memory_order_release);
+}

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Promoter`: hot pages of profiling cards to moves every few milliseconds, through C.
+
+Owns: the binding of `daemon/native/promote*.c`.
+Must not touch: thresholds, victims and quotas; they are handed in once a tick.
+
+The thread in C reads hot records from the kernel module's ring, weighs each page against
+the coldest that may leave the fast tier, and has the mover carry out what wins. It moves
+with the same `NativeMover` as the control loop, and so under the same budget: whoever
+executes a plan holds the promoter meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd._native import ffi, lib
+from tierd.access import F32Array
+from tierd.errors import UnavailableError
+from tierd.mover.native import NativeMover
+from tierd.moves import Fate, I16Array, MovePlan, MoveReport, U8Array
+from tierd.pagekey import U64Array
+
+NODES: Final = int(lib.TIERD_NODES)
+WAYS: Final = int(lib.TIERD_WAYS)
+_TAKE: Final = 16384
+
+OUTCOME: Final = np.dtype(
+    {
+        "names": [
+            "page",
+            "time_ns",
+            "heat",
+            "bar",
+            "source",
+            "dest",
+            "node",
+            "order",
+            "fate",
+            "direction",
+            "reason",
+        ],
+        "formats": ["=u8", "=u8", "=f4", "=f4", "=i2", "=i2", "=i2", "u1", "u1", "u1", "u1"],
+        "offsets": [0, 8, 16, 20, 24, 26, 28, 30, 31, 32, 33],
+        "itemsize": ffi.sizeof("struct tierd_outcome"),
+    }
+)
+"""struct tierd_outcome."""
+
+VICTIM: Final = np.dtype(
+    {
+        "names": ["page", "heat", "node", "order"],
+        "formats": ["=u8", "=f4", "=i2", "u1"],
+        "offsets": [0, 8, 12, 14],
+        "itemsize": ffi.sizeof("struct tierd_victim"),
+    }
+)
+"""struct tierd_victim."""
+
+SPAN: Final = np.dtype([("start", "=u8"), ("end", "=u8")])
+"""struct tierd_span: page keys [start, end)."""
+
+OutcomeArray = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class PromoterSettings:
+    """How the promoter works; see `struct tierd_promoter_settings`.
+
+    Attributes:
+        interval_ns: time between two looks into the ring, at least 1 ms.
+        quota_bytes_per_s: bytes promoted in any second, at most.
+        residency_s: seconds that a moved page stays where it is.
+        bounce_s: a page promoted this soon after its demotion has bounced.
+        patience_s: how long a page waits for room or quota.
+        margin, confidence: of the watermark policy's rule.
+        heat_s: heat of a page that is accessed once a second for ever.
+        rate_cap: accesses a second beyond which heat does not grow.
+    """
+
+    interval_ns: int
+    quota_bytes_per_s: int
+    residency_s: float
+    bounce_s: float
+    patience_s: float
+    margin: float
+    confidence: float
+    heat_s: float
+    rate_cap: float
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """What the promoter does with the pages of a node.
+
+    Attributes:
+        up, down: nodes that its pages are promoted and demoted to, best first.
+        low_bytes: what stays free on it.
+    """
+
+    up: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+    low_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What the control loop says once a tick.
+
+    Attributes:
+        spans: `SPAN`[n], what may be moved; ascending and apart.
+        pids: target number → process id.
+        victims: `VICTIM`[n], what may leave fast nodes, coldest first.
+        epochs: card → start of its epoch, of the one before, accesses a count stands for.
+        ways: node → where its pages go.
+    """
+
+    spans: npt.NDArray[np.void]
+    pids: Mapping[int, int]
+    victims: npt.NDArray[np.void]
+    epochs: Mapping[int, tuple[int, int, int]]
+    ways: Mapping[int, Way] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PromoterStats:
+    """Counters since the promoter was made; see `struct tierd_promoter_stats`."""
+
+    counters: Mapping[str, int]
+    held: tuple[int, ...]
+    errors: Mapping[int, int]
+
+
+class Promoter:
+    """The native drain-and-promote path. Methods are for one thread, the control loop's.
+
+    Args:
+        mover: moves the pages; used by nobody else but under `held`.
+        settings: how it works.
+        root: root of /sys ("/" but in tests).
+
+    Raises:
+        ValueError: a setting is out of its range.
+        MemoryError: no memory for it.
+    """
+
+    def __init__(
+        self, mover: NativeMover, settings: PromoterSettings, *, root: Path = Path("/")
+    ) -> None:
+        made = ffi.new("struct tierd_promoter **")
+        result = lib.tierd_promoter_new(mover.handle, _settings(settings), made)
+        _check(result, f"{settings}")
+        self._promoter = ffi.gc(made[0], lib.tierd_promoter_free)
+        self._mover = mover
+        self._root = root
+        self._settings = settings
+        self._meminfo: dict[int, int] = {}
+        self._ring: Any = None
+        self._out = np.zeros(_TAKE, OUTCOME)
+        self.running = False
+
+    def set(self, settings: PromoterSettings) -> None:
+        """Change the settings from the next interval on.
+
+        Raises:
+            ValueError: a setting is out of its range; nothing has changed.
+        """
+        if settings != self._settings:
+            _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), f"{settings}")
+            self._settings = settings
+
+    def start(self, ring: Any) -> None:
+        """Start the thread on a mapping of /dev/tierd, whose ring is its alone.
+
+        Args:
+            ring: the whole mapping, a buffer; it is kept until `stop`.
+
+        Raises:
+            UnavailableError: the mapping is no such ring, or there is no thread for it.
+        """
+        buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
+        if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
+            raise UnavailableError("the module's ring is not of this version")
+        self._ring = buffer
+        result = lib.tierd_promoter_start(self._promoter)
+        if result != 0:
+            raise UnavailableError(f"the promoter's thread: {os.strerror(-result)}")
+        self.running = True
+
+    def stop(self) -> None:
+        """End the thread and let go of the ring; returns within 100 ms."""
+        lib.tierd_promoter_stop(self._promoter)
+        lib.tierd_promoter_set_ring(self._promoter, ffi.NULL, 0)
+        if self._ring is not None:
+            ffi.release(self._ring)
+            self._ring = None
+        self.running = False
+
+    def step(self) -> int:
+        """One interval's work now, without the thread; pages moved (for tests)."""
+        return int(lib.tierd_promoter_step(self._promoter))
+
+    def attach(self, ring: Any) -> None:
+        """Read from this mapping, without a thread (for tests).
+
+        Raises:
+            UnavailableError: it is no such ring.
+        """
+        buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
+        if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
+            raise UnavailableError("the module's ring is not of this version")
+        self._ring = buffer
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While this is open the promoter moves nothing."""
+        lib.tierd_promoter_hold(self._promoter)
+        try:
+            yield
+        finally:
+            lib.tierd_promoter_release(self._promoter)
+
+    def steer(self, orders: Orders) -> None:
+        """Replace the orders.
+
+        Raises:
+            MemoryError: no memory for them; the old ones stay.
+        """
+        given = ffi.new("struct tierd_orders *")
+        held = self._mover.processes(orders.pids)
+        processes = ffi.new("struct tierd_process[]", held or 1)
+        spans = np.ascontiguousarray(orders.spans, SPAN)
+        victims = np.ascontiguousarray(orders.victims, VICTIM)
+        given.process, given.processes = processes, len(held)
+        kept = [
+            ffi.from_buffer("struct tierd_span[]", spans) if len(spans) else ffi.NULL,
+            ffi.from_buffer("struct tierd_victim[]", victims) if len(victims) else ffi.NULL,
+        ]
+        given.span, given.spans = kept[0], len(spans)
+        given.victim, given.victims = kept[1], len(victims)
+        for card, (start, before, scale) in orders.epochs.items():
+            given.epoch_ns[card], given.epoch_before_ns[card] = start, before
+            given.scale[card] = scale
+        self._ways(given, orders.ways)
+        _check(lib.tierd_promoter_steer(self._promoter, given), "orders")
+
+    def _ways(self, given: Any, ways: Mapping[int, Way]) -> None:
+        for name in ("up", "down"):
+            table = np.full((NODES, WAYS), -1, np.int16)
+            for node, way in ways.items():
+                nodes: Sequence[int] = getattr(way, name)[:WAYS]
+                table[node, : len(nodes)] = nodes
+            ffi.memmove(getattr(given, name), table, table.nbytes)
+        descriptors = np.full(NODES, -1, np.int32)
+        for node, way in ways.items():
+            descriptors[node] = self._descriptor(node)
+            given.low[node] = max(0, way.low_bytes)
+        ffi.memmove(given.free_fd, descriptors, descriptors.nbytes)
+
+    def _descriptor(self, node: int) -> int:
+        """A node's meminfo, open; -1 where it cannot be: nothing is moved there then."""
+        if node not in self._meminfo:
+            path = self._root / f"sys/devices/system/node/node{node}/meminfo"
+            try:
+                self._meminfo[node] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return -1
+        return self._meminfo[node]
+
+    def take(self) -> OutcomeArray:
+        """What became of pages since the last call, `OUTCOME`[n], oldest first."""
+        parts = []
+        while True:
+            buffer = ffi.from_buffer("struct tierd_outcome[]", self._out, require_writable=True)
+            count = lib.tierd_promoter_take(self._promoter, buffer, _TAKE)
+            parts.append(self._out[:count].copy())
+            if count < _TAKE:
+                return np.concatenate(parts)
+
+    def note(self, report: MoveReport, time_ns: int) -> None:
+        """Tell of moves that the control loop made, for residency and bounces."""
+        if not len(report.plan):
+            return
+        page = np.ascontiguousarray(report.plan.page, np.uint64)
+        fate = np.ascontiguousarray(report.fate, np.uint8)
+        direction = np.ascontiguousarray(report.plan.direction, np.uint8)
+        lib.tierd_promoter_note(
+            self._promoter,
+            ffi.from_buffer("uint64_t[]", page),
+            ffi.from_buffer("uint8_t[]", fate),
+            ffi.from_buffer("uint8_t[]", direction),
+            len(page),
+            time_ns,
+        )
+
+    def stats(self) -> PromoterStats:
+        """Counters."""
+        stats = ffi.new("struct tierd_promoter_stats *")
+        lib.tierd_promoter_get_stats(self._promoter, stats)
+        errors = {code: int(count) for code, count in enumerate(stats.errors) if count}
+        names = [
+            name
+            for name, _ in ffi.typeof("struct tierd_promoter_stats").fields
+            if name not in ("held", "errors")
+        ]
+        return PromoterStats(
+            counters={name: int(getattr(stats, name)) for name in names},
+            held=tuple(int(each) for each in stats.held),
+            errors=errors,
+        )
+
+    def close(self) -> None:
+        """Stop, and close what was opened."""
+        self.stop()
+        for fd in self._meminfo.values():
+            os.close(fd)
+        self._meminfo = {}
+
+
+def report_of(
+    outcomes: OutcomeArray,
+    *,
+    moved_bytes: int,
+    duration_ns: int,
+    cpu_ns: int,
+    retries: int,
+    errors: Mapping[int, int],
+) -> MoveReport:
+    """The moves among outcomes as the report of a plan that was carried out.
+
+    Args:
+        outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
+        moved_bytes, duration_ns, cpu_ns, retries, errors: see `MoveReport`.
+    """
+    tried = outcomes[outcomes["fate"] != Fate.NOT_TRIED]
+    order: U8Array = tried["order"].copy()
+    source: I16Array = tried["source"].copy()
+    heat: F32Array = tried["heat"].copy()
+    page: U64Array = tried["page"].copy()
+    plan = MovePlan(
+        page=page,
+        order=order,
+        source=source,
+        dest=tried["dest"].copy(),
+        direction=tried["direction"].copy(),
+        heat=heat,
+    )
+    return MoveReport(
+        plan=plan,
+        fate=tried["fate"].copy(),
+        node=tried["node"].copy(),
+        errors=dict(errors),
+        moved_bytes=moved_bytes,
+        duration_ns=duration_ns,
+        cpu_ns=cpu_ns,
+        retries=retries,
+    )
+
+
+def _settings(settings: PromoterSettings) -> Any:
+    given = ffi.new("struct tierd_promoter_settings *")
+    given.interval_ns = settings.interval_ns
+    given.quota_bytes_per_s = settings.quota_bytes_per_s
+    given.residency_ns = int(settings.residency_s * 1e9)
+    given.bounce_ns = int(settings.bounce_s * 1e9)
+    given.patience_ns = int(settings.patience_s * 1e9)
+    for name in ("margin", "confidence", "heat_s", "rate_cap"):
+        setattr(given, name, getattr(settings, name))
+    return given
+
+
+def _check(result: int, what: str) -> None:
+    import errno
+
+    if result == -errno.ENOMEM:
+        raise MemoryError(f"promoter: {what}")
+    if result != 0:
+        raise ValueError(f"promoter: {what}: {os.strerror(-result)}")

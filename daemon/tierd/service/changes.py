@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the control loop does when the hot set moves: notice, and forget.
+
+Owns: the number that is watched for changes, and how much heat is forgotten.
+Must not touch: how a change is found (`tierd.policy.change`).
+
+The number is the logarithm of the accesses a second that go to pages which were not hot.
+While the hot set stays, it is the noise of the cold pages; when it moves, it leaps, for the
+new hot pages are new to the table, whichever source sees them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tierd.access import AccessBatch
+from tierd.heat.table import HeatTable
+from tierd.policy.change import ChangeDetector, ChangeSettings
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetSettings:
+    """How changes are answered.
+
+    Attributes:
+        enabled: whether they are.
+        certainty: posterior probability from which on a change is believed.
+        half_lives: by how many half-lives all heat decays at once.
+        least: heat below which a page counts as not hot.
+    """
+
+    enabled: bool = True
+    certainty: float = 0.9
+    half_lives: float = 3.0
+    least: float = 6.25
+
+
+class Changes:
+    """Watches batches on their way into heat.
+
+    Args:
+        heat: the table that they go into.
+        settings: how changes are answered.
+    """
+
+    def __init__(self, heat: HeatTable, settings: ForgetSettings) -> None:
+        self._heat = heat
+        self.settings = settings
+        self._detector = self._fresh()
+        self._source = ""
+        self._last_ns = 0
+        self.found = 0
+        """Changes since the start."""
+        self.last_ns = 0
+        """When the last one was found, CLOCK_MONOTONIC; 0 if there was none."""
+
+    def _fresh(self) -> ChangeDetector:
+        return ChangeDetector(
+            ChangeSettings(certainty=self.settings.certainty, noise=0.3, least_shift=0.7)
+        )
+
+    def watch(self, batches: Sequence[AccessBatch], source: str, now_ns: int) -> bool:
+        """Take in a tick's batches before heat does; true if the hot set has moved.
+
+        Heat has been faded then.
+        """
+        if source != self._source:
+            # Another source counts in other numbers.
+            self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
+            return False
+        seconds = (now_ns - self._last_ns) / 1e9
+        self._last_ns = now_ns
+        if seconds <= 0 or not self.settings.enabled or not source:
+            return False
+        fresh = sum(self._heat.novel(batch, self.settings.least) for batch in batches)
+        if not self._detector.observe(math.log1p(fresh / seconds)):
+            return False
+        self.found += 1
+        self.last_ns = now_ns
+        self._heat.fade(self.settings.half_lives)
+        log.info(
+            "event=hot_set_moved source=%s probability=%.3f fade=%g",
+            source,
+            self._detector.probability,
+            self.settings.half_lives,
+        )
+        return True

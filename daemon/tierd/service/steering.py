@@ -1,0 +1,416 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steers what happens between two ticks: the native promoter, and cards' thresholds.
+
+Owns: when the promoter runs, what it is told each tick, and what is done with its answers.
+Must not touch: single pages; those are the promoter's, and of the heat table.
+
+The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
+still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
+that one budget, one view of free memory and one idea of where pages are serve both.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.access import AccessBatch
+from tierd.errors import UnavailableError
+from tierd.heat.table import HeatTable
+from tierd.kmod.ring import Ring
+from tierd.kmod.uapi import Kind
+from tierd.mover import Mover, NativeMover
+from tierd.mover.promoter import (
+    SPAN,
+    VICTIM,
+    Orders,
+    OutcomeArray,
+    Promoter,
+    PromoterSettings,
+    PromoterStats,
+    Way,
+    report_of,
+)
+from tierd.moves import Direction, Fate, MoveReport
+from tierd.pagekey import PAGE_SIZE
+from tierd.policy import pageset
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkSettings
+from tierd.service.changes import Changes, ForgetSettings
+from tierd.service.explain import DecisionLog, Explainer, Reason
+from tierd.service.selection import SourceSelector
+from tierd.service.summary import Totals
+from tierd.service.thresholds import Costs, Thresholds
+from tierd.service.tracking import Tracking
+from tierd.sources.neoprof import NeoProfSource
+from tierd.tiermap import TierMap
+
+log = logging.getLogger(__name__)
+
+BOUNCE_S: Final = 5.0
+"""A page promoted this soon after its demotion has bounced."""
+PATIENCE_S: Final = 1.0
+LEAST_VICTIMS: Final = 512
+KNOWN_ROUNDS: Final = 4
+"""Scans after which the scanner's silence about a page of the fast tier means something."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringSettings:
+    """How the native path is steered.
+
+    Attributes:
+        enabled: false leaves all promotion to the ticks.
+        interval_ns: the promoter's.
+        quota_bytes_per_s: bytes promoted in any second, at most.
+        half_life_s: of heat.
+    """
+
+    enabled: bool
+    interval_ns: int
+    quota_bytes_per_s: int
+    half_life_s: float
+
+
+class Steering:
+    """See the module's text.
+
+    Args:
+        settings: how.
+        policy: the watermark policy's settings, whose rule the promoter applies.
+        heat, tracking, sources, mover: the service's rooms.
+        thresholds: NeoMem's algorithm.
+        forget: how changes of the hot set are answered.
+        open_ring: opens /dev/tierd for the promoter.
+        root: root of /sys.
+    """
+
+    def __init__(
+        self,
+        settings: SteeringSettings,
+        policy: WatermarkSettings,
+        *,
+        heat: HeatTable,
+        tracking: Tracking,
+        sources: SourceSelector,
+        mover: Mover,
+        thresholds: Thresholds,
+        forget: ForgetSettings,
+        open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
+        root: Path = Path("/"),
+    ) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._heat = heat
+        self._tracking = tracking
+        self._sources = sources
+        self._open_ring = open_ring
+        self._root = root
+        self.thresholds_of = thresholds
+        self.changes = Changes(heat, forget)
+        self.log = DecisionLog()
+        self.explainer = Explainer(heat, self.log, self, policy)
+        # Without cards, too, it remembers what was moved, and so knows what bounces.
+        self._promoter = (
+            Promoter(mover, self._promoter_settings(None), root=root)
+            if isinstance(mover, NativeMover)
+            else None
+        )
+        self._ring: Ring | None = None
+        self._hold: Any = None
+        self._before: PromoterStats | None = None
+        self._before_ns = 0
+        self._tick_promoted = 0
+        self._recent_pages = 0
+        self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
+        self._tiers: TierMap | None = None
+        self._usage: Mapping[int, NodeUsage] = {}
+
+    # ------------------------------------------------------------- what explain asks
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """Target number → pid."""
+        return self._tracking.pids
+
+    @property
+    def tiers(self) -> TierMap:
+        """The tiers at the last tick."""
+        return self._tiers or TierMap((), {})
+
+    @property
+    def usage(self) -> Mapping[int, NodeUsage]:
+        """How full the nodes were at the last tick."""
+        return self._usage
+
+    def movable(self, key: int) -> bool:
+        """Whether the page is in a range that may be moved."""
+        return any(start <= key < end for start, end in self._tracking.spans())
+
+    def thresholds(self) -> Mapping[str, int]:
+        """Counts above which a page is hot, by card."""
+        source = self._source
+        if source is None:
+            return {}
+        return {str(number): card.settings.threshold for number, card in source.cards.items()}
+
+    # ------------------------------------------------------------- the loop's calls
+
+    def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
+        """Batches before they go into heat; true if the hot set has moved."""
+        active = self._sources.active
+        moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
+        source = self._source
+        if moved and source is not None:
+            # What the cards counted so far is of the old hot set.
+            self._heat.ingest(source.clear())
+            self.thresholds_of.forget()
+        return moved
+
+    def begin(self, now_ns: int) -> MoveReport | None:
+        """Before a decision: stop the native path; the moves it made since the last tick."""
+        if self._promoter is None:
+            return None
+        if self._hold is None:
+            self._hold = self._promoter.held()
+            self._hold.__enter__()
+        ran = self._promoter.running
+        report = self._collect(self._promoter, now_ns)
+        if ran and (self._source is None or not self._settings.enabled):
+            self._stop()
+        return report if ran or len(report.plan) else None
+
+    def end(
+        self,
+        now_ns: int,
+        tiers: TierMap,
+        usage: Mapping[int, NodeUsage],
+        report: MoveReport | None,
+        *,
+        paused: bool = False,
+    ) -> None:
+        """After a tick's moves: new orders, and on with the native path."""
+        self._tiers, self._usage = tiers, usage
+        if report is not None:
+            self.log.add_report(report, now_ns)
+            self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
+            if self._promoter is not None:
+                self._promoter.note(report, now_ns)
+        source = self._source
+        if source is None:
+            return
+        self.thresholds_of.update(source, self._costs(), now_ns)
+        if not paused and self._settings.enabled and self._promoter is not None:
+            self._run(source, self._promoter, usage)
+
+    def close(self) -> None:
+        """End the native path."""
+        if self._promoter is not None:
+            self._stop()
+            self._promoter.close()
+
+    def stats(self) -> PromoterStats | None:
+        """The promoter's counters; None in a dry run."""
+        return None if self._promoter is None else self._promoter.stats()
+
+    def tell(self, totals: Totals) -> None:
+        """Add what is counted here to the service's totals."""
+        totals.hot_set_moves = self.changes.found
+        if self._promoter is None:
+            return
+        stats = self._promoter.stats()
+        totals.bounced_pages = stats.counters["bounced"]
+        totals.bounces_held = stats.counters["bounce_held"]
+        totals.native = dict(stats.counters) | {
+            "held": {
+                reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
+            }
+        }
+
+    # ------------------------------------------------------------- inside
+
+    @property
+    def _source(self) -> NeoProfSource | None:
+        active = self._sources.active
+        return active if isinstance(active, NeoProfSource) and active.counting else None
+
+    def _run(
+        self, source: NeoProfSource, promoter: Promoter, usage: Mapping[int, NodeUsage]
+    ) -> None:
+        if self._hold is None:
+            self._hold = promoter.held()
+            self._hold.__enter__()
+        promoter.set(self._promoter_settings(source))
+        self._spans = np.array(self._tracking.spans(), SPAN)
+        promoter.steer(
+            Orders(
+                spans=self._spans,
+                pids=self._tracking.pids,
+                victims=self._victims(source, usage),
+                epochs={
+                    number: (epoch.start_ns, epoch.before_ns, epoch.scale)
+                    for number, epoch in source.epochs.items()
+                },
+                ways=self._ways(usage),
+            )
+        )
+        if not promoter.running:
+            self._start(promoter)
+        self._release()
+
+    def _start(self, promoter: Promoter) -> None:
+        try:
+            self._ring = self._open_ring(self._root, (Kind.HOT,))
+            promoter.start(self._ring.memory)
+        except UnavailableError as error:
+            log.warning('event=no_native_path reason="%s"', error)
+            self._close_ring()
+        else:
+            log.info("event=native_path_started interval_ns=%d", self._settings.interval_ns)
+
+    def _stop(self) -> None:
+        """The thread ends; the promoter stays, and with it what it knows of late moves."""
+        if self._promoter is not None and self._promoter.running:
+            self._promoter.stop()
+            self.thresholds_of.forget()
+            log.info("event=native_path_stopped")
+        self._close_ring()
+        self._release()
+
+    def _close_ring(self) -> None:
+        if self._ring is not None:
+            self._ring.close()
+            self._ring = None
+
+    def _release(self) -> None:
+        if self._hold is not None:
+            self._hold.__exit__(None, None, None)
+            self._hold = None
+
+    def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
+        policy = self._policy
+        return PromoterSettings(
+            interval_ns=self._settings.interval_ns,
+            quota_bytes_per_s=self._settings.quota_bytes_per_s,
+            residency_s=policy.min_residency_s,
+            bounce_s=BOUNCE_S,
+            patience_s=PATIENCE_S,
+            margin=policy.margin,
+            confidence=policy.confidence,
+            heat_s=self._settings.half_life_s / math.log(2),
+            rate_cap=1.0 if source is None else source.rate_cap,
+        )
+
+    def _collect(self, promoter: Promoter, now_ns: int) -> MoveReport:
+        """Outcomes since the last tick: to heat, to the log, to the source."""
+        outcomes, stats = promoter.take(), promoter.stats()
+        before, since = self._before, self._before_ns
+        self._before, self._before_ns = stats, now_ns
+
+        def grown(name: str) -> int:
+            return stats.counters[name] - (before.counters[name] if before else 0)
+
+        report = report_of(
+            outcomes,
+            moved_bytes=grown("moved_bytes"),
+            duration_ns=now_ns - since if since else 0,
+            cpu_ns=grown("cpu_ns"),
+            retries=grown("retries"),
+            errors={
+                code: count - (before.errors.get(code, 0) if before else 0)
+                for code, count in stats.errors.items()
+                if count > (before.errors.get(code, 0) if before else 0)
+            },
+        )
+        self._heat.moved(report)
+        self._tell(outcomes)
+        moved = outcomes[outcomes["fate"] == Fate.MOVED]
+        up = moved["direction"] == Direction.PROMOTE
+        if self._source is not None:
+            self._source.promoted(moved["page"][up].copy())
+        self._recent_pages = int(np.count_nonzero(up)) + stats.counters["pending"]
+        return report
+
+    def _tell(self, outcomes: OutcomeArray) -> None:
+        self.log.add(
+            outcomes["page"],
+            outcomes["time_ns"],
+            outcomes["heat"],
+            node=outcomes["node"],
+            reason=outcomes["reason"],
+            fate=outcomes["fate"],
+            direction=outcomes["direction"],
+            bar=outcomes["bar"],
+        )
+
+    def _costs(self) -> Costs:
+        """What moving took since the start, both paths together."""
+        stats = self.stats()
+        counters = stats.counters if stats is not None else {}
+        promoted = counters.get("promoted", 0) + self._tick_promoted
+        return Costs(
+            promoted_pages=promoted,
+            promoted_bytes=promoted * PAGE_SIZE,
+            ping_pong_pages=counters.get("bounced", 0) + counters.get("bounce_held", 0),
+            ring_dropped=counters.get("ring_dropped", 0),
+        )
+
+    def _low(self, usage: NodeUsage) -> int:
+        return max(usage.reserve_bytes, int(self._policy.low_watermark * usage.total_bytes))
+
+    def _ways(self, usage: Mapping[int, NodeUsage]) -> dict[int, Way]:
+        """Where each node's pages go, and what stays free on it."""
+        tiers = self.tiers
+        ways: dict[int, Way] = {
+            node: Way(low_bytes=self._low(figures)) for node, figures in usage.items()
+        }
+        for tier in tiers.tiers:
+            above = tiers.promotion_tier(tier.rank)
+            below = tiers.demotion_tier(tier.rank)
+            for node in tier.nodes:
+                if node not in ways:
+                    continue
+                up = tuple(tiers.nearest_first(node, above)) if above else ()
+                down = tuple(tiers.nearest_first(node, below)) if below else ()
+                ways[node] = replace(ways[node], up=up, down=down)
+        return ways
+
+    def _victims(
+        self, source: NeoProfSource, usage: Mapping[int, NodeUsage]
+    ) -> npt.NDArray[np.void]:
+        """The coldest of the tiers that pages are promoted into, as many as may be asked for.
+
+        None while the scanner has not looked often enough to know the hot from the cold.
+        """
+        tiers = self.tiers
+        above = [tiers.promotion_tier(tier.rank) for tier in tiers.tiers]
+        nodes = sorted({node for tier in above if tier is not None for node in tier.nodes})
+        count = self._victims_wanted(nodes, usage)
+        if not count or source.rounds < KNOWN_ROUNDS:
+            return np.zeros(0, VICTIM)
+        cold = pageset.concat([self._heat.coldest(node, count) for node in nodes])
+        cold = pageset.take(cold, cold.idle_s >= self._policy.min_residency_s)
+        cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:count])
+        victims = np.zeros(len(cold), VICTIM)
+        for name in VICTIM.names or ():
+            victims[name] = getattr(cold, name)
+        return victims
+
+    def _victims_wanted(self, nodes: Sequence[int], usage: Mapping[int, NodeUsage]) -> int:
+        """Twice what came in since the last tick, if free room does not hold as much."""
+        wanted = max(LEAST_VICTIMS, 2 * self._recent_pages)
+        room = sum(
+            max(0, usage[node].free_bytes - self._low(usage[node]))
+            for node in nodes
+            if node in usage
+        )
+        if room // PAGE_SIZE > 2 * wanted:
+            return 0
+        return min(wanted, self._policy.max_moves_per_tick)

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards' thresholds: NeoMem's algorithm, once a period, on what the cards tell.
+
+Owns: the differences between two profiles, and each card's state.
+Must not touch: the algorithm itself (`tierd.policy.neomem`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.kmod.cardapi import Features
+from tierd.kmod.neoprof import Profile, histogram_edges
+from tierd.policy import neomem
+from tierd.sources.neoprof import NeoProfSource
+
+log = logging.getLogger(__name__)
+
+HISTORY = 600
+"""Decisions kept for who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Counters since the start of what moving took; differences are taken here."""
+
+    promoted_pages: int
+    promoted_bytes: int
+    ping_pong_pages: int
+    ring_dropped: int
+
+
+class Thresholds:
+    """Keeps the cards' thresholds.
+
+    Args:
+        settings: the algorithm's.
+        interval_ns: time between two decisions.
+    """
+
+    def __init__(self, settings: neomem.NeoMemSettings, interval_ns: int) -> None:
+        self.settings = settings
+        self._interval_ns = interval_ns
+        self._states: dict[int, neomem.CardState] = {}
+        self._counters: dict[int, Mapping[str, int]] = {}
+        self._costs: Costs | None = None
+        self._last_ns = 0
+        self.decisions: dict[int, neomem.Decision] = {}
+        """The last decision, by card."""
+        self.history: deque[tuple[float, int, int, float, int]] = deque(maxlen=HISTORY)
+        """The latest decisions: time in s, card, threshold, p, error bound."""
+
+    def forget(self) -> None:
+        """Begin anew: the cards have been lost, or the hot set has moved."""
+        self._states, self._counters, self.decisions = {}, {}, {}
+        self._costs, self._last_ns = None, 0
+
+    def update(self, source: NeoProfSource, costs: Costs, now_ns: int) -> bool:
+        """Decide for every card, if it is time to; true if it was.
+
+        A histogram counts from the start of the epoch: while that is young, quantiles say
+        nothing, and thresholds stay.
+        """
+        if now_ns - self._last_ns < self._interval_ns or any(
+            now_ns - epoch.start_ns < self._interval_ns // 2 for epoch in source.epochs.values()
+        ):
+            return False
+        seconds = (now_ns - self._last_ns) / 1e9 if self._last_ns else self._interval_ns / 1e9
+        before = self._costs or costs
+        self._last_ns, self._costs = now_ns, costs
+        moved = neomem.Moved(
+            promoted_pages=costs.promoted_pages - before.promoted_pages,
+            ping_pong_pages=costs.ping_pong_pages - before.ping_pong_pages,
+            promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
+            seconds=seconds,
+        )
+        dropped = costs.ring_dropped - before.ring_dropped
+        for number, profile in source.profiles().items():
+            self._decide(source, number, profile, moved, dropped)
+        return True
+
+    def _decide(
+        self,
+        source: NeoProfSource,
+        number: int,
+        profile: Profile,
+        moved: neomem.Moved,
+        dropped: int,
+    ) -> None:
+        card = source.cards[number]
+        counters = {**card.stats, **profile.counters}
+        before = self._counters.get(number, counters)
+        self._counters[number] = counters
+
+        def grown(*names: str) -> int:
+            return sum(max(0, counters.get(name, 0) - before.get(name, 0)) for name in names)
+
+        seen = neomem.CardProfile(
+            histogram=profile.histogram.astype(np.int64),
+            edges=histogram_edges(),
+            error_bound=profile.error_high if Features.ERROR_BOUND in profile.valid else 0,
+            busy=grown("read_beats", "write_beats"),
+            capacity=grown("cycles") * max(1, card.geometry.channels)
+            if Features.BANDWIDTH in profile.valid
+            else 0,
+            reports=grown("reports", "entries"),
+            refused=grown("reports_refused", "overflows", "limited") + dropped,
+            threshold_max=card.geometry.threshold_max,
+        )
+        state = self._states.get(number)
+        if state is None:
+            state = neomem.first_state(self.settings, card.settings.threshold)
+        decision = neomem.decide(state, seen, moved, self.settings)
+        self._states[number] = decision.state
+        self.decisions[number] = decision
+        source.program(number, decision.state.threshold)
+        told = (self._last_ns / 1e9, number, decision.state.threshold, decision.state.p)
+        self.history.append((*told, seen.error_bound))
+        log.debug(
+            "event=threshold card=%d p=%.5f threshold=%d quantile=%s error=%d bandwidth=%.4f "
+            "ping_pong=%.3f over_quota=%s under_error=%s boost=%g",
+            number,
+            decision.state.p,
+            decision.state.threshold,
+            decision.quantile,
+            seen.error_bound,
+            seen.bandwidth,
+            moved.ping_pong,
+            decision.over_quota,
+            decision.under_error,
+            decision.state.boost,
+        )

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the entries of cards' hot lists mean in accesses.
+
+Owns: epochs, and the turning of hot records into `AccessBatch`es.
+Must not touch: cards, the kernel module.
+
+**What an entry means.** A card counts requests a page since the start of its epoch and
+reports a page once an epoch, when its count passes the threshold. Count and age of the
+epoch give the page's rate; the accesses counted so far go to heat at once. Should the page
+still be on the card when the epoch ends, what it had since is credited then, at the same
+rate: it is not reported again, however often it is used. Pages below the threshold are not
+told, and have no heat.
+
+**One unit.** Cards see memory behind them only. Pages elsewhere, those of the fast tier
+above all, come from the module's accessed-bit scanner, which runs beside the cards for the
+nodes, or parts of nodes, that no card sees. An accessed bit says nothing beyond about 2.8
+accesses a look, so a card's rates are cut there too: a page is as hot as the scanner would
+have found it, wherever it lies. A card counts cache misses and write-backs, and an accessed
+bit any use: a page that lives in the cache is hot for one and cold for the other. It is not
+promoted, and, being accessed, not demoted.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from tierd.access import AccessBatch, Domain, F32Array
+from tierd.kmod.ring import RecordArray
+from tierd.kmod.uapi import Kind
+from tierd.pagekey import U64Array
+from tierd.sources._scan_records import COUNTS
+
+LOOK_CEILING: Final = float(COUNTS.max())
+"""Accesses a look beyond which an accessed bit tells no difference."""
+LEAST_AGE_S: Final = 0.001
+_CARDS: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """A card's present epoch.
+
+    Attributes:
+        start_ns, before_ns: its start, and that of the one before; CLOCK_MONOTONIC.
+        scale: requests that a count stands for (down-sampling).
+    """
+
+    start_ns: int
+    before_ns: int
+    scale: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Reported:
+    """Pages reported in this epoch: key, rate, time of the report."""
+
+    page: U64Array
+    rate: F32Array
+    time_ns: U64Array
+
+
+class HotList:
+    """Turns hot records into accesses, and remembers an epoch's reports.
+
+    Args:
+        source: name for the batches.
+        look_s: time between two of the scanner's looks at a page; may be changed.
+    """
+
+    def __init__(self, source: str, look_s: float) -> None:
+        self._source = source
+        self.look_s = look_s
+        self.epochs: dict[int, Epoch] = {}
+        self._reported: list[_Reported] = []
+        self._left: list[U64Array] = []
+
+    @property
+    def rate_cap(self) -> float:
+        """Accesses a second beyond which a page's heat does not grow."""
+        return LOOK_CEILING / self.look_s
+
+    def begin(self, card: int, now_ns: int, scale: int) -> None:
+        """A card's counters were cleared."""
+        old = self.epochs.get(card)
+        before = now_ns if old is None else old.start_ns
+        self.epochs[card] = Epoch(now_ns, before, scale)
+
+    def leave(self, page: U64Array) -> None:
+        """These pages, uint64[n] keys, are not on a card any more."""
+        self._left.append(page)
+
+    def take(self, records: RecordArray, now_ns: int, lost: int) -> AccessBatch:
+        """Hot records as the accesses since the start of their epoch."""
+        hot = records[records["kind"] == Kind.HOT]
+        card, time_ns = hot["history"].astype(np.int64), hot["time_ns"].astype(np.int64)
+        start, before = np.zeros(_CARDS, np.int64), np.zeros(_CARDS, np.int64)
+        scale = np.ones(_CARDS, np.float32)
+        for number, epoch in self.epochs.items():
+            start[number], before[number] = epoch.start_ns, epoch.before_ns
+            scale[number] = epoch.scale
+        # Counted before the counters were cleared, drained after.
+        late = time_ns < start[card]
+        age_ns = np.where(late, start[card] - before[card], time_ns - start[card])
+        age = np.maximum(age_ns / 1e9, LEAST_AGE_S)
+        counted = np.maximum(hot["value"], 1) * scale[card]
+        rate = np.minimum(counted / age, self.rate_cap).astype(np.float32)
+        now = ~late
+        self._reported.append(
+            _Reported(hot["page"][now], rate[now], hot["time_ns"][now].astype(np.uint64))
+        )
+        return AccessBatch(
+            domain=Domain.VIRTUAL,
+            page=hot["page"].copy(),
+            count=(rate * age).astype(np.float32),
+            time_ns=now_ns,
+            source=self._source,
+            lost=lost,
+        )
+
+    def end_epoch(self, now_ns: int) -> AccessBatch:
+        """What this epoch's pages had since they were reported, unless they have left."""
+        if not self._reported:
+            return empty_batch(self._source, now_ns, 0)
+        page = np.concatenate([each.page for each in self._reported])
+        rate = np.concatenate([each.rate for each in self._reported])
+        told = np.concatenate([each.time_ns for each in self._reported])
+        if self._left:
+            stays = ~np.isin(page, np.concatenate(self._left))
+            page, rate, told = page[stays], rate[stays], told[stays]
+        self._reported, self._left = [], []
+        seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
+        return AccessBatch(
+            domain=Domain.VIRTUAL,
+            page=page,
+            count=(rate * seconds).astype(np.float32),
+            time_ns=now_ns,
+            source=self._source,
+        )
+
+
+def empty_batch(source: str, now_ns: int, lost: int) -> AccessBatch:
+    """No accesses, and what was lost."""
+    page = np.empty(0, np.uint64)
+    return AccessBatch(Domain.VIRTUAL, page, np.empty(0, np.float32), now_ns, source, lost=lost)

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The neoprof source with cards, ring and scanner that the test plays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from fakecards import FakeCards, card, host
+from fakering import FakeRing, hot_records
+
+from tierd.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
+from tierd.errors import UnavailableError
+from tierd.kmod.cardapi import CardDo, CardFlags, Track
+from tierd.kmod.ring import Ring
+from tierd.kmod.uapi import DEVICE, PARAMETERS
+from tierd.service.selection import RETRY_NS, SourceSelector
+from tierd.sources.neoprof import TRACKS, NeoProfSettings, NeoProfSource
+from tierd.sources.scan import ScanSettings
+
+S = 10**9
+TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]
+
+
+class Scanner:
+    """Stands in for the scan source beside the cards."""
+
+    def __init__(self, settings: ScanSettings, keep: Any) -> None:
+        self.settings, self.keep = settings, keep
+        self.watched: list[Any] = []
+        self.closed = False
+        self.batches: list[AccessBatch] = []
+
+    def watch(self, targets: Any) -> None:
+        self.watched = list(targets)
+
+    def poll(self) -> list[AccessBatch]:
+        taken, self.batches = self.batches, []
+        return taken
+
+    def looked(self) -> tuple[int, float]:
+        return 5, 0.4
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """A source with everything around it."""
+
+    def __init__(self, root: Path, *cards: Any, settings: NeoProfSettings | None = None) -> None:
+        host(root, {0: (0, 4), 1: (4, 8)})
+        (root / DEVICE).parent.mkdir(parents=True)
+        (root / DEVICE).touch()
+        (root / PARAMETERS).mkdir(parents=True)
+        (root / PARAMETERS / "closing").write_text("N\n")
+        self.now = 100 * S
+        self.cards = FakeCards(*cards)
+        self.rings: list[FakeRing] = []
+        self.scanners: list[Scanner] = []
+        self.source = NeoProfSource(
+            settings,
+            root=root,
+            clock=lambda: self.now,
+            open_cards=self.cards.open,  # type: ignore[arg-type]
+            open_ring=self.open_ring,
+            make_scan=self.make_scan,  # type: ignore[arg-type]
+        )
+
+    def open_ring(self, root: Path, kinds: Any) -> Ring:
+        self.rings.append(FakeRing())
+        return Ring(self.rings[-1].memory)
+
+    def make_scan(self, settings: ScanSettings, keep: Any) -> Scanner:
+        self.scanners.append(Scanner(settings, keep))
+        return self.scanners[-1]
+
+    @property
+    def ring(self) -> FakeRing:
+        return self.rings[-1]
+
+
+WHOLE = card(0, (512, 1024))
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path, WHOLE)
+
+
+def test_without_the_module_it_says_what_to_load(tmp_path: Path) -> None:
+    state = NeoProfSource(root=tmp_path).available()
+    assert not state.ok
+    assert "modprobe tierd" in state.hint
+
+
+def test_without_a_card_it_says_so(tmp_path: Path) -> None:
+    state = Bench(tmp_path).source.available()
+    assert (state.ok, state.reason) == (False, "no NeoProf card was found")
+
+
+def test_a_card_that_failed_is_no_card_and_says_why(bench: Bench) -> None:
+    bench.cards.fail(0)
+    state = bench.source.available()
+    assert not state.ok
+    assert "card 0: it does not answer" in state.reason
+    with pytest.raises(UnavailableError):
+        bench.source.watch(TARGETS)
+    assert not bench.source.counting
+
+
+def test_asking_whether_it_works_changes_nothing(bench: Bench) -> None:
+    assert bench.source.available().ok
+    assert bench.cards.asked == []
+    assert bench.cards.closed == 1
+
+
+def test_watching_enables_the_card_and_scans_what_it_does_not_see(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    ((number, asked),) = bench.cards.asked
+    assert number == 0
+    assert (asked["enable"], asked["do"], asked["epoch_us"]) == (True, CardDo.RESET, 0)
+    assert (asked["track"], asked["drain_us"]) == (Track.BOTH, 10_000)
+    assert asked["flags"] & CardFlags.CONSERVATIVE
+    assert not asked["flags"] & CardFlags.PERSIST
+    assert bench.scanners[0].settings.nodes == (0,)
+    assert bench.scanners[0].watched == TARGETS
+    assert bench.source.counting
+
+
+def test_nothing_to_watch_starts_nothing(bench: Bench) -> None:
+    bench.source.watch([])
+    assert bench.cards.asked == []
+    assert bench.source.poll() == []
+
+
+def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.now += 2 * S
+    bench.ring.put(hot_records([0x1000, 0x1001], [10, 12], bench.now))
+    page = np.array([0x2000], np.uint64)
+    mine = AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), bench.now, "scan")
+    bench.scanners[0].batches = [mine]
+    hot, cold = bench.source.poll()
+    assert hot.page.tolist() == [0x1000, 0x1001]
+    assert hot.count == pytest.approx([10, 12])
+    assert cold is mine
+    assert bench.ring.unread == 0
+
+
+def test_dropped_records_are_told(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.ring.put(hot_records(np.arange(5000), 9, bench.now))
+    assert sum(batch.lost for batch in bench.source.poll()) == 5000 - 4096
+    assert sum(batch.lost for batch in bench.source.poll()) == 0
+
+
+def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    start = bench.now
+    bench.now += 2 * S
+    bench.ring.put(hot_records([0x1000, 0x1001], [8, 8], bench.now))
+    bench.source.poll()
+    bench.source.promoted(np.array([0x1001], np.uint64))
+    bench.now += 3 * S
+    (rest,) = bench.source.poll()
+    assert rest.page.tolist() == [0x1000]
+    assert rest.count == pytest.approx([12])
+    assert bench.cards.asked[-1] == (0, {"do": CardDo.CLEAR})
+    assert bench.source.epochs[0].start_ns == bench.now
+    assert bench.source.epochs[0].before_ns == start
+
+
+def test_the_threshold_is_programmed_when_it_changes(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    before = len(bench.cards.asked)
+    bench.source.program(0, 77)
+    bench.source.program(0, 77)
+    assert bench.cards.asked[before:] == [(0, {"threshold": 77})]
+
+
+def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.ring.close_down()
+    with pytest.raises(UnavailableError, match="about to be removed"):
+        bench.source.poll()
+    assert bench.scanners[0].closed
+    assert not bench.source.counting
+    assert bench.source.poll() == []
+
+
+@pytest.mark.parametrize("how", ["failed", "removed"])
+def test_the_last_card_lost_ends_the_source(bench: Bench, how: str) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    if how == "failed":
+        bench.cards.fail(0)
+    else:
+        bench.cards.known.clear()
+    bench.now += 2 * S
+    with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
+        bench.source.poll()
+    assert bench.scanners[0].closed
+
+
+def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
+    bench.source.watch(TARGETS)
+    assert bench.scanners[0].settings.nodes == (0,)
+    bench.source.poll()
+    del bench.cards.known[1]
+    bench.now += 2 * S
+    bench.source.poll()
+    assert list(bench.source.cards) == [0]
+    assert bench.scanners[0].closed
+    assert bench.scanners[1].settings.nodes == (0, 1)
+    assert bench.scanners[1].watched == TARGETS
+    frames = np.zeros(2, [("pfn", np.uint64)])
+    frames["pfn"] = [600 * 256, 900 * 256]
+    assert bench.scanners[1].keep(frames).tolist() == [False, True]
+
+
+def test_a_card_that_appears_is_used(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, card(0, (512, 768)))
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    bench.cards.known[1] = card(1, (768, 1024))
+    bench.now += 2 * S
+    bench.source.poll()
+    assert sorted(bench.source.cards) == [0, 1]
+    assert bench.source.coverage.whole == {1}
+
+
+def test_a_card_over_a_part_of_a_node_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    bench = Bench(tmp_path, card(0, (768, 1024)))
+    bench.source.watch(TARGETS)
+    assert bench.source.coverage.partial == {1}
+    assert "event=card_sees_a_part share=0.500" in caplog.text
+    assert bench.scanners[0].settings.nodes == (0, 1)
+
+
+def test_a_card_that_refuses_to_start_is_left_out(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
+    bench.cards.refuses = {0}
+    bench.source.watch(TARGETS)
+    assert list(bench.source.cards) == [1]
+
+
+def test_closing_stops_the_cards(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.close()
+    assert bench.cards.asked[-1] == (0, {"enable": False})
+    assert bench.scanners[0].closed
+
+
+class Fallback:
+    """The next source."""
+
+    name = "scan"
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    def available(self) -> Availability:
+        return Availability(True, "always")
+
+    def watch(self, targets: Any) -> None:
+        pass
+
+    def poll(self) -> list[AccessBatch]:
+        return []
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> None:
+    fallback = Fallback()
+    selector = SourceSelector([bench.source, fallback])
+    selector.watch(TARGETS, bench.now)
+    assert selector.active is bench.source
+    selector.poll(bench.now)
+    bench.cards.fail(0)
+    bench.now += 2 * S
+    selector.poll(bench.now)
+    assert selector.active is None
+    selector.watch(TARGETS, bench.now)
+    assert selector.active is fallback
+    bench.cards.known[0] = WHOLE
+    selector.watch(TARGETS, bench.now + S)
+    assert selector.active is fallback
+    selector.watch(TARGETS, bench.now + RETRY_NS + S)
+    assert selector.active is bench.source
+    assert fallback.closed == 1
+
+
+def test_the_configurations_words_are_the_sources() -> None:
+    from tierd.config.model import TRACKS as WORDS
+
+    assert set(WORDS) == set(TRACKS)
