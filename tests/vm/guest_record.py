@@ -14,11 +14,15 @@ import base64
 import json
 import subprocess
 import sys
+import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 CONFIG = Path("/tmp/record.toml")
 OUTPUT = Path("/tmp/guest.rec")
+TICKS = 20
+DEADLINE_S = 240
 SETTINGS = """
 [targets]
 match = { exe = "hotset" }
@@ -32,6 +36,25 @@ min_residency = "3s"
 [budget]
 cpu = "60%"
 """
+
+
+def record(command: list[str]) -> tuple[int, dict[str, Any], str]:
+    """Record until enough was decided and moved; exit status, last totals, log."""
+    log = Path("/tmp/record.log")
+    with (
+        log.open("w") as stderr,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True) as process,
+    ):
+        assert process.stdout is not None
+        totals: dict[str, Any] = {}
+        end = time.monotonic() + DEADLINE_S
+        for line in process.stdout:
+            totals = json.loads(line)
+            enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) > 0
+            if enough or time.monotonic() > end:
+                process.terminate()
+        status = process.wait()
+    return status, totals, log.read_text()
 
 
 def main() -> int:
@@ -51,27 +74,21 @@ def main() -> int:
         assert workload.stdout is not None
         workload.stdout.readline()
         tierd = [args.tierd, "record", "--config", str(CONFIG), "--json", "-o", str(OUTPUT)]
-        done = subprocess.run(
-            [*tierd, "--duration", "20s", "--size", "32MiB"],
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
+        status, totals, stderr = record([*tierd, "--size", "32MiB"])
         workload.terminate()
         end = [json.loads(line) for line in workload.stdout if '"end"' in line]
         tick.kill()
     data = OUTPUT.read_bytes()
     result = {
-        "exit": done.returncode,
-        "stderr": done.stderr[-3000:],
-        "totals": json.loads(done.stdout.splitlines()[-1]),
+        "exit": status,
+        "stderr": stderr[-3000:],
+        "totals": totals,
         "checksum_ok": end[0]["checksum_ok"],
         "bytes": len(data),
         "recording": base64.b64encode(zlib.compress(data, 9)).decode(),
     }
     print(json.dumps(result))
-    return done.returncode
+    return status
 
 
 if __name__ == "__main__":

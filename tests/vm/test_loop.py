@@ -147,7 +147,7 @@ def test_a_recording_of_the_guest_replays_on_the_host_bit_for_bit(vm: Any, tmp_p
     assert (done.returncode, done.stderr) == (0, "")
     replayed = json.loads(done.stdout)
     print({k: v for k, v in replayed.items() if k != "differences"})
-    assert (replayed["whole"], replayed["end"]) == (True, "the time was up")
+    assert (replayed["whole"], replayed["end"]) == (True, "closed")
     assert replayed["missing_ticks"] == 0
     assert replayed["decisions_that_differ"] == 0
     assert replayed["decisions"] > 5

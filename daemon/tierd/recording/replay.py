@@ -22,6 +22,7 @@ from tierd.recording.change import differences
 from tierd.recording.errors import RecordingError
 from tierd.recording.reader import Gap, Recording
 from tierd.recording.records import RecordedTick, plan_difference
+from tierd.recording.ticks import MAX_BYTES
 from tierd.recording.world import BYTES_A_PAGE, DEFAULT_MEMORY, World
 from tierd.tiermap import TierMap
 
@@ -159,7 +160,7 @@ class Replay:
                 continue
             budget = tick.budget
             if rate != 1.0:
-                budget = Budget(int(budget.move_bytes * rate))
+                budget = Budget(min(int(budget.move_bytes * rate), MAX_BYTES))
             plan = policy.decide(
                 Inputs(
                     heat=world.heat,

@@ -36,6 +36,9 @@ _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS = 1, 2, 4, 8, 16
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
+MAX_NODES: Final = 1024
+MAX_BYTES: Final = 1 << 60
+"""No amount of memory in a recording is larger."""
 
 
 def encode_tick(tick: RecordedTick) -> bytes:
@@ -75,9 +78,13 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
     number, time_ns, end_ns, located, walked, targets, flags = take.number("QQQIIIB")
     source = take.text()
     (budget,) = take.number("q")
+    if not 0 <= budget <= MAX_BYTES:
+        raise RecordingError(f"a budget of {budget} bytes")
     usage = {}
     for _ in range(take.one("H")):
         node, *figures = take.number("HQQQ")
+        if node >= MAX_NODES or max(figures) > MAX_BYTES:
+            raise RecordingError(f"node {node} with {max(figures)} bytes")
         usage[node] = NodeUsage(*figures)
     ms = take.counts()
     ops = tuple(_decode_op(take) for _ in range(take.one("I")))
@@ -277,4 +284,10 @@ def _decode_groups(take: Decoder) -> Groups:
     )
     if targets and not -1 <= int(made.of_target.min()) <= int(made.of_target.max()) < groups:
         raise RecordingError("a target is in a group that is not there")
+    shares = np.concatenate([made.floor, made.cap])
+    amounts = np.concatenate([made.budget, *made.resident.values()])
+    if not np.all((shares >= 0) & (shares <= 1)) or np.any(amounts < 0):
+        raise RecordingError("a group's shares or bytes are out of range")
+    if any(np.any(each > MAX_BYTES) for each in made.resident.values()):
+        raise RecordingError(f"a group with more than {MAX_BYTES} bytes")
     return made

@@ -61,6 +61,7 @@ int main(int argc, char **argv)
 					      value, on, order, idle) < 0)
 				return 4;
 			tierd_heat_histogram(heat, (int)(next() % 256), histogram);
+			tierd_heat_where(heat, page, n, on);
 			break;
 		default:
 			tierd_heat_ingest(heat, page, count, n, now);

@@ -241,6 +241,25 @@ def test_physical_pages_are_refused() -> None:
         )
 
 
+def test_where_tells_the_node_of_every_page_of_a_folio() -> None:
+    made = table()
+    place(made, [T, T + HUGE], [1, 0], order=9, insert_on=(0, 1))
+    place(made, [T + 5 * HUGE], 0, insert_on=(0,))
+    made.ingest(batch([T + 7 * HUGE]))
+    asked = [T, T + 511, T + HUGE, T + HUGE + 17, T + 5 * HUGE, T + 5 * HUGE + 1, T + 7 * HUGE]
+    assert made.where(np.array(asked, np.uint64)).tolist() == [1, 1, 0, 0, 0, -1, -1]
+    assert made.where(np.empty(0, np.uint64)).tolist() == []
+
+
+@pytest.mark.parametrize("halves", [0.001, 0.5, 1.0, 3.3, 59.0, 61.0, 100.0])
+def test_heat_decays_by_powers_of_two(halves: float) -> None:
+    made = table(half_life_s=1.0)
+    made.ingest(batch([T], 1e12, at=S))
+    made.advance(S + round(halves * S))
+    found = float(made.lookup(T).heat[0])
+    assert found == pytest.approx(1e12 * 2.0**-halves, rel=3e-7, abs=2.0**-30)
+
+
 def test_a_move_sets_node_and_time() -> None:
     one = table()
     one.ingest(batch([T, T + 1]))

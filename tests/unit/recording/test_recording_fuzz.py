@@ -26,13 +26,24 @@ from tierd.recording.replay import Replay
 from tierd.recording.tables import decode_meta, decode_targets, decode_tiers
 from tierd.recording.ticks import decode_tick
 
+RULES = """
+[[rule]]
+name = "first"
+match = { exe = "a" }
+min_fast = "30%"
+[[rule]]
+name = "second"
+match = { exe = "b" }
+max_fast = "10%"
+rate = "20MB/s"
+"""
 DAMAGED, FORGED_TICKS, FORGED_TABLES, FORGED_FILES = 170_000, 50_000, 20_000, 12_000
 
 
 @pytest.fixture(scope="module")
 def frames(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[FrameType, bytes]]:
     path = tmp_path_factory.mktemp("fuzz") / "a.rec"
-    record(path, 3, ticks=4, samples=6, pages=40, fast_pages=10, targets=2)
+    record(path, 3, text=RULES, ticks=4, samples=6, pages=40, fast_pages=10, targets=3)
     return list(FrameReader(io.BytesIO(path.read_bytes())))
 
 
