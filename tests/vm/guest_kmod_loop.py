@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's loop in a lab guest with a chosen source; prints one JSON line.
 
-usage: guest_kmod_loop.py {scan,damon} [--seconds S] [--cpu SHARE] [--config FILE]
+usage: guest_kmod_loop.py {scan,damon} [--seconds S] [--until SHARE] [--cpu SHARE]
 
-Scattered hot set, all of it first on the slow node.
+Scattered hot set, all of it first on the slow node. With --until the workload ends when so
+much has been served by DRAM for a while, so that a starved guest may take its time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -25,6 +27,8 @@ import guest_kmod_service as services
 from guest_kmod_service import Daemon
 
 FAST, SLOW = 0, 1
+HELD_REPORTS = 15
+"""Reports in a row, a second each, for which --until must hold."""
 
 
 @contextlib.contextmanager
@@ -52,6 +56,7 @@ def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("source", choices=("scan", "damon"))
     parser.add_argument("--seconds", type=float, default=45)
+    parser.add_argument("--until", type=float, default=2.0)
     parser.add_argument("--cpu", type=float, help="the scanner's budget (the configured one)")
     parser.add_argument("--config", default=str(services.DEMO_CONFIG))
     args = parser.parse_args()
@@ -64,13 +69,15 @@ def main() -> int:
         services.running([args.source], config=args.config, cpu=args.cpu) as daemon,
         workload(args.seconds) as work,
     ):
-        result = watch(work, daemon, lab.scanner_pid() if uses_module else 0)
+        result = watch(work, daemon, lab.scanner_pid() if uses_module else 0, args.until)
     result |= {"source": args.source, "tlbtick_us": lab.TLB_PERIOD_US, "dmesg": lab.splats()[:5]}
     print(json.dumps(result), flush=True)
     return 0 if result["checksum_ok"] and not result["dmesg"] and result["exit"] == 0 else 1
 
 
-def watch(work: subprocess.Popen[str], daemon: Daemon, scanner: int) -> dict[str, Any]:
+def watch(
+    work: subprocess.Popen[str], daemon: Daemon, scanner: int, until: float
+) -> dict[str, Any]:
     """Hand the workload to the service when it runs, and collect the figures."""
     result: dict[str, Any] = {"samples": []}
     started = spent = 0
@@ -85,6 +92,9 @@ def watch(work: subprocess.Popen[str], daemon: Daemon, scanner: int) -> dict[str
         seconds = (time.monotonic_ns() - started) / 1e9
         if report["event"] == "sample":
             result["samples"].append((round(seconds, 1), report["fast_share"]))
+            last = [share for _, share in result["samples"][-HELD_REPORTS:]]
+            if len(last) == HELD_REPORTS and min(last) >= until:
+                work.send_signal(signal.SIGINT)
         if report["event"] == "end":
             if scanner:
                 used = (lab.cpu_ns(scanner) - spent) / 1e9 / seconds
