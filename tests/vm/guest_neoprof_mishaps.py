@@ -27,7 +27,7 @@ from tierd.fpga import regs
 from tierd.kmod import Cards
 from tierd.kmod.cardapi import CardDo, CardFlags, CardState
 from tierd.kmod.neoprof import CardRange
-from tierd.kmod.uapi import Event, Kind
+from tierd.kmod.uapi import ATTRIBUTES, Command, Event, Kind
 
 PARAMETERS = Path("/sys/module/tierd/parameters")
 CLASS = Path("/sys/class/neoprof")
@@ -100,7 +100,7 @@ def silence() -> Result:
 
 def host_gone() -> Result:
     """The magic becomes 0: cards fail at once, and come back with their host."""
-    with driver(neoprof_timeout_ms=60_000), cards() as connection:
+    with driver(neoprof_timeout_ms=30_000), cards() as connection:
         connection.set(FULL, epoch_us=0, enable=True)
         drained(connection, FULL)
         host().ask("magic", on=False)
@@ -270,17 +270,20 @@ def registers() -> Result:
 def fuzz() -> Result:
     """Random messages to a module that has cards, with cards named more often than not."""
     rng = random.Random(77)
+    set_, profile = Command.NEOPROF_SET, Command.NEOPROF_PROFILE_GET
+    commands = (Command.NEOPROF_GET, set_, set_, set_, profile)
     sent = 0
     with driver(), cards() as connection:
         raw = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
         raw.bind((0, 0))
         raw.setblocking(False)
         family = connection._family
-        card = struct.pack("=HHI", 8, 15, FULL)
+        number_of = [name for name, _ in ATTRIBUTES].index("TIERD_A_CARD")
+        card = struct.pack("=HHI", 8, number_of, FULL)
         for number in range(20_000):
             text = message(rng, family, number)
             if rng.random() < 0.7 and len(text) >= 20:
-                command = struct.pack("=BBH", rng.choice((8, 9, 9, 9, 10)), 1, 0)
+                command = struct.pack("=BBH", rng.choice(commands), 1, 0)
                 header = struct.pack("=IHHII", len(text) + 8, family, 5, number, 0)
                 text = header + command + card + text[20:]
             with contextlib.suppress(OSError):

@@ -184,7 +184,7 @@ def driver(**parameters: object) -> Iterator[None]:
     host().ask("magic", on=True)
     host().ask("answering", on=True)
     decode_node()
-    with lab.module(neoprof_timeout_ms=TIMEOUT_MS, **parameters):
+    with lab.module(**{"neoprof_timeout_ms": TIMEOUT_MS, **parameters}):
         control = Control.open()
         try:
             control.target_add(7, os.getpid())
