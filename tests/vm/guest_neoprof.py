@@ -15,7 +15,19 @@ import guest_kmod as lab
 import neoprof_lab as np_lab
 import numpy as np
 from guest_kmod import Result
-from neoprof_lab import FULL, PUBLISHED, SMALL, WRITE, Pages, cards, drained, driver, host, ring
+from neoprof_lab import (
+    FULL,
+    INTERRUPTING,
+    PUBLISHED,
+    SMALL,
+    WRITE,
+    Pages,
+    cards,
+    drained,
+    driver,
+    host,
+    ring,
+)
 
 from tierd.errors import UnavailableError
 from tierd.kmod import Cards
@@ -49,11 +61,11 @@ def hot_pages() -> Result:
         host().push(FULL, pages.pfns, 20)
         host().push(FULL, pages.pfns[hot], 40)
         drained(connection, FULL)
-        found = np_lab.until(
-            lambda: len(got) >= 300 and got if len(got := lab.drain(records)) else False,
-            "no hot pages",
+        np_lab.until(
+            lambda: connection.card(FULL).stats["reported"] >= len(hot), "no hot pages reported"
         )
         card = drained(connection, FULL)
+        found = lab.drain(records)
         trace = (TRACE / "trace").read_text()
         sysfs = {
             path.name: path.read_text().strip()
@@ -205,7 +217,7 @@ def thresholds() -> Result:
 
 def overflow() -> Result:
     """A full hot list is counted; a drain that is bounded leaves the rest for the next one."""
-    start = np_lab.node_ranges()[0][0] >> 12
+    start = np_lab.node_ranges()[-1][0] >> 12
     many = np.arange(start, start + 1000)
     with driver(neoprof_drain_frames=64), cards() as connection, ring(Kind.FRAME) as records:
         connection.set(SMALL, threshold=0, epoch_us=0, drain_us=1_000_000, enable=True)
@@ -239,7 +251,7 @@ def overflow() -> Result:
 
 def settings() -> Result:
     """Settings are checked before any is taken; ranges by netlink stand in for decoders."""
-    start, end = np_lab.node_ranges()[0]
+    start, end = np_lab.node_ranges()[-1]  # where the kernel takes memory first
     pages = Pages(64)
     reasons = {}
     with driver(), cards() as connection, ring(Kind.HOT) as records:
@@ -282,6 +294,7 @@ def settings() -> Result:
         host().ask("decoders", card=SMALL, decoders=[])
         connection.set(SMALL, do=CardDo.RESET)
         nothing = connection.card(SMALL).why
+    card_start = again.ranges[0].device
     uio = f"{1 << 4 | 4 | 1 << 14 | 1 << 24:#x}"
     return {
         "ok": all(reasons[name] for name in bad)
@@ -293,6 +306,7 @@ def settings() -> Result:
         and given.ranges[0].ways == 2
         and [(r.start, r.end) for r in again.ranges] == np_lab.node_ranges()
         and again.state is CardState.STOPPED
+        and card_start == 0
         and "place in the set" in reasons[f"decoder {1 << 4 | 4:#x}"]
         and "give ranges" in reasons[f"start {1 << 4 | 4:#x}"]
         and reasons[f"decoder {uio}"] == " [1]"
@@ -376,7 +390,41 @@ def published() -> Result:
         and stopped["threshold"] == 0xFFFF,
         "reasons": reasons,
         "records": len(found),
-        "histogram": [int(first.histogram[thirty]), int(second.histogram[thirty])],
+        "histogram": [
+            {int(bin_): int(item.histogram[bin_]) for bin_ in np.flatnonzero(item.histogram)}
+            for item in (first, second)
+        ],
+        "beats": [first.counters["read_beats"], first.counters["write_beats"]],
+    }
+
+
+def interrupts() -> Result:
+    """A list that is half full interrupts: it is drained long before its time."""
+    start = np_lab.node_ranges()[-1][0] >> 12
+    some = np.arange(start, start + 40)
+    with driver(), cards() as connection, ring(Kind.FRAME) as records:
+        features = connection.card(INTERRUPTING).geometry.features
+        plain = connection.card(SMALL).geometry.features
+        connection.set(INTERRUPTING, threshold=0, epoch_us=0, drain_us=10_000_000, enable=True)
+        drained(connection, INTERRUPTING, 1)
+        for _ in range(3):
+            before = connection.card(INTERRUPTING).stats["entries"]
+            connection.set(INTERRUPTING, do=CardDo.CLEAR)
+            host().push(INTERRUPTING, some, 1)
+            np_lab.until(
+                lambda: connection.card(INTERRUPTING).stats["entries"] >= before + 40,  # noqa: B023
+                "the list is not drained",
+            )
+        card = connection.card(INTERRUPTING)
+        found = len(lab.drain(records))
+    return {
+        "ok": bool(features & Features.INTERRUPT)
+        and not plain & Features.INTERRUPT
+        and card.stats["interrupts"] >= 3
+        and card.stats["entries"] == found == 120
+        and card.stats["overflows"] == 0,
+        "stats": dict(card.stats),
+        "found": found,
     }
 
 
@@ -391,6 +439,7 @@ CHECKS = {
         settings,
         huge,
         published,
+        interrupts,
     )
 }
 

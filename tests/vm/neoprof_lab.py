@@ -25,8 +25,8 @@ PCI = Path("/sys/bus/pci/devices")
 MAIL_DATA = 64 << 10
 CXL_NODE = 1
 WRITE = np.uint64(1 << 62)
-FULL, SMALL, PUBLISHED = 0, 1, 2
-"""Numbers of the window's cards (tests/support/window_server.py)."""
+FULL, SMALL, PUBLISHED, INTERRUPTING = 0, 1, 2, 3
+"""Numbers of the cards (tests/support/window_server.py); the last is behind a second window."""
 TIMEOUT_MS = 20_000
 """A host under load may answer late; only tests of silence wait for less."""
 WAIT_S = 120.0
@@ -119,8 +119,9 @@ def node_ranges(node: int = CXL_NODE) -> list[tuple[int, int]]:
 def decode_node() -> None:
     """Decoders as of a card that is the node, one of a part of it, and a published one."""
     whole = [{"start": low, "size": high - low} for low, high in node_ranges()]
-    part = [{"start": whole[0]["start"], "size": 512 << 20}]
-    for card, decoders in ((FULL, whole), (SMALL, part), (PUBLISHED, whole)):
+    part = [{"start": whole[-1]["start"], "size": 512 << 20}]
+    cards_ = ((FULL, whole), (SMALL, part), (PUBLISHED, whole), (INTERRUPTING, part))
+    for card, decoders in cards_:
         host().ask("decoders", card=card, decoders=decoders)
 
 

@@ -27,7 +27,7 @@ HERE = Path(__file__).resolve().parent
 CHECKS = {
     "guest_neoprof.py": (
         *("hot_pages", "owners", "profiles", "thresholds", "overflow", "settings", "huge"),
-        "published",
+        *("published", "interrupts"),
     ),
     "guest_neoprof_mishaps.py": (
         *("silence", "host_gone", "pulled", "owner_dies", "removal", "reload", "registers"),
