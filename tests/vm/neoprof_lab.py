@@ -18,6 +18,7 @@ from typing import Any
 import guest_kmod as lab
 import numpy as np
 
+from tierd.errors import UnavailableError
 from tierd.kmod import Card, Cards, Control, Ring
 from tierd.kmod.uapi import Kind
 
@@ -86,6 +87,11 @@ def host() -> Mailbox:
     if not _mailbox:
         _mailbox.append(Mailbox())
     return _mailbox[0]
+
+
+def forget_host() -> None:
+    """Map the mailbox anew next time: a driver that claimed the device took it away."""
+    _mailbox.clear()
 
 
 def until(true: Callable[[], Any], problem: str, limit_s: float = WAIT_S) -> Any:
@@ -201,3 +207,12 @@ def drained(connection: Cards, number: int, more: int = 2) -> Card:
         lambda: (card := connection.card(number)).stats["drains"] >= before + more and card,
         "the card is not drained",
     )
+
+
+def refused(connection: Cards, number: int, **settings: object) -> str:
+    """The reason with which settings are refused; empty if they are not."""
+    try:
+        connection.set(number, **settings)  # type: ignore[arg-type]
+    except UnavailableError as error:
+        return str(error)
+    return ""
