@@ -11,6 +11,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
+import guest_neoprof_mishaps
+import guest_neoprof_settings
 import neoprof_lab as np_lab
 import numpy as np
 from guest_kmod import Result
@@ -271,6 +273,7 @@ CHECKS = {
     check.__name__: check
     for check in (hot_pages, owners, profiles, thresholds, overflow, interrupts)
 }
+"""Those of this file; run as a program it knows those of its two neighbours as well."""
 
 if __name__ == "__main__":
-    sys.exit(lab.main(CHECKS))
+    sys.exit(lab.main(CHECKS | guest_neoprof_settings.CHECKS | guest_neoprof_mishaps.CHECKS))

@@ -24,34 +24,27 @@ from tierd.lab import Guest, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-CHECKS = {
-    "guest_neoprof.py": (
-        *("hot_pages", "owners", "profiles", "thresholds", "overflow", "interrupts"),
-    ),
-    "guest_neoprof_settings.py": ("settings", "huge", "published"),
-    "guest_neoprof_mishaps.py": (
-        *("silence", "host_gone", "pulled", "owner_dies", "removal", "reload", "registers"),
-        "fuzz",
-    ),
-}
+CHECKS = (
+    *("hot_pages", "owners", "profiles", "thresholds", "overflow", "interrupts"),
+    *("settings", "huge", "published"),
+    *("silence", "host_gone", "pulled", "owner_dies", "removal", "reload", "registers", "fuzz"),
+)
 LIMIT_S = 3600
-"""For all checks of a script; hosts with little to spare take their time."""
+"""For all checks; hosts with little to spare take their time."""
 
 Results = dict[str, dict[str, Any]]
 
 
-def run(guest: Guest, script: str) -> Results:
-    """Run all checks of a script in one process of the guest."""
-    result = guest.run([sys.executable, str(HERE / script), *CHECKS[script]], timeout=LIMIT_S)
+def run(guest: Guest) -> Results:
+    """Run all checks in one process of the guest."""
+    script = str(HERE / "guest_neoprof.py")
+    result = guest.run([sys.executable, script, *CHECKS], timeout=LIMIT_S)
     lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     told = {line.pop("check"): line for line in lines}
-    for name in CHECKS[script]:
-        missing = {"ok": False, "missing": result.stderr[-2000:], "status": result.status}
-        told.setdefault(name, missing)
-    for name, line in told.items():
+    for name in CHECKS:
+        line = told.setdefault(name, {"ok": False, "missing": True, "status": result.status})
         if not line["ok"]:
-            line["stderr"] = result.stderr[-2000:]
-            line["check"] = name
+            line["stderr"] = result.stderr[-3000:]
     return told
 
 
@@ -68,16 +61,14 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
     server = WindowServer(tmp_path_factory.mktemp("neoprof"), model_cards())
     machine = dataclasses.replace(Machine.load("dram-cxl"), qemu_args=server.qemu_args())
     try:
-        with Guest(machine, kernel=kernel.version, boot_timeout_s=900, life_s=3 * LIMIT_S) as guest:
-            found: Results = {}
-            for script in CHECKS:
-                found |= run(guest, script)
+        with Guest(machine, kernel=kernel.version, boot_timeout_s=900, life_s=2 * LIMIT_S) as guest:
+            found = run(guest)
             assert server.failure is None, server.failure
             yield found
     finally:
         server.close()
 
 
-@pytest.mark.parametrize("name", [name for names in CHECKS.values() for name in names])
+@pytest.mark.parametrize("name", CHECKS)
 def test_driver(told: Results, name: str) -> None:
     assert told[name]["ok"] is True, told[name]
