@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import mmap
 import re
-import struct
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from doorbell import Doorbell
 
 from tierd.fpga.card import Card, CardError
 
@@ -114,24 +114,35 @@ class Memory:
             file.truncate(size)
         with path.open("r+b") as file:
             self.map = mmap.mmap(file.fileno(), size)
+        # Each number by one store: struct.pack_into() writes zeros first, and the guest, which
+        # sees a doorbell of 0 at once, would lose its next request to the second store.
+        self._views = {4: np.frombuffer(self.map, "<u4"), 8: np.frombuffer(self.map, "<u8")}
 
-    def get(self, offset: int, form: str = "=I") -> int:
-        """A number at an offset."""
-        return int(struct.unpack_from(form, self.map, offset)[0])
+    def get(self, offset: int, size: int = 4) -> int:
+        """A number at an offset that is a multiple of its size."""
+        return int(self._views[size][offset // size])
 
-    def put(self, offset: int, value: int, form: str = "=I") -> None:
+    def put(self, offset: int, value: int, size: int = 4) -> None:
         """Write a number."""
-        struct.pack_into(form, self.map, offset, value)
+        self._views[size][offset // size] = value & ((1 << 8 * size) - 1)
 
 
 class WindowServer:
-    """Serves a window and a mailbox in `folder` until `close`."""
+    """Serves two windows and a mailbox in `folder` until `close`.
+
+    The first window has all cards but the last one, which is behind the second, a window
+    with an interrupt.
+    """
 
     def __init__(self, folder: Path, cards: list[Registers]) -> None:
         self.window = Memory(folder / "window", WINDOW_BYTES)
         self.mailbox = Memory(folder / "mailbox", MAILBOX_BYTES)
         self.image = Memory(folder / "image", 1 << 20)
+        self.second = Memory(folder / "second", WINDOW_BYTES)
+        self.doorbell = Doorbell(folder / "doorbell", self.second.path)
         self.cards = cards
+        self.places = [(self.window, n) for n in range(len(cards) - 1)] + [(self.second, 0)]
+        self._irq = False
         self.decoders: list[list[dict[str, int]]] = [[] for _ in cards]
         self.answering = True
         self.served = 0
@@ -149,21 +160,33 @@ class WindowServer:
             backend = f"memory-backend-file,id=np{name},size={size},mem-path={memory.path}"
             words += ["-object", f"{backend},share=on"]
             words += ["-device", f"ivshmem-plain,memdev=np{name}"]
+        words += ["-chardev", f"socket,id=npdoorbell,path={self.doorbell.path}"]
+        words += ["-device", "ivshmem-doorbell,vectors=1,chardev=npdoorbell"]
         return tuple(words)
 
     def close(self) -> None:
         """Stop serving."""
         self._end.set()
         self._thread.join()
+        self.doorbell.close()
 
     # ------------------------------------------------------------ the window
     def _reset(self) -> None:
-        self.window.put(NPW["NPW_VERSION_OFFSET"], NPW["NPW_VERSION"])
-        self.window.put(NPW["NPW_CARDS_OFFSET"], len(self.cards))
-        self.window.put(NPW["NPW_MAGIC_OFFSET"], NPW["NPW_MAGIC"])
+        for memory, count in ((self.window, len(self.cards) - 1), (self.second, 1)):
+            memory.put(NPW["NPW_VERSION_OFFSET"], NPW["NPW_VERSION"])
+            memory.put(NPW["NPW_CARDS_OFFSET"], count)
+            memory.put(NPW["NPW_MAGIC_OFFSET"], NPW["NPW_MAGIC"])
 
-    def _part(self, number: int) -> int:
-        return NPW["NPW_CARD_BASE"] + number * NPW["NPW_CARD_STRIDE"]
+    def _part(self, number: int) -> tuple[Memory, int]:
+        memory, place = self.places[number]
+        return memory, NPW["NPW_CARD_BASE"] + place * NPW["NPW_CARD_STRIDE"]
+
+    def _interrupt(self) -> None:
+        """Message-signalled: one when the last card's line rises."""
+        irq = bool(getattr(self.cards[-1], "irq", False))
+        if irq and not self._irq:
+            self.doorbell.ring()
+        self._irq = irq
 
     def _serve(self) -> None:
         idle = 0
@@ -173,6 +196,8 @@ class WindowServer:
                 if self.answering:
                     for number, card in enumerate(self.cards):
                         worked |= self._request(number, card)
+                if worked:
+                    self._interrupt()
                 idle = 0 if worked else idle + 1
                 # Two cores are shared with the machine that waits for the answer.
                 time.sleep(0 if idle < 50 else 0.0002)
@@ -181,17 +206,17 @@ class WindowServer:
             raise
 
     def _request(self, number: int, card: Registers) -> bool:
-        part = self._part(number)
-        if self.window.get(part + NPW["NPW_DOORBELL"]) != NPW["NPW_DOORBELL_POSTED"]:
+        window, part = self._part(number)
+        if window.get(part + NPW["NPW_DOORBELL"]) != NPW["NPW_DOORBELL_POSTED"]:
             return False
-        op, offset = (self.window.get(part + NPW[f"NPW_{name}"]) for name in ("OP", "OFFSET"))
-        size, count = (self.window.get(part + NPW[f"NPW_{name}"]) for name in ("SIZE", "COUNT"))
+        op, offset = (window.get(part + NPW[f"NPW_{name}"]) for name in ("OP", "OFFSET"))
+        size, count = (window.get(part + NPW[f"NPW_{name}"]) for name in ("SIZE", "COUNT"))
         status = 0
         try:
             if op == NPW["NPW_OP_READ"]:
-                self.window.put(part + NPW["NPW_VALUE"], card.read(offset, size), "=Q")
+                window.put(part + NPW["NPW_VALUE"], card.read(offset, size), 8)
             elif op == NPW["NPW_OP_WRITE"]:
-                value = self.window.get(part + NPW["NPW_VALUE"], "=Q")
+                value = window.get(part + NPW["NPW_VALUE"], 8)
                 card.write(offset, value & ((1 << 8 * size) - 1), size)
             else:
                 values = b"".join(
@@ -199,29 +224,30 @@ class WindowServer:
                     for i in range(count)
                 )
                 start = part + NPW["NPW_BUFFER"]
-                self.window.map[start : start + len(values)] = values
+                window.map[start : start + len(values)] = values
         except CardError:
             status = -5
-        self.window.put(part + NPW["NPW_STATUS"], status, "=i")
-        self.window.put(part + NPW["NPW_DOORBELL"], NPW["NPW_DOORBELL_IDLE"])
+        window.put(part + NPW["NPW_STATUS"], status)
+        window.put(part + NPW["NPW_DOORBELL"], NPW["NPW_DOORBELL_IDLE"])
         self.served += 1
         return True
 
     def set_decoders(self, number: int, decoders: list[dict[str, int]]) -> None:
         """HDM decoders of a card: start, size, ways (encoded), granularity, control, skip."""
-        at = self._part(number) + NPW["NPW_HDM"]
+        window, part = self._part(number)
+        at = part + NPW["NPW_HDM"]
         counts = [1, 2, 4, 6, 8, 10]
-        self.window.map[at : at + 0x400] = bytes(0x400)
-        self.window.put(at, next(i for i, n in enumerate(counts) if n >= len(decoders)))
-        self.window.put(at + 4, 2)
+        window.map[at : at + 0x400] = bytes(0x400)
+        window.put(at, next(i for i, n in enumerate(counts) if n >= len(decoders)))
+        window.put(at + 4, 2)
         for index, decoder in enumerate(decoders):
             here = at + 0x10 + 0x20 * index
             control = 1 << 10 | 1 << 9 | decoder.get("control", 0)
             for offset, value in ((0, decoder["start"]), (8, decoder["size"])):
-                self.window.put(here + offset, value & 0xFFFFFFFF)
-                self.window.put(here + offset + 4, value >> 32)
-            self.window.put(here + 0x10, control)
-            self.window.put(here + 0x14, decoder.get("skip", 0))
+                window.put(here + offset, value & 0xFFFFFFFF)
+                window.put(here + offset + 4, value >> 32)
+            window.put(here + 0x10, control)
+            window.put(here + 0x14, decoder.get("skip", 0))
         self.decoders[number] = decoders
 
     def to_device(self, number: int, host: np.ndarray) -> np.ndarray:
@@ -281,7 +307,8 @@ class WindowServer:
         return True
 
     def _do_magic(self, on: bool) -> bool:
-        self.window.put(NPW["NPW_MAGIC_OFFSET"], NPW["NPW_MAGIC"] if on else 0)
+        for window in (self.window, self.second):
+            window.put(NPW["NPW_MAGIC_OFFSET"], NPW["NPW_MAGIC"] if on else 0)
         return True
 
     def _do_image(self, offset: int, count: int) -> bool:
@@ -297,5 +324,6 @@ class WindowServer:
 
 
 def model_cards() -> list[Registers]:
-    """A full-size card, a small one whose hot list overflows soon, and a published one."""
-    return [Card("model"), Card("model", log2_width=10, ring_size=64), PublishedCard()]
+    """Full-size, small (its hot list overflows soon), published; and one that interrupts."""
+    small = {"log2_width": 10, "ring_size": 64}
+    return [Card("model"), Card("model", **small), PublishedCard(), Card("model", **small)]

@@ -5,35 +5,37 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
+import guest_neoprof_mishaps
+import guest_neoprof_settings
 import neoprof_lab as np_lab
 import numpy as np
 from guest_kmod import Result
-from neoprof_lab import FULL, PUBLISHED, SMALL, WRITE, Pages, cards, drained, driver, host, ring
+from neoprof_lab import (
+    FULL,
+    INTERRUPTING,
+    SMALL,
+    WRITE,
+    Pages,
+    cards,
+    drained,
+    driver,
+    host,
+    refused,
+    ring,
+)
 
-from tierd.errors import UnavailableError
-from tierd.kmod import Cards
-from tierd.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
+from tierd.kmod.cardapi import CardDo, Features, Track
 from tierd.kmod.neoprof import CardRange, histogram_edges
 from tierd.kmod.uapi import NO_TARGET, Kind, OwnerStatus, PageFlags
 
 CLASS = Path("/sys/class/neoprof")
 TRACE = Path("/sys/kernel/tracing")
-
-
-def refused(connection: Cards, number: int, **settings: object) -> str:
-    """The reason with which settings are refused; empty if they are not."""
-    try:
-        connection.set(number, **settings)  # type: ignore[arg-type]
-    except UnavailableError as error:
-        return str(error)
-    return ""
 
 
 def hot_pages() -> Result:
@@ -49,11 +51,11 @@ def hot_pages() -> Result:
         host().push(FULL, pages.pfns, 20)
         host().push(FULL, pages.pfns[hot], 40)
         drained(connection, FULL)
-        found = np_lab.until(
-            lambda: len(got) >= 300 and got if len(got := lab.drain(records)) else False,
-            "no hot pages",
+        np_lab.until(
+            lambda: connection.card(FULL).stats["reported"] >= len(hot), "no hot pages reported"
         )
         card = drained(connection, FULL)
+        found = lab.drain(records)
         trace = (TRACE / "trace").read_text()
         sysfs = {
             path.name: path.read_text().strip()
@@ -205,7 +207,7 @@ def thresholds() -> Result:
 
 def overflow() -> Result:
     """A full hot list is counted; a drain that is bounded leaves the rest for the next one."""
-    start = np_lab.node_ranges()[0][0] >> 12
+    start = np_lab.node_ranges()[-1][0] >> 12
     many = np.arange(start, start + 1000)
     with driver(neoprof_drain_frames=64), cards() as connection, ring(Kind.FRAME) as records:
         connection.set(SMALL, threshold=0, epoch_us=0, drain_us=1_000_000, enable=True)
@@ -237,162 +239,41 @@ def overflow() -> Result:
     }
 
 
-def settings() -> Result:
-    """Settings are checked before any is taken; ranges by netlink stand in for decoders."""
-    start, end = np_lab.node_ranges()[0]
-    pages = Pages(64)
-    reasons = {}
-    with driver(), cards() as connection, ring(Kind.HOT) as records:
-        bad: dict[str, dict[str, object]] = {
-            "epoch": {"epoch_us": 4_095_001},
-            "rank": {"error_rank": 1 << 30},
-            "fine": {"ranges": [CardRange(start, end, 0, 256, 2, 0)]},
-            "place": {"ranges": [CardRange(start, end, 0, 4096, 2, 2)]},
-            "page": {"ranges": [CardRange(start + 1, end)]},
-            "twice": {"ranges": [CardRange(start, end), CardRange(start, end)]},
-            "drain": {"drain_us": 10},
-            "unit": {"unit_log2": 30},
-        }
-        before = connection.card(FULL)
-        for name, words in bad.items():
-            reasons[name] = refused(connection, FULL, threshold=123, **words)
-        untouched = connection.card(FULL)
-        v1 = refused(connection, PUBLISHED, flags=CardFlags.CONSERVATIVE | CardFlags.RANDOM)
-        # The card has every second block of 8 KiB: the host's pages 2, 3, 6, 7, ...
-        half = [CardRange(start, end, 0, 8192, 2, 1)]
-        connection.set(FULL, ranges=half, threshold=0, epoch_us=0, enable=True)
-        frames = pages.pfns
-        low = (frames >= start >> 12) & (frames < end >> 12) & (frames >> np.uint64(1) & 1 == 1)
-        offset = frames[low] - np.uint64(start >> 12)
-        device = (offset >> np.uint64(2) << np.uint64(1)) | (offset & np.uint64(1))
-        host().push(FULL, device, 1, device=True)
-        drained(connection, FULL)
-        got = set(lab.drain(records)["pfn"].tolist())
-        given = connection.card(FULL)
-        connection.set(FULL, ranges=[], enable=False)
-        again = connection.card(FULL)
-        # Decoders that interleave do not tell the place, unless they say so.
-        for control in (1 << 4 | 4, 1 << 4 | 4 | 1 << 14 | 1 << 24, 1 << 4 | 3 | 1 << 14):
-            decoder = {"start": start, "size": end - start, "control": control}
-            host().ask("decoders", card=SMALL, decoders=[decoder])
-            connection.set(SMALL, do=CardDo.RESET)
-            card = connection.card(SMALL)
-            reasons[f"decoder {control:#x}"] = f"{card.why} {[r.position for r in card.ranges]}"
-            reasons[f"start {control:#x}"] = refused(connection, SMALL, enable=True)
-        host().ask("decoders", card=SMALL, decoders=[])
-        connection.set(SMALL, do=CardDo.RESET)
-        nothing = connection.card(SMALL).why
-    uio = f"{1 << 4 | 4 | 1 << 14 | 1 << 24:#x}"
+def interrupts() -> Result:
+    """A list that is half full interrupts: it is drained long before its time."""
+    start = np_lab.node_ranges()[-1][0] >> 12
+    some = np.arange(start, start + 40)
+    with driver(), cards() as connection, ring(Kind.FRAME) as records:
+        features = connection.card(INTERRUPTING).geometry.features
+        plain = connection.card(SMALL).geometry.features
+        connection.set(INTERRUPTING, threshold=0, epoch_us=0, drain_us=10_000_000, enable=True)
+        drained(connection, INTERRUPTING, 1)
+        for _ in range(3):
+            before = connection.card(INTERRUPTING).stats["entries"]
+            connection.set(INTERRUPTING, do=CardDo.CLEAR)
+            host().push(INTERRUPTING, some, 1)
+            np_lab.until(
+                lambda: connection.card(INTERRUPTING).stats["entries"] >= before + 40,  # noqa: B023
+                "the list is not drained",
+            )
+        card = connection.card(INTERRUPTING)
+        found = len(lab.drain(records))
     return {
-        "ok": all(reasons[name] for name in bad)
-        and untouched.settings == before.settings
-        and untouched.ranges == before.ranges
-        and "finer than a page" in reasons["fine"]
-        and got == set(frames[low].tolist())
-        and len(got) > 0
-        and given.ranges[0].ways == 2
-        and [(r.start, r.end) for r in again.ranges] == np_lab.node_ranges()
-        and again.state is CardState.STOPPED
-        and "place in the set" in reasons[f"decoder {1 << 4 | 4:#x}"]
-        and "give ranges" in reasons[f"start {1 << 4 | 4:#x}"]
-        and reasons[f"decoder {uio}"] == " [1]"
-        and not reasons[f"start {uio}"]
-        and "no HDM decoder" in nothing
-        and "failed" in v1,
-        "reasons": reasons,
-        "found": len(got),
-        "v1": v1,
-    }
-
-
-def huge() -> Result:
-    """A unit of 2 MiB that is one huge page is one record; epochs clear by themselves."""
-    pages = Pages(1024, huge=True)
-    smaps = subprocess.run(
-        ["grep", "-A20", f"^{pages.vpn << 12:x}-", f"/proc/{os.getpid()}/smaps"],
-        capture_output=True,
-        text=True,
-        check=False,
-    ).stdout
-    with driver(), cards() as connection, ring(Kind.HOT) as records:
-        connection.set(
-            FULL, unit_log2=21, threshold=9, epoch_us=0, flags=CardFlags.CONSERVATIVE, enable=True
-        )
-        host().push(FULL, pages.pfns[[0, 3, 511, 512]], 3)
-        host().push(FULL, pages.pfns[[5]], 3)
-        drained(connection, FULL)
-        units = lab.drain(records)
-        connection.set(FULL, unit_log2=12, epoch_us=100, threshold=4)
-        host().push(FULL, pages.pfns[[7]], 6)
-        drained(connection, FULL)
-        single = lab.drain(records)
-    whole = bool(len(units)) and bool(units["flags"][0] & PageFlags.PMD)
-    return {
-        "ok": (len(units) == 1 and int(units["order"][0]) == 9 if whole else len(units) == 512)
-        and int(units["page"][0]) == 7 << 48 | pages.vpn
-        and len(single) == 1
-        and int(single["page"][0]) == 7 << 48 | pages.vpn + 7,
-        "whole": whole,
-        "records": len(units),
-        "smaps": smaps[:200],
-    }
-
-
-def published() -> Result:
-    """The published layout behind the same interface, and what it cannot do says so."""
-    pages = Pages(200)
-    with driver(neoprof_window_v1=1 << PUBLISHED), cards() as connection, ring(Kind.HOT) as records:
-        card = connection.card(PUBLISHED)
-        connection.set(PUBLISHED, threshold=20, epoch_us=0, enable=True)
-        host().push(PUBLISHED, pages.pfns, 30)
-        host().push(PUBLISHED, pages.pfns | WRITE >> np.uint64(12), 2)
-        first = connection.profile(PUBLISHED)
-        second = connection.profile(PUBLISHED)
-        drained(connection, PUBLISHED)
-        found = lab.drain(records)
-        reasons = [
-            refused(connection, PUBLISHED, flags=CardFlags.CONSERVATIVE),
-            refused(connection, PUBLISHED, track=Track.WRITES),
-            refused(connection, PUBLISHED, unit_log2=21),
-        ]
-        resets = host().ask("published", card=PUBLISHED)["resets"]
-        connection.set(PUBLISHED, epoch_us=100_000)
-        np_lab.until(
-            lambda: host().ask("published", card=PUBLISHED)["resets"] >= resets + 4, "no epochs"
-        )
-        connection.set(PUBLISHED, enable=False)
-        stopped = host().ask("published", card=PUBLISHED)
-    thirty = int(np.searchsorted(histogram_edges(), 30, "right") - 1)
-    return {
-        "ok": card.backend == "neoprof-v1"
-        and not card.geometry.features & (Features.CONSERVATIVE | Features.COUNT)
-        and set(found["pfn"].tolist()) == set(pages.pfns.tolist())
-        and bool(np.all(found["value"] == 21))
-        and int(first.histogram[thirty]) == int(second.histogram[thirty]) == 200
-        and int(second.histogram.sum()) == card.geometry.width
-        and first.counters["read_beats"] == 6000
-        and first.counters["write_beats"] == 400
-        and all(reasons)
-        and stopped["threshold"] == 0xFFFF,
-        "reasons": reasons,
-        "records": len(found),
-        "histogram": [int(first.histogram[thirty]), int(second.histogram[thirty])],
+        "ok": bool(features & Features.INTERRUPT)
+        and not plain & Features.INTERRUPT
+        and card.stats["interrupts"] >= 3
+        and card.stats["entries"] == found == 120
+        and card.stats["overflows"] == 0,
+        "stats": dict(card.stats),
+        "found": found,
     }
 
 
 CHECKS = {
     check.__name__: check
-    for check in (
-        hot_pages,
-        owners,
-        profiles,
-        thresholds,
-        overflow,
-        settings,
-        huge,
-        published,
-    )
+    for check in (hot_pages, owners, profiles, thresholds, overflow, interrupts)
 }
+"""Those of this file; run as a program it knows those of its two neighbours as well."""
 
 if __name__ == "__main__":
-    sys.exit(lab.main(CHECKS))
+    sys.exit(lab.main(CHECKS | guest_neoprof_settings.CHECKS | guest_neoprof_mishaps.CHECKS))

@@ -18,6 +18,7 @@ from typing import Any
 import guest_kmod as lab
 import numpy as np
 
+from tierd.errors import UnavailableError
 from tierd.kmod import Card, Cards, Control, Ring
 from tierd.kmod.uapi import Kind
 
@@ -25,8 +26,8 @@ PCI = Path("/sys/bus/pci/devices")
 MAIL_DATA = 64 << 10
 CXL_NODE = 1
 WRITE = np.uint64(1 << 62)
-FULL, SMALL, PUBLISHED = 0, 1, 2
-"""Numbers of the window's cards (tests/support/window_server.py)."""
+FULL, SMALL, PUBLISHED, INTERRUPTING = 0, 1, 2, 3
+"""Numbers of the cards (tests/support/window_server.py); the last is behind a second window."""
 TIMEOUT_MS = 20_000
 """A host under load may answer late; only tests of silence wait for less."""
 WAIT_S = 120.0
@@ -88,6 +89,11 @@ def host() -> Mailbox:
     return _mailbox[0]
 
 
+def forget_host() -> None:
+    """Map the mailbox anew next time: a driver that claimed the device took it away."""
+    _mailbox.clear()
+
+
 def until(true: Callable[[], Any], problem: str, limit_s: float = WAIT_S) -> Any:
     """Wait for a condition; its value."""
     end = time.monotonic() + limit_s
@@ -119,8 +125,9 @@ def node_ranges(node: int = CXL_NODE) -> list[tuple[int, int]]:
 def decode_node() -> None:
     """Decoders as of a card that is the node, one of a part of it, and a published one."""
     whole = [{"start": low, "size": high - low} for low, high in node_ranges()]
-    part = [{"start": whole[0]["start"], "size": 512 << 20}]
-    for card, decoders in ((FULL, whole), (SMALL, part), (PUBLISHED, whole)):
+    part = [{"start": whole[-1]["start"], "size": 512 << 20}]
+    cards_ = ((FULL, whole), (SMALL, part), (PUBLISHED, whole), (INTERRUPTING, part))
+    for card, decoders in cards_:
         host().ask("decoders", card=card, decoders=decoders)
 
 
@@ -184,7 +191,7 @@ def driver(**parameters: object) -> Iterator[None]:
     host().ask("magic", on=True)
     host().ask("answering", on=True)
     decode_node()
-    with lab.module(neoprof_timeout_ms=TIMEOUT_MS, **parameters):
+    with lab.module(**{"neoprof_timeout_ms": TIMEOUT_MS, **parameters}):
         control = Control.open()
         try:
             control.target_add(7, os.getpid())
@@ -200,3 +207,12 @@ def drained(connection: Cards, number: int, more: int = 2) -> Card:
         lambda: (card := connection.card(number)).stats["drains"] >= before + more and card,
         "the card is not drained",
     )
+
+
+def refused(connection: Cards, number: int, **settings: object) -> str:
+    """The reason with which settings are refused; empty if they are not."""
+    try:
+        connection.set(number, **settings)  # type: ignore[arg-type]
+    except UnavailableError as error:
+        return str(error)
+    return ""
