@@ -155,10 +155,10 @@ def test_every_miss_arrives_and_the_hot_list_has_the_top_pages(whole: Guest) -> 
     A top page is one whose exact count of requests passed the threshold. The threshold lies
     inside the hot pages' own spread, where a count that is wrong by a few decides.
     """
-    threshold = 150
+    threshold = 290
     before, told = ask(
         whole,
-        *("profile", "--threshold", str(threshold), "--", "numactl", "--membind=1"),
+        *("profile", str(threshold), "numactl", "--membind=1"),
         *(str(HOTSET), "--size", "128M", "--scattered", "--rate", "100000", "--seconds", "3"),
         *("--interval", "3", "--no-check"),
     )
@@ -200,7 +200,7 @@ def test_two_cards_in_front_of_parts_of_a_node(parts: Guest) -> None:
     check_registers(parts)
     _, told = ask(
         parts,
-        *("profile", "--threshold", "200", "--", "numactl", "--membind=1", sys.executable, "-c"),
+        *("profile", "200", "numactl", "--membind=1", sys.executable, "-c"),
         "import mmap; m = mmap.mmap(-1, 900 << 20); m[::4096] = bytes(900 << 8)",
     )
     assert parts.traffic is not None
@@ -229,7 +229,7 @@ def test_a_small_hot_list_overflows_and_says_so(parts: Guest) -> None:
     """The second card has 64 slots: it holds 63 entries, the rest is refused and counted."""
     _, told = ask(
         parts,
-        *("profile", "--threshold", "32", "--", "numactl", "--membind=1", sys.executable, "-c"),
+        *("profile", "32", "numactl", "--membind=1", sys.executable, "-c"),
         "import mmap; m = mmap.mmap(-1, 900 << 20); m[::4096] = bytes(900 << 8)",
     )
     large, small = told["cards"]
