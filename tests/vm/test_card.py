@@ -23,7 +23,7 @@ import pytest
 from neoprof_build import make
 
 from tierd.fpga import Card, regs
-from tierd.lab import Guest, Machine, plugin
+from tierd.lab import Counts, Guest, Machine, plugin
 from tierd.lab.cards import MIB, CardSpec, decoders
 from tierd.lab.ram import node_ranges
 
@@ -31,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 HOTSET = ROOT / "build/workloads/hotset"
 PAGE = 4096
+TOUCH = "import mmap; m = mmap.mmap(-1, 640 << 20); m[::4096] = bytes(640 << 8)"
 SHIPPED = Machine.load("dram-cxl-card")
 TWO_CPUS = replace(SHIPPED.nodes[0], cpus=(0, 1))
 MACHINES = {
@@ -41,8 +42,8 @@ MACHINES = {
         icount=None,
         nodes=(TWO_CPUS, *SHIPPED.nodes[1:]),
         cards=(
-            CardSpec("model", 1, 1024 * MIB, 256 * MIB),
-            CardSpec("model", 1, 1536 * MIB, 512 * MIB, log2_width=17, ring=64),
+            CardSpec("model", 1, 1280 * MIB, 256 * MIB),
+            CardSpec("model", 1, 1536 * MIB, 256 * MIB, log2_width=17, ring=64),
         ),
     ),
 }
@@ -155,10 +156,10 @@ def test_every_miss_arrives_and_the_hot_list_has_the_top_pages(whole: Guest) -> 
     A top page is one whose exact count of requests passed the threshold. The threshold lies
     inside the hot pages' own spread, where a count that is wrong by a few decides.
     """
-    threshold = 150
+    threshold = 290
     before, told = ask(
         whole,
-        *("profile", "--threshold", str(threshold), "--", "numactl", "--membind=1"),
+        *("profile", str(threshold), "numactl", "--membind=1"),
         *(str(HOTSET), "--size", "128M", "--scattered", "--rate", "100000", "--seconds", "3"),
         *("--interval", "3", "--no-check"),
     )
@@ -195,23 +196,29 @@ def test_every_miss_arrives_and_the_hot_list_has_the_top_pages(whole: Guest) -> 
     assert recall >= 0.98
 
 
-def test_two_cards_in_front_of_parts_of_a_node(parts: Guest) -> None:
-    """Each sees its own part, both together and the rest are the whole node."""
-    check_registers(parts)
-    _, told = ask(
-        parts,
-        *("profile", "--threshold", "200", "--", "numactl", "--membind=1", sys.executable, "-c"),
-        "import mmap; m = mmap.mmap(-1, 900 << 20); m[::4096] = bytes(900 << 8)",
-    )
+@pytest.fixture(scope="module")
+def touched(parts: Guest) -> tuple[list[dict[str, Any]], Counts]:
+    """What both cards and the exact counts say of 640 MiB that reach into both parts."""
+    words = ("profile", "32", "numactl", "--membind=1", sys.executable, "-S", "-c", TOUCH)
+    _, told = ask(parts, *words)
     assert parts.traffic is not None
-    counts = parts.traffic.counts()
+    return told["cards"], parts.traffic.counts()
+
+
+def test_registers_of_two_cards(parts: Guest) -> None:
+    check_registers(parts)
+
+
+def test_two_cards_in_front_of_parts_of_a_node(parts: Guest, touched: Any) -> None:
+    """Each sees its own part, both together and the rest are the whole node."""
+    cards, counts = touched
     rest = np.zeros(counts.reads.size, dtype=bool)
     for piece in node_ranges([node.size_bytes for node in parts.machine.nodes])[1]:
         rest[piece.base // PAGE : (piece.base + piece.size) // PAGE] = True
     node = int(counts.requests[rest].sum())
     assert node == counts.node_reads[1] + counts.node_writes[1]
     seen = 0
-    for number, card in enumerate(told["cards"]):
+    for number, card in enumerate(cards):
         behind = covered(parts.machine, number, counts.reads.size)
         snapshot = card["snapshot"]
         assert snapshot["READ_BEATS"] == counts.reads[behind].sum() > 0
@@ -225,14 +232,9 @@ def test_two_cards_in_front_of_parts_of_a_node(parts: Guest) -> None:
     assert counts.clock == "host"
 
 
-def test_a_small_hot_list_overflows_and_says_so(parts: Guest) -> None:
+def test_a_small_hot_list_overflows_and_says_so(touched: Any) -> None:
     """The second card has 64 slots: it holds 63 entries, the rest is refused and counted."""
-    _, told = ask(
-        parts,
-        *("profile", "--threshold", "32", "--", "numactl", "--membind=1", sys.executable, "-c"),
-        "import mmap; m = mmap.mmap(-1, 900 << 20); m[::4096] = bytes(900 << 8)",
-    )
-    large, small = told["cards"]
+    (large, small), _ = touched
     assert len(small["hot"]) == 63
     assert small["snapshot"]["REPORTS_REFUSED"] > 0
     assert len(large["hot"]) > 63
