@@ -26,8 +26,8 @@ kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
     build-essential busybox-static clang clang-format debootstrap e2fsprogs file iproute2 kmod
-    libbpf1 numactl python3 python3-bpfcc python3-dev python3-venv scdoc shellcheck udev
-    util-linux
+    libbpf1 numactl openssl prometheus python3 python3-bpfcc python3-dev python3-venv scdoc
+    shellcheck udev util-linux
 )
 packages_mib=3000
 venv_mib=700

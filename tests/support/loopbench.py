@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from fakeheat import ArrayHeat, pages
 from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.config import Config, loads
 from tierd.errors import UnavailableError
+from tierd.heat.table import HeatStats
 from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
@@ -23,6 +25,7 @@ from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
 from tierd.service.tick import TickRecord
+from tierd.targets.registry import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 PAGES = 10_000
@@ -54,6 +57,9 @@ class Heat(ArrayHeat):
         self.reports: list[MoveReport] = []
         self.half_lives: list[float] = []
 
+    def stats(self) -> HeatStats:
+        return HeatStats(2, 0, PAGES, 24 * PAGES, self.ingested, 3, 0, 0, {"full": 4})
+
     def set_half_life(self, half_life_s: float) -> None:
         self.half_lives.append(half_life_s)
 
@@ -81,6 +87,9 @@ class Tracking:
         self.configured: list[tuple[object, ...]] = []
         self.rules = {0: 0}
         self.residents = Residents()
+        self.targets = {0: Target(0, 1, 1, -1, "init", "/init.scope", 0, 1 << 20)}
+        self.left_out = 5
+        self.skipped = Counter({"not anonymous": 6})
 
     def configure(self, *settings: object) -> None:
         self.configured.append(settings)
@@ -160,6 +169,9 @@ class Mover:
 
     def stop(self) -> None:
         self.stopped.set()
+
+    def resume(self) -> None:
+        self.stopped.clear()
 
     def close(self) -> None:
         self.closed = True

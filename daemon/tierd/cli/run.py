@@ -82,6 +82,7 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Imported here: the other commands start without NumPy and netlink.
+    from tierd.cli._front import Front
     from tierd.config import Config, LogConfig, check_against, load
     from tierd.doctor import conflicting
     from tierd.service.build import build, nothing_to_do
@@ -108,6 +109,8 @@ def run(args: argparse.Namespace) -> int:
     service.manager = manager
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
+    front = Front(config, service, dry_run=args.dry_run)
+    service.reloader.listeners.append(front.state)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
     log.info(
@@ -142,7 +145,8 @@ def run(args: argparse.Namespace) -> int:
         if args.json:
             print(json.dumps({"event": kind, **totals}), flush=True)
 
-    code = service.run(once=args.once, on_summary=summary)
+    with front.open(once=args.once):
+        code = service.run(once=args.once, on_summary=summary)
     if code == ExitCode.NOTHING_TO_DO:
         log.warning(logfmt(event="nothing_to_do", reason=nothing_to_do(tiers)))
         if args.json:

@@ -22,17 +22,20 @@ from tierd.config.model import (
     TargetsConfig,
 )
 from tierd.config.rules import RuleConfig
+from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
     "BudgetConfig",
     "Config",
+    "ControlConfig",
     "DamonConfig",
     "Difference",
     "HeatConfig",
     "LogConfig",
     "LoopConfig",
+    "MetricsConfig",
     "PolicyConfig",
     "RuleConfig",
     "SourcesConfig",

@@ -30,6 +30,7 @@ from tierd.config.schema import (
     section,
     size,
 )
+from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.errors import ConfigError
 from tierd.overrides import TopologyOverrides
 from tierd.pagekey import MAX_TARGETS
@@ -345,6 +346,10 @@ class Config:
         metadata={
             KEY: Option("topology", TopologyKind(), {}, "What the host does not tell, or wrongly.")
         },
+    )
+    metrics: MetricsConfig = section("metrics", MetricsConfig, "Figures for Prometheus.")
+    control: ControlConfig = section(
+        "control", ControlConfig, "The socket that the tierd commands talk to."
     )
     log: LogConfig = section("log", LogConfig, "What is written to standard error.")
     files: tuple[str, ...] = field(default=(), compare=False)

@@ -120,6 +120,25 @@ class Service:
         self._hurry = True
         return change.applied
 
+    @property
+    def rooms(self) -> Rooms:
+        """The parts in use."""
+        return self._rooms
+
+    @property
+    def tiers(self) -> TierMap:
+        """The latest topology snapshot."""
+        return self._tiers
+
+    @property
+    def budget_share(self) -> float:
+        """Share of the configured rate that is in force."""
+        return self._budget.share
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every tick from now on; before `run`, or through `calls`."""
+        self._observers.append(observer)
+
     def run(self, *, once: bool = False, on_summary: Callable[[], None] | None = None) -> int:
         """Loop until SIGTERM or SIGINT, or with `once` until one plan was carried out.
 
@@ -260,6 +279,7 @@ class Service:
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
         walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
+        self._usage = rooms.read_usage(self._tiers)
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
             plan = self._decide(now)
@@ -346,7 +366,6 @@ class Service:
         tick_s = self._config.loop.tick_ns / 1e9
         elapsed = (now - self._last_tick_ns) / 1e9 if self.totals.ticks else tick_s
         self._last_tick_ns = now
-        self._usage = self._rooms.read_usage(self._tiers)
         # A tick that came late may not spend what it missed all at once.
         elapsed = min(elapsed, 2 * tick_s)
         self._granted = self._budget.next(elapsed, self._last)

@@ -27,7 +27,7 @@ from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
 
-RESTART: Final = ("heat.memory",)
+RESTART: Final = ("control", "heat.memory", "metrics")
 """Keys, and tables of keys, that take effect only at the next start."""
 
 

@@ -34,6 +34,11 @@ class SourceSelector:
         """Why a source is not in use, by name."""
 
     @property
+    def names(self) -> list[str]:
+        """Names of all sources, in order of preference."""
+        return [source.name for source in self._sources]
+
+    @property
     def active(self) -> AccessSource | None:
         """The source in use."""
         return None if self._active is None else self._sources[self._active]

@@ -90,6 +90,10 @@ class Observer(Protocol):
         ...
 
 
+class LoopEndedError(RuntimeError):
+    """The loop has ended; nobody will serve the call."""
+
+
 class Calls:
     """Functions that other threads want run in the loop's thread, between two ticks."""
 
@@ -99,6 +103,7 @@ class Calls:
     def __init__(self) -> None:
         self._waiting: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(self.LIMIT)
         self._wake: socket.socket | None = None
+        self._refusal = ""
 
     def wakes(self, wake: socket.socket | None) -> None:
         """The socket to write a byte to when a call comes in."""
@@ -114,6 +119,9 @@ class Calls:
             queue.Full: the loop has too many calls waiting (it may be stuck).
         """
         future: Future[T] = Future()
+        if self._refusal:
+            future.set_exception(LoopEndedError(self._refusal))
+            return future
         self._waiting.put_nowait((function, future))
         if self._wake is not None:
             with contextlib.suppress(OSError):
@@ -137,14 +145,15 @@ class Calls:
                 future.set_exception(error)
 
     def refuse(self, reason: str) -> None:
-        """The loop has ended: nobody will serve what still waits."""
+        """The loop has ended: nobody will serve what still waits, or comes later."""
+        self._refusal = reason
         while True:
             try:
                 _, future = self._waiting.get_nowait()
             except queue.Empty:
                 return
             if future.set_running_or_notify_cancel():
-                future.set_exception(RuntimeError(reason))
+                future.set_exception(LoopEndedError(reason))
 
 
 class TickLog:

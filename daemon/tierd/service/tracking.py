@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -87,6 +87,16 @@ class Tracking:
         """Use other settings from the next `refresh` on."""
         self._registry.configure(targets, rules)
         self._walk_interval_ns = walk_interval_ns
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        """Target number → target (a live view)."""
+        return self._registry.targets
+
+    @property
+    def left_out(self) -> int:
+        """Processes that matched at the last refresh but exceed the limit."""
+        return self._registry.left_out
 
     @property
     def event_fd(self) -> int:

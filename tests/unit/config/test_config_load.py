@@ -99,7 +99,7 @@ def test_without_a_file_the_built_in_defaults_count(
     [
         ("[loop]\ntik = 1", "loop.tik", "did you mean 'tick'"),
         ("[lop]\n", "lop", "did you mean 'loop'"),
-        ("colour = 1", "colour", "known keys here: budget, heat"),
+        ("colour = 1", "colour", "known keys here: budget, control, heat"),
         ("[loop]\ntick = 5", "loop.tick", "duration with its unit in quotes, not 5"),
         ('[loop]\ntick = "5"', "loop.tick", "unit of time"),
         ('[loop]\ntick = "5MB"', "loop.tick", "unit of time"),

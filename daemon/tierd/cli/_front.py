@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What stands beside the loop of `tierd run`: figures, control socket, the kept pause.
+
+Owns: making, starting and stopping them.
+Must not touch: what they do.
+
+Neither may keep the service from its work: where one cannot be had (a port that is taken,
+a folder that may not be written), that is an error in the log, and the loop runs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tierd.config import Config
+from tierd.control.commands import Desk
+from tierd.control.events import EventFeed
+from tierd.control.pause import PauseFile
+from tierd.errors import TierdError, UnavailableError
+from tierd.metrics import families as f
+from tierd.metrics.state import MetricsState
+from tierd.metrics.values import Extra
+from tierd.service.loop import Service
+from tierd.service.summary import logfmt
+
+log = logging.getLogger("tierd.run")
+
+STUCK_TICKS = 20
+LEAST_STUCK_S = 30.0
+"""The loop counts as stuck after so many ticks' time, and no sooner than this."""
+
+
+class Front:
+    """Figures, socket and pause of one service; a context around its run.
+
+    Args:
+        config: its configuration.
+        service: not running yet.
+        dry_run: whether it moves nothing.
+    """
+
+    def __init__(self, config: Config, service: Service, *, dry_run: bool) -> None:
+        self._config = config
+        self._service = service
+        self.state = MetricsState(service, dry_run=dry_run)
+        self.desk = Desk(
+            service,
+            self.state,
+            EventFeed(lambda: service.rooms.tracking.targets),
+            PauseFile(Path(config.control.state)),
+            timeout_s=config.control.timeout_ns / 1e9,
+        )
+        self._extras: list[Extra] = [self.desk.figures]
+        service.observe(self.state)
+        service.observe(self.desk.feed)
+        self.desk.restore()
+
+    @contextlib.contextmanager
+    def open(self, *, once: bool = False) -> Iterator[None]:
+        """Serve until the block ends; with `once`, which ends by itself, serve nobody.
+
+        Raises:
+            UnavailableError: `once` can do nothing, for moving is paused.
+        """
+        if once:
+            if self.desk.pause is not None:
+                raise UnavailableError(
+                    "moving is paused, so a single pass would move nothing", hint="tierd resume"
+                )
+            yield
+            return
+        with contextlib.ExitStack() as stack:
+            # Beside the loop's first pass: what is imported takes longer than listening.
+            opening = threading.Thread(target=self._open, args=(stack,), name="tierd-front")
+            opening.start()
+            try:
+                yield
+            finally:
+                opening.join()
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        from tierd.metrics.conflicts import Conflicts
+
+        conflicts = Conflicts(self._source)
+        self.desk.conflicts = conflicts.told
+        self._extras.append(conflicts.figures)
+        for name, wanted, open_one in (
+            ("control", self._config.control.enabled, self._open_control),
+            ("metrics", self._config.metrics.enabled, self._open_metrics),
+        ):
+            if not wanted:
+                continue
+            try:
+                open_one(stack)
+            except TierdError as error:
+                log.error(
+                    logfmt(event=f"{name}_unavailable", reason=error.message, hint=error.hint)
+                )
+                if name == "metrics":
+                    self.desk.metrics_url = f"not served: {error.message}"
+            except Exception:
+                log.exception(logfmt(event=f"{name}_unavailable", reason="a defect of tierd"))
+
+    def _open_control(self, stack: contextlib.ExitStack) -> None:
+        from tierd.control.peers import group_number
+        from tierd.control.server import ControlServer
+
+        control = self._config.control
+        server = ControlServer(
+            Path(control.socket),
+            self.desk,
+            readers=group_number(control.group),
+            connections=control.connections,
+        )
+        stack.callback(server.close)
+        self._extras.append(server.counts)
+        server.start()
+        log.info(logfmt(event="control_listening", socket=control.socket))
+
+    def _open_metrics(self, stack: contextlib.ExitStack) -> None:
+        from tierd.metrics.server import MetricsServer
+
+        server = MetricsServer(
+            self._config.metrics,
+            lambda: self.state.values.snapshot,
+            extras=self._extras,
+            healthy=self.healthy,
+        )
+        stack.callback(server.close)
+        server.start()
+        self.desk.metrics_url = server.url
+        log.info(logfmt(event="metrics_listening", url=server.url))
+
+    def _source(self) -> str:
+        active = self.state.values.snapshot.values[f.SOURCE_ACTIVE]
+        return next((labels[0] for labels, value in active.items() if value), "")
+
+    def healthy(self) -> bool:
+        """Whether the loop ended a pass lately; true before the first."""
+        last = self.state.values.snapshot.values[f.LAST_TICK].get((), 0.0)
+        limit = max(LEAST_STUCK_S, STUCK_TICKS * self._service.config.loop.tick_ns / 1e9)
+        return not last or time.time() - last < limit

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tierd status`: what the running service sees and does.
+
+Owns: the arguments and the text.
+Must not touch: the service, but through its control socket.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tierd.cli._client import add_arguments as add_common
+from tierd.cli._client import connect, plain, share, table
+from tierd.errors import ExitCode
+from tierd.units import format_size
+
+HELP = "say what the running service sees and does"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `tierd status`."""
+    add_common(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the status once."""
+    with connect(args) as client:
+        told = client.ask("status", hottest=True)
+    print(json.dumps(told, indent=2) if args.json else "\n".join(text(told)))
+    return ExitCode.OK
+
+
+def text(told: Mapping[str, Any]) -> list[str]:
+    """The status for people."""
+    return [
+        *head(told),
+        "",
+        *tiers(told),
+        "",
+        *moves(told),
+        *_notes(told),
+    ]
+
+
+def head(told: Mapping[str, Any]) -> list[str]:
+    """Who runs, since when, and whether it moves anything."""
+    loop, source = told["loop"], told["source"]
+    since = format_age(told["time"] - told["start_time"])
+    mode = " (dry run)" if told["dry_run"] else ""
+    lines = [f"tierd {told['version']}, process {told['pid']}, running for {since}{mode}"]
+    if told["paused"]:
+        paused = told["paused"]
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(paused["since"]))
+        why = f": {plain(paused['reason'])}" if paused["reason"] else ""
+        lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
+    ago = loop["last_tick_seconds_ago"]
+    last = "none yet" if ago is None else f"last {ago:.1f} s ago"
+    lines.append(f"passes   {loop['ticks']}, one every {loop['tick_seconds']:g} s, {last}")
+    lines.append(f"source   {source['active'] or 'none'}, {_samples(source)}")
+    lines += [
+        f"         {plain(name)} is not used: {plain(reason)}"
+        for name, reason in source["unavailable"].items()
+    ]
+    targets = told["targets"]
+    left = f", {targets['left_out']} more exceed the limit" if targets["left_out"] else ""
+    lines.append(f"targets  {targets['watched']} processes{left}")
+    heat = told["heat"]
+    lines.append(
+        f"heat     {heat['tracked']} of at most {heat['capacity']} folios tracked, "
+        f"{format_size(heat['memory_bytes'])}"
+    )
+    return lines
+
+
+def _samples(source: Mapping[str, Any]) -> str:
+    samples, lost = sum(source["samples"].values()), sum(source["lost"].values())
+    return f"{samples} records, {lost} lost ({share(lost, samples + lost)})"
+
+
+def tiers(told: Mapping[str, Any]) -> list[str]:
+    """The tiers, fastest first."""
+    rows: list[list[Any]] = [["TIER", "NODES", "CAPACITY", "USED", "FREE", "LATENCY"]]
+    for tier in told["tiers"]:
+        capacity, free = tier["capacity_bytes"], tier["free_bytes"]
+        rows.append(
+            [
+                tier["name"],
+                ",".join(map(str, tier["nodes"])),
+                format_size(capacity),
+                share(None if free is None else capacity - free, capacity),
+                "-" if free is None else format_size(free),
+                f"{tier['latency_ns']:.0f} ns",
+            ]
+        )
+    return table(rows, frozenset({2, 3, 4, 5}))
+
+
+def moves(told: Mapping[str, Any]) -> list[str]:
+    """What was moved since the start."""
+    totals, budget = told["totals"], told["budget"]
+    lines = [
+        f"moved    {format_size(totals['moved_bytes'])}: {totals['promoted_pages']} pages up, "
+        f"{totals['demoted_pages']} down",
+        f"budget   {format_size(budget['bytes_per_second'])}/s, "
+        f"{share(budget['share'], 1)} of it in force",
+    ]
+    lines += [
+        f"         {flow['direction']} {plain(flow['source'])} > {plain(flow['dest'])}: "
+        f"{flow['pages']} pages"
+        for flow in told["migrated_pages"]
+    ]
+    for name, what in (("fates", "fates"), ("errors", "errors"), ("held_back", "held")):
+        if totals[name]:
+            shown = ", ".join(f"{plain(key)} {count}" for key, count in totals[name].items())
+            lines.append(f"{what:<8} {shown}")
+    return lines
+
+
+def _notes(told: Mapping[str, Any]) -> list[str]:
+    lines = [
+        f"conflict {plain(one['conflict'])}: {plain(one['reason'])}"
+        + (f" ({plain(one['hint'])})" if one["hint"] else "")
+        for one in told["conflicts"]
+    ]
+    if not told["config"]["last_reload_ok"]:
+        lines.append("config   the last reload was refused; what was before it is in force")
+    lines.append(f"config   {', '.join(map(plain, told['config']['files'])) or 'defaults'}")
+    if told["metrics"]:
+        lines.append(f"metrics  {plain(told['metrics'])}")
+    return lines
+
+
+def format_age(seconds: float) -> str:
+    """A time span for people."""
+    whole = max(0, int(seconds))
+    days, rest = divmod(whole, 86400)
+    hours, rest = divmod(rest, 3600)
+    clock = f"{hours}:{rest // 60:02d}:{rest % 60:02d}"
+    return f"{days} d {clock}" if days else clock

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The keys of what an operator sees and steers the service through.
+
+Owns: the sections [metrics] and [control], and the kinds of value only they have.
+Must not touch: files: whether a certificate can be read is found out when it is used.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tierd.config.schema import (
+    Flag,
+    ListOf,
+    Number,
+    duration,
+    join,
+    option,
+    show_value,
+)
+from tierd.errors import ConfigError
+
+_BCRYPT: Final = re.compile(r"([A-Za-z0-9._@-]{1,64}):(\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53})")
+_COSTS: Final = range(4, 16)
+"""bcrypt costs that are accepted: at 16 a single check takes seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class PathText:
+    """An absolute path, or an empty text for none."""
+
+    needed: bool = False
+
+    def parse(self, value: Any, path: str) -> str:
+        """The path as it stands."""
+        if not isinstance(value, str) or "\0" in value:
+            raise ConfigError(path, f"must be a path in quotes, not {show_value(value)}")
+        if (value or self.needed) and not value.startswith("/"):
+            raise ConfigError(path, f"{show_value(value)} is not an absolute path")
+        return value
+
+    def text(self, value: Any) -> Any:
+        """The path."""
+        return value
+
+    def describe(self) -> str:
+        """What it is."""
+        return "absolute path" if self.needed else 'absolute path, or "" for none'
+
+
+@dataclass(frozen=True, slots=True)
+class GroupName:
+    """The name of a user group, or an empty text for none."""
+
+    def parse(self, value: Any, path: str) -> str:
+        """The name as it stands; whether the group exists is asked when it is used."""
+        if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{0,32}", value):
+            raise ConfigError(path, f"must be the name of a group, not {show_value(value)}")
+        return value
+
+    def text(self, value: Any) -> Any:
+        """The name."""
+        return value
+
+    def describe(self) -> str:
+        """What it is."""
+        return 'name of a group, or "" for none'
+
+
+@dataclass(frozen=True, slots=True)
+class IpAddress:
+    """A numeric IP address."""
+
+    def parse(self, value: Any, path: str) -> str:
+        """The address in its short form."""
+        try:
+            if not isinstance(value, str):
+                raise ValueError
+            return str(ipaddress.ip_address(value))
+        except ValueError:
+            raise ConfigError(
+                path,
+                f"must be a numeric IP address in quotes, not {show_value(value)}",
+                hint='"127.0.0.1" is this host only, "0.0.0.0" or "::" every interface',
+            ) from None
+
+    def text(self, value: Any) -> Any:
+        """The address."""
+        return value
+
+    def describe(self) -> str:
+        """What it is."""
+        return "IP address"
+
+
+@dataclass(frozen=True, slots=True)
+class HashedUser:
+    """A line as `htpasswd -nB NAME` prints it: name and bcrypt hash of the password."""
+
+    def parse(self, value: Any, path: str) -> str:
+        """The line; the value itself is never shown in an error."""
+        match = _BCRYPT.fullmatch(value) if isinstance(value, str) else None
+        if match is None:
+            raise ConfigError(
+                path,
+                'must be "NAME:HASH" with a bcrypt hash',
+                hint="htpasswd -nB NAME asks for a password and prints such a line",
+            )
+        if int(match[3]) not in _COSTS:
+            raise ConfigError(
+                path, f"has bcrypt cost {int(match[3])}, not {_COSTS[0]} to {_COSTS[-1]}"
+            )
+        return match[0]
+
+    def text(self, value: Any) -> Any:
+        """The line."""
+        return value
+
+    def describe(self) -> str:
+        """What it is."""
+        return '"NAME:HASH", the hash made by bcrypt'
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """[metrics]: figures for Prometheus."""
+
+    enabled: bool = option("enabled", Flag(), True, "Serve figures for Prometheus over HTTP.")
+    address: str = option("address", IpAddress(), "127.0.0.1", "Address to serve them on.")
+    port: int = option(
+        "port", Number(0, 65535), 9743, "TCP port to serve them on; 0 takes a free one."
+    )
+    tls_cert: str = option(
+        "tls_cert", PathText(), "", "Certificate chain (PEM); with tls_key, HTTPS is served."
+    )
+    tls_key: str = option("tls_key", PathText(), "", "Private key of tls_cert (PEM).")
+    users: tuple[str, ...] = option(
+        "users",
+        ListOf(HashedUser(), most=32),
+        [],
+        "Who may read the figures, by HTTP basic authentication; empty is everybody.",
+    )
+    groups: int = option(
+        "groups",
+        Number(0, 1000),
+        32,
+        'Most control groups told apart in figures; the rest is summed up as "other".',
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if bool(self.tls_cert) != bool(self.tls_key):
+            missing = "tls_key" if self.tls_cert else "tls_cert"
+            raise ConfigError(join(path, missing), "is needed too: HTTPS needs both files")
+        names = [user.partition(":")[0] for user in self.users]
+        for index, name in enumerate(names):
+            if name in names[:index]:
+                raise ConfigError(join(path, f"users[{index}]"), f"{name!r} is there twice")
+
+
+@dataclass(frozen=True, slots=True)
+class ControlConfig:
+    """[control]: the socket that the tierd commands talk to."""
+
+    enabled: bool = option(
+        "enabled", Flag(), True, "Listen for tierd status, top, pause, explain, tune and events."
+    )
+    socket: str = option(
+        "socket", PathText(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."
+    )
+    group: str = option(
+        "group",
+        GroupName(),
+        "",
+        "Group whose members may read (status, top, events); everything else needs root.",
+    )
+    state: str = option(
+        "state",
+        PathText(needed=True),
+        "/var/lib/tierd",
+        "Folder where a pause is kept, so that a restart does not end it.",
+    )
+    timeout_ns: int = option(
+        "timeout",
+        duration("100ms", "1min"),
+        "5s",
+        "Time a request waits for the control loop before it is told that the loop is stuck.",
+    )
+    connections: int = option(
+        "connections", Number(1, 256), 16, "Most connections at a time; one more is refused."
+    )

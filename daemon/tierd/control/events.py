@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The stream of decisions: what each tick did, for whoever listens.
+
+Owns: events, the queue of each reader, and the count of what a slow reader missed.
+Must not touch: sockets. The loop never waits for a reader.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from tierd.moves import Direction, Fate, MoveReport
+from tierd.pagekey import target_of
+from tierd.service.tick import TickRecord
+from tierd.targets.registry import Target
+from tierd.tiermap import TierMap
+
+Event = dict[str, Any]
+ROOM: Final = 1024
+"""Events kept for a reader that is slower than the loop."""
+MOST_A_TICK: Final = 256
+"""Events of one tick; the rest of it is counted in the last."""
+
+
+class Reader:
+    """One listener's queue."""
+
+    def __init__(self, room: int = ROOM) -> None:
+        self._queue: queue.Queue[Event] = queue.Queue(room)
+        self.dropped = 0
+        """Events there was no room for; only the loop counts up."""
+        self._told = 0
+
+    def put(self, event: Event) -> bool:
+        """Offer an event; False where there was no room."""
+        try:
+            self._queue.put_nowait(event)
+        except queue.Full:
+            self.dropped += 1
+            return False
+        return True
+
+    def get(self, timeout_s: float) -> Event | None:
+        """The next event, or None if there was none in time.
+
+        What was dropped is told as an event of its own, before what came after it.
+        """
+        missed = self.dropped - self._told
+        if missed:
+            self._told += missed
+            return {"kind": "dropped", "events": missed}
+        try:
+            return self._queue.get(timeout=timeout_s)
+        except queue.Empty:
+            return None
+
+
+class EventFeed:
+    """An observer of ticks that makes events while somebody listens."""
+
+    def __init__(self, targets: Any) -> None:
+        """`targets` is called in the loop's thread for number → Target."""
+        self._targets = targets
+        self._lock = threading.Lock()
+        self._readers: list[Reader] = []
+        self.dropped = 0
+
+    def subscribe(self, room: int = ROOM) -> Reader:
+        """A new listener; from any thread."""
+        reader = Reader(room)
+        with self._lock:
+            self._readers = [*self._readers, reader]
+        return reader
+
+    def unsubscribe(self, reader: Reader) -> None:
+        """It listens no more."""
+        with self._lock:
+            self._readers = [one for one in self._readers if one is not reader]
+
+    def tell(self, event: Event) -> None:
+        """Offer an event to every listener."""
+        for reader in self._readers:
+            if not reader.put(event):
+                self.dropped += 1
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """Tell what the tick decided."""
+        if not self._readers:
+            return
+        for event in tick_events(tick, self._targets()):
+            self.tell(event)
+
+
+def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Event]:
+    """The events of one tick: one for each target, direction and pair of tiers.
+
+    Attributes of an event: `kind` ("moves"), `tick`, `time` (Unix), `pid`, `comm`, `cgroup`,
+    `direction`, `source`, `dest` (tiers), `pages`, `moved` (4 KiB), `fates` (pages by fate
+    where not moved), `heat` (least and most, that the decision was made on). A tick that
+    held pages back and moved none is one event of the kind "held back".
+    """
+    now = time.time()
+    told = {"tick": tick.number, "time": now}
+    report = tick.report or (MoveReport.not_tried(tick.plan) if len(tick.plan) else None)
+    if report is None:
+        if tick.plan.notes:
+            yield {"kind": "held back", **told, "reasons": dict(tick.plan.notes)}
+        return
+    plan = report.plan
+    code = target_of(plan.page).astype(np.int64) << 33
+    code |= plan.direction.astype(np.int64) << 32
+    code |= plan.source.astype(np.int64) + 1 << 16 | plan.dest.astype(np.int64) + 1
+    codes, place = np.unique(code, return_inverse=True)
+    pages = np.int64(1) << plan.order.astype(np.int64)
+    moved = np.bincount(place, weights=pages * (report.fate == Fate.MOVED))
+    total = np.bincount(place, weights=pages)
+    order = np.argsort(place, kind="stable")
+    starts = np.searchsorted(place[order], np.arange(len(codes) + 1))
+    for index in np.argsort(-total, kind="stable")[:MOST_A_TICK]:
+        own = order[starts[index] : starts[index + 1]]
+        number = int(codes[index])
+        yield {
+            "kind": "moves",
+            **told,
+            **_process(targets.get(number >> 33)),
+            "direction": Direction(number >> 32 & 1).name.lower(),
+            "source": _tier(tick.tiers, (number >> 16 & 0xFFFF) - 1),
+            "dest": _tier(tick.tiers, (number & 0xFFFF) - 1),
+            "pages": int(total[index]),
+            "moved": int(moved[index]),
+            "fates": _fates(report, own, pages),
+            "heat": [round(float(plan.heat[own].min()), 3), round(float(plan.heat[own].max()), 3)],
+        }
+    if len(codes) > MOST_A_TICK:
+        yield {"kind": "left out", **told, "events": len(codes) - MOST_A_TICK}
+
+
+def _fates(report: MoveReport, own: Any, pages: Any) -> dict[str, int]:
+    counts = np.bincount(report.fate[own], weights=pages[own])
+    return {
+        Fate(int(number)).name.lower(): int(counts[number])
+        for number in np.flatnonzero(counts)
+        if number != Fate.MOVED
+    }
+
+
+def _process(target: Target | None) -> dict[str, Any]:
+    if target is None:
+        return {"pid": None, "comm": "", "cgroup": ""}
+    return {"pid": target.pid, "comm": target.comm, "cgroup": target.cgroup}
+
+
+def _tier(tiers: TierMap, node: int) -> str:
+    try:
+        return tiers.tier_of(node).name
+    except KeyError:
+        return "unknown"

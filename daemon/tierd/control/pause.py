@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The pause that survives a restart.
+
+Owns: the file `paused` in the state folder: it is there while an operator's pause is in
+force, and says since when and why.
+Must not touch: the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tierd.errors import TierdError
+
+NAME: Final = "paused"
+LONGEST_REASON: Final = 200
+_MOST_BYTES: Final = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A pause in force.
+
+    Attributes:
+        since: Unix time.
+        uid: who asked for it, -1 where the file does not tell.
+        reason: what they said, perhaps nothing.
+    """
+
+    since: float
+    uid: int
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """JSON types only."""
+        return asdict(self)
+
+
+class PauseFile:
+    """Keeps a pause in `folder`; a file that cannot be understood still is a pause."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / NAME
+
+    def read(self) -> Pause | None:
+        """The pause in force, or None.
+
+        Raises:
+            TierdError: the folder cannot be read, so it is not known.
+        """
+        try:
+            with self._file.open("rb") as stream:
+                raw = stream.read(_MOST_BYTES)
+                changed = os.fstat(stream.fileno()).st_mtime
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise TierdError(f"cannot read {self._file}: {error.strerror}") from error
+        try:
+            told = json.loads(raw)
+            return Pause(
+                float(told["since"]), int(told["uid"]), str(told["reason"])[:LONGEST_REASON]
+            )
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+            return Pause(changed, -1, "")
+
+    def write(self, pause: Pause) -> None:
+        """Keep the pause: the file is there whole, or not at all, even after a power cut.
+
+        Raises:
+            TierdError: it could not be written.
+        """
+        folder = self._file.parent
+        try:
+            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+            handle, name = tempfile.mkstemp(dir=folder, prefix=f".{NAME}-")
+            try:
+                with os.fdopen(handle, "w") as stream:
+                    json.dump(pause.as_json(), stream)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                Path(name).replace(self._file)
+            except BaseException:
+                with contextlib.suppress(OSError):
+                    Path(name).unlink()
+                raise
+            _sync(folder)
+        except OSError as error:
+            raise TierdError(f"cannot write {self._file}: {error.strerror}") from error
+
+    def clear(self) -> None:
+        """Forget the pause.
+
+        Raises:
+            TierdError: the file could not be removed.
+        """
+        try:
+            self._file.unlink(missing_ok=True)
+            if self._file.parent.exists():
+                _sync(self._file.parent)
+        except OSError as error:
+            raise TierdError(f"cannot remove {self._file}: {error.strerror}") from error
+
+
+def _sync(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `tierd status` and `tierd top` show.
+
+Owns: the words of the status, JSON types only.
+Must not touch: anything; it reads, in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from tierd import __version__
+from tierd.metrics import families as f
+from tierd.metrics.state import MetricsState
+from tierd.metrics.values import Labels
+from tierd.pagekey import target_of
+from tierd.service.loop import Service
+from tierd.targets.registry import Target
+
+LOOKED_AT: Final = 4096
+"""Hottest folios of each node that are looked at to say which targets are hot."""
+HOTTEST: Final = 20
+"""Targets listed."""
+GROUPS: Final = 50
+"""Control groups listed."""
+
+Table = Mapping[str, Mapping[Labels, float]]
+
+
+def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str, Any]:
+    """Everything at a glance; with `hottest`, the targets with the hottest pages too.
+
+    Called in the loop's thread (`Calls.post`).
+    """
+    values = state.values.snapshot.values
+    config = service.config
+    now = time.time()
+    last = _one(values, f.LAST_TICK)
+    told = {
+        "version": __version__,
+        "pid": os.getpid(),
+        "start_time": _one(values, f.START_TIME),
+        "time": now,
+        "dry_run": bool(_one(values, f.DRY_RUN)),
+        "loop": {
+            "ticks": int(_one(values, f.TICKS)),
+            "tick_seconds": config.loop.tick_ns / 1e9,
+            "last_tick_seconds_ago": round(now - last, 3) if last else None,
+        },
+        "tiers": _tiers(service, values),
+        "source": {
+            "active": next((k[0] for k, v in values[f.SOURCE_ACTIVE].items() if v), None),
+            "order": list(service.rooms.sources.names),
+            "unavailable": dict(service.rooms.sources.reasons),
+            "samples": _by_label(values, f.SAMPLES),
+            "lost": _by_label(values, f.LOST),
+        },
+        "migrated_pages": [
+            {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
+            for (direction, source, dest), pages in sorted(values[f.MOVED_PAGES].items())
+        ],
+        "totals": service.totals.as_json(),
+        "budget": {
+            "bytes_per_second": config.budget.rate_bytes_per_s,
+            "share": service.budget_share,
+        },
+        "targets": {
+            "watched": len(service.rooms.tracking.pids),
+            "left_out": service.rooms.tracking.left_out,
+            "skipped_pages": dict(service.rooms.tracking.skipped),
+            "groups": _groups(values),
+        },
+        "heat": {
+            "tracked": int(_one(values, f.HEAT_PAGES)),
+            "capacity": int(_one(values, f.HEAT_CAPACITY)),
+            "memory_bytes": int(_one(values, f.HEAT_BYTES)),
+        },
+        "config": {
+            "files": list(config.files),
+            "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
+        },
+    }
+    if hottest:
+        told["hottest"] = _hottest(service)
+    return told
+
+
+def _one(values: Table, name: str) -> float:
+    return values[name].get((), 0.0)
+
+
+def _by_label(values: Table, name: str) -> dict[str, int]:
+    return {labels[0]: int(value) for labels, value in sorted(values[name].items())}
+
+
+def _tiers(service: Service, values: Table) -> list[dict[str, Any]]:
+    def total(name: str, nodes: Sequence[int]) -> int | None:
+        wanted = {str(node) for node in nodes}
+        found = [value for (_, node), value in values[name].items() if node in wanted]
+        return int(sum(found)) if found else None
+
+    return [
+        {
+            "name": tier.name,
+            "kind": str(tier.kind),
+            "nodes": list(tier.nodes),
+            "capacity_bytes": total(f.CAPACITY, tier.nodes) or tier.capacity_bytes,
+            "free_bytes": total(f.FREE, tier.nodes),
+            "reserve_bytes": total(f.RESERVE, tier.nodes),
+            "latency_ns": tier.latency_ns.value,
+            "bandwidth_bytes_per_second": tier.bandwidth_bytes_per_s.value,
+        }
+        for tier in service.tiers.tiers
+    ]
+
+
+def _groups(values: Table) -> list[dict[str, Any]]:
+    processes = values[f.GROUP_TARGETS]
+    ordered = sorted(values[f.GROUP_RESIDENT].items(), key=lambda item: -item[1])
+    return [
+        {"cgroup": labels[0], "processes": int(processes.get(labels, 0)), "resident_bytes": int(n)}
+        for labels, n in ordered[:GROUPS]
+    ]
+
+
+def _hottest(service: Service) -> list[dict[str, Any]]:
+    """Targets by the heat of their pages among each node's hottest."""
+    targets: Mapping[int, Target] = service.rooms.tracking.targets
+    heat: dict[int, float] = {}
+    for tier in service.tiers.tiers:
+        for node in tier.nodes:
+            found = service.rooms.heat.hottest(node, LOOKED_AT)
+            if not len(found):
+                continue
+            weight = found.heat.astype(np.float64) * (1 << found.order.astype(np.int64))
+            numbers, place = np.unique(target_of(found.page), return_inverse=True)
+            for number, total in zip(numbers, np.bincount(place, weights=weight), strict=True):
+                heat[int(number)] = heat.get(int(number), 0.0) + float(total)
+    ordered = sorted(targets.values(), key=lambda t: (-heat.get(t.number, 0.0), -t.rss_bytes))
+    return [
+        {
+            "pid": target.pid,
+            "comm": target.comm,
+            "cgroup": target.cgroup,
+            "resident_bytes": target.rss_bytes,
+            "heat": round(heat.get(target.number, 0.0), 2),
+        }
+        for target in ordered[:HOTTEST]
+    ]

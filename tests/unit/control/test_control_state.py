@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What commands change: the pause that is kept, tuned keys, events and explanations."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from desk import ROOT, make_desk, serving
+from loopbench import interrupt_at, tier_map
+
+from tierd import config
+from tierd.control.commands import dispatch
+from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
+from tierd.control.pause import Pause, PauseFile
+from tierd.control.protocol import Request, RequestError
+from tierd.control.tune import parse_assignment, persist, tuned
+from tierd.errors import ConfigError, TierdError
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.pagekey import make_keys
+from tierd.service.tick import TickRecord
+from tierd.targets.registry import Target
+
+
+def test_a_pause_is_kept_across_restarts_until_resumed(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    with serving(bench):
+        told = dispatch(desk, ROOT, Request("pause", {"reason": "an incident"}))
+    assert told["kept"]
+    assert bench.service.paused
+
+    again, later = make_desk(tmp_path)
+    later.restore()
+    assert again.service.paused
+    assert later.pause is not None
+    assert later.pause.reason == "an incident"
+    again.source.on_poll = interrupt_at(3)
+    again.service.run()
+    assert again.mover.plans == []
+
+    third, last = make_desk(tmp_path)
+    last.restore()
+    with serving(third):
+        assert dispatch(last, ROOT, Request("resume"))["was_paused"]
+    assert not third.service.paused
+    assert not third.mover.stopped.is_set()
+    fourth, fresh = make_desk(tmp_path)
+    fresh.restore()
+    assert not fourth.service.paused
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b"[1]", b'{"since": 1e999}', b"\xff" * 9000])
+def test_a_pause_file_that_makes_no_sense_still_is_a_pause(tmp_path: Path, left: bytes):
+    (tmp_path / "paused").write_bytes(left)
+    assert PauseFile(tmp_path).read() is not None
+
+
+def test_a_pause_that_cannot_be_read_is_taken_as_one(tmp_path: Path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "state" / "paused").mkdir()
+    bench, desk = make_desk(tmp_path)
+    desk.restore()
+    assert bench.service.paused
+
+
+def test_a_pause_that_cannot_be_kept_holds_and_says_so(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    (tmp_path / "state").write_text("a file where the folder should be")
+    with serving(bench):
+        told = dispatch(desk, ROOT, Request("pause"))
+    assert bench.service.paused
+    assert told["kept"] is False
+    assert "a restart would end the pause" in told["note"]
+
+
+def test_writing_a_pause_leaves_nothing_else_behind(tmp_path: Path):
+    kept = PauseFile(tmp_path)
+    kept.write(Pause(5.0, 0, "a"))
+    kept.write(Pause(6.0, 0, "b"))
+    assert [file.name for file in tmp_path.iterdir()] == ["paused"]
+    assert kept.read() == Pause(6.0, 0, "b")
+    kept.clear()
+    assert kept.read() is None
+    kept.clear()
+
+
+def test_a_pause_is_told_when_its_folder_cannot_be_made(tmp_path: Path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(TierdError, match="cannot write"):
+        PauseFile(tmp_path / "x" / "y").write(Pause(1.0, 0, ""))
+
+
+def test_tune_is_in_force_at_once_and_only_that_key(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    before = bench.service.config
+    with serving(bench):
+        told = dispatch(desk, ROOT, Request("tune", {"key": "budget.rate", "value": "7MB/s"}))
+    assert told["changed"] == ["budget.rate"]
+    assert ("rate", 7_000_000) in bench.mover.settings
+    assert config.differences(before, bench.service.config) == [
+        config.Difference("budget.rate", "200MB/s", "7MB/s")
+    ]
+
+
+def test_tune_refuses_what_the_schema_refuses_and_changes_nothing(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    before = bench.service.config
+    with serving(bench), pytest.raises(RequestError, match="low_watermark"):
+        dispatch(desk, ROOT, Request("tune", {"key": "policy.low_watermark", "value": "50%"}))
+    assert bench.service.config is before
+    assert bench.mover.settings == []
+
+
+def test_an_assignment_is_toml_or_plain_text():
+    assert parse_assignment("budget.retries=5") == ("budget.retries", 5)
+    assert parse_assignment("a.b = [1, 2]") == ("a.b", [1, 2])
+    assert parse_assignment("budget.rate=5MB/s") == ("budget.rate", "5MB/s")
+    assert parse_assignment('x="a=b"') == ("x", "a=b")
+    assert parse_assignment("a=1\nb=2") == ("a", "1\nb=2")
+    with pytest.raises(ConfigError, match="not KEY=VALUE"):
+        parse_assignment("budget.rate")
+
+
+def test_matchers_and_lists_can_be_tuned():
+    found = tuned(config.Config(), "targets.match", {"exe": "redis-server"})
+    assert found.targets.match.table() == {"exe": "redis-server"}
+    assert tuned(found, "sources.order", ["damon"]).sources.order == ("damon",)
+
+
+def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):
+    main = tmp_path / "tierd.toml"
+    main.write_text("[loop]\ntick = '1s'\n")
+    first = persist(main, "budget.rate", "7MB/s")
+    persist(main, "budget.retries", 9)
+    persist(main, "sources.damon.cpu", "2%")
+    loaded = config.load(main)
+    assert loaded.budget.rate_bytes_per_s == 7_000_000
+    assert loaded.budget.retries == 9
+    assert loaded.sources.damon.cpu_share == 0.02
+    assert loaded.loop.tick_ns == 10**9
+    assert [file.name for file in first.parent.iterdir()] == ["90-tuned.toml"]
+
+
+def test_nothing_is_persisted_that_would_not_be_valid_or_not_win(tmp_path: Path):
+    main = tmp_path / "tierd.toml"
+    main.write_text("[policy]\nhigh_watermark = '3%'\n")
+    with pytest.raises(ConfigError, match="low_watermark"):
+        persist(main, "policy.low_watermark", "3.5%")
+    assert not (tmp_path / "conf.d").exists()
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "99-site.toml").write_text("[budget]\nrate = '1MB/s'\n")
+    with pytest.raises(ConfigError, match="with a later name"):
+        persist(main, "budget.rate", "7MB/s")
+    assert [file.name for file in (tmp_path / "conf.d").iterdir()] == ["99-site.toml"]
+
+
+def tick(plan: MovePlan, report: MoveReport | None) -> TickRecord:
+    tiers = tier_map(118, 430)
+    return TickRecord(1, 0, 1, "", (), 0, 0, 1, tiers, {}, None, plan, report, {})
+
+
+def plan_of(targets: list[int], direction: list[Direction]) -> MovePlan:
+    up = np.array(direction) == Direction.PROMOTE
+    n = len(targets)
+    return MovePlan(
+        page=np.concatenate(
+            [make_keys(t, np.array([i], np.uint64)) for i, t in enumerate(targets)]
+        ),
+        order=np.zeros(n, np.uint8),
+        source=np.where(up, 1, 0).astype(np.int16),
+        dest=np.where(up, 0, 1).astype(np.int16),
+        direction=np.array(direction, np.uint8),
+        heat=np.arange(n, dtype=np.float32),
+    )
+
+
+def test_a_tick_is_told_target_by_target_and_way_by_way():
+    up, down = Direction.PROMOTE, Direction.DEMOTE
+    plan = plan_of([7, 7, 9, 7], [up, up, up, down])
+    fate = np.array([Fate.MOVED, Fate.BUSY, Fate.MOVED, Fate.MOVED], np.uint8)
+    report = MoveReport(plan, fate, plan.dest, {16: 1}, 3 * 4096, 1, 1, 0)
+    targets = {7: Target(7, 70, 1, -1, "seven\n", "/a", 0, 0)}
+    told = list(tick_events(tick(plan, report), targets))
+    assert [
+        (e["pid"], e["direction"], e["source"], e["dest"], e["pages"], e["moved"]) for e in told
+    ] == [
+        (70, "promote", "cxl", "dram", 2, 1),
+        (70, "demote", "dram", "cxl", 1, 1),
+        (None, "promote", "cxl", "dram", 1, 1),
+    ]
+    assert told[0]["fates"] == {"busy": 1}
+    assert told[0]["heat"] == [0.0, 1.0]
+    assert told[1]["fates"] == {}
+
+
+def test_the_events_of_a_tick_are_bounded_and_the_rest_is_counted():
+    plan = plan_of(list(range(MOST_A_TICK + 10)), [Direction.PROMOTE] * (MOST_A_TICK + 10))
+    told = list(tick_events(tick(plan, MoveReport.not_tried(plan)), {}))
+    assert len(told) == MOST_A_TICK + 1
+    assert told[-1]["events"] == 10
+
+
+def test_a_tick_that_moved_nothing_tells_why():
+    empty = MovePlan.empty({"over budget": 3})
+    assert [e["reasons"] for e in tick_events(tick(empty, None), {})] == [{"over budget": 3}]
+    assert list(tick_events(tick(MovePlan.empty(), None), {})) == []
+
+
+def test_no_events_are_made_while_nobody_listens():
+    feed = EventFeed(lambda: pytest.fail("it was asked for targets"))
+    feed.on_tick(tick(plan_of([1], [Direction.PROMOTE]), None))
+
+
+class _Explainer:
+    def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
+        return {"pid": pid, "address": vaddr}
+
+
+def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    bench.service.explainer = _Explainer()  # type: ignore[attr-defined]
+    with serving(bench):
+        one = dispatch(desk, ROOT, Request("explain", {"pid": 1, "address": 4096}))
+        assert one == {"processes": [{"pid": 1, "address": 4096}]}
+        group = dispatch(desk, ROOT, Request("explain", {"cgroup": "/init.scope"}))
+        assert group["targets"] == 1
+        assert group["processes"] == [{"pid": 1, "address": None}]
+        none = dispatch(desk, ROOT, Request("explain", {"cgroup": "/elsewhere"}))
+        assert none["targets"] == 0

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures: what a tick adds, that labels stay bounded, and that nobody waits."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+from desk import make_desk
+from loopbench import Bench, interrupt_at, tier_map
+
+from tierd.metrics import families as f
+from tierd.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
+from tierd.metrics.groups import OTHER, Groups, label
+from tierd.metrics.state import SLOW_NS, MetricsState
+from tierd.metrics.values import BUCKETS, MOST_SERIES, Values
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.pagekey import make_keys
+from tierd.targets.registry import Target
+
+UP, DOWN = Direction.PROMOTE, Direction.DEMOTE
+
+
+def report_of(moves: list[tuple[int, int, int, Direction, int, Fate]]) -> MoveReport:
+    """A report of (target, source, dest, direction, order, fate)."""
+    target, source, dest, direction, order, fate = np.array(moves).T
+    pages = [make_keys(int(t), np.array([i * 512], np.uint64)) for i, t in enumerate(target)]
+    plan = MovePlan(
+        page=np.concatenate(pages),
+        order=order.astype(np.uint8),
+        source=source.astype(np.int16),
+        dest=dest.astype(np.int16),
+        direction=direction.astype(np.uint8),
+        heat=np.zeros(len(moves), np.float32),
+    )
+    return MoveReport(plan, fate.astype(np.uint8), plan.dest, {16: 3, 9999: 1}, 0, 1, 1, 0)
+
+
+MIXED = report_of(
+    [
+        (3, 1, 0, UP, 0, Fate.MOVED),
+        (3, 1, 0, UP, 9, Fate.MOVED),
+        (4, 1, 0, UP, 0, Fate.BUSY),
+        (4, 0, 1, DOWN, 0, Fate.MOVED),
+        (4, -1, 1, DOWN, 0, Fate.MOVED),
+        (4, 0, 700, DOWN, 0, Fate.MOVED),
+    ]
+)
+
+
+def test_moved_pages_are_summed_by_direction_and_tiers_large_folios_by_their_size():
+    assert sorted(flows(MIXED, ranks(tier_map(118, 430)))) == sorted(
+        [Flow(UP, 1, 0, 513), Flow(DOWN, 0, 1, 1), Flow(DOWN, -1, 1, 1), Flow(DOWN, 0, -1, 1)]
+    )
+
+
+def test_moved_pages_are_summed_by_target():
+    assert sorted(flows_by_target(MIXED)) == [TargetFlow(3, UP, 513), TargetFlow(4, DOWN, 3)]
+
+
+def test_a_report_of_nothing_moved_has_no_flows():
+    nothing = report_of([(3, 1, 0, UP, 0, Fate.GONE)])
+    assert list(flows(nothing, ranks(tier_map(118, 430)))) == []
+    assert list(flows_by_target(nothing)) == []
+
+
+def run_three_ticks(tmp_path: Path) -> tuple[Bench, MetricsState]:
+    bench, desk = make_desk(tmp_path)
+    bench.source.on_poll = interrupt_at(3)
+    bench.service.run()
+    return bench, desk.state
+
+
+def test_a_tick_is_seen_in_the_figures(tmp_path: Path):
+    bench, state = run_three_ticks(tmp_path)
+    values, totals = state.values.snapshot.values, bench.service.totals
+    assert values[f.TICKS][()] == totals.ticks == 3
+    assert values[f.SAMPLES][("made-up",)] == totals.samples
+    assert values[f.LOST][("made-up",)] == totals.lost_samples
+    assert values[f.SOURCE_ACTIVE] == {("made-up",): 1.0}
+    assert values[f.MOVED_PAGES][("promote", "cxl", "dram")] == totals.promoted_pages > 0
+    assert values[f.MOVED_BYTES][("demote", "dram", "cxl")] == totals.demoted_pages * 4096 > 0
+    assert values[f.FATES][("moved",)] == totals.fates["moved"]
+    assert values[f.PLANNED_PAGES][("promote",)] == totals.planned_promotions
+    assert sum(values[f.HELD_BACK].values()) == sum(totals.notes.values())
+    assert values[f.FREE][("dram", "0")] == 400 * 4096
+    assert values[f.RANK] == {("dram",): 0.0, ("cxl",): 1.0}
+    assert values[f.BUDGET_RATE][()] == bench.service.config.budget.rate_bytes_per_s
+    assert values[f.BUDGET_GRANTED][()] > 0
+    assert values[f.LEFT_OUT][()] == 5
+    assert values[f.SKIPPED] == {("not_anonymous",): 6.0}
+    assert values[f.GROUP_RESIDENT] == {("/init.scope",): float(1 << 20)}
+    assert values[f.GROUP_MOVED][("/init.scope", "promote")] >= 0
+    assert values[f.HEAT_EVICTED][()] == 3
+    assert sum(state.values.snapshot.buckets) == 3
+
+
+def test_a_source_that_is_gone_is_neither_active_nor_available(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+
+    def on_poll(count: int) -> None:
+        bench.source.ok = count < 2
+
+    bench.source.on_poll = on_poll
+    bench.tracking.on_tick = interrupt_at(4)
+    bench.service.run()
+    values = desk.state.values.snapshot.values
+    assert values[f.SOURCE_ACTIVE] == {("made-up",): 0.0}
+    assert values[f.SOURCE_AVAILABLE] == {("made-up",): 0.0}
+
+
+def test_a_reload_is_counted_and_the_last_result_stands(tmp_path: Path):
+    _, desk = make_desk(tmp_path)
+    wall = [100.0]
+    state = MetricsState(desk.service, wall=lambda: wall[0])
+    wall[0] = 200.0
+    state.reload_result(False, "unknown key")
+    values = state.values.snapshot.values
+    assert values[f.RELOAD_OK][()] == 0
+    assert values[f.RELOAD_TIME][()] == 100
+    wall[0] = 300.0
+    state.reload_result(True)
+    values = state.values.snapshot.values
+    assert values[f.RELOADS] == {("success",): 1.0, ("failure",): 1.0}
+    assert (values[f.RELOAD_OK][()], values[f.RELOAD_TIME][()]) == (1, 300)
+
+
+def test_a_published_snapshot_never_changes(tmp_path: Path):
+    values = Values()
+    values.add(f.TICKS, 1)
+    values.publish()
+    before = values.snapshot
+    values.add(f.TICKS, 1)
+    values.observe_tick(0.02)
+    assert before.values[f.TICKS][()] == 1
+    assert sum(before.buckets) == 0
+    values.publish()
+    assert values.snapshot.values[f.TICKS][()] == 2
+    assert before.values[f.TICKS][()] == 1
+
+
+def test_the_tick_duration_falls_into_the_bucket_whose_bound_it_does_not_exceed():
+    values = Values()
+    for seconds in (0.0, BUCKETS[0], BUCKETS[0] * 1.01, BUCKETS[-1], 1e9):
+        values.observe_tick(seconds)
+    values.publish()
+    buckets = values.snapshot.buckets
+    assert (buckets[0], buckets[1], buckets[-2], buckets[-1]) == (2, 1, 1, 1)
+    assert sum(buckets) == 5
+
+
+def test_the_series_of_a_family_are_bounded_and_what_is_folded_is_counted():
+    values = Values()
+    for number in range(MOST_SERIES + 10):
+        values.add(f.HELD_BACK, 1, f"reason {number}")
+    values.add(f.HELD_BACK, 1, "reason 0")
+    values.publish()
+    series = values.snapshot.values[f.HELD_BACK]
+    assert len(series) == MOST_SERIES + 1
+    assert series[(OTHER,)] == 10
+    assert series[("reason 0",)] == 2
+    assert values.snapshot.values[f.FOLDED][("reason",)] == 10
+
+
+def test_the_largest_groups_are_told_apart_and_keep_their_places():
+    groups = Groups(2)
+    assert groups.choose({"/a": 1, "/b": 3, "/c": 2}) == frozenset()
+    assert [groups.name(name) for name in ("/a", "/b", "/c")] == [OTHER, "/b", "/c"]
+    assert groups.folded == 1
+    groups.choose({"/a": 9, "/b": 3, "/c": 2})
+    assert groups.name("/a") == OTHER
+    assert groups.choose({"/a": 9, "/c": 2}) == {"/b"}
+    assert groups.name("/a") == "/a"
+    assert groups.folded == 0
+    assert Groups(0).name("/x") == OTHER
+
+
+def test_many_groups_end_up_in_few_series(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    limit = bench.service.config.metrics.groups
+    first = bench.tracking.targets[0]
+    bench.tracking.targets.update(
+        {n: dataclasses.replace(first, number=n, cgroup=f"/pod{n}") for n in range(1, 500)}
+    )
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    values = desk.state.values.snapshot.values
+    assert len(values[f.GROUP_RESIDENT]) == limit + 1
+    assert sum(values[f.GROUP_TARGETS].values()) == 500
+    assert values[f.FOLDED][("cgroup",)] == 500 - limit
+
+
+def test_a_groups_name_is_a_valid_label_whatever_it_holds():
+    assert label("/a b/ü") == "/a b/ü"
+    assert label("/x\n\x00\udcff") == "/x\\n\\x00\\udcff"
+    assert len(label("/" + "\n" * 5000)) == 256
+
+
+def test_what_costs_time_by_the_number_of_targets_is_not_done_each_tick(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    asked = []
+    targets = bench.tracking.targets
+
+    class Counted(type(bench.tracking)):  # type: ignore[misc]
+        @property
+        def targets(self) -> dict[int, Target]:
+            asked.append(1)
+            return targets
+
+        @targets.setter
+        def targets(self, value: object) -> None:
+            pass
+
+    bench.tracking.__class__ = Counted
+    bench.source.on_poll = interrupt_at(20)
+    bench.service.run()
+    seconds = (bench.seen[-1].time_ns - bench.seen[0].time_ns) / SLOW_NS
+    assert 1 <= len(asked) <= 2 + seconds
+    assert desk.state.values.snapshot.values[f.TICKS][()] == 20
