@@ -33,19 +33,18 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_the_pages_are_there(pages: dict[str, str]) -> None:
     assert sorted(pages) == ["tierd.1", "tierd.8", "tierd.toml.5"]
-    assert not any(
-        "@" in text.split(".SH", 1)[0].replace("@localhost", "") for text in pages.values()
-    )
+    assert not any(re.search("@[A-Z_]+@", text) for text in pages.values())
 
 
 def test_every_command_and_option_is_in_the_manual(pages: dict[str, str]) -> None:
     text = pages["tierd.1"]
     for name in command_names():
         assert f"tierd {name}" in text
-    for option in re.findall(r"--[a-z][a-z0-9-]+", build_parser().format_help()):
-        assert option in text or option in ("--help",)
-    for option in ("--dry-run", "--once", "--wait", "--against", "--machine"):
-        assert option in text
+    commands = next(a for a in build_parser()._actions if a.dest == "command")
+    for parser in commands.choices.values():
+        for action in parser._actions:
+            for option in action.option_strings:
+                assert option in text or option in ("-h", "--help"), option
 
 
 def test_every_key_is_in_the_manual(pages: dict[str, str]) -> None:
