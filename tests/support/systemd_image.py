@@ -27,7 +27,11 @@ ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build/machine"
 PACKAGES = (
     "dbus",
+    "dkms",
+    "gcc",
     "kmod",
+    "libelf1",
+    "make",
     "procps",
     "python3",
     "python3-cffi-backend",
@@ -212,3 +216,73 @@ def _events(report: Path) -> Iterator[dict[str, Any]]:
     for line in text.splitlines(keepends=True):
         if line.startswith("{") and line.endswith("\n"):
             yield json.loads(line)
+
+
+class Bare:
+    """The base system under an overlay, for commands in it; nothing of it is kept.
+
+    Mounts are made in this process's namespace and taken away again.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "root"
+        self._folder = folder
+        self._mounted: list[Path] = []
+
+    def __enter__(self) -> Bare:
+        below = base()
+        # An overlay's upper folder may not be on an overlay, so it gets a file system.
+        layer = self._folder / "layer"
+        for path in (self.root, layer):
+            path.mkdir(parents=True)
+        try:
+            self._mount("-t", "tmpfs", "-o", "size=1500M", "tmpfs", layer)
+            for name in ("upper", "work"):
+                (layer / name).mkdir()
+            options = f"lowerdir={below},upperdir={layer}/upper,workdir={layer}/work"
+            self._mount("-t", "overlay", "-o", options, "overlay", self.root)
+            self._mount("-t", "proc", "proc", self.root / "proc")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for place in reversed(self._mounted):
+            sh("umount", "--lazy", place)
+        self._mounted.clear()
+
+    def _mount(self, *arguments: str | Path) -> None:
+        sh("mount", *arguments)
+        self._mounted.append(Path(arguments[-1]))
+
+    def put(self, source: Path, path: str, *, mode: int = 0o755) -> None:
+        """A copy of a file of this machine."""
+        (self.root / path).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, self.root / path)
+        (self.root / path).chmod(mode)
+
+    def bring_headers(self, version: str) -> None:
+        """This machine's headers of a kernel, as its package would install them."""
+        build = Path("/lib/modules") / version / "build"
+        headers = build.resolve()
+        common = headers.with_name(headers.name.rpartition("-")[0] + "-common")
+        kbuild = (headers / "scripts").resolve().parent
+        for folder in {headers, common, kbuild}:
+            place = self.root / str(folder).lstrip("/")
+            place.parent.mkdir(parents=True, exist_ok=True)
+            sh("cp", "-a", folder, place)
+        link = self.root / "lib/modules" / version / "build"
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(headers)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A command in it."""
+        return subprocess.run(
+            ["chroot", str(self.root), *command],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=1200,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL": "C.UTF-8"},
+        )
