@@ -42,12 +42,14 @@ test: lint workloads
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: setup
-	@$(PYTHON) -m ruff check daemon tests
-	@$(PYTHON) -m ruff format --check --quiet daemon tests
+	@$(PYTHON) -m ruff check daemon tests docs config
+	@$(PYTHON) -m ruff format --check --quiet daemon tests docs config
 	@$(PYTHON) -m mypy
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
-	@shellcheck config/setup.sh daemon/tierd/lab/guestbin/*
+	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \
+		daemon/tierd/lab/guestbin/*
+	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 
 # Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
 bench: workloads
@@ -61,9 +63,19 @@ bench: workloads
 	@$(PYTHON) tests/bench/gpu_huvm.py --scale 8 --only cases
 	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]
 
+# The packages tierd and tierd-dkms in build/deb, and the wheel in build/wheel.
+deb: setup
+	@config/debian/build.sh
+
+wheel: setup
+	@rm -rf build/wheel
+	@$(PYTHON) -m pip wheel -q --disable-pip-version-check --no-deps --no-build-isolation \
+		--wheel-dir build/wheel .
+	@ls build/wheel/*.whl
+
 clean:
 	rm -rf build .venv .pytest_cache .mypy_cache .ruff_cache
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo gpu module test lint bench clean
+.PHONY: all setup workloads demo gpu module deb wheel test lint bench clean

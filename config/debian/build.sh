@@ -3,7 +3,7 @@
 #
 # Builds the packages tierd and tierd-dkms into build/deb (`make deb`).
 #
-#   config/debian/build.sh [FOLDER]
+#   config/debian/build.sh [--no-lint] [FOLDER]
 #
 # Needs .venv (config/setup.sh), clang, scdoc and dpkg-deb; no root. What Debian has in a
 # version that is new enough becomes a dependency; of the two pure Python libraries
@@ -14,6 +14,11 @@ export LC_ALL=C.UTF-8
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 here=$root/config/debian
+lint=yes
+if [ "${1:-}" = --no-lint ]; then
+    lint=no
+    shift
+fi
 out=${1:-$root/build/deb}
 python=$root/.venv/bin/python
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
@@ -181,7 +186,7 @@ make -s -C "$root/ebpf"
 cp -r "$root/ebpf/objects" "$work/objects"
 service_package
 module_package
-if command -v lintian >/dev/null; then
+if [ "$lint" = yes ] && command -v lintian >/dev/null; then
     # The address is a placeholder until the project has one.
     lintian --fail-on error --suppress-tags \
         bogus-mail-host,bogus-mail-host-in-debian-changelog "$out"/*.deb >&2

@@ -296,6 +296,15 @@ def _tune(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return {"changed": changed, "restart": restart, "files": list(desk.service.config.files)}
 
 
+def _reload(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+    del args
+    log.info(logfmt(event="reload_asked", uid=peer.uid, pid=peer.pid))
+    result = desk.in_loop(desk.service.reload)
+    if not result.ok:
+        raise RequestError(ErrorKind.REFUSED, result.reason)
+    return {"changed": list(result.applied.changed), "restart": list(result.applied.restart)}
+
+
 def _events(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     del desk, peer, args
     return {"streaming": True}
@@ -311,5 +320,6 @@ COMMANDS: Final[dict[str, Command]] = {
     "explain": Command(
         _explain, changes=True, args={"pid": (int,), "cgroup": (str,), "address": (int,)}
     ),
+    "reload": Command(_reload, changes=True),
     "tune": Command(_tune, changes=True, args={"key": (str,), "value": (object,)}),
 }

@@ -24,9 +24,9 @@ from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
-from tierd.service import reload
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
+from tierd.service.reload import Applied, Reloader, ReloadResult, prepare
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.shares import Shares
 from tierd.service.summary import Totals, logfmt
@@ -97,7 +97,7 @@ class Service:
         self.calls = Calls()
         self.paused = False
         """While true pages are watched and none is moved; set it through `calls`."""
-        self.reloader: reload.Reloader | None = None
+        self.reloader: Reloader | None = None
         """What SIGHUP sets to work."""
         self.manager = Manager({})
         """The service manager, told that the loop is alive."""
@@ -107,7 +107,7 @@ class Service:
         """The configuration in force."""
         return self._config
 
-    def reconfigure(self, config: Config) -> reload.Applied:
+    def reconfigure(self, config: Config) -> Applied:
         """Use another configuration from the next tick on; call it through `calls`.
 
         Raises:
@@ -115,7 +115,7 @@ class Service:
         """
         if self._makers is None:
             raise UnavailableError("this service cannot be configured anew")
-        change = reload.prepare(self._config, config, self._rooms, self._makers, wait=self._wait)
+        change = prepare(self._config, config, self._rooms, self._makers, wait=self._wait)
         if change.config.rules != self._config.rules:
             self._shares = Shares(change.config.rules)
         old, self._rooms, self._config = self._rooms, change.rooms, change.config
@@ -241,14 +241,19 @@ class Service:
             self._sleep(start + pause, selector, wake)
         return int(ExitCode.OK)
 
+    def reload(self) -> ReloadResult:
+        """Use what the files say now, or keep what is in force; call it through `calls`."""
+        if self.reloader is None:
+            return ReloadResult(False, "this service was given no files to read again")
+        self.manager.reloading()
+        return self.reloader.reload()
+
     def _between(self) -> None:
         """What others asked for, between two ticks."""
         self.calls.serve()
         if self._reload_asked:
             self._reload_asked = False
-            if self.reloader is not None:
-                self.manager.reloading()
-                self.reloader.reload()
+            self.reload()
         self.manager.beat()
 
     def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:

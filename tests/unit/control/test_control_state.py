@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import ROOT, make_desk, serving
-from loopbench import interrupt_at, tier_map
+from loopbench import CONFIG, interrupt_at, tier_map
 
 from tierd import config
 from tierd.control.commands import dispatch
@@ -20,6 +20,7 @@ from tierd.control.tune import parse_assignment, persist, tuned
 from tierd.errors import ConfigError, TierdError
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
+from tierd.service.reload import Reloader
 from tierd.service.tick import TickRecord
 from tierd.targets.registry import Target
 
@@ -229,3 +230,19 @@ def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_pat
         assert group["processes"] == [{"pid": 1, "address": None}]
         none = dispatch(desk, ROOT, Request("explain", {"cgroup": "/elsewhere"}))
         assert none["targets"] == 0
+
+
+def test_reload_tells_what_is_in_force_or_why_nothing_is(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    file = tmp_path / "tierd.toml"
+    file.write_text(CONFIG + "[budget]\nretries = 9\n")
+    bench.service.reloader = Reloader(lambda: config.load(file), bench.service.reconfigure)
+    with serving(bench):
+        told = dispatch(desk, ROOT, Request("reload", {}))
+        assert told == {"changed": ["budget.retries"], "restart": []}
+        file.write_text("[loop\n")
+        with pytest.raises(RequestError, match="not valid TOML"):
+            dispatch(desk, ROOT, Request("reload", {}))
+        assert bench.service.config.budget.retries == 9
+    assert bench.service.reloader.last is not None
+    assert not bench.service.reloader.last.ok

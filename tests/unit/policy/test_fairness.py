@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 from fakeheat import ArrayHeat
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierd.heat.view import PageSet
@@ -173,6 +173,7 @@ def test_targets_beyond_the_table_are_in_no_group() -> None:
     st.lists(st.tuples(st.integers(-1, 3), st.integers(0, 9)), max_size=60),
     st.lists(st.integers(-5, 200), min_size=4, max_size=4),
 )
+@settings(deadline=None)
 def test_within_takes_of_each_group_the_longest_start_that_fits(
     pages: list[tuple[int, int]], room: list[int]
 ) -> None:
@@ -204,6 +205,7 @@ def test_within_takes_of_each_group_the_longest_start_that_fits(
     ),
     st.integers(0, 3000),
 )
+@settings(deadline=None)
 def test_no_plan_breaks_a_promise(
     areas: list[tuple[int, int, float, int]], rules: list[tuple[float, float]], free: int
 ) -> None:
