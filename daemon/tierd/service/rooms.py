@@ -8,7 +8,7 @@ Must not touch: which implementation fills which room (`tierd.service.build` say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tierd.access import AccessSource
 from tierd.config import Config
@@ -16,6 +16,7 @@ from tierd.heat.table import HeatTable
 from tierd.mover import Mover
 from tierd.policy.inputs import NodeUsage, Policy
 from tierd.service.selection import SourceSelector
+from tierd.service.strain import Strain
 from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
 from tierd.topology import HotplugWatcher
@@ -33,6 +34,7 @@ class Rooms:
     read_tiers: Callable[[], TierMap]
     read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     hotplug: HotplugWatcher
+    strain: Strain = field(default_factory=Strain)
 
 
 @dataclass(frozen=True)

@@ -330,7 +330,8 @@ class TargetRegistry:
 
     def _update(self, target: Target, process: Process) -> None:
         rule, activity = self._rule_of.get(process.pid, -1), process.stat.activity
-        if target.activity == activity and target.rule == rule:
+        same = (target.activity, target.rule, target.comm) == (activity, rule, process.stat.comm)
+        if same and activity:
             return
         try:
             renewed = dataclasses.replace(
