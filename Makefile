@@ -56,6 +56,7 @@ bench: workloads
 	@$(PYTHON) tests/bench/native_heat.py
 	@$(PYTHON) tests/bench/loop_cpu.py
 	@$(PYTHON) tests/bench/recording.py
+	@$(PYTHON) tests/bench/service_idle.py
 	@.venv/bin/tierd lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
 	@$(MAKE) --no-print-directory -C fpga bench PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) tests/bench/ebpf_cost.py build/workloads/touch

@@ -76,13 +76,14 @@ def main() -> None:
     parser.add_argument("--profile", metavar="FILE", help="write a cProfile of the service")
     args = parser.parse_args()
 
-    pids = [sleeper(args.size) for _ in range(args.targets)]
+    for _ in range(args.targets):
+        sleeper(args.size)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         config = folder / "tierd.toml"
-        matchers = ", ".join(f"{{ pid = {pid} }}" for pid in pids)
         config.write_text(
-            f'[targets]\nmatch = {{ any = [{matchers}] }}\nmin_rss = "1MiB"\n'
+            '[targets]\nmatch = { cmdline = "service_idle" }\nmin_rss = "1MiB"\n'
+            f"deny = [{{ pid = {os.getpid()} }}]\n"
             "[metrics]\nport = 0\n"
             f'[control]\nsocket = "{folder}/control.sock"\nstate = "{folder}"\n'
         )

@@ -8,6 +8,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
+from tierd.service.strain import Strain
 from tierd.service.tick import TickRecord
 from tierd.targets.registry import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -210,6 +212,7 @@ class Bench:
                 1: NodeUsage(PAGES * 4096, 9000 * 4096, 0),
             },
             hotplug=self.hotplug,
+            strain=Strain(Path("/nowhere")),
         )
         self.seen: list[TickRecord] = []
         self.fresh: dict[str, Source] = {}

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from tierd.config import Config, load
+from tierd.config import ControlConfig, load_section
 from tierd.control.client import Client
 from tierd.errors import ConfigError
 
@@ -24,18 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> N
         parser.add_argument("--json", action="store_true", help="print JSON (docs/control.md)")
 
 
-def configured(args: argparse.Namespace) -> Config:
-    """The configuration, or the defaults where this user may not read it.
+def configured(args: argparse.Namespace) -> ControlConfig:
+    """[control] of the configuration; of a broken one too, as long as that part is right.
+
+    Whoever has just broken the configuration needs these commands most.
 
     Raises:
-        ConfigError: a file that was named cannot be used.
+        ConfigError: [control] itself is wrong, or a file that was named cannot be read.
     """
     try:
-        return load(args.config)
+        return load_section(ControlConfig, "control", args.config)
     except ConfigError:
         if args.config is not None:
             raise
-        return Config()
+        return ControlConfig()
 
 
 def connect(args: argparse.Namespace) -> Client:
@@ -44,7 +46,7 @@ def connect(args: argparse.Namespace) -> Client:
     Raises:
         UnavailableError: it does not run, or this user may not.
     """
-    return Client(args.socket or Path(configured(args).control.socket))
+    return Client(args.socket or Path(configured(args).socket))
 
 
 def plain(text: object) -> str:

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
     except NotRunningError:
         running = False
         pause = Pause(time.time(), os.getuid(), args.reason)
-        PauseFile(Path(configured(args).control.state)).write(pause)
+        PauseFile(Path(configured(args).state)).write(pause)
         told = {"paused": pause.as_json(), "kept": True, "note": ""}
     if args.json:
         print(json.dumps(told | {"running": running}))

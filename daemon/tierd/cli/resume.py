@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
             was = bool(client.ask("resume")["was_paused"])
     except NotRunningError:
         running = False
-        kept = PauseFile(Path(configured(args).control.state))
+        kept = PauseFile(Path(configured(args).state))
         was = kept.read() is not None
         kept.clear()
     if args.json:

@@ -9,7 +9,7 @@ Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
 """
 
 from tierd.config.diff import Difference, differences
-from tierd.config.files import DEFAULT_PATH, check_against, load, loads
+from tierd.config.files import DEFAULT_PATH, check_against, load, load_section, loads
 from tierd.config.model import (
     BudgetConfig,
     Config,
@@ -47,6 +47,7 @@ __all__ = [
     "differences",
     "dumps",
     "load",
+    "load_section",
     "loads",
     "toml_value",
 ]

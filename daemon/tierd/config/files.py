@@ -10,11 +10,12 @@ key. Lists and matchers (`targets.match`) are values: a later one replaces an ea
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tierd.config.model import ROOT, Config
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
@@ -27,6 +28,7 @@ _LARGEST_FILE: Final = 1 << 20
 """Bytes; no configuration is longer, and a wrong path (a device, a dump) ends here."""
 
 _Origins = dict[str, str]
+Section_T = TypeVar("Section_T")
 
 
 def load(path: Path | None = None) -> Config:
@@ -46,6 +48,29 @@ def load(path: Path | None = None) -> Config:
     for file in files:
         _merge(ROOT, merged, _read(file), origins, file=str(file))
     return dataclasses.replace(_parse(merged, origins), files=tuple(map(str, files)))
+
+
+def load_section(cls: type[Section_T], name: str, path: Path | None = None) -> Section_T:
+    """One section, whatever is wrong elsewhere; files that are no TOML are passed over.
+
+    Args:
+        cls: the section's dataclass.
+        name: its name.
+        path: as for `load`.
+
+    Raises:
+        ConfigError: the section itself is wrong, or the file `path` is not there.
+    """
+    main = DEFAULT_PATH if path is None else path
+    if path is not None and not path.exists():
+        raise ConfigError("", "there is no such file", file=str(path))
+    table: dict[str, Any] = {}
+    for file in _files(main, needed=path is not None):
+        with contextlib.suppress(ConfigError):
+            found = _read(file).get(name)
+            table.update(found if isinstance(found, dict) else {})
+    section: Section_T = Section(cls).parse(table, name)
+    return section
 
 
 def loads(text: str, *, file: str = "") -> Config:

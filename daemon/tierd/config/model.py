@@ -402,6 +402,24 @@ class BudgetConfig:
     failure_share: float = option(
         "failures", Share(), "20%", "Share of failed moves above which moving slows down."
     )
+    memory_pressure: float = option(
+        "memory_pressure",
+        Share(),
+        "20%",
+        "Share of time in which tasks wait for memory above which moving slows down.",
+    )
+    cpu_pressure: float = option(
+        "cpu_pressure",
+        Share(),
+        "90%",
+        "Share of time in which tasks wait for a CPU above which moving slows down.",
+    )
+    bounced_share: float = option(
+        "bounces",
+        Share(),
+        "30%",
+        "Share of moved pages that moved within a minute before above which moving slows down.",
+    )
     retries: int = option(
         "retries", Number(0, 100), 3, "Times a busy page is tried again before it is given up."
     )

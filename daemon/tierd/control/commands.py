@@ -252,7 +252,8 @@ def _explain(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
         address is not None and not 0 <= address < 1 << 64
     ):
         raise RequestError(ErrorKind.MALFORMED, "no process or address has that number")
-    explainer = getattr(desk.service, "explainer", None)
+    steering = getattr(desk.service.rooms, "steering", None)
+    explainer = getattr(steering, "explainer", None)
     if explainer is None:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
     if pid is not None:

@@ -123,6 +123,11 @@ GROUP_TARGETS = _gauge("tierd_cgroup_targets", "Processes watched in a control g
 GROUP_RESIDENT = _gauge(
     "tierd_cgroup_resident_bytes", "Resident memory of a group's watched processes.", "cgroup"
 )
+GROUP_TIER = _gauge(
+    "tierd_cgroup_tier_bytes", "Movable memory of a group's processes.", "cgroup", "tier"
+)
+RULE_TARGETS = _gauge("tierd_rule_targets", "Processes watched under a rule.", "rule")
+RULE_TIER = _gauge("tierd_rule_tier_bytes", "Movable memory of a rule's processes.", "rule", "tier")
 GROUP_MOVED = _counter(
     "tierd_cgroup_migrated_bytes_total",
     "Bytes of a group's processes that changed tier.",

@@ -12,10 +12,9 @@ few seconds.
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tierd import __version__
@@ -205,16 +204,32 @@ class MetricsState:
         values, rooms = self.values, self._service.rooms
         resident: Counter[str] = Counter()
         processes: Counter[str] = Counter()
+        rules: Counter[Labels] = Counter()
+        rule_names = [label(rule.name) for rule in self._service.config.rules]
+        tracked = rooms.tracking.targets
         self._group_of = {}
-        for number, target in rooms.tracking.targets.items():
-            group = label(os.fspath(target.cgroup))
+        for number, target in tracked.items():
+            group = label(target.cgroup)
             self._group_of[number] = group
             resident[group] += target.rss_bytes
             processes[group] += 1
+            rules[(_rule(rule_names, target.rule),)] += 1
         for gone in self._groups.choose(resident):
             values.forget(f.GROUP_MOVED, gone)
         values.replace(f.GROUP_RESIDENT, self._by_group(resident))
         values.replace(f.GROUP_TARGETS, self._by_group(processes))
+        values.replace(f.RULE_TARGETS, {key: float(count) for key, count in rules.items()})
+        by_group: Counter[Labels] = Counter()
+        by_rule: Counter[Labels] = Counter()
+        for number, target in tracked.items():
+            group = self._groups.name(self._group_of[number])
+            rule = _rule(rule_names, target.rule)
+            for node, size in rooms.tracking.residents.of(number).items():
+                tier = self._names[int(self._table[min(node, len(self._table) - 1)])]
+                by_group[group, tier] += size
+                by_rule[rule, tier] += size
+        values.replace(f.GROUP_TIER, {key: float(size) for key, size in by_group.items()})
+        values.replace(f.RULE_TIER, {key: float(size) for key, size in by_rule.items()})
         values.set(f.FOLDED, self._groups.folded, "cgroup")
         values.set(f.LEFT_OUT, rooms.tracking.left_out)
         values.replace(
@@ -240,3 +255,8 @@ class MetricsState:
         for group, count in counts.items():
             found[(self._groups.name(group),)] += count
         return {key: float(value) for key, value in found.items()}
+
+
+def _rule(names: Sequence[str], index: int) -> str:
+    """A rule's label value; "none" for what no rule matches."""
+    return names[index] if 0 <= index < len(names) else "none"

@@ -34,6 +34,21 @@ class NodeUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class Pressure:
+    """Signs that moving pages does harm, each a share from 0 to 1; 0 where nobody tells.
+
+    Attributes:
+        memory: of the last 10 s in which some task waited for memory (PSI "some").
+        cpu: ... for a CPU.
+        bounced: of the pages moved lately, those that had moved within a minute before.
+    """
+
+    memory: float = 0.0
+    cpu: float = 0.0
+    bounced: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Budget:
     """What the next plan may spend.
 

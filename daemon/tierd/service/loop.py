@@ -23,7 +23,7 @@ from tierd.errors import ExitCode, UnavailableError
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import BudgetKeeper, GuardSettings
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
 from tierd.service.reload import Applied, Reloader, ReloadResult, prepare
@@ -139,7 +139,7 @@ class Service:
     @property
     def budget_share(self) -> float:
         """Share of the configured rate that is in force."""
-        return self._budget.share
+        return self._budget.in_force
 
     def observe(self, observer: Observer) -> None:
         """Tell `observer` of every tick from now on; before `run`, or through `calls`."""
@@ -395,7 +395,8 @@ class Service:
         self._last_tick_ns = now
         # A tick that came late may not spend what it missed all at once.
         elapsed = min(elapsed, 2 * tick_s)
-        self._granted = self._budget.next(elapsed, self._last)
+        pressure = self._rooms.strain.read(now, getattr(self.totals, "migrations", None))
+        self._granted = self._budget.next(elapsed, self._last, pressure)
         tracking = self._rooms.tracking
         self._groups = self._shares.groups(tracking.rules, tracking.residents, elapsed)
         return self._rooms.policy.decide(
@@ -428,4 +429,6 @@ class Service:
 
 
 def _guards(config: Config) -> GuardSettings:
-    return GuardSettings(config.budget.rate_bytes_per_s, config.budget.failure_share)
+    budget = config.budget
+    most = Pressure(budget.memory_pressure, budget.cpu_pressure, budget.bounced_share)
+    return GuardSettings(budget.rate_bytes_per_s, budget.failure_share, most)

@@ -8,7 +8,7 @@ Must not touch: which implementation fills which room (`tierd.service.build` say
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tierd.access import AccessSource
 from tierd.config import Config
@@ -18,6 +18,7 @@ from tierd.policy.inputs import NodeUsage, Policy
 from tierd.service.companion import Companion
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering
+from tierd.service.strain import Strain
 from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
 from tierd.topology import HotplugWatcher
@@ -38,6 +39,7 @@ class Rooms:
     companions: Sequence[Companion] = ()
     steering: Steering | None = None
     """The native path between ticks, and what answers changes of the hot set."""
+    strain: Strain = field(default_factory=Strain)
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 import numpy as np
 
@@ -28,6 +29,13 @@ from tierd.targets.registry import Target, TargetRegistry
 
 log = logging.getLogger(__name__)
 
+QUIET_NS = 30 * 10**9
+"""Mappings of a process that did nothing since they were read are read anew after this time:
+only the process itself can change them, and that takes CPU time or page faults."""
+QUIET_WALKS = 6
+"""A walk over such a process, whose pages only others may have moved, waits so many times
+longer."""
+
 
 @dataclass
 class _Pages:
@@ -40,6 +48,30 @@ class _Pages:
     cursor: int | None = None
     walk_due_ns: int = 0
     extents: Extents = field(default_factory=Extents)
+    activity: tuple[bytes, ...] = ()
+    """The target's when its mappings were read; () to have them read."""
+    read_ns: int = 0
+    walk_activity: tuple[bytes, ...] = ()
+    """The target's when its last walk began."""
+    shown: tuple[WatchedRange, ...] = ()
+    """What `watched` gave, and what it was made of."""
+    shown_of: tuple[object, ...] = ()
+
+    def quiet(self, target: Target, now_ns: int) -> bool:
+        """Whether what was read of its mappings is good for now."""
+        return (
+            bool(self.activity)
+            and self.activity == target.activity
+            and now_ns - self.read_ns < QUIET_NS
+        )
+
+    def walks(self, target: Target, now_ns: int, interval_ns: int) -> bool:
+        """Whether a new walk is due."""
+        if now_ns < self.walk_due_ns:
+            return False
+        idle = bool(self.walk_activity) and self.walk_activity == target.activity
+        late_ns = (QUIET_WALKS - 1) * interval_ns if idle and self.walk_due_ns else 0
+        return now_ns >= self.walk_due_ns + late_ns
 
 
 class Tracking:
@@ -123,10 +155,16 @@ class Tracking:
         changed = bool(changes.started or changes.ended)
         for number, target in list(self._registry.targets.items()):
             pages = self._pages.setdefault(number, _Pages())
+            if pages.quiet(target, now_ns):
+                continue
             try:
                 found = self._maps.movable_ranges(target, now_ns)
             except TargetGoneError:
                 continue  # the registry says so at the next refresh
+            # Of before the reading: what changed meanwhile is seen at the next refresh.
+            pages.activity, pages.read_ns = target.activity, now_ns
+            if "unread" in found.skipped:
+                pages.activity = ()
             pages.skipped = dict(found.skipped)
             if found.ranges != pages.ranges:
                 changed = True
@@ -154,7 +192,8 @@ class Tracking:
         for number, pages in self._in_turn():
             if left <= 0:
                 break
-            if pages.cursor is None and now_ns < pages.walk_due_ns:
+            target = self._registry.targets[number]
+            if pages.cursor is None and not pages.walks(target, now_ns, self._walk_interval_ns):
                 continue
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
@@ -178,6 +217,7 @@ class Tracking:
                 return 0
             pages.walking, pages.cursor = pages.ranges, pages.ranges[0].start
             pages.extents = _restarted(pages.extents)
+            pages.walk_activity = self._registry.targets[number].activity
             self.residents.begin(number)
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
@@ -212,9 +252,12 @@ class Tracking:
         result = []
         for number, target in self._registry.targets.items():
             pages = self._pages.get(number)
-            if pages is not None and pages.ranges:
-                ranges = watched(pages.ranges, pages.walked, pages.extents.complete)
-                result.append(WatchedTarget(number, target.pid, ranges))
+            if pages is None or not pages.ranges:
+                continue
+            made_of = (pages.ranges, pages.walked, pages.extents.complete)
+            if any(a is not b for a, b in zip_longest(made_of, pages.shown_of)):
+                pages.shown, pages.shown_of = watched(*made_of), made_of
+            result.append(WatchedTarget(number, target.pid, pages.shown))
         return result
 
     def spans(self) -> list[tuple[int, int]]:

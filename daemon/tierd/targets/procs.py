@@ -65,6 +65,8 @@ class Stat:
         image: changes when the process executes another program: the addresses of
             its code and stack, or its name where the kernel hides those. The same
             program executed again with address randomisation off looks the same.
+        activity: changes when the process ran for some time, or its memory changed: page
+            faults, CPU time, size, resident pages.
     """
 
     pid: int
@@ -75,6 +77,7 @@ class Stat:
     start_time: int
     rss_bytes: int
     image: tuple[bytes, ...]
+    activity: tuple[bytes, ...] = ()
 
 
 def parse_stat(text: bytes) -> Stat:
@@ -99,6 +102,8 @@ def parse_stat(text: bytes) -> Stat:
         start_time=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_SIZE,
         image=(comm,) if hidden else (code, stack),
+        # minflt, majflt, utime, stime, vsize, rss (proc_pid_stat(5))
+        activity=(fields[7], fields[9], fields[11], fields[12], fields[20], fields[21]),
     )
 
 

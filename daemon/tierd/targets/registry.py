@@ -54,6 +54,8 @@ class Target:
         uid: its effective user at the last refresh.
         rss_bytes: resident memory at the last refresh.
         rule: index of the first rule that matched it at the last refresh, -1 for none.
+        activity: `Stat.activity` at the last refresh. While it stays the same, cgroup and
+            uid are not read anew.
     """
 
     number: int
@@ -65,6 +67,7 @@ class Target:
     uid: int
     rss_bytes: int
     rule: int = -1
+    activity: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,7 @@ class TargetRegistry:
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
                 rule=self._rule_of.get(process.pid, -1),
+                activity=process.stat.activity,
             )
         except TargetGoneError:
             os.close(pidfd)
@@ -325,6 +329,10 @@ class TargetRegistry:
         return target
 
     def _update(self, target: Target, process: Process) -> None:
+        rule, activity = self._rule_of.get(process.pid, -1), process.stat.activity
+        same = (target.activity, target.rule, target.comm) == (activity, rule, process.stat.comm)
+        if same and activity:
+            return
         try:
             renewed = dataclasses.replace(
                 target,
@@ -332,7 +340,8 @@ class TargetRegistry:
                 cgroup=process.cgroup,
                 uid=process.uid,
                 rss_bytes=process.rss_bytes,
-                rule=self._rule_of.get(process.pid, -1),
+                rule=rule,
+                activity=activity,
             )
         except TargetGoneError:
             return  # its pidfd tells at the next refresh

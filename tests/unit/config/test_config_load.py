@@ -199,3 +199,20 @@ def test_a_missing_file_and_a_folder_are_errors_with_the_name(tmp_path: Path) ->
 def test_a_path_that_is_no_path_is_an_error() -> None:
     with pytest.raises(ConfigError, match="cannot read it"):
         config.load(Path("a\0b"))
+
+
+def test_one_section_is_read_whatever_is_wrong_elsewhere(tmp_path: Path) -> None:
+    main = write(
+        tmp_path,
+        "[budget]\nrat = 1\n[control]\nsocket = '/a'\ntimeout = '1s'",
+        b="[control]\nsocket = '/b'",
+        c="this is no TOML",
+    )
+    found = config.load_section(config.ControlConfig, "control", main)
+    assert (found.socket, found.timeout_ns) == ("/b", 10**9)
+    with pytest.raises(ConfigError, match=r"control\.sockt"):
+        config.load_section(
+            config.ControlConfig, "control", write(tmp_path, "[control]\nsockt = '/a'")
+        )
+    with pytest.raises(ConfigError, match="no such file"):
+        config.load_section(config.ControlConfig, "control", tmp_path / "nothing")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -221,7 +222,8 @@ class _Explainer:
 
 def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
-    bench.service.explainer = _Explainer()  # type: ignore[attr-defined]
+    steering = SimpleNamespace(explainer=_Explainer())
+    object.__setattr__(bench.service.rooms, "steering", steering)
     with serving(bench):
         one = dispatch(desk, ROOT, Request("explain", {"pid": 1, "address": 4096}))
         assert one == {"processes": [{"pid": 1, "address": 4096}]}

@@ -133,10 +133,10 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_ticks_total",
         "tierd_last_decision_timestamp_seconds",
         "tierd_pauses_total",
-        "tierd_tier_rank",
         "tierd_migrated_pages_total",
         "tierd_move_seconds_total",
         "tierd_cgroup_targets",
+        "tierd_rule_targets",
         "tierd_config_last_reload_success_timestamp_seconds",
         "tierd_config_reloads_total",
     }

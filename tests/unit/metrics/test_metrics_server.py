@@ -9,6 +9,7 @@ import http.client
 import socket
 import ssl
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,7 +167,8 @@ def test_more_clients_than_are_served_are_hung_up_on():
         with pytest.raises((OSError, http.client.HTTPException)):
             get(made.port)
         stack.close()
-        for _ in range(10_000):
+        for _ in range(12_000):
+            time.sleep(0.01)
             with contextlib.suppress(OSError, http.client.HTTPException):
                 status, body = get(made.port)
                 break

@@ -6,10 +6,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from fakeheat import pages
 
 from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.policy.guards import LEAST_SHARE, BudgetKeeper, GuardSettings
+from tierd.policy.inputs import Pressure
 
 SETTINGS = GuardSettings(rate_bytes_per_s=1_000_000, failure_share=0.2)
 
@@ -53,3 +55,27 @@ def test_few_moves_and_gone_pages_are_no_failures():
     assert keeper.next(1, report(0, 10)).move_bytes == 1_000_000
     assert keeper.next(1, report(0, 100, Fate.GONE)).move_bytes == 1_000_000
     assert keeper.next(1, report(0, 100, Fate.NOT_TRIED)).move_bytes == 1_000_000
+
+
+def test_pressure_halves_the_budget_down_to_an_eighth_and_calm_restores_it():
+    keeper = BudgetKeeper(GuardSettings(6400, 0.2, most=Pressure(0.2, 0.9, 0.3)))
+    strained = Pressure(memory=0.21)
+    assert [keeper.next(1.0, None, strained).move_bytes for _ in range(5)] == [
+        3200, 1600, 800, 800, 800,
+    ]  # fmt: skip
+    assert keeper.in_force == 1 / 8
+    calm = Pressure(memory=0.2, cpu=0.9, bounced=0.3)
+    assert [keeper.next(1.0, None, calm).move_bytes for _ in range(4)] == [1600, 3200, 6400, 6400]
+
+
+@pytest.mark.parametrize(
+    "pressure", [Pressure(memory=0.5), Pressure(cpu=0.95), Pressure(bounced=0.31)]
+)
+def test_each_kind_of_pressure_slows_down(pressure: Pressure):
+    keeper = BudgetKeeper(GuardSettings(1000, 0.2, most=Pressure(0.2, 0.9, 0.3)))
+    assert keeper.next(1.0, None, pressure).move_bytes == 500
+
+
+def test_without_limits_no_pressure_slows_down():
+    keeper = BudgetKeeper(GuardSettings(1000, 0.2))
+    assert keeper.next(1.0, None, Pressure(1.0, 1.0, 1.0)).move_bytes == 1000

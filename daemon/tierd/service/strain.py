@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the host suffers: pressure stall information, and pages that move to and fro.
+
+Owns: /proc/pressure (Documentation/accounting/psi.rst) and how often it is read.
+Must not touch: what follows from it (`tierd.policy.guards`).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from tierd.policy.inputs import Pressure
+
+READ_NS: Final = 2 * 10**9
+"""The kernel renews its averages in this time."""
+ENOUGH_PAGES: Final = 1024
+"""Fewer moves than this say nothing about how many of them bounce."""
+_SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
+
+
+def parse_pressure(text: bytes) -> float:
+    """The share of the last 10 s in which some task waited; 0 where the text does not say."""
+    match = _SOME.search(text)
+    return min(1.0, float(match[1]) / 100) if match else 0.0
+
+
+class Strain:
+    """Reads the signs at most every two seconds.
+
+    Args:
+        folder: of the kernel's pressure files; a kernel without has none (psi=0).
+    """
+
+    def __init__(self, folder: Path = Path("/proc/pressure")) -> None:
+        self._folder = folder
+        self._due_ns = 0
+        self._now = Pressure()
+        self._moved = self._bounced = 0
+
+    def read(self, now_ns: int, migrations: Any = None) -> Pressure:
+        """The pressure now.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            migrations: running totals with `by_tierd`, `by_kernel`, `by_others` and
+                `bounced`, or None where nobody watches migrations.
+        """
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + READ_NS
+            self._now = Pressure(self._file("memory"), self._file("cpu"), self._bounces(migrations))
+        return self._now
+
+    def _file(self, name: str) -> float:
+        try:
+            return parse_pressure((self._folder / name).read_bytes())
+        except OSError:
+            return 0.0
+
+    def _bounces(self, migrations: Any) -> float:
+        if migrations is None or not migrations.watched:
+            return 0.0
+        total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
+        moved, bounced = total - self._moved, migrations.bounced - self._bounced
+        if moved < ENOUGH_PAGES:
+            # Not enough to judge, and what was judged is over once nothing moves.
+            return self._now.bounced if moved > 0 else 0.0
+        self._moved, self._bounced = total, migrations.bounced
+        return min(1.0, max(0.0, float(bounced / moved)))

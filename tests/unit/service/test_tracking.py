@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tracking: what is read of a process that did nothing, and of one that did."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tierd.access import WatchedRange
+from tierd.config import TargetsConfig
+from tierd.service.tracking import QUIET_NS, QUIET_WALKS, Tracking
+from tierd.targets.maps import MovableRanges
+from tierd.targets.registry import Target, TargetChanges
+
+SECOND = 10**9
+INTERVAL = 20 * SECOND
+
+
+class Registry:
+    events = None
+
+    def __init__(self) -> None:
+        self.targets = {0: Target(0, 70, 1, -1, "a", "/", 0, 1 << 30, activity=(b"1",))}
+
+    def configure(self, config: TargetsConfig, rules: object) -> None:
+        pass
+
+    def refresh(self, now_ns: int) -> TargetChanges:
+        return TargetChanges()
+
+    def acts(self) -> None:
+        """The target did something."""
+        target = self.targets[0]
+        self.targets[0] = dataclasses.replace(target, activity=(*target.activity, b"x"))
+
+
+class Maps:
+    def __init__(self) -> None:
+        self.reads = 0
+        self.found = MovableRanges((WatchedRange(0, 100),), {"tiny": 2})
+
+    def movable_ranges(self, target: Target, now_ns: int) -> MovableRanges:
+        self.reads += 1
+        return self.found
+
+
+class Scanner:
+    def __init__(self) -> None:
+        self.scans = 0
+
+    def scan(self, target: Any, cursor: int, most: int) -> Any:
+        self.scans += 1
+
+        @dataclasses.dataclass
+        class Found:
+            page = np.arange(4, dtype=np.uint64)
+            node = np.zeros(4, np.int16)
+            order = np.zeros(4, np.uint8)
+            next_vpn = None
+
+        return Found()
+
+
+class Heat:
+    def place(self, *args: object, **options: object) -> None:
+        pass
+
+    def keep_ranges(self, *args: object) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class Followed:
+    registry: Registry
+    maps: Maps
+    scanner: Scanner
+    tracking: Tracking
+
+
+@pytest.fixture
+def followed() -> Followed:
+    registry, maps, scanner = Registry(), Maps(), Scanner()
+    parts: Any = (registry, scanner, Heat(), maps)
+    return Followed(registry, maps, scanner, Tracking(*parts, INTERVAL))
+
+
+def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
+    for second in range(0, QUIET_NS // SECOND, 5):
+        followed.tracking.refresh(second * SECOND)
+    assert followed.maps.reads == 1
+    followed.tracking.refresh(QUIET_NS)
+    assert followed.maps.reads == 2
+    assert followed.tracking.skipped == {"tiny": 2}
+
+
+def test_mappings_of_a_process_that_acts_are_read_each_time(followed: Followed):
+    for second in range(4):
+        followed.registry.acts()
+        followed.tracking.refresh(second * SECOND)
+    assert followed.maps.reads == 4
+
+
+def test_mappings_with_unread_policies_are_read_until_they_are_known(followed: Followed):
+    followed.maps.found = MovableRanges((WatchedRange(0, 100),), {"unread": 3})
+    for second in range(3):
+        followed.tracking.refresh(second * SECOND)
+    assert followed.maps.reads == 3
+
+
+def test_a_kernel_that_tells_no_activity_has_everything_read(followed: Followed):
+    followed.registry.targets[0] = dataclasses.replace(followed.registry.targets[0], activity=())
+    for second in range(3):
+        followed.tracking.refresh(second * SECOND)
+    assert followed.maps.reads == 3
+
+
+def walks_until(followed: Followed, seconds: int, *, acts: bool) -> int:
+    for second in range(seconds):
+        if acts:
+            followed.registry.acts()
+        followed.tracking.refresh(second * SECOND)
+        followed.tracking.walk(second * SECOND, 1000, ())
+    return followed.scanner.scans
+
+
+def test_a_process_that_acts_is_walked_at_each_interval(followed: Followed):
+    assert walks_until(followed, 2 * INTERVAL // SECOND + 1, acts=True) == 3
+
+
+def test_a_process_that_does_nothing_is_walked_less_often(followed: Followed):
+    assert walks_until(followed, QUIET_WALKS * INTERVAL // SECOND, acts=False) == 1
+    seconds = QUIET_WALKS * INTERVAL
+    assert followed.tracking.walk(seconds, 1000, ()) > 0
+
+
+def test_new_ranges_are_walked_at_once_whatever_the_process_does(followed: Followed):
+    assert walks_until(followed, 1, acts=False) == 1
+    followed.maps.found = MovableRanges((WatchedRange(0, 200),), {})
+    followed.registry.acts()
+    followed.tracking.refresh(2 * SECOND)
+    followed.tracking.walk(2 * SECOND, 1000, ())
+    assert followed.scanner.scans == 2
+
+
+def test_what_is_watched_is_the_same_object_while_nothing_changed(followed: Followed):
+    walks_until(followed, 1, acts=False)
+    first = followed.tracking.watched()[0].ranges
+    assert followed.tracking.watched()[0].ranges is first
+    followed.maps.found = MovableRanges((WatchedRange(0, 2000),), {})
+    followed.registry.acts()
+    followed.tracking.refresh(2 * SECOND)
+    assert followed.tracking.watched()[0].ranges is not first
