@@ -35,7 +35,7 @@ from tierd.gpu.links import Gpu, GpuTopology  # noqa: E402
 from tierd.gpu.server import UNSENT, GpuServer, ServerSettings  # noqa: E402
 from tierd.gpu.wire import Kind  # noqa: E402
 
-WAIT_S = 300.0
+WAIT_S = 600.0
 """For what must happen at all, on however busy a host."""
 
 
@@ -188,7 +188,7 @@ def test_chunks_move_to_neighbours_through_the_socket_and_survive_the_daemons_de
         assert line(app) == "filled"
         with daemon(folder) as served:
             assert line(served) == "ready"
-            until(lambda: worked(app)[2:] > [20, 0], "moving")
+            until_moving(app)
             served.send_signal(signal.SIGKILL)
             served.wait()
             killed = time.monotonic()
@@ -205,12 +205,19 @@ def test_the_services_thread_serves_as_well_and_hangs_up_when_it_is_closed(folde
         assert line(app) == "filled"
         with daemon(folder, BESIDE) as served:
             assert line(served) == "ready"
-            until(lambda: worked(app)[2:] > [20, 0], "moving")
+            until_moving(app)
             assert tell(served, "end") == "closed"
             assert served.wait(WAIT_S) == 0
         tell(app, "look")
         until(lambda: int(line_now(app).split()[1]) > 0, "letting go")
         assert tell(app, "check") == "bad 0"
+
+
+def until_moving(app: subprocess.Popen[str]) -> None:
+    """Until some commands were carried out; a starved host may need many rounds for them."""
+    end = time.monotonic() + WAIT_S
+    while (figures := worked(app))[2] < 5:
+        assert time.monotonic() < end, f"attached, detached, moves, parked: {figures}"
 
 
 def worked(app: subprocess.Popen[str]) -> list[int]:

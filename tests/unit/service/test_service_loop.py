@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import queue
 import signal
@@ -94,6 +95,26 @@ def test_a_source_lost_while_running_leaves_pages_where_they_are(caplog):
     assert bench.source.polls == 3
     assert bench.service.totals.ticks == 10
     assert [r.levelname for r in caplog.records if "no_source" in r.message] == ["ERROR"]
+
+
+def test_companions_live_as_long_as_the_loop():
+    bench = Bench(tier_map(118, 430))
+    seen: list[tuple[str, int]] = []
+
+    class Beside:
+        name = "beside"
+
+        def start(self) -> None:
+            seen.append(("start", bench.service.totals.ticks))
+            raise UnavailableError("not here")  # which must not matter
+
+        def close(self) -> None:
+            seen.append(("close", bench.service.totals.ticks))
+
+    bench.service._rooms = dataclasses.replace(bench.service._rooms, companions=(Beside(),))
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert seen == [("start", 0), ("close", 3)]
 
 
 def test_observers_see_what_a_tick_was_made_of():
