@@ -219,6 +219,8 @@ class Service:
             self._watch(now)
         laps.mark("watch")
         batches = self._ingest(now)
+        if rooms.steering is not None and not (self.paused or gather):
+            rooms.steering.prepare(self._tiers, rooms.read_usage)
         laps.mark("ingest")
         budget = config.loop.residency_pages
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
