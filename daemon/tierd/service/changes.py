@@ -77,7 +77,9 @@ class Changes:
         self._last_ns = now_ns
         if seconds <= 0 or not self.settings.enabled or not source:
             return False
-        fresh = sum(self._heat.novel(batch, self.settings.least) for batch in batches)
+        # What a companion tells of pages that the source does not see is another number.
+        own = [batch for batch in batches if batch.source == source]
+        fresh = sum(self._heat.novel(batch, self.settings.least) for batch in own)
         if not self._detector.observe(math.log1p(fresh / seconds)):
             return False
         self.found += 1

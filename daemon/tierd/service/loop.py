@@ -289,6 +289,8 @@ class Service:
         laps.mark("watch")
         batches = [*self._early, *self._ingest(now)]
         self._early = []
+        if rooms.steering is not None and not (self.paused or gather):
+            rooms.steering.prepare(self._tiers, rooms.read_usage)
         laps.mark("ingest")
         budget = config.loop.residency_pages
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))

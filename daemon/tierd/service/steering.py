@@ -174,6 +174,17 @@ class Steering:
             self.thresholds_of.forget()
         return moved
 
+    def prepare(
+        self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
+    ) -> None:
+        """Start the native path as soon as cards count: the rest of the tick may be long."""
+        source, promoter = self._source, self._promoter
+        if source is None or promoter is None or promoter.running or not self._settings.enabled:
+            return
+        self._tiers = tiers
+        self._usage = read_usage(tiers)
+        self._run(source, promoter, self._usage)
+
     def begin(self, now_ns: int) -> MoveReport | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
         if self._promoter is None:

@@ -32,6 +32,9 @@ log = logging.getLogger(__name__)
 
 CHECK_NS: Final = 10**9
 """Cards are asked how they are this often."""
+LOOK_US: Final = 1_000_000
+"""The scanner beside the cards looks no more often: it finds what is cold, the cards what is
+hot, and each look at a large fast tier is many records."""
 TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
 
 
@@ -92,7 +95,9 @@ class NeoProfSource:
         self._map = CardMap(())
         self._dropped = 0
         self._check_ns = 0
-        self._list = HotList(self.name, self.settings.scan.period_us / 1e6)
+        scan = self.settings.scan
+        self._looks = replace(scan, period_us=max(scan.period_us, LOOK_US))
+        self._list = HotList(self.name, self._looks.period_us / 1e6)
         self._targets: Sequence[WatchedTarget] = ()
         self.coverage = Coverage({})
         self.rounds = 0
@@ -295,7 +300,8 @@ class NeoProfSource:
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        self._scan = self._make_scan(replace(self.settings.scan, nodes=nodes), self._unseen)
+        looks = replace(self._looks, nodes=nodes)
+        self._scan = self._make_scan(looks, self._unseen)
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""
