@@ -50,7 +50,7 @@ void tierd_heat_free(struct tierd_heat *heat)
  * bits depend on the CPU and its version: a recording must give the same heat anywhere.
  * Taylor's series of e^(f ln 2) for f within a half of 0; the terms left out are below 2^-60.
  */
-static double power_of_two(double x)
+double tierd_heat_power_of_two(double x)
 {
 	static const double ln2 = 0x1.62e42fefa39efp-1;
 	double whole = floor(x + 0.5);
@@ -67,7 +67,7 @@ static float gain_at(const struct tierd_heat *heat, uint64_t time_ns)
 	double since = time_ns >= heat->origin_ns ? (double)(time_ns - heat->origin_ns)
 						  : -(double)(heat->origin_ns - time_ns);
 
-	return (float)power_of_two(fmax(since / heat->half_life_ns, -120.0));
+	return (float)tierd_heat_power_of_two(fmax(since / heat->half_life_ns, -120.0));
 }
 
 /*
@@ -125,7 +125,7 @@ static void rebase(struct tierd_heat *heat)
 	double exponent = (double)(heat->now_ns - heat->origin_ns) / heat->half_life_ns;
 
 	heat->gain = heat->inverse_gain = 1.0F;
-	maintain(heat, exponent > 140.0 ? 0.0F : (float)power_of_two(-exponent));
+	maintain(heat, exponent > 140.0 ? 0.0F : (float)tierd_heat_power_of_two(-exponent));
 	heat->origin_ns = heat->now_ns;
 }
 

@@ -17,10 +17,10 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 	if (half_lives > 30.0 || back > (double)heat->origin_ns) {
 		/* So much that nothing is left, or time would begin before its beginning. */
 		for (uint64_t i = 0; i < slot_count(heat); i++)
-			heat->slots[i].heat *= (float)exp2(-half_lives);
+			heat->slots[i].heat *= (float)tierd_heat_power_of_two(-half_lives);
 	} else {
 		heat->origin_ns -= (uint64_t)back;
-		heat->gain *= (float)exp2(half_lives);
+		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
 	heat->hist_valid = false;

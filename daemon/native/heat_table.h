@@ -156,6 +156,7 @@ static inline uint16_t moved_tick(const struct tierd_heat *heat)
 }
 
 int table_init(struct tierd_heat *heat, uint64_t capacity);
+double tierd_heat_power_of_two(double x);
 void table_free(struct tierd_heat *heat);
 struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
 /*
