@@ -20,8 +20,10 @@ from tierd.moves import Fate, MovePlan
 
 
 def plan(n: int, target: int = 1) -> MovePlan:
+    """Pages below the lowest address that a process may map: nobody has them."""
+    assert n < 16
     return MovePlan(
-        page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + 0x1000),
+        page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + 1),
         order=np.zeros(n, np.uint8),
         source=np.ones(n, np.int16),
         dest=np.zeros(n, np.int16),
