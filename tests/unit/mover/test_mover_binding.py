@@ -20,10 +20,10 @@ from tierd.moves import Fate, MovePlan
 
 
 def plan(n: int, target: int = 1) -> MovePlan:
-    """Pages below the lowest address that a process may map: nobody has them."""
-    assert n < 16
+    """Up to 15 pages are below the lowest address that may be mapped: nobody has them."""
+    first = 1 if n < 16 else 0x1000
     return MovePlan(
-        page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + 1),
+        page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + first),
         order=np.zeros(n, np.uint8),
         source=np.ones(n, np.int16),
         dest=np.zeros(n, np.int16),
