@@ -87,7 +87,7 @@ def moved() -> int:
 
 
 def installed() -> None:
-    verify = run("systemd-analyze", "verify", "tierd.service")
+    verify = run("systemd-analyze", "verify", "--man=no", "tierd.service")
     security = run("systemd-analyze", "security", "--no-pager", "tierd.service").stdout
     tell(
         "installed",
@@ -95,7 +95,7 @@ def installed() -> None:
         state=state(),
         enabled=run("systemctl", "is-enabled", "tierd").stdout.strip(),
         verify_status=verify.returncode,
-        verify=[line for line in verify.stderr.splitlines() if "man " not in line],
+        verify=verify.stderr.splitlines(),
         exposure=next(line for line in security.splitlines() if "Overall" in line).strip(),
         config=run("tierd", "config", "check").stdout.strip(),
         diff=run("tierd", "config", "diff").stdout,
