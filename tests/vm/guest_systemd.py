@@ -57,7 +57,7 @@ def wait(until: Callable[[], bool], seconds: float = PATIENCE_S) -> bool:
     while time.monotonic() < deadline:
         if until():
             return True
-        time.sleep(0.5)
+        time.sleep(2)  # each look costs the guest's only CPU a good part of a second
     return until()
 
 
