@@ -64,9 +64,9 @@ def test_a_wrong_key_ends_with_the_configurations_exit_code(bare: Bare) -> None:
 
 
 def test_systemd_finds_nothing_to_complain_of(bare: Bare) -> None:
-    done = bare.run("systemd-analyze", "verify", "/usr/lib/systemd/system/tierd.service")
-    told = [line for line in done.stderr.splitlines() if "man " not in line and "tierd" in line]
-    assert told == []
+    unit = "/usr/lib/systemd/system/tierd.service"
+    done = bare.run("systemd-analyze", "verify", "--man=no", unit)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_exposure_level_is_the_documented_one(bare: Bare) -> None:

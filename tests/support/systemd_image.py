@@ -32,6 +32,7 @@ PACKAGES = (
     "kmod",
     "libelf1",
     "make",
+    "pahole",
     "procps",
     "python3",
     "python3-cffi-backend",
