@@ -31,7 +31,7 @@ from tierd.service.tick import TickRecord
 
 FAST, SLOW = 0, 1
 CGROUP = Path("/sys/fs/cgroup/tiered")
-CARD_DRIVER = Path("/sys/bus/pci/drivers/tierd")
+CARDS = Path("/sys/class/neoprof")
 
 
 class Told(logging.Handler):
@@ -121,11 +121,12 @@ def workload(args: argparse.Namespace) -> subprocess.Popen[str]:
 
 
 def take_card_away() -> list[str]:
-    """Unbind every card from the driver; what was unbound."""
+    """Remove every card's device from its bus; what was removed."""
     gone = []
-    for link in CARD_DRIVER.glob("0000:*"):
-        (CARD_DRIVER / "unbind").write_text(link.name)
-        gone.append(link.name)
+    for link in CARDS.glob("neoprof*"):
+        device = (link / "device").resolve()
+        (device / "remove").write_text("1")
+        gone.append(device.name)
     return gone
 
 
