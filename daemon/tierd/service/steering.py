@@ -54,7 +54,8 @@ log = logging.getLogger(__name__)
 
 BOUNCE_S: Final = 5.0
 """A page promoted this soon after its demotion has bounced."""
-PATIENCE_S: Final = 1.0
+PATIENCE_S: Final = 5.0
+"""How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
 KNOWN_ROUNDS: Final = 4
 """Scans after which the scanner's silence about a page of the fast tier means something."""
