@@ -115,7 +115,7 @@ def workload(args: argparse.Namespace) -> subprocess.Popen[str]:
     """The demo's workload, scattered."""
     command = [str(lab.WORKLOADS / "hotset"), "--seconds", str(args.seconds), "--interval", "0.5"]
     command += ["--size", args.size, "--scattered", "--rate", str(args.rate)]
-    command += ["--move-after", str(args.move_after)]
+    command += ["--move-after", str(args.move_after), "--leave-free", args.leave_free]
     command += ["--fast-node", str(FAST), "--slow-node", str(SLOW)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
@@ -216,6 +216,7 @@ def main() -> int:
     parser.add_argument("--unbind-at", type=float, default=0)
     parser.add_argument("--rate", type=int, default=300_000)
     parser.add_argument("--size", default="1200M")
+    parser.add_argument("--leave-free", default="100M", help="free memory of the fast node")
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--config", default=str(lab.ROOT / "tests/demo/tierd.toml"))
