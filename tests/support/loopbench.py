@@ -197,7 +197,14 @@ class Hotplug:
 class Bench:
     """A service and the rooms it was given."""
 
-    def __init__(self, tiers: TierMap, *, wait: bool = False, later: TierMap | None = None) -> None:
+    def __init__(
+        self,
+        tiers: TierMap,
+        *,
+        wait: bool = False,
+        later: TierMap | None = None,
+        steering: Any = None,
+    ) -> None:
         self.source, self.mover, self.heat = Source(), Mover(), Heat()
         self.tracking, self.hotplug = Tracking(), Hotplug()
         rooms: Any = Rooms(
@@ -213,6 +220,7 @@ class Bench:
             },
             hotplug=self.hotplug,
             strain=Strain(Path("/nowhere")),
+            steering=steering,
         )
         self.seen: list[TickRecord] = []
         self.fresh: dict[str, Source] = {}

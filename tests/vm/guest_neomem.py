@@ -31,7 +31,7 @@ from tierd.service.tick import TickRecord
 
 FAST, SLOW = 0, 1
 CGROUP = Path("/sys/fs/cgroup/tiered")
-CARD_DRIVER = Path("/sys/bus/pci/drivers/tierd")
+CARDS = Path("/sys/class/neoprof")
 
 
 class Told(logging.Handler):
@@ -115,17 +115,18 @@ def workload(args: argparse.Namespace) -> subprocess.Popen[str]:
     """The demo's workload, scattered."""
     command = [str(lab.WORKLOADS / "hotset"), "--seconds", str(args.seconds), "--interval", "0.5"]
     command += ["--size", args.size, "--scattered", "--rate", str(args.rate)]
-    command += ["--move-after", str(args.move_after)]
+    command += ["--move-after", str(args.move_after), "--leave-free", args.leave_free]
     command += ["--fast-node", str(FAST), "--slow-node", str(SLOW)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
 def take_card_away() -> list[str]:
-    """Unbind every card from the driver; what was unbound."""
+    """Remove every card's device from its bus; what was removed."""
     gone = []
-    for link in CARD_DRIVER.glob("0000:*"):
-        (CARD_DRIVER / "unbind").write_text(link.name)
-        gone.append(link.name)
+    for link in CARDS.glob("neoprof*"):
+        device = (link / "device").resolve()
+        (device / "remove").write_text("1")
+        gone.append(device.name)
     return gone
 
 
@@ -215,6 +216,7 @@ def main() -> int:
     parser.add_argument("--unbind-at", type=float, default=0)
     parser.add_argument("--rate", type=int, default=300_000)
     parser.add_argument("--size", default="1200M")
+    parser.add_argument("--leave-free", default="100M", help="free memory of the fast node")
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--config", default=str(lab.ROOT / "tests/demo/tierd.toml"))

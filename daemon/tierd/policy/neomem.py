@@ -13,10 +13,12 @@ bound of the counts and QF(q) the q-quantile of the counters:
     if QF(1 - p) < E: p = max(p_min, p / 2)
     threshold = QF(1 - p)
 
-Two things are ours. The threshold stays between the least count that means anything
-(`least_count`) and what the card can hold; and while the card's hot list overflows, it is
-raised by `boost`, which doubles, and halves again when the list is calm: what does not fit
-is lost by its place in the list, not by its heat.
+Three things are ours. Pages that cannot be promoted, the kernel's own above all, are hot as
+well, and would use up a small p: the counters of those that were reported in this epoch are
+taken off the top, so that QF is of the pages that it is about. The threshold stays between
+the least count that means anything (`least_count`) and what the card can hold; and while
+the card's hot list overflows, it is raised by `boost`, which doubles, and halves again when
+the list is calm: what does not fit is lost by its place in the list, not by its heat.
 
 A card without a histogram gives no quantile. Its threshold doubles when too much is moved
 or reported, and halves while nothing is.
@@ -31,6 +33,8 @@ import numpy.typing as npt
 
 I64Array = npt.NDArray[np.int64]
 BOOST_MAX = 256.0
+MOST_UNMOVABLE = 0.1
+"""Share of the counters that is taken off for pages which cannot be promoted, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,7 @@ class CardProfile:
         reports: pages it reported in the period.
         refused: reports that found no place, in the card or behind it.
         threshold_max: the largest threshold it takes.
+        unmovable: pages reported in this epoch that are nobody's to promote.
     """
 
     histogram: I64Array
@@ -79,6 +84,7 @@ class CardProfile:
     reports: int
     refused: int
     threshold_max: int
+    unmovable: int = 0
 
     @property
     def bandwidth(self) -> float:
@@ -203,7 +209,9 @@ def _share(
 
 
 def _quantile(profile: CardProfile, p: float) -> int:
-    return int(quantiles(profile.histogram, profile.edges, np.array([1.0 - p]))[0])
+    width = int(profile.histogram.sum())
+    share = p + min(MOST_UNMOVABLE, profile.unmovable / width)
+    return int(quantiles(profile.histogram, profile.edges, np.array([1.0 - share]))[0])
 
 
 def _blind(state: CardState, profile: CardProfile, *, over_quota: bool) -> int:

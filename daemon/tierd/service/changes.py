@@ -78,7 +78,10 @@ class Changes:
         if seconds <= 0 or not self.settings.enabled or not source:
             return False
         # What a companion tells of pages that the source does not see is another number.
-        own = [batch for batch in batches if batch.source == source]
+        own = [batch for batch in batches if batch.source == source and len(batch)]
+        if not own:
+            # Silence says nothing about where accesses go, and is no level to rise from.
+            return False
         fresh = sum(self._heat.novel(batch, self.settings.least) for batch in own)
         if not self._detector.observe(math.log1p(fresh / seconds)):
             return False

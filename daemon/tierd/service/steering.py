@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,22 +29,20 @@ from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
 from tierd.mover.promoter import (
     SPAN,
-    VICTIM,
     Orders,
     OutcomeArray,
     Promoter,
     PromoterSettings,
     PromoterStats,
-    Way,
     report_of,
 )
 from tierd.moves import Direction, Fate, MoveReport
 from tierd.pagekey import PAGE_SIZE
-from tierd.policy import pageset
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
+from tierd.service.orders import victims, ways
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.thresholds import Costs, Thresholds
@@ -56,7 +54,8 @@ log = logging.getLogger(__name__)
 
 BOUNCE_S: Final = 5.0
 """A page promoted this soon after its demotion has bounced."""
-PATIENCE_S: Final = 1.0
+PATIENCE_S: Final = 5.0
+"""How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
 KNOWN_ROUNDS: Final = 4
 """Scans after which the scanner's silence about a page of the fast tier means something."""
@@ -264,12 +263,14 @@ class Steering:
             Orders(
                 spans=self._spans,
                 pids=self._tracking.pids,
-                victims=self._victims(source, usage),
+                victims=victims(
+                    self._heat, self.tiers, usage, self._policy, self._victims_wanted(source)
+                ),
                 epochs={
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=self._ways(usage),
+                ways=ways(self.tiers, usage, self._policy),
             )
         )
         if not promoter.running:
@@ -373,55 +374,11 @@ class Steering:
             ring_dropped=counters.get("ring_dropped", 0),
         )
 
-    def _low(self, usage: NodeUsage) -> int:
-        return max(usage.reserve_bytes, int(self._policy.low_watermark * usage.total_bytes))
-
-    def _ways(self, usage: Mapping[int, NodeUsage]) -> dict[int, Way]:
-        """Where each node's pages go, and what stays free on it."""
-        tiers = self.tiers
-        ways: dict[int, Way] = {
-            node: Way(low_bytes=self._low(figures)) for node, figures in usage.items()
-        }
-        for tier in tiers.tiers:
-            above = tiers.promotion_tier(tier.rank)
-            below = tiers.demotion_tier(tier.rank)
-            for node in tier.nodes:
-                if node not in ways:
-                    continue
-                up = tuple(tiers.nearest_first(node, above)) if above else ()
-                down = tuple(tiers.nearest_first(node, below)) if below else ()
-                ways[node] = replace(ways[node], up=up, down=down)
-        return ways
-
-    def _victims(
-        self, source: NeoProfSource, usage: Mapping[int, NodeUsage]
-    ) -> npt.NDArray[np.void]:
-        """The coldest of the tiers that pages are promoted into, as many as may be asked for.
+    def _victims_wanted(self, source: NeoProfSource) -> int:
+        """Twice what came in since the last tick.
 
         None while the scanner has not looked often enough to know the hot from the cold.
         """
-        tiers = self.tiers
-        above = [tiers.promotion_tier(tier.rank) for tier in tiers.tiers]
-        nodes = sorted({node for tier in above if tier is not None for node in tier.nodes})
-        count = self._victims_wanted(nodes, usage)
-        if not count or source.rounds < KNOWN_ROUNDS:
-            return np.zeros(0, VICTIM)
-        cold = pageset.concat([self._heat.coldest(node, count) for node in nodes])
-        cold = pageset.take(cold, cold.idle_s >= self._policy.min_residency_s)
-        cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:count])
-        victims = np.zeros(len(cold), VICTIM)
-        for name in VICTIM.names or ():
-            victims[name] = getattr(cold, name)
-        return victims
-
-    def _victims_wanted(self, nodes: Sequence[int], usage: Mapping[int, NodeUsage]) -> int:
-        """Twice what came in since the last tick, if free room does not hold as much."""
-        wanted = max(LEAST_VICTIMS, 2 * self._recent_pages)
-        room = sum(
-            max(0, usage[node].free_bytes - self._low(usage[node]))
-            for node in nodes
-            if node in usage
-        )
-        if room // PAGE_SIZE > 2 * wanted:
+        if source.rounds < KNOWN_ROUNDS:
             return 0
-        return min(wanted, self._policy.max_moves_per_tick)
+        return min(max(LEAST_VICTIMS, 2 * self._recent_pages), self._policy.max_moves_per_tick)

@@ -21,6 +21,8 @@ from tierd.sources.neoprof import NeoProfSource
 
 log = logging.getLogger(__name__)
 
+UNMOVABLE = ("not_target", "shared", "file", "other", "outside")
+"""Statistics of a card that count reported pages which cannot be promoted."""
 HISTORY = 600
 """Decisions kept for who asks."""
 
@@ -48,6 +50,8 @@ class Thresholds:
         self._interval_ns = interval_ns
         self._states: dict[int, neomem.CardState] = {}
         self._counters: dict[int, Mapping[str, int]] = {}
+        self._epochs: dict[int, tuple[int, int]] = {}
+        self._seen: dict[int, int] = {}
         self._costs: Costs | None = None
         self._last_ns = 0
         self.decisions: dict[int, neomem.Decision] = {}
@@ -111,6 +115,7 @@ class Thresholds:
             reports=grown("reports", "entries"),
             refused=grown("reports_refused", "overflows", "limited") + dropped,
             threshold_max=card.geometry.threshold_max,
+            unmovable=self._unmovable(number, source.epochs[number].start_ns, card.stats),
         )
         state = self._states.get(number)
         if state is None:
@@ -135,3 +140,14 @@ class Thresholds:
             decision.under_error,
             decision.state.boost,
         )
+
+    def _unmovable(self, number: int, epoch_ns: int, stats: Mapping[str, int]) -> int:
+        """Pages that cannot be promoted among those reported since the epoch began."""
+        count = sum(stats.get(name, 0) for name in UNMOVABLE)
+        known = self._epochs.get(number)
+        if known is None or known[0] != epoch_ns:
+            # What an earlier epoch reported, as of the last look.
+            before = self._seen.get(number, count)
+            known = self._epochs[number] = (epoch_ns, before)
+        self._seen[number] = count
+        return max(0, count - known[1])

@@ -57,6 +57,14 @@ def test_the_threshold_is_the_quantile_of_the_hot_share() -> None:
     assert not (decision.over_quota or decision.under_error or decision.clamped)
 
 
+def test_pages_that_cannot_be_promoted_do_not_use_up_the_hot_share() -> None:
+    """600 hot pages of the kernel's at 300, and a thousand to promote at 7."""
+    kernels = profile((300, 600), (7, 1000))
+    assert decide(first_state(SETTINGS, 1), kernels, NOTHING, SETTINGS).state.threshold > 200
+    told = replace(kernels, unmovable=600)
+    assert decide(first_state(SETTINGS, 1), told, NOTHING, SETTINGS).state.threshold == 7
+
+
 def test_busy_memory_raises_the_hot_share() -> None:
     busy = profile((7, 1000), busy=500)
     assert decide(first_state(SETTINGS, 1), busy, NOTHING, SETTINGS).state.p == pytest.approx(

@@ -8,12 +8,14 @@ import os
 import queue
 import signal
 import threading
+from typing import Any
 
+import numpy as np
 import pytest
 from loopbench import Bench, interrupt_at, tier_map
 
 from tierd.errors import ExitCode, UnavailableError
-from tierd.moves import Fate
+from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.service.tick import Calls, TickRecord
 
 
@@ -193,3 +195,67 @@ def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
         calls.post(dict)
     calls.refuse("the service is stopping")
     assert all(str(future.exception(0)) == "the service is stopping" for future in waiting)
+
+
+class Steering:
+    """Writes down when it is called; between two ticks it has moved five pages up."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.paused: list[bool] = []
+
+    def see(self, batches: Any, now_ns: int) -> bool:
+        self.calls.append("see")
+        return True
+
+    def prepare(self, tiers: Any, read_usage: Any) -> None:
+        self.calls.append("prepare")
+
+    def begin(self, now_ns: int) -> MoveReport:
+        self.calls.append("begin")
+        plan = MovePlan(
+            page=np.arange(5, dtype=np.uint64),
+            order=np.zeros(5, np.uint8),
+            source=np.ones(5, np.int16),
+            dest=np.zeros(5, np.int16),
+            direction=np.ones(5, np.uint8),
+            heat=np.ones(5, np.float32),
+        )
+        fate = np.full(5, Fate.MOVED, np.uint8)
+        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+
+    def end(self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool) -> None:
+        self.calls.append("end")
+        self.paused.append(paused)
+
+    def tell(self, totals: Any) -> None:
+        totals.bounced_pages = 3
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
+    steering = Steering()
+    bench = Bench(tier_map(118, 430), steering=steering)
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    ticks = bench.service.totals.ticks
+    assert ticks >= 2
+    assert steering.calls == ["see", "prepare", "begin", "end"] * ticks + ["close"]
+    assert steering.paused[0] is False
+    totals = bench.service.totals
+    own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)
+    assert totals.fates["moved"] == own + 5 * ticks
+    assert totals.as_json()["bounced_pages"] == 3
+    assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
+
+
+def test_a_paused_service_holds_the_native_path():
+    steering = Steering()
+    bench = Bench(tier_map(118, 430), steering=steering)
+    bench.service.paused = True
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    assert set(steering.paused) == {True}
+    assert "prepare" not in steering.calls

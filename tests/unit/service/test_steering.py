@@ -307,3 +307,17 @@ def test_another_source_starts_another_watch() -> None:
         now += S // 2
         told.append(changes.watch([few] if tick < 15 else [many], "a" if tick < 15 else "b", now))
     assert not any(told)
+
+
+def test_the_first_accesses_after_silence_are_no_change() -> None:
+    heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
+    changes = Changes(heat, ForgetSettings())
+    page, now = np.arange(100, dtype=np.uint64), S
+    told = []
+    for tick in range(40):
+        now += S // 2
+        batch = AccessBatch(Domain.VIRTUAL, page, np.full(100, 50, np.float32), now, "a")
+        told.append(changes.watch([batch] if tick >= 20 else [], "a", now))
+        if tick >= 20:
+            heat.ingest(batch)
+    assert not any(told)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the native path is told: where pages of a node go, and which may leave fast ones.
+
+Owns: the promoter's ways and victims, from tiers, usage and heat.
+Must not touch: when they are given (`tierd.service.steering`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.heat.view import HeatView
+from tierd.mover.promoter import VICTIM, Way
+from tierd.pagekey import PAGE_SIZE
+from tierd.policy import pageset
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkSettings
+from tierd.tiermap import TierMap
+
+
+def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
+    """What stays free on a node: the low watermark, or the kernel's own reserve."""
+    return max(usage.reserve_bytes, int(policy.low_watermark * usage.total_bytes))
+
+
+def ways(
+    tiers: TierMap, usage: Mapping[int, NodeUsage], policy: WatermarkSettings
+) -> dict[int, Way]:
+    """Where each node's pages go, and what stays free on it."""
+    found = {node: Way(low_bytes=low_bytes(figures, policy)) for node, figures in usage.items()}
+    for tier in tiers.tiers:
+        above = tiers.promotion_tier(tier.rank)
+        below = tiers.demotion_tier(tier.rank)
+        for node in set(tier.nodes) & set(found):
+            up = tuple(tiers.nearest_first(node, above)) if above else ()
+            down = tuple(tiers.nearest_first(node, below)) if below else ()
+            found[node] = replace(found[node], up=up, down=down)
+    return found
+
+
+def victims(
+    heat: HeatView,
+    tiers: TierMap,
+    usage: Mapping[int, NodeUsage],
+    policy: WatermarkSettings,
+    wanted: int,
+) -> npt.NDArray[np.void]:
+    """The coldest pages, `VICTIM`[≤ wanted], of the tiers that pages are promoted into.
+
+    Empty where free room holds twice as many.
+    """
+    above = [tiers.promotion_tier(tier.rank) for tier in tiers.tiers]
+    nodes = sorted({node for tier in above if tier is not None for node in tier.nodes})
+    room = sum(
+        max(0, usage[node].free_bytes - low_bytes(usage[node], policy))
+        for node in nodes
+        if node in usage
+    )
+    if wanted <= 0 or room // PAGE_SIZE > 2 * wanted:
+        return np.zeros(0, VICTIM)
+    cold = pageset.concat([heat.coldest(node, wanted) for node in nodes])
+    cold = pageset.take(cold, cold.idle_s >= policy.min_residency_s)
+    cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:wanted])
+    found = np.zeros(len(cold), VICTIM)
+    for name in VICTIM.names or ():
+        found[name] = getattr(cold, name)
+    return found

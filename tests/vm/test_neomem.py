@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole loop with a NeoProf card in the lab: card, driver, source, promoter.
+
+The machine's clock counts instructions, so seconds are the guest's and do not depend on
+how busy this host is; how long a run takes here does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierd.lab import Machine
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINE = "dram-cxl-card"
+SMALL = ["--size", "300M", "--rate", "100000", "--set", "loop.residency_pages=8192"]
+"""A guest second of this costs a few host seconds."""
+BUDGET = 200_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def built() -> None:
+    """The workloads, the plugin, and the module for the guests' kernel."""
+    for folder, target in (("tests/workloads", "all"), ("fpga", "lab")):
+        subprocess.run(
+            ["make", "-s", "-C", str(ROOT / folder), target, f"PYTHON={sys.executable}"], check=True
+        )
+    assert Machine.load(MACHINE).cards
+
+
+def run(vm: Any, *options: str) -> dict[str, Any]:
+    """The figures of one run in the guest; it must end well."""
+    guest = vm(MACHINE)
+    release = guest.run(["uname", "-r"], timeout=600).stdout.strip()
+    if not (ROOT / "build/kmod" / release / "tierd.ko").exists():
+        subprocess.run(
+            ["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={release}"],
+            check=True,
+            env={**os.environ},
+        )
+    command = [sys.executable, str(ROOT / "tests/vm/guest_neomem.py"), *options]
+    outcome = guest.run(command, timeout=3000)
+    assert outcome.status == 0, f"{outcome.stdout[-3000:]}\n{outcome.stderr[-3000:]}"
+    told: dict[str, Any] = json.loads(outcome.stdout.splitlines()[-1])
+    print({key: value for key, value in told.items() if key not in ("samples", "totals")})
+    return told
+
+
+def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any) -> None:
+    # Cold pages begin on the slow node, too, so that the next hot set lies there.
+    cold = ["--leave-free", "700M"]
+    told = run(vm, "--seconds", "30", "--move-after", "15", *cold, *SMALL)
+    assert told["told"][0].endswith("source=neoprof event=source_selected") or any(
+        "source=neoprof" in line for line in told["told"]
+    )
+    assert told["first"]["final"] >= 0.96
+    assert told["move_1"]["final"] >= 0.96
+    assert told["moves_per_hot_page"] < 1.5
+    totals = told["totals"]
+    assert totals["native"]["promoted"] > 0
+    assert totals["bounced_pages"] < 0.01 * totals["promoted_pages"]
+    assert told["most_bytes_in_a_second"] <= BUDGET
+
+
+def test_without_the_card_the_next_source_takes_over(vm: Any) -> None:
+    told = run(vm, "--seconds", "20", "--unbind-at", "5", "--order", "neoprof", "scan", *SMALL)
+    assert told["unbound"]
+    assert any("source=scan event=source_selected" in line for line in told["told"])
+    assert told["exit"] == 0
+    assert told["checksum_ok"] is True
