@@ -20,6 +20,7 @@ setup:
 
 workloads: setup
 	@$(MAKE) --no-print-directory -s -C tests/workloads
+	@$(MAKE) --no-print-directory -s -C tests/workloads/suite
 	@$(MAKE) --no-print-directory -s -C ebpf
 	@$(MAKE) --no-print-directory -s -C fpga lab PYTHON=$(CURDIR)/$(PYTHON)
 

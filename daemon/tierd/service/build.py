@@ -7,6 +7,8 @@ Must not touch: the loop.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tierd import topology
 from tierd.config import Config
 from tierd.heat.table import HeatTable
@@ -16,6 +18,7 @@ from tierd.residency import ResidencyScanner
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
+from tierd.service.tick import Observer, TickLog
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_usage
 from tierd.targets.maps import MapReader
@@ -52,7 +55,13 @@ def make_policy(config: Config) -> WatermarkPolicy:
     )
 
 
-def build(config: Config, *, dry_run: bool = False, wait: bool = False) -> tuple[Service, TierMap]:
+def build(
+    config: Config,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+    observers: Sequence[Observer] = (),
+) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
 
     def read_tiers() -> TierMap:
@@ -81,7 +90,7 @@ def build(config: Config, *, dry_run: bool = False, wait: bool = False) -> tuple
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
     )
-    return Service(config, rooms, tiers, wait=wait), tiers
+    return Service(config, rooms, tiers, wait=wait, observers=[TickLog(), *observers]), tiers
 
 
 def nothing_to_do(tiers: TierMap) -> str:

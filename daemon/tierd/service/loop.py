@@ -13,20 +13,22 @@ import selectors
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import FrameType
 
+from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
 from tierd.heat.table import HeatTable
 from tierd.mover import Mover
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.guards import BudgetKeeper, GuardSettings
-from tierd.policy.inputs import Inputs, NodeUsage, Policy
+from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals, logfmt
+from tierd.service.tick import Calls, Laps, Observer, TickRecord
 from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
 from tierd.topology import HotplugWatcher
@@ -38,20 +40,6 @@ WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
-
-
-class _Laps:
-    """Milliseconds that the parts of a tick took."""
-
-    def __init__(self, clock: Callable[[], int]) -> None:
-        self._clock = clock
-        self._last = clock()
-        self.ms: dict[str, int] = {}
-
-    def mark(self, part: str) -> None:
-        now = self._clock()
-        self.ms[part] = (now - self._last) // 1_000_000
-        self._last = now
 
 
 @dataclass(frozen=True)
@@ -76,6 +64,7 @@ class Service:
         rooms: the parts.
         tiers: the first topology snapshot.
         wait: wait for a second tier instead of ending when there is one only.
+        observers: told of every tick.
         clock: CLOCK_MONOTONIC in ns.
     """
 
@@ -86,6 +75,7 @@ class Service:
         tiers: TierMap,
         *,
         wait: bool = False,
+        observers: Sequence[Observer] = (),
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._config = config
@@ -93,6 +83,7 @@ class Service:
         self._tiers = tiers
         self._wait = wait
         self._clock = clock
+        self._observers = list(observers)
         self._budget = BudgetKeeper(
             GuardSettings(config.budget.rate_bytes_per_s, config.budget.failure_share)
         )
@@ -102,8 +93,12 @@ class Service:
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._granted: Budget | None = None
         self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
         self.totals = Totals()
+        self.calls = Calls()
+        self.paused = False
+        """While true pages are watched and none is moved; set it through `calls`."""
 
     def run(self, *, once: bool = False, on_summary: Callable[[], None] | None = None) -> int:
         """Loop until SIGTERM or SIGINT, or with `once` until one plan was carried out.
@@ -119,6 +114,7 @@ class Service:
             self._signals(interrupt),
         ):
             wake.setblocking(False)
+            self.calls.wakes(interrupt)
             selector.register(wake, selectors.EVENT_READ)
             for fd, what in (
                 (self._rooms.hotplug.fileno(), "hotplug"),
@@ -129,6 +125,8 @@ class Service:
             try:
                 return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
             finally:
+                self.calls.wakes(None)
+                self.calls.refuse("the service is stopping")
                 self._rooms.sources.close()
                 self._rooms.tracking.close()
                 self._rooms.hotplug.close()
@@ -166,6 +164,7 @@ class Service:
         self._next["summary"] = self._last_tick_ns + SUMMARY_NS
         while not self._stopping:
             start, spent = self._clock(), time.thread_time_ns()
+            self.calls.serve()
             if self._rooms.hotplug.changed():
                 self._tiers = self._rooms.read_tiers()
                 log.info(logfmt(event="topology_changed", tiers=len(self._tiers.tiers)))
@@ -189,6 +188,7 @@ class Service:
                 if key.fileobj is wake:
                     with contextlib.suppress(BlockingIOError):
                         wake.recv(64)
+                    self.calls.serve()
                 elif key.data == "hotplug":
                     return  # look at once
                 elif self._rooms.tracking.collect():
@@ -202,7 +202,7 @@ class Service:
         samples came in for a half-life of heat.
         """
         rooms, config = self._rooms, self._config
-        laps = _Laps(self._clock)
+        laps = Laps(self._clock)
         changed = False
         if now >= self._next["targets"]:
             self._next["targets"] = now + config.loop.targets_refresh_ns
@@ -212,39 +212,51 @@ class Service:
             self._next["watch"] = now + WATCH_NS
             self._watch(now)
         laps.mark("watch")
-        samples = self._ingest(now)
+        batches = self._ingest(now)
         laps.mark("ingest")
         budget = config.loop.residency_pages
         located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
         walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
-        if gather and not self._knows_enough(now):
-            self._last_tick_ns = now
-            self.totals.ticks += 1
-            return False
-        plan = self._decide(now)
+        decides = not self.paused and (not gather or self._knows_enough(now))
+        if decides:
+            plan = self._decide(now)
+        else:
+            self._last_tick_ns, self._granted = now, None
+            plan = MovePlan.empty({"paused": 1} if self.paused else None)
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
         self._last = self._execute(plan, worker)
         laps.mark("move")
-        if log.isEnabledFor(logging.DEBUG):
-            log.debug(
-                logfmt(
-                    event="tick",
-                    targets=len(rooms.tracking.pids),
-                    samples=samples,
-                    located=located,
-                    walked=walked,
-                    planned=len(plan),
-                    moved_bytes=self._last.moved_bytes if self._last else 0,
-                    held_back=plan.notes,
-                    free_mib={n: u.free_bytes >> 20 for n, u in self._usage.items()},
-                    reserve_mib={n: u.reserve_bytes >> 20 for n, u in self._usage.items()},
-                    ms=laps.ms,
-                )
+        self._tell(
+            TickRecord(
+                number=self.totals.ticks,
+                time_ns=now,
+                end_ns=self._clock(),
+                source="" if rooms.sources.active is None else rooms.sources.active.name,
+                batches=tuple(batches),
+                located=located,
+                walked=walked,
+                targets=len(rooms.tracking.pids),
+                tiers=self._tiers,
+                usage=self._usage,
+                budget=self._granted,
+                plan=plan,
+                report=self._last,
+                ms=laps.ms,
             )
-        return True
+        )
+        return decides
+
+    def _tell(self, tick: TickRecord) -> None:
+        """Tell the observers; one that fails is told no more, the loop goes on."""
+        for observer in list(self._observers):
+            try:
+                observer.on_tick(tick)
+            except Exception:
+                log.exception(logfmt(event="observer_failed", observer=type(observer).__name__))
+                self._observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
         sampled_ns = now - self._first_sample_ns if self._first_sample_ns else 0
@@ -267,17 +279,16 @@ class Service:
         else:
             self._blind = False
 
-    def _ingest(self, now: int) -> int:
-        """Sources to heat; the number of page records."""
-        samples = 0
+    def _ingest(self, now: int) -> list[AccessBatch]:
+        """Sources to heat; what they had seen."""
         self._rooms.heat.advance(now)
-        for batch in self._rooms.sources.poll(now):
+        batches = self._rooms.sources.poll(now)
+        for batch in batches:
             self._rooms.heat.ingest(batch)
-            samples += len(batch)
             self._first_sample_ns = self._first_sample_ns or now
+            self.totals.samples += len(batch)
             self.totals.lost_samples += batch.lost
-        self.totals.samples += samples
-        return samples
+        return batches
 
     def _demoting_nodes(self) -> list[int]:
         """Nodes whose cold pages must be known."""
@@ -293,13 +304,14 @@ class Service:
         elapsed = (now - self._last_tick_ns) / 1e9 if self.totals.ticks else tick_s
         self._last_tick_ns = now
         self._usage = self._rooms.read_usage(self._tiers)
+        # A tick that came late may not spend what it missed all at once.
+        self._granted = self._budget.next(min(elapsed, 2 * tick_s), self._last)
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
                 tiers=self._tiers,
                 usage=self._usage,
-                # A tick that came late may not spend what it missed all at once.
-                budget=self._budget.next(min(elapsed, 2 * tick_s), self._last),
+                budget=self._granted,
                 last=self._last,
             )
         )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -21,6 +22,7 @@ from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
+from tierd.service.tick import Calls, TickRecord
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 PAGES = 10_000
@@ -178,7 +180,11 @@ class Bench:
             },
             hotplug=self.hotplug,  # type: ignore[arg-type]
         )
-        self.service = Service(loads(CONFIG), rooms, tiers, wait=wait)
+        self.seen: list[TickRecord] = []
+        self.service = Service(loads(CONFIG), rooms, tiers, wait=wait, observers=[self])
+
+    def on_tick(self, tick: TickRecord) -> None:
+        self.seen.append(tick)
 
 
 def interrupt_at(number: int) -> Callable[[int], None]:
@@ -247,3 +253,81 @@ def test_a_source_lost_while_running_leaves_pages_where_they_are(caplog):
     assert bench.source.polls == 3
     assert bench.service.totals.ticks == 10
     assert [r.levelname for r in caplog.records if "no_source" in r.message] == ["ERROR"]
+
+
+def test_observers_see_what_a_tick_was_made_of():
+    bench = Bench(tier_map(118, 430))
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert [t.number for t in bench.seen] == list(range(1, len(bench.seen) + 1))
+    first = bench.seen[0]
+    assert first.source == "made-up"
+    assert [len(batch) for batch in first.batches] == [1]
+    assert first.plan is bench.mover.plans[0]
+    assert first.report is bench.heat.reports[0]
+    assert first.budget is not None
+    assert first.time_ns <= first.end_ns
+    assert first.usage[0].free_bytes == 400 * 4096
+
+
+def test_an_observer_that_fails_is_told_no_more_and_the_loop_goes_on(caplog):
+    bench = Bench(tier_map(118, 430))
+    told = []
+
+    class Broken:
+        def on_tick(self, tick: TickRecord) -> None:
+            told.append(tick)
+            raise OSError("disk full")
+
+    bench.service._observers.insert(0, Broken())
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert len(told) == 1
+    assert len(bench.seen) >= 3
+    assert "observer_failed" in caplog.text
+
+
+def test_paused_watches_and_moves_nothing_until_resumed():
+    bench = Bench(tier_map(118, 430))
+    bench.service.paused = True
+    plans_while_paused = []
+
+    def on_poll(count: int) -> None:
+        if count == 3:
+            plans_while_paused.append(len(bench.mover.plans))
+            bench.service.paused = False
+        if count == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.source.on_poll = on_poll
+    assert bench.service.run() == ExitCode.OK
+    assert plans_while_paused == [0]
+    assert bench.mover.plans
+    assert bench.service.totals.notes["paused"] == 2
+    assert bench.seen[0].budget is None
+
+
+def test_a_call_from_another_thread_runs_between_ticks_in_the_loops_thread():
+    bench = Bench(tier_map(118, 430))
+    answers: list[object] = []
+
+    def ask() -> None:
+        answers.append(bench.service.calls.post(threading.get_ident).result(60))
+        broken = bench.service.calls.post(lambda: 1 // 0)
+        answers.append(type(broken.exception(60)))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert bench.service.run() == ExitCode.OK
+    asking.join(60)
+    assert answers == [threading.get_ident(), ZeroDivisionError]
+
+
+def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
+    calls = Calls()
+    waiting = [calls.post(dict) for _ in range(Calls.LIMIT)]
+    with pytest.raises(queue.Full):
+        calls.post(dict)
+    calls.refuse("the service is stopping")
+    assert all(str(future.exception(0)) == "the service is stopping" for future in waiting)
