@@ -46,9 +46,9 @@ def run_figures(
     start = next(r for r in reports if r["event"] == "start")
     end = next((r for r in reports if r["event"] == "end"), None)
     offset = start["clock"] - start["t"]
-    before = [r for r in shares if moved_at is None or r["t"] <= moved_at]
-    # The report at the moment of the move already weighs the new hot set.
-    after = [r for r in shares if moved_at is not None and r["t"] > moved_at]
+    # The report with the time of the move already weighs the new hot set.
+    before = [r for r in shares if moved_at is None or r["t"] < moved_at]
+    after = [r for r in shares if moved_at is not None and r["t"] >= moved_at]
     before = [r for r in before if r["clock"] > begun]
     level = steady(before)
     hot_sets = 1 if moved_at is None else 2

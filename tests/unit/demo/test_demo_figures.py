@@ -30,11 +30,11 @@ def report(t: float, share: float, event: str = "sample") -> dict[str, Any]:
 
 
 def run(*shares: float, moved_after: int | None = None) -> list[dict[str, Any]]:
-    """A report a second; the hot set moves right before report `moved_after`."""
+    """A report a second; the hot set moves in the second of report `moved_after`."""
     lines = [report(0, 0.07, "start")]
     for second, share in enumerate(shares, 1):
         if second == moved_after:
-            lines.append({"event": "hot_set_moved", "t": second - 0.001})
+            lines.append({"event": "hot_set_moved", "t": second})
         lines.append(report(second, share))
     return [*lines, {**report(len(shares) + 0.5, shares[-1], "end"), "checksum_ok": True}]
 
