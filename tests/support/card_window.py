@@ -46,7 +46,8 @@ def find_device() -> Path:
     for device in sorted(PCI.iterdir()):
         ids = [int((device / name).read_text(), 16) for name in ("vendor", "device")]
         if ids == [N["NPW_PCI_VENDOR"], N["NPW_PCI_DEVICE"]]:
-            (device / "enable").write_text("1")
+            if not (device / "driver").exists():  # a driver has switched it on
+                (device / "enable").write_text("1")
             return device / f"resource{N['NPW_PCI_BAR']}"
     raise WindowError(errno.ENODEV, "no PCI device 1af4:1110 in this machine")
 
