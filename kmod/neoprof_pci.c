@@ -38,6 +38,7 @@ struct neoprof_device {
 	struct neoprof_mmio *mmio;
 	void __iomem *memory;
 	bool interrupt;
+	bool claimed; /* its memory */
 };
 
 static irqreturn_t handler(int irq, void *argument)
@@ -83,6 +84,22 @@ static void free_interrupts(struct pci_dev *pdev, struct neoprof_device *device)
 	pci_free_irq_vectors(pdev);
 }
 
+/* Looks without a trace at a device that may well be used for something else. */
+static bool has_window(struct pci_dev *pdev)
+{
+	void __iomem *memory;
+	bool found;
+
+	if (pci_resource_len(pdev, NPW_PCI_BAR) < NPW_BYTES || pci_enable_device_mem(pdev))
+		return false;
+	memory = pci_iomap(pdev, NPW_PCI_BAR, 0);
+	found = memory && readl(memory + NPW_MAGIC_OFFSET) == NPW_MAGIC;
+	if (memory)
+		pci_iounmap(pdev, memory);
+	pci_disable_device(pdev);
+	return found;
+}
+
 static int open_window(struct pci_dev *pdev, struct neoprof_device *device)
 {
 	struct neoprof_window *window;
@@ -115,22 +132,31 @@ static int open_mmio(struct pci_dev *pdev, struct neoprof_device *device, bool v
 
 static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
+	bool window = id->driver_data == KIND_WINDOW;
 	struct neoprof_device *device;
 	int ret;
 
+	if (window && !has_window(pdev))
+		return -ENODEV;
 	device = kzalloc(sizeof(*device), GFP_KERNEL);
 	if (!device)
 		return -ENOMEM;
 	ret = pci_enable_device(pdev);
 	if (ret)
 		goto free;
-	ret = pci_request_regions(pdev, "neoprof");
+	/*
+	 * A window's memory is not claimed: to claim it would take it from programs that have it
+	 * mapped, be it some other ivshmem device or the lab's own controls in the window.
+	 */
+	if (!window)
+		ret = pci_request_regions(pdev, "neoprof");
 	if (ret)
 		goto disable;
 	pci_set_master(pdev); /* message-signalled interrupts are writes */
 	device->interrupt = request_interrupts(pdev, device);
-	ret = id->driver_data == KIND_WINDOW ? open_window(pdev, device)
-					     : open_mmio(pdev, device, id->driver_data == KIND_V1);
+	device->claimed = !window;
+	ret = window ? open_window(pdev, device)
+		     : open_mmio(pdev, device, id->driver_data == KIND_V1);
 	if (ret)
 		goto interrupts;
 	pci_set_drvdata(pdev, device);
@@ -138,7 +164,8 @@ static int probe(struct pci_dev *pdev, const struct pci_device_id *id)
 interrupts:
 	free_interrupts(pdev, device);
 	pci_clear_master(pdev);
-	pci_release_regions(pdev);
+	if (!window)
+		pci_release_regions(pdev);
 disable:
 	pci_disable_device(pdev);
 free:
@@ -158,7 +185,8 @@ static void remove(struct pci_dev *pdev)
 	if (device->memory)
 		pci_iounmap(pdev, device->memory);
 	pci_clear_master(pdev);
-	pci_release_regions(pdev);
+	if (device->claimed)
+		pci_release_regions(pdev);
 	pci_disable_device(pdev);
 	kfree(device);
 }

@@ -50,7 +50,7 @@ def message(rng: random.Random, family: int, number: int) -> bytes:
     body = b"".join(attribute(rng) for _ in range(rng.randrange(6)))
     if rng.random() < 0.05:
         body = rng.randbytes(rng.randrange(64))
-    command = rng.randrange(10) if rng.random() < 0.9 else rng.randrange(256)
+    command = rng.randrange(max(Command) + 3) if rng.random() < 0.9 else rng.randrange(256)
     flags = rng.choice((1, 5, 0x301, 0x305, 0, rng.randrange(1 << 16)))
     length = 20 + len(body)
     if rng.random() < 0.02:
@@ -186,7 +186,7 @@ def attempts() -> dict[str, bool]:
         refused["subscribe"] = True
     for command in Command:
         try:
-            control._send(command, [], 4)
+            control.ask(command)
             refused[f"raw {command.name}"] = False
         except UnavailableError:
             refused[f"raw {command.name}"] = True

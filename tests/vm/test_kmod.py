@@ -15,23 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernels import buildable
 
 from tierd.lab import Guest
-from tierd.lab.host import Kernel, kernels
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 RELEASES = ("6.12", "6.1")
 Check = Callable[[str, str], dict[str, Any]]
-
-
-def buildable(start: str) -> Kernel | None:
-    """The newest installed kernel of a release, if its headers are there."""
-    for kernel in kernels():
-        headers = Path("/lib/modules") / kernel.version / "build"
-        if kernel.version.startswith(start + ".") and headers.is_dir():
-            return kernel
-    return None
 
 
 @pytest.fixture(scope="module", params=RELEASES)

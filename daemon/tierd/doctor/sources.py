@@ -242,10 +242,20 @@ def neoprof_card(host: Host) -> Availability:
     """Whether the driver has found a card."""
     cards = host.tree.names(NEOPROF_CLASS)
     if cards:
-        return Availability(True, ", ".join(cards))
+        told = [_card(host, f"{NEOPROF_CLASS}/{name}", name) for name in cards]
+        working = any(works for works, _ in told)
+        hint = "" if working else "reset it (docs/neoprof-driver.md), or look at its device"
+        return Availability(working, "; ".join(text for _, text in told), hint)
     if not host.tree.exists("sys/module/tierd"):
         return Availability(False, "its driver, tierd.ko, is not loaded")
     return Availability(False, f"the driver has found none (/{NEOPROF_CLASS} is empty)")
+
+
+def _card(host: Host, folder: str, name: str) -> tuple[bool, str]:
+    """Whether a card works, and what there is to say of it."""
+    words = [host.tree.text(f"{folder}/{file}") or "" for file in ("backend", "state", "why")]
+    said = ", ".join(word.strip() for word in words if word.strip())
+    return words[1].strip() != "failed", f"{name} ({said})" if said else name
 
 
 def _live(host: Host) -> None:

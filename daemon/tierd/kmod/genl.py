@@ -28,6 +28,7 @@ _SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
 _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
 _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
+_RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
 
 
 class Family:
@@ -133,7 +134,7 @@ class Family:
         except OSError as error:
             raise UnavailableError(
                 f"the tierd module refused {command.name.lower()}: {error.strerror or error}",
-                hint="it needs CAP_NET_ADMIN and CAP_SYS_PTRACE",
+                hint=_RIGHTS if isinstance(error, PermissionError) else "",
             ) from error
 
     def _ask(self, request: Any, family: int, command: int, flags: int) -> list[Any]:

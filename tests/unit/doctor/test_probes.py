@@ -127,6 +127,11 @@ def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
     assert "found none" in ask(host, "neoprof.card").reason
     host = fake({"sys/class/neoprof/neoprof0/uevent": ""})
     assert ask(host, "neoprof.card").reason == "neoprof0"
+    files = {"backend": "window\n", "state": "failed\n", "why": "no answer in 1000 ms\n"}
+    host = fake({f"sys/class/neoprof/neoprof0/{name}": text for name, text in files.items()})
+    found = ask(host, "neoprof.card")
+    assert found.status.value == "no"
+    assert found.reason == "neoprof0 (window, failed, no answer in 1000 ms)"
 
 
 def status_file(mask: int, extra: str = "") -> dict[str, str]:

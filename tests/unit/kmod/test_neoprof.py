@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Cards` against a socket that plays the kernel's part."""
+
+from __future__ import annotations
+
+import errno
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tierd.errors import TargetGoneError, UnavailableError
+from tierd.kmod.cardapi import (
+    CARD_GEOMETRY,
+    CARD_RANGE,
+    CARD_STATS,
+    PROFILE,
+    CardDo,
+    CardFlags,
+    CardState,
+    Features,
+    Track,
+)
+from tierd.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
+from tierd.kmod.uapi import ATTRIBUTES, Command, Event
+
+FAMILY = 40
+NUMBER = {name.removeprefix("TIERD_A_"): index for index, (name, _) in enumerate(ATTRIBUTES)}
+
+
+class Kernel:
+    """A socket that answers what a test says and keeps what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.answers: list[bytes] = []
+
+    def sendto(self, data: bytes, address: object) -> int:
+        self.asked.append(data)
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        if not self.answers:
+            raise BlockingIOError
+        sequence = self.asked[-1][8:12] if self.asked else bytes(4)
+        return self.answers.pop(0).replace(b"SEQ!", sequence)
+
+
+def attribute(name: str, data: bytes) -> bytes:
+    return struct.pack("=HH", 4 + len(data), NUMBER[name]) + data + bytes(-len(data) % 4)
+
+
+def message(command: Command, *attributes: bytes) -> bytes:
+    body = struct.pack("=BBH", command, 1, 0) + b"".join(attributes)
+    return struct.pack("=IHH", 16 + len(body), FAMILY, 2) + b"SEQ!" + bytes(4) + body
+
+
+def acknowledgement(code: int = 0, reason: str = "") -> bytes:
+    text = reason.encode() + b"\0"
+    tlv = struct.pack("=HH", 4 + len(text), 1) + text + bytes(-len(text) % 4) if reason else b""
+    flags = 0x300 if reason else 0x100
+    head = struct.pack("=IHH", 36 + len(tlv), 2, flags) + b"SEQ!"
+    return head + struct.pack("=Ii", 0, -code) + bytes(16) + tlv
+
+
+def done() -> bytes:
+    return struct.pack("=IHH", 20, 3, 2) + b"SEQ!" + bytes(8)
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    return Kernel()
+
+
+@pytest.fixture
+def cards(kernel: Kernel) -> Cards:
+    connection: Any = kernel
+    return Cards(connection, FAMILY, 7)
+
+
+def asked(kernel: Kernel) -> dict[int, bytes]:
+    found, offset, data = {}, 20, kernel.asked[-1]
+    while offset < len(data):
+        length, kind = struct.unpack_from("=HH", data, offset)
+        found[kind] = data[offset + 4 : offset + length]
+        offset += (length + 3) & ~3
+    return found
+
+
+def card_message() -> bytes:
+    ranges = np.zeros(2, CARD_RANGE)
+    ranges["start"], ranges["end"] = [1 << 30, 4 << 30], [2 << 30, 5 << 30]
+    ranges["device"], ranges["ways"], ranges["node"] = [0, 1 << 30], 1, [1, -1]
+    geometry = np.zeros(1, CARD_GEOMETRY)
+    geometry["width"], geometry["slots"] = 1 << 19, 16384
+    geometry["features"] = Features.HISTOGRAM | Features.EPOCH
+    numbers = {"DRAIN_US": 10_000, "EPOCH_US": 5_000_000, "THRESHOLD": 200}
+    numbers |= {"CARD_FLAGS": 1, "ERROR_RANK": 0, "CARD": 3}
+    return message(
+        Command.NEOPROF_GET,
+        *(attribute(name, struct.pack("=I", value)) for name, value in numbers.items()),
+        attribute("TRACK", b"\3"),
+        attribute("UNIT_LOG2", b"\14"),
+        attribute("DOWNSAMPLE", b"\0"),
+        attribute("CARD_STATE", b"\2"),
+        attribute("BACKEND", b"window\0"),
+        attribute("DEVICE", b"0000:00:05.0\0"),
+        attribute("WHY", b"\0"),
+        attribute("CARD_RANGES", ranges.tobytes()),
+        attribute("CARD_GEOMETRY", geometry.tobytes()),
+        attribute("CARD_STATS", struct.pack("=3Q", 7, 8, 9)),
+    )
+
+
+def test_a_card_is_told_with_ranges_geometry_settings_and_counters(
+    kernel: Kernel, cards: Cards
+) -> None:
+    kernel.answers = [card_message(), done()]
+    (card,) = cards.cards()
+    assert (card.number, card.backend, card.device) == (3, "window", "0000:00:05.0")
+    assert (card.state, card.why) == (CardState.COUNTING, "")
+    assert card.nodes == {1}
+    assert [item.device for item in card.ranges] == [0, 1 << 30]
+    assert card.geometry.width == 1 << 19
+    assert card.geometry.features == Features.HISTOGRAM | Features.EPOCH
+    assert card.settings.track is Track.BOTH
+    assert card.settings.flags is CardFlags.CONSERVATIVE
+    # An older module tells fewer counters.
+    assert dict(card.stats) == dict(zip(CARD_STATS, (7, 8, 9), strict=False))
+
+
+def test_a_card_that_is_not_there_is_gone(kernel: Kernel, cards: Cards) -> None:
+    kernel.answers = [card_message(), done()]
+    with pytest.raises(TargetGoneError):
+        cards.card(2)
+    kernel.answers = [acknowledgement(errno.ESRCH)]
+    with pytest.raises(TargetGoneError):
+        cards.set(2, threshold=1)
+
+
+def test_only_what_is_given_is_sent(kernel: Kernel, cards: Cards) -> None:
+    kernel.answers = [acknowledgement()]
+    cards.set(1, threshold=0, enable=False)
+    sent = asked(kernel)
+    assert set(sent) == {NUMBER["CARD"], NUMBER["THRESHOLD"], NUMBER["ENABLE"]}
+    assert sent[NUMBER["THRESHOLD"]] == bytes(4)
+    assert sent[NUMBER["ENABLE"]] == b"\0"
+
+
+def test_no_ranges_is_not_the_same_as_ranges_not_given(kernel: Kernel, cards: Cards) -> None:
+    kernel.answers = [acknowledgement(), acknowledgement()]
+    cards.set(1, ranges=[], do=CardDo.CLEAR)
+    assert asked(kernel)[NUMBER["CARD_RANGES"]] == b""
+    cards.set(1, ranges=[CardRange(4096, 8192, 0, 4096, 2, 1)])
+    (item,) = np.frombuffer(asked(kernel)[NUMBER["CARD_RANGES"]], CARD_RANGE)
+    assert (item["start"], item["end"], item["ways"], item["position"]) == (4096, 8192, 2, 1)
+
+
+def test_a_refusal_carries_the_kernels_reason(kernel: Kernel, cards: Cards) -> None:
+    kernel.answers = [acknowledgement(errno.ERANGE, "the threshold is too high")]
+    with pytest.raises(UnavailableError, match="the threshold is too high"):
+        cards.set(0, threshold=1 << 31)
+    kernel.answers = [acknowledgement(errno.ERANGE)]
+    with pytest.raises(UnavailableError, match="out of range"):
+        cards.set(0, threshold=1 << 31)
+
+
+def test_a_profile_has_its_histogram_and_says_what_holds(kernel: Kernel, cards: Cards) -> None:
+    table = np.zeros(1, PROFILE)
+    table["valid"], table["read_beats"], table["error_high"] = 3, 12, 5
+    table["histogram"][0, :2] = [100, 28]
+    answer = message(
+        Command.NEOPROF_PROFILE_GET,
+        attribute("CARD", bytes(4)),
+        attribute("PROFILE", table.tobytes()),
+    )
+    kernel.answers = [answer, acknowledgement()]
+    profile = cards.profile(0)
+    assert profile.valid == Features.HISTOGRAM | Features.BANDWIDTH
+    assert profile.counters["read_beats"] == 12
+    assert profile.error_high == 5
+    assert profile.histogram[:3].tolist() == [100, 28, 0]
+    # One of a module that tells less.
+    short = message(Command.NEOPROF_PROFILE_GET, attribute("PROFILE", table.tobytes()[:64]))
+    kernel.answers = [short, acknowledgement()]
+    assert cards.profile(0).histogram.sum() == 0
+
+
+def test_events_of_cards_are_told_and_others_passed_over(kernel: Kernel, cards: Cards) -> None:
+    kernel.answers = [
+        message(Command.EVENT, attribute("EVENT", bytes([Event.EXEC]))),
+        message(
+            Command.EVENT,
+            attribute("EVENT", bytes([Event.CARD_FAILED])),
+            attribute("CARD", struct.pack("=I", 1)),
+            attribute("WHY", b"no answer\0"),
+        ),
+        message(Command.EVENT, attribute("EVENT", b"\xc8")),
+    ]
+    assert list(cards.card_events()) == [CardEvent(Event.CARD_FAILED, 1, "no answer")]
+
+
+def test_edges_are_those_of_the_published_design() -> None:
+    edges = histogram_edges()
+    assert len(edges) == 64
+    assert edges[[0, 7, 8, 15, 16, 23, 24, 31, 56, 63]].tolist() == [
+        *(0, 7, 8, 22, 24, 52, 56, 112, 1016, 1912)
+    ]
