@@ -20,7 +20,9 @@ setup:
 
 workloads: setup
 	@$(MAKE) --no-print-directory -s -C tests/workloads
+	@$(MAKE) --no-print-directory -s -C tests/workloads/suite
 	@$(MAKE) --no-print-directory -s -C ebpf
+	@$(MAKE) --no-print-directory -s -C fpga lab PYTHON=$(CURDIR)/$(PYTHON)
 
 # Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it.
 demo: workloads

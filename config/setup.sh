@@ -25,8 +25,8 @@ qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static clang clang-format file iproute2 kmod libbpf1 numactl
-    python3 python3-bpfcc python3-dev python3-venv shellcheck udev util-linux
+    build-essential busybox-static clang clang-format file iproute2 kmod libbpf1 libsqlite3-dev
+    numactl python3 python3-bpfcc python3-dev python3-venv redis-tools shellcheck udev util-linux
 )
 packages_mib=3000
 venv_mib=700

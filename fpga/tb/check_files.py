@@ -10,7 +10,7 @@ from pathlib import Path
 
 FPGA = Path(__file__).resolve().parent.parent
 LIMIT = 450  # lines; written files only
-SUFFIXES = {".sv", ".vlt", ".rdl", ".py", ".cc", ".h"}
+SUFFIXES = {".sv", ".vlt", ".rdl", ".py", ".c", ".cc", ".h"}
 
 
 def problems() -> list[str]:

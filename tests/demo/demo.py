@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make demo`: a virtual machine with DRAM and CXL-like memory, without and with tierd.
 
-Boots the machine, runs the workload twice inside it (`guest.py`), shows progress on
-standard error and a table on standard output, whose last line is one JSON object.
+Boots the machine, runs the workload inside it (`guest.py`), shows progress on standard
+error and a table on standard output, whose last line is one JSON object. Two runs,
+without and with tierd; or with `--source` one run for each source, side by side.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tierd.lab import Machine, run
+from figures import run_figures
+
+from tierd.lab import LabResult, Machine, run
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
@@ -28,8 +31,9 @@ class Story:
     reports: dict[str, list[dict[str, Any]]] = field(
         default_factory=lambda: {"without": [], "with": []}
     )
-    tierd: dict[str, Any] = field(default_factory=dict)
-    notes: dict[str, Any] = field(default_factory=dict)
+    tierd: dict[str, dict[str, Any]] = field(default_factory=dict)
+    notes: dict[tuple[str, str], Any] = field(default_factory=dict)
+    """By event and the phase it is of (empty: of none)."""
     begun: float = field(default_factory=time.monotonic)
 
     def take(self, line: str) -> None:
@@ -39,12 +43,12 @@ class Story:
             return
         event = json.loads(line)
         if "tierd" in event:
-            self.tierd = event["tierd"]
+            self.tierd[event["phase"]] = event["tierd"]
         elif "phase" in event:
-            self.reports[event["phase"]].append(event)
+            self.reports.setdefault(event["phase"], []).append(event)
             self.show(event)
         else:
-            self.notes[event["event"]] = event
+            self.notes[event["event"], event.get("of", "")] = event
 
     def show(self, event: dict[str, Any]) -> None:
         """One line of progress."""
@@ -52,7 +56,7 @@ class Story:
             return
         bar = "#" * round(40 * event["fast_share"])
         print(
-            f"[{time.monotonic() - self.begun:5.0f} s] {event['phase']:>7} tierd, "
+            f"[{time.monotonic() - self.begun:5.0f} s] {event['phase']:>7}: "
             f"guest second {event['t']:5.1f}: served by DRAM {event['fast_share']:6.1%} "
             f"|{bar:<40}|",
             file=sys.stderr,
@@ -63,7 +67,8 @@ class Story:
 def result_of(story: Story) -> dict[str, Any]:
     """The figures of a finished demo."""
     without, with_ = story.reports["without"], story.reports["with"]
-    started = story.notes["handed_over"]["clock"]
+    started = story.notes["handed_over", "with"]["clock"]
+    tierd = story.tierd["with"]
     shares = [r for r in with_ if "fast_share" in r]
     after = [r for r in shares if r["clock"] > started]
     to_90 = [r["clock"] - started for r in after if r["fast_share"] >= 0.90]
@@ -71,23 +76,23 @@ def result_of(story: Story) -> dict[str, Any]:
     held = [r["fast_share"] for r in after if to_95 and r["clock"] >= to_95[0]]
     end = with_[-1]
     checksums = [r["checksum_ok"] for r in (without[-1:] + with_[-1:]) if r["event"] == "end"]
-    moves = story.tierd["promoted_pages"] + story.tierd["demoted_pages"]
+    moves = tierd["promoted_pages"] + tierd["demoted_pages"]
     return {
         "fast_share_before": (without or with_)[-1 if without else 0]["fast_share"],
         "fast_share_after": end["fast_share"],
         "fast_share_lowest_after_95": min(held) if held else None,
         "seconds_to_90_percent": round(to_90[0], 2) if to_90 else None,
         "seconds_to_95_percent": round(to_95[0] - started, 2) if to_95 else None,
-        "promoted_pages": story.tierd["promoted_pages"],
-        "demoted_pages": story.tierd["demoted_pages"],
+        "promoted_pages": tierd["promoted_pages"],
+        "demoted_pages": tierd["demoted_pages"],
         "hot_pages": end["hot_pages"],
         "moves_per_hot_page": round(moves / end["hot_pages"], 3),
-        "tierd_cpu_seconds": round(story.notes["tierd_cpu"]["seconds"], 2),
+        "tierd_cpu_seconds": round(story.notes["tierd_cpu", "with"]["seconds"], 2),
         "updates_per_second_without": _rate(without),
         "updates_per_second_with": _rate(with_),
         "checksum_ok": bool(checksums) and all(checksums),
-        "tierd_exit": story.notes["tierd_exit"]["code"],
-        "tlbtick_us": story.notes["tlbtick"]["period_us"],
+        "tierd_exit": story.notes["tierd_exit", "with"]["code"],
+        "tlbtick_us": story.notes["tlbtick", ""]["period_us"],
     }
 
 
@@ -134,6 +139,49 @@ def print_table(result: dict[str, Any]) -> None:
     print()
 
 
+SOURCE_ROWS = {
+    "share served by DRAM at the end": "fast_share_after",
+    "seconds until 90 %": "seconds_to_90_percent",
+    "seconds until 95 % of its steady state": "seconds_to_95_percent_of_steady",
+    "steady state": "steady_share",
+    "share right after the hot set moved": "fast_share_after_move_at_first",
+    "seconds until 90 % after the move": "seconds_to_90_percent_after_move",
+    "pages promoted": "promoted_pages",
+    "pages demoted": "demoted_pages",
+    "moves per hot page": "moves_per_hot_page",
+    "pages bounced (back within 5 s)": "bounced_pages",
+    "tierd's CPU seconds (emulated)": "tierd_cpu_seconds",
+    "updates per second": "updates_per_second",
+    "memory checksum right": "checksum_ok",
+}
+
+
+def print_sources(story: Story, args: argparse.Namespace, outcome: LabResult) -> int:
+    """The sources side by side, in seconds of guest time; 0 if all went through."""
+    sources: dict[str, dict[str, Any]] = {}
+    for source in args.source:
+        if ("tierd_exit", source) not in story.notes:
+            print(f"the run with {source} did not end", file=sys.stderr)
+            continue
+        sources[source] = run_figures(
+            story.reports[source],
+            story.tierd[source],
+            story.notes["handed_over", source]["clock"],
+        )
+        sources[source]["tierd_cpu_seconds"] = round(story.notes["tierd_cpu", source]["seconds"], 2)
+    print(f"\n  {'':<42}" + "".join(f"{source:>16}" for source in sources))
+    for name, key in SOURCE_ROWS.items():
+        if any(figures.get(key) is not None for figures in sources.values()):
+            cells = (str(figures.get(key, "-")) for figures in sources.values())
+            print(f"  {name:<42}" + "".join(f"{cell:>16}" for cell in cells))
+    print()
+    result = {"machine": args.machine, "layout": args.layout, "kernel": outcome.kernel}
+    result["accelerator"] = outcome.accelerator
+    print(json.dumps({**result, "move_after": args.move_after, "sources": sources}), flush=True)
+    good = all(figures["checksum_ok"] for figures in sources.values())
+    return 0 if outcome.exit_status == 0 and good and len(sources) == len(args.source) else 1
+
+
 def pass_errors(stream: str, data: bytes) -> None:
     """Show what the guest's programs say on standard error."""
     if stream == "stderr":
@@ -148,6 +196,14 @@ def main() -> int:
     parser.add_argument("--hot-share", type=float, default=0.1)
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
+    parser.add_argument("--size", default="1200M")
+    parser.add_argument(
+        "--source",
+        action="append",
+        help="one run with this source only; give several to compare them",
+    )
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
     parser.add_argument("--config", type=Path, default=ROOT / "tests/demo/tierd.toml")
     parser.add_argument("--log-level", default="warning")
     parser.add_argument("--module", help="tierd.ko for the guest's kernel; else DAMON is used")
@@ -164,17 +220,22 @@ def main() -> int:
     command += ["--without-seconds", str(args.without_seconds)]
     command += ["--with-seconds", str(args.with_seconds), "--log-level", args.log_level]
     command += ["--module", args.module] if args.module else []
+    command += ["--size", args.size, "--move-after", str(args.move_after)]
+    for source in args.source or []:
+        command += ["--source", source]
     outcome = run(
         Machine.load(args.machine),
         command,
-        timeout_s=TIMEOUT_S,
+        timeout_s=args.timeout,
         on_line=story.take,
         on_output=pass_errors,
     )
     if outcome.exit_status != 0:
         print(f"the guest ended with status {outcome.exit_status}", file=sys.stderr)
-        if not story.reports["with"]:
+        if not story.reports["with"] and not args.source:
             return 1
+    if args.source:
+        return print_sources(story, args, outcome)
     result = result_of(story)
     result["machine"] = args.machine
     result["layout"] = args.layout

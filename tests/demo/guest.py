@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the demo that runs inside the virtual machine.
 
-Runs the workload twice, without tierd and with it, and prints one JSON object a line:
-the workload's own reports (with `phase`), tierd's totals, and notes.
+Runs the workload without tierd and with it, once for each source that is asked for, and
+prints one JSON object a line: the workload's own reports (with `phase`), tierd's totals,
+and notes.
 
 usage: guest.py --hotset PATH --tlbtick PATH --tierd PATH --config FILE [options]
 """
@@ -23,6 +24,9 @@ from typing import Any
 
 TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
+VARIANTS = {"-still": "\n[policy.change]\nenabled = false\n"}
+"""Endings of a source's name on the command line, and what they add to the configuration."""
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CGROUP = Path("/sys/fs/cgroup/tiered")
 """What the configuration matches; the workload joins it when its pages are in place."""
 
@@ -47,6 +51,7 @@ def workload(args: argparse.Namespace, seconds: float) -> subprocess.Popen[str]:
     command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
     command += ["--hot-share", str(args.hot_share)]
     command += ["--scattered"] if args.layout == "scattered" else []
+    command += ["--move-after", str(args.move_after)] if args.move_after else []
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -59,21 +64,45 @@ def events(process: subprocess.Popen[str], phase: str) -> Iterator[dict[str, Any
         yield report
 
 
-def start_tierd(args: argparse.Namespace) -> subprocess.Popen[str]:
+def configuration(base: str, source: str) -> str:
+    """The file that makes tierd use one source only; `base` for an empty name."""
+    if not source:
+        return base
+    text = Path(base).read_text()
+    for ending, extra in VARIANTS.items():
+        if source.endswith(ending):
+            source, text = source.removesuffix(ending), text + extra
+    path = Path(f"/tmp/tierd-{source}.toml")
+    path.write_text(f'{text}\n[sources]\norder = ["{source}"]\n')
+    return str(path)
+
+
+def watch_traffic(wanted: bool) -> None:
+    """Watch memory traffic for the cards of this machine, or not: it costs host time only."""
+    sys.path.insert(0, str(SUPPORT))
+    from card_window import Window, WindowError
+
+    try:
+        Window(timeout_s=120).lab("START" if wanted else "STOP")
+    except WindowError as error:
+        tell(event="no_cards", why=str(error))
+
+
+def start_tierd(args: argparse.Namespace, phase: str, config: str) -> subprocess.Popen[str]:
     """Start the service and wait until it says so; its JSON lines are passed on."""
     process = subprocess.Popen(
-        [args.tierd, "run", "--config", args.config, "--json", "--log-level", args.log_level],
+        [args.tierd, "run", "--config", config, "--json", "--log-level", args.log_level],
         stdout=subprocess.PIPE,
         text=True,
     )
 
     assert process.stdout is not None
-    tell(event="tierd_ready", said=json.loads(process.stdout.readline() or "null"))
+    tell(event="tierd_ready", of=phase, said=json.loads(process.stdout.readline() or "null"))
 
     def pass_on() -> None:
         assert process.stdout is not None
         for line in process.stdout:
-            tell(phase="with", tierd=json.loads(line))
+            tell(phase=phase, tierd=json.loads(line))
 
     threading.Thread(target=pass_on, daemon=True).start()
     return process
@@ -85,8 +114,29 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
+    """The workload with tierd; True if the checksum and tierd's exit are right."""
+    phase = source or "with"
+    if source:
+        watch_traffic(source.startswith("neoprof"))
+    tierd = start_tierd(args, phase, configuration(args.config, source))
+    with workload(args, args.with_seconds) as process:
+        for report in events(process, phase):
+            if report["event"] == "start":
+                before = cpu_seconds(tierd.pid)
+                tell(event="handed_over", of=phase, clock=time.monotonic())
+                (CGROUP / "cgroup.procs").write_text(str(process.pid))
+            if report["event"] == "end":
+                used = cpu_seconds(tierd.pid) - before
+                tell(event="tierd_cpu", of=phase, seconds=used)
+                tierd.send_signal(signal.SIGTERM)
+    code = tierd.wait(timeout=30)
+    tell(event="tierd_exit", of=phase, code=code)
+    return process.returncode == 0 and code == 0
+
+
 def main() -> int:
-    """Run both phases; 0 if the workload's checksums and tierd's exit are right."""
+    """Run all phases; 0 if the workload's checksums and tierd's exit are right."""
     parser = argparse.ArgumentParser()
     for name in ("hotset", "tlbtick", "tierd", "config"):
         parser.add_argument(f"--{name}", required=True)
@@ -96,6 +146,13 @@ def main() -> int:
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
     parser.add_argument("--log-level", default="info")
+    parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
+    parser.add_argument(
+        "--source",
+        action="append",
+        help="run with this source only; several: one run each. NAME-still: without the "
+        "detection of changes",
+    )
     parser.add_argument("--module", help="kernel module to load before tierd starts")
     args = parser.parse_args()
 
@@ -112,20 +169,8 @@ def main() -> int:
             if args.module:
                 subprocess.run(["insmod", args.module], check=True)
             CGROUP.mkdir(exist_ok=True)
-            tierd = start_tierd(args)
-            with workload(args, args.with_seconds) as process:
-                for report in events(process, "with"):
-                    if report["event"] == "start":
-                        before = cpu_seconds(tierd.pid)
-                        tell(event="handed_over", clock=time.monotonic())
-                        (CGROUP / "cgroup.procs").write_text(str(process.pid))
-                    if report["event"] == "end":
-                        used = cpu_seconds(tierd.pid) - before
-                        tell(event="tierd_cpu", seconds=used)
-                        tierd.send_signal(signal.SIGTERM)
-            code = tierd.wait(timeout=30)
-            tell(event="tierd_exit", code=code)
-            ok = ok and process.returncode == 0 and code == 0
+            for source in args.source or [""]:
+                ok = run_with_tierd(args, source) and ok
         finally:
             tick.kill()
     time.sleep(0.2)

@@ -18,7 +18,7 @@ import pytest
 
 from tierd.errors import ExitCode
 from tierd.lab import Guest, GuestError, LabResult, Machine, run
-from tierd.lab.machine import MIB
+from tierd.lab.nodes import MIB
 from tierd.lab.process import qemu_children
 
 Vm = Callable[[str], Guest]

@@ -10,7 +10,8 @@ from __future__ import annotations
 from tierd.lab.command import CommandResult, GuestProcess
 from tierd.lab.compose import Share
 from tierd.lab.guest import Guest
-from tierd.lab.machine import Machine, Node, machine_files
+from tierd.lab.machine import Machine, machine_files
+from tierd.lab.nodes import Node
 from tierd.lab.session import GuestError, LabResult, run
 from tierd.lab.shell import run_shell
 from tierd.lab.traffic import Counts, Traffic, TrafficError

@@ -89,9 +89,10 @@ def plugin_options(machine: Machine, folder: Path) -> list[str]:
         words += [f"node={number}:{piece.base:#x}:{piece.size:#x}" for piece in ranges]
     for card in machine.cards:
         words += _card_words(card, sizes)
+    escaped = str(window).replace(",", ",,")
     return [
         "-object",
-        f"memory-backend-file,id=window,share=on,mem-path={window},size={WINDOW_BYTES}",
+        f"memory-backend-file,id=window,share=on,mem-path={escaped},size={WINDOW_BYTES}",
         "-device",
         "ivshmem-plain,memdev=window",
         "-plugin",

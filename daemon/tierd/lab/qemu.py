@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tierd.lab.machine import MIB, Machine, Node
+from tierd.lab.machine import Machine
+from tierd.lab.nodes import MIB, Node
 
 _MAX_ENTRY: Final = 0xFFFE
 """Largest HMAT matrix entry; the matrix is 16 bits times a base (ACPI 6.5, 5.2.28.4)."""

@@ -47,8 +47,7 @@ void cache_clear(struct cache *cache)
 	memset(cache->ways, 0, (cache->set_mask + 1) * cache->way_count * sizeof(uint32_t));
 }
 
-enum cache_event cache_access(struct cache *cache, uint64_t address, bool store,
-			      uint64_t *evicted)
+enum cache_event cache_access(struct cache *cache, uint64_t address, bool store, uint64_t *evicted)
 {
 	const uint64_t line = address >> cache->line_log2, set = line & cache->set_mask;
 	const uint32_t wanted = (uint32_t)(line >> cache->set_log2) << TAG_SHIFT | VALID;

@@ -32,8 +32,7 @@ int cache_init(struct cache *cache, uint64_t bytes, unsigned int ways, unsigned 
 void cache_free(struct cache *cache);
 
 /* An access to the line of physical address `address`; *evicted is an address of a line. */
-enum cache_event cache_access(struct cache *cache, uint64_t address, bool store,
-			      uint64_t *evicted);
+enum cache_event cache_access(struct cache *cache, uint64_t address, bool store, uint64_t *evicted);
 
 /* Forget everything; dirty lines are not written back. */
 void cache_clear(struct cache *cache);

@@ -21,8 +21,7 @@ static bool find(void *library, const char *name, void *function)
 	return symbol;
 }
 
-int card_open(struct card *card, const struct card_options *options, bool counted,
-	      uint8_t *block)
+int card_open(struct card *card, const struct card_options *options, bool counted, uint8_t *block)
 {
 	np_card *(*open)(unsigned int, unsigned int, unsigned int);
 	const char *(*kind)(void);
@@ -74,12 +73,18 @@ void card_advance(struct card *card, uint64_t ns)
 {
 	uint64_t now, due;
 
+	if (!card->begun) {
+		card->begun = true;
+		card->begin_ns = ns;
+		card->begin_cycles = card->cycles(card->card);
+	}
 	if (card->filled) {
 		card->push(card->card, card->batch, card->filled);
 		card->filled = 0;
 	}
-	now = card->cycles(card->card) + card->skipped;
-	due = (uint64_t)((unsigned __int128)ns * card->cycles_per_100us / 100000);
+	now = card->cycles(card->card) - card->begin_cycles + card->skipped;
+	due =
+	    (uint64_t)((unsigned __int128)(ns - card->begin_ns) * card->cycles_per_100us / 100000);
 	if (due <= now)
 		return;
 	due -= now;

@@ -4,7 +4,8 @@
  * and its clock.
  * Owns: the library's handle. Must not touch: the window and the cache. One thread at a time.
  *
- * Time: the memory clock follows guest time at cycles_per_100us. Requests come in batches; if one
+ * Time: from the first card_advance() on the memory clock follows guest time at cycles_per_100us
+ * (before, during the guest's boot, nobody could tell). Requests come in batches; if one
  * takes more cycles than guest time has given, the clock runs ahead and waits until time has
  * caught up. Without -icount guest time does not stand still while the RTL is simulated: a single
  * step is then bounded, and what is left out is counted in `skipped`.
@@ -25,6 +26,8 @@ struct card {
 	np_card *card;
 	const char *kind;
 	unsigned int cycles_per_100us;
+	bool begun;
+	uint64_t begin_ns, begin_cycles; /* of the first card_advance() */
 	bool bounded; /* an RTL card in a machine that is not counted by instructions */
 	uint64_t batch[CARD_BATCH];
 	unsigned int filled;
@@ -40,8 +43,7 @@ struct card {
 };
 
 /* `block`: where the decoders are written. 0, or -1 after a message on stderr. */
-int card_open(struct card *card, const struct card_options *options, bool counted,
-	      uint8_t *block);
+int card_open(struct card *card, const struct card_options *options, bool counted, uint8_t *block);
 void card_close(struct card *card);
 
 /* Bring the card up to guest time `ns`, all requests first. */

@@ -26,9 +26,8 @@ int truth_init(struct truth *truth, const struct options *options)
 		return -EINVAL;
 	truth->node_of = malloc(end >> TRUTH_BLOCK_LOG2);
 	/* Mapped, so that pages nothing touches cost nothing. */
-	truth->pages = mmap(NULL, truth->page_count * sizeof(*truth->pages),
-			    PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-			    0);
+	truth->pages = mmap(NULL, truth->page_count * sizeof(*truth->pages), PROT_READ | PROT_WRITE,
+			    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 	if (!truth->node_of || truth->pages == MAP_FAILED)
 		return -ENOMEM;
 	memset(truth->node_of, TRUTH_NODES_MAX, end >> TRUTH_BLOCK_LOG2);

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 
 from tierd.errors import ConfigError
 from tierd.lab.machine import (
-    MIB,
     Machine,
     find_machine,
     machine_files,
     machine_folders,
     parse_machine,
 )
+from tierd.lab.nodes import MIB
 from tierd.lab.qemu import qemu_options
 from tierd.tiermap import MemoryKind
 

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark's result file and tables."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering"))
+
+from results import Cell, ResultFile
+from table import best_of, details, gaps, geometric_mean, speed_ups, times
+
+WANTED = [("a", "x"), ("a", "y"), ("b", "x")]
+
+
+def test_a_run_is_taken_up_where_it_was_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "deep/results.jsonl"
+    file = ResultFile(path)
+    assert file.missing(WANTED, again=False) == WANTED
+    file.add(Cell("a", "x", 1.5, curve=[(0.0, 0.1)], instructions={"daemon": 1, "workload": 99}))
+    file.add(Cell("a", "y", why="no module"))
+    again = ResultFile(path)
+    assert again.damaged == 0
+    assert again.cells[("a", "x")].daemon_share == pytest.approx(0.01)
+    assert again.missing(WANTED, again=False) == [("b", "x")]
+    assert again.missing(WANTED, again=True) == [("a", "y"), ("b", "x")]
+
+
+def test_a_line_that_was_cut_costs_its_cell_only(tmp_path: Path) -> None:
+    path = tmp_path / "results.jsonl"
+    ResultFile(path).add(Cell("a", "x", 1.5))
+    ResultFile(path).add(Cell("a", "y", 2.5))
+    path.write_bytes(path.read_bytes()[:-10])
+    cut = ResultFile(path)
+    assert cut.damaged == 1
+    assert cut.missing(WANTED, again=False) == [("a", "y"), ("b", "x")]
+    cut.add(Cell("a", "y", 3.5))
+    assert ResultFile(path).cells[("a", "y")].seconds == 3.5
+
+
+def test_a_cell_that_ran_again_replaces_the_old_one(tmp_path: Path) -> None:
+    file = ResultFile(tmp_path / "results.jsonl")
+    file.add(Cell("a", "x", why="QEMU ended"))
+    file.add(Cell("a", "x", 2.0))
+    assert ResultFile(tmp_path / "results.jsonl").cells[("a", "x")].seconds == 2.0
+
+
+CELLS = {
+    c.key: c
+    for c in (
+        Cell("a", "base", 4.0),
+        Cell("a", "x", 2.0, fast_share=0.9, promoted=7, instructions={"daemon": 2, "kernel": 98}),
+        Cell("b", "base", 9.0),
+        Cell("b", "x", 1.0, seconds_to_95=0.25),
+        Cell("c", "x", 5.0),
+        Cell("c", "base", why="the guest ran out of memory"),
+    )
+}
+
+
+def test_speed_ups_are_over_what_both_ran() -> None:
+    assert speed_ups(CELLS, "abc", "x", "base") == [2.0, 9.0]
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4)
+    assert geometric_mean([]) is None
+    best = best_of(CELLS, "a", ["base", "x", "unknown"])
+    assert best is not None
+    assert best.method == "x"
+    assert best_of(CELLS, "d", ["x"]) is None
+
+
+def test_the_tables_have_every_cell_and_say_what_is_missing() -> None:
+    table = times(CELLS, ["a", "b", "c"], ["base", "x", "y"], "base").splitlines()
+    assert table[0] == "| modelled seconds | base | x | y |"
+    assert table[2] == "| a | 4.000 | 2.000 | not run |"
+    assert table[4] == "| c | failed | 5.000 | not run |"
+    assert table[5].endswith("| 1.000 | 4.243 | - |")
+    assert len({line.count("|") for line in table}) == 1
+    assert "| x | 2.000 | 90.0% | - | 7 | 0 | 0 | 2.00% |" in details(CELLS, "a", ["base", "x"])
+    assert gaps(CELLS, ["c"], ["base", "x", "y"]).splitlines() == [
+        "- c / base: the guest ran out of memory",
+        "- c / y: not run",
+    ]
+    assert gaps(CELLS, ["a"], ["x"]) == "Every cell ran."

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Marks in the instruction stream: a no-op that does nothing on any processor, and that the
+ * lab's plugin knows by its displacement when it translates the instruction. The region that
+ * a benchmark measures lies between MARK_START and MARK_STOP.
+ */
+#ifndef MARK_H
+#define MARK_H
+
+#define MARK_START() __asm__ volatile("nopl 0x74696501(%%rax)" ::: "memory")
+#define MARK_STOP() __asm__ volatile("nopl 0x74696502(%%rax)" ::: "memory")
+
+#endif
