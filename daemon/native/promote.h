@@ -89,6 +89,8 @@ struct tierd_promoter {
 
 	struct candidate candidate[CANDIDATES_MAX];
 	size_t candidates;
+	/* Candidates came in since they were put in order. */
+	bool fresh;
 	struct moves up;
 	struct moves down;
 	struct recent recent[RECENT_SETS * RECENT_WAYS];

@@ -163,7 +163,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 int64_t promote_work(struct tierd_promoter *promoter)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
-	uint64_t start = sys_monotonic_ns(), cpu = sys_thread_cpu_ns(), promoted, demoted;
+	uint64_t start = sys_monotonic_ns(), cpu = sys_thread_cpu_ns(), end, promoted, demoted;
 	double taken;
 
 	stats->intervals++;
@@ -178,10 +178,12 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	read_room(promoter);
 	pick(promoter, start);
 	pick_ahead(promoter);
-	demoted = carry_out(promoter, &promoter->down, TIERD_DEMOTE, start + WORK_NS);
+	/* From here on: on a slow CPU, picking alone may take that long. */
+	end = sys_monotonic_ns() + WORK_NS;
+	demoted = carry_out(promoter, &promoter->down, TIERD_DEMOTE, end);
 	if (promoter->down.n > 0)
 		drop_unplaced(promoter);
-	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, start + WORK_NS);
+	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, end);
 	taken = (double)(promoted * PAGE_BYTES);
 	bucket_take(&promoter->quota, taken, sys_monotonic_ns());
 	promoter->demand += (taken - promoter->demand) / 8.0;

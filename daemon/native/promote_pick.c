@@ -165,6 +165,18 @@ static void promote(struct tierd_promoter *promoter, const struct candidate *can
 		promoter->coldest_promoted = candidate->heat;
 }
 
+/* Pages planned in one interval at most: twice what the quota allows in it. */
+static size_t at_a_time(const struct tierd_promoter *promoter)
+{
+	const struct tierd_promoter_settings *settings = &promoter->settings;
+	double pages = 2.0 * (double)settings->quota_bytes_per_s *
+		       ((double)settings->interval_ns * 1e-9) / (double)PAGE_BYTES;
+
+	if (pages < 64.0)
+		return 64;
+	return pages < (double)MOVES_MAX ? (size_t)pages : MOVES_MAX;
+}
+
 /* Fill `up` and `down`; candidates that must wait stay, the others are told of. */
 void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {
@@ -176,9 +188,12 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	bucket_fill(&promoter->quota, now_ns);
 	tokens = promoter->quota.tokens > 0.0 ? promoter->quota.tokens : 0.0;
 	affordable = (size_t)(tokens / (double)PAGE_BYTES);
-	if (affordable > MOVES_MAX)
-		affordable = MOVES_MAX;
-	order_candidates(promoter);
+	if (affordable > at_a_time(promoter))
+		affordable = at_a_time(promoter);
+	/* Who waits is in order already, and sorting thousands costs more than moving some. */
+	if (promoter->fresh)
+		order_candidates(promoter);
+	promoter->fresh = false;
 	for (size_t i = 0; i < promoter->candidates; i++) {
 		enum tierd_reason reason = TIERD_OVER_QUOTA;
 

@@ -129,6 +129,7 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
 	}
 	if (done == 0)
 		return;
+	promoter->fresh = true;
 	ring->head += done;
 	atomic_store_explicit((_Atomic uint64_t *)(void *)(ring->memory + TIERD_HEAD_AT),
 			      ring->head, memory_order_release);
