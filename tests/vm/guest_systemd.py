@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+STUCK_AT = "/opt/stuck.py"  # the unit does not see /root
 BLOCK = Path("/run/block-the-loop")
 CONF = Path("/etc/tierd/conf.d")
 DROP_IN = Path("/etc/systemd/system/tierd.service.d/test.conf")
@@ -225,11 +226,11 @@ def removed() -> None:
 
 def main() -> int:
     tell("booted", nodes=sorted(p.name for p in Path("/sys/devices/system/node").glob("node*")))
-    Path("/root/stuck.py").write_text(STUCK)
+    Path(STUCK_AT).write_text(STUCK)
     DROP_IN.parent.mkdir(parents=True, exist_ok=True)
     installed()
     DROP_IN.write_text(
-        "[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I /root/stuck.py run\n"
+        f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I {STUCK_AT} run\n"
         f"WatchdogSec={sys.argv[1] if len(sys.argv) > 1 else '40s'}\nTimeoutStartSec=10min\n"
     )
     run("systemctl", "daemon-reload")
