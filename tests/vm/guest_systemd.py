@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,15 @@ def ready() -> None:
     )
 
 
+def metric(name: str) -> float | None:
+    """A figure of the service, without labels."""
+    with urllib.request.urlopen("http://127.0.0.1:9743/metrics", timeout=120) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+    return None
+
+
 def reload() -> None:
     pid = show("MainPID")["MainPID"]
     settle('rate = "77MB/s"\n')
@@ -135,6 +145,7 @@ def reload() -> None:
     refused = wait(lambda: "event=reload_failed" in journal())
     wait(lambda: "reload failed" in show("StatusText")["StatusText"])
     failed = show("StatusText", "ActiveState")
+    figure = metric("tierd_config_last_reload_successful")
     time.sleep(5)
     still = show("MainPID", "ActiveState")
     (CONF / "zz-broken.toml").unlink()
@@ -145,6 +156,7 @@ def reload() -> None:
         status=status,
         good=good,
         refused=refused,
+        metric=figure,
         said=[line for line in journal().splitlines() if "event=reload_failed" in line],
         status_text=failed["StatusText"],
         same_process=pid == still["MainPID"],

@@ -73,6 +73,7 @@ def test_a_broken_file_leaves_the_old_configuration_in_force_and_is_told(facts: 
     assert told["refused"]
     assert "did you mean 'tick'" in told["said"][0]
     assert "reload failed" in told["status_text"]
+    assert told["metric"] == 0.0
     assert (told["same_process"], told["state"], told["cleared"]) == (True, "active", True)
 
 
