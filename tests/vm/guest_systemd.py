@@ -11,10 +11,12 @@ import os
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+STUCK_AT = "/opt/stuck.py"  # the unit does not see /root
 BLOCK = Path("/run/block-the-loop")
 CONF = Path("/etc/tierd/conf.d")
 DROP_IN = Path("/etc/systemd/system/tierd.service.d/test.conf")
@@ -124,6 +126,15 @@ def ready() -> None:
     )
 
 
+def metric(name: str) -> float | None:
+    """A figure of the service, without labels."""
+    with urllib.request.urlopen("http://127.0.0.1:9743/metrics", timeout=120) as answer:
+        for line in answer.read().decode().splitlines():
+            if line.startswith(f"{name} "):
+                return float(line.split()[1])
+    return None
+
+
 def reload() -> None:
     pid = show("MainPID")["MainPID"]
     settle('rate = "77MB/s"\n')
@@ -134,6 +145,7 @@ def reload() -> None:
     refused = wait(lambda: "event=reload_failed" in journal())
     wait(lambda: "reload failed" in show("StatusText")["StatusText"])
     failed = show("StatusText", "ActiveState")
+    figure = metric("tierd_config_last_reload_successful")
     time.sleep(5)
     still = show("MainPID", "ActiveState")
     (CONF / "zz-broken.toml").unlink()
@@ -144,6 +156,7 @@ def reload() -> None:
         status=status,
         good=good,
         refused=refused,
+        metric=figure,
         said=[line for line in journal().splitlines() if "event=reload_failed" in line],
         status_text=failed["StatusText"],
         same_process=pid == still["MainPID"],
@@ -225,11 +238,11 @@ def removed() -> None:
 
 def main() -> int:
     tell("booted", nodes=sorted(p.name for p in Path("/sys/devices/system/node").glob("node*")))
-    Path("/root/stuck.py").write_text(STUCK)
+    Path(STUCK_AT).write_text(STUCK)
     DROP_IN.parent.mkdir(parents=True, exist_ok=True)
     installed()
     DROP_IN.write_text(
-        "[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I /root/stuck.py run\n"
+        f"[Service]\nExecStart=\nExecStart=/usr/bin/python3 -I {STUCK_AT} run\n"
         f"WatchdogSec={sys.argv[1] if len(sys.argv) > 1 else '40s'}\nTimeoutStartSec=10min\n"
     )
     run("systemctl", "daemon-reload")

@@ -73,6 +73,9 @@ def test_a_broken_file_leaves_the_old_configuration_in_force_and_is_told(facts: 
     assert told["refused"]
     assert "did you mean 'tick'" in told["said"][0]
     assert "reload failed" in told["status_text"]
+    assert told["metric"] == 0.0
+    # By then the workload's hot pages, which began on the slow node, have been moved.
+    assert ", 0 B moved" not in told["status_text"]
     assert (told["same_process"], told["state"], told["cleared"]) == (True, "active", True)
 
 
@@ -92,7 +95,6 @@ def test_stop_ends_well_and_a_start_resumes(facts: Any) -> None:
         "ExecMainStatus": "0",
         "ActiveState": "inactive",
     }
-    assert told["promoted"] > 0
     assert told["again"] == "active"
     assert told["ended"] == 2
     assert facts["workload"]["end"][0]["checksum_ok"] is True
