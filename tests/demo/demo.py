@@ -206,6 +206,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--machine", default="dram-cxl")
     parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
+    parser.add_argument("--leave-free", default="100M", help="DRAM left free when it begins")
     parser.add_argument("--hot-share", type=float, default=0.1)
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
@@ -229,7 +230,7 @@ def main() -> int:
     command += ["--hotset", str(tools / "hotset"), "--tlbtick", str(tools / "tlbtick")]
     command += ["--tierd", str(Path(sys.executable).with_name("tierd"))]
     command += ["--config", str(args.config), "--layout", args.layout]
-    command += ["--hot-share", str(args.hot_share)]
+    command += ["--leave-free", args.leave_free, "--hot-share", str(args.hot_share)]
     command += ["--without-seconds", str(args.without_seconds)]
     command += ["--with-seconds", str(args.with_seconds), "--log-level", args.log_level]
     command += ["--module", args.module] if args.module else []

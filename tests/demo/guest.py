@@ -47,9 +47,11 @@ def set_kernel(path: str, value: str) -> None:
 
 def workload(args: argparse.Namespace, seconds: float) -> subprocess.Popen[str]:
     """Start the workload with its hot set on the slow node."""
+    # Each run begins with the same free memory, whatever files were read before it.
+    Path("/proc/sys/vm/drop_caches").write_text("3")
     command = [args.hotset, "--seconds", str(seconds), "--interval", "1", "--size", args.size]
     command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
-    command += ["--hot-share", str(args.hot_share)]
+    command += ["--hot-share", str(args.hot_share), "--leave-free", args.leave_free]
     command += ["--scattered"] if args.layout == "scattered" else []
     command += ["--move-after", str(args.move_after)] if args.move_after else []
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -171,6 +173,7 @@ def main() -> int:
     for name in ("hotset", "tlbtick", "tierd", "config"):
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--size", default="1200M")
+    parser.add_argument("--leave-free", default="100M")
     parser.add_argument("--hot-share", type=float, default=0.1)
     parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
     parser.add_argument("--without-seconds", type=float, default=15)

@@ -11,7 +11,7 @@
 static void fill_scattered(uint32_t *order, size_t pages, size_t hot, uint64_t seed,
 			   unsigned int round)
 {
-	size_t shift = (round * hot) % pages;
+	size_t shift = pages - round * hot % pages; /* pages: none */
 	uint32_t *shuffled = order;
 	uint64_t state = seed;
 
@@ -24,8 +24,11 @@ static void fill_scattered(uint32_t *order, size_t pages, size_t hot, uint64_t s
 		shuffled[i] = shuffled[j];
 		shuffled[j] = swap;
 	}
-	/* The same shuffle each round; the hot prefix slides along it. */
-	for (size_t i = 0; shift && i < hot; i++) {
+	/*
+	 * The same shuffle each round; the hot prefix slides along it from behind: what was
+	 * populated last, and so is on the slow node, becomes hot next.
+	 */
+	for (size_t i = 0; shift < pages && i < hot; i++) {
 		size_t j = (shift + i) % pages;
 		uint32_t swap = order[i];
 
