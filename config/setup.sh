@@ -26,7 +26,7 @@ kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
     build-essential busybox-static clang clang-format debootstrap e2fsprogs file iproute2 kmod
-    libbpf1 libsqlite3-dev numactl openssl prometheus python3 python3-bpfcc python3-dev
+    libbpf1 libsqlite3-dev numactl openssl python3 python3-bpfcc python3-dev
     python3-venv redis-tools scdoc shellcheck udev util-linux
 )
 packages_mib=3000
@@ -186,6 +186,21 @@ install_packages() {
         die "still missing after the installation: ${missing[*]} ${missing_newer[*]}"
 }
 
+# Prometheus for the tests of the metrics. Unpacked, not installed: the package would start
+# a server on this machine.
+unpack_prometheus() {
+    local folder=$root/build/prometheus
+    [ ! -x "$folder/usr/bin/promtool" ] && ! command -v promtool >/dev/null || return 0
+    say "prometheus is missing"
+    [ "$check" = no ] || { incomplete=yes && return 0; }
+    rm -rf "$folder"
+    mkdir -p "$folder/download"
+    [ -n "$(apt-cache policy prometheus)" ] || update_lists
+    (cd "$folder/download" && apt_get download prometheus && dpkg -x prometheus_*.deb "$folder") ||
+        die "apt-get could not download prometheus" "its messages are above"
+    rm -rf "$folder/download"
+}
+
 install_from() {
     local suite=$1
     shift
@@ -243,6 +258,7 @@ parse_arguments "$@"
 incomplete=no
 find_distribution
 install_packages
+unpack_prometheus
 install_project
 if [ "$incomplete" = yes ]; then
     say "run config/setup.sh to install what is missing"

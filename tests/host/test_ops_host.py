@@ -12,7 +12,6 @@ import json
 import os
 import pty
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from promtools import find
 
 from tierd.errors import ExitCode
 
@@ -287,7 +287,7 @@ def free_port() -> int:
 @pytest.fixture
 def prometheus(host: Host, tmp_path: Path) -> Iterator[str]:
     """The address of a Prometheus server that scrapes the service."""
-    program = shutil.which("prometheus")
+    program = find("prometheus")
     assert program is not None, "prometheus is missing (config/setup.sh)"
     folder = tmp_path / "prometheus"
     folder.mkdir()

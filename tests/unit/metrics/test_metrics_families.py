@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import promtools
 import pytest
 from desk import make_desk
 from loopbench import interrupt_at
@@ -23,7 +23,7 @@ from tierd.metrics.families import FAMILIES, Type, markdown
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "config/prometheus/tierd.rules.yml"
 DASHBOARD = json.loads((ROOT / "config/grafana/tierd.json").read_text())
-PROMTOOL = shutil.which("promtool")
+PROMTOOL = promtools.find("promtool")
 NAME = re.compile(r"\b(?:tierd|process)_[a-z_]+\b")
 
 
