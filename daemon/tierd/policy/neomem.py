@@ -13,12 +13,14 @@ bound of the counts and QF(q) the q-quantile of the counters:
     if QF(1 - p) < E: p = max(p_min, p / 2)
     threshold = QF(1 - p)
 
-Three things are ours. Pages that cannot be promoted, the kernel's own above all, are hot as
-well, and would use up a small p: the counters of those that were reported in this epoch are
-taken off the top, so that QF is of the pages that it is about. The threshold stays between
-the least count that means anything (`least_count`) and what the card can hold; and while
-the card's hot list overflows, it is raised by `boost`, which doubles, and halves again when
-the list is calm: what does not fit is lost by its place in the list, not by its heat.
+Three things are ours. QF is of the pages that it is about: the counters of others, which
+would use up a small p, are taken off the top. They are those of pages that were reported in
+this epoch and cannot be promoted, the kernel's own above all; and those of pages that have
+moved in this epoch, which counted until they left, and count each line that a move copies,
+64 a page, whether it is read to promote the page or written to demote it. The threshold
+stays between the least count that means anything (`least_count`) and what the card can
+hold; and while the card's hot list overflows, it is raised by `boost`, which doubles, and
+halves again when the list is calm: what does not fit is lost by its place in the list, not by its heat.
 
 A card without a histogram gives no quantile. Its threshold doubles when too much is moved
 or reported, and halves while nothing is.
@@ -35,6 +37,8 @@ I64Array = npt.NDArray[np.int64]
 BOOST_MAX = 256.0
 MOST_UNMOVABLE = 0.1
 """Share of the counters that is taken off for pages which cannot be promoted, at most."""
+MOST_MOVED = 0.2
+"""... and for pages that have moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,8 @@ class CardProfile:
         refused: reports that found no place, in the card or behind it.
         threshold_max: the largest threshold it takes.
         unmovable: pages reported in this epoch that are nobody's to promote.
+        moved: pages that were promoted from the card's memory or demoted into it in this
+            epoch.
     """
 
     histogram: I64Array
@@ -85,6 +91,7 @@ class CardProfile:
     refused: int
     threshold_max: int
     unmovable: int = 0
+    moved: int = 0
 
     @property
     def bandwidth(self) -> float:
@@ -211,6 +218,7 @@ def _share(
 def _quantile(profile: CardProfile, p: float) -> int:
     width = int(profile.histogram.sum())
     share = p + min(MOST_UNMOVABLE, profile.unmovable / width)
+    share += min(MOST_MOVED, profile.moved / width)
     return int(quantiles(profile.histogram, profile.edges, np.array([1.0 - share]))[0])
 
 

@@ -126,7 +126,7 @@ class Steering:
         self._hold: Any = None
         self._before: PromoterStats | None = None
         self._before_ns = 0
-        self._tick_promoted = 0
+        self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
         self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
         self._tiers: TierMap | None = None
@@ -211,6 +211,7 @@ class Steering:
         if report is not None:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
+            self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
             if self._promoter is not None:
                 self._promoter.note(report, now_ns)
         source = self._source
@@ -369,6 +370,7 @@ class Steering:
         promoted = counters.get("promoted", 0) + self._tick_promoted
         return Costs(
             promoted_pages=promoted,
+            demoted_pages=counters.get("demoted", 0) + self._tick_demoted,
             promoted_bytes=promoted * PAGE_SIZE,
             ping_pong_pages=counters.get("bounced", 0) + counters.get("bounce_held", 0),
             ring_dropped=counters.get("ring_dropped", 0),

@@ -32,6 +32,7 @@ class Costs:
     """Counters since the start of what moving took; differences are taken here."""
 
     promoted_pages: int
+    demoted_pages: int
     promoted_bytes: int
     ping_pong_pages: int
     ring_dropped: int
@@ -50,8 +51,8 @@ class Thresholds:
         self._interval_ns = interval_ns
         self._states: dict[int, neomem.CardState] = {}
         self._counters: dict[int, Mapping[str, int]] = {}
-        self._epochs: dict[int, tuple[int, int]] = {}
-        self._seen: dict[int, int] = {}
+        self._epochs: dict[tuple[str, int], tuple[int, int]] = {}
+        self._seen: dict[tuple[str, int], int] = {}
         self._costs: Costs | None = None
         self._last_ns = 0
         self.decisions: dict[int, neomem.Decision] = {}
@@ -84,8 +85,9 @@ class Thresholds:
             seconds=seconds,
         )
         dropped = costs.ring_dropped - before.ring_dropped
+        elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():
-            self._decide(source, number, profile, moved, dropped)
+            self._decide(source, number, profile, moved, dropped=dropped, elsewhere=elsewhere)
         return True
 
     def _decide(
@@ -94,9 +96,11 @@ class Thresholds:
         number: int,
         profile: Profile,
         moved: neomem.Moved,
+        *,
         dropped: int,
+        elsewhere: int,
     ) -> None:
-        card = source.cards[number]
+        card, epoch_ns = source.cards[number], source.epochs[number].start_ns
         counters = {**card.stats, **profile.counters}
         before = self._counters.get(number, counters)
         self._counters[number] = counters
@@ -115,7 +119,13 @@ class Thresholds:
             reports=grown("reports", "entries"),
             refused=grown("reports_refused", "overflows", "limited") + dropped,
             threshold_max=card.geometry.threshold_max,
-            unmovable=self._unmovable(number, source.epochs[number].start_ns, card.stats),
+            unmovable=self._in_epoch(
+                "unmovable",
+                number,
+                epoch_ns,
+                sum(card.stats.get(name, 0) for name in UNMOVABLE),
+            ),
+            moved=self._in_epoch("moved", number, epoch_ns, elsewhere) // len(source.cards),
         )
         state = self._states.get(number)
         if state is None:
@@ -141,13 +151,12 @@ class Thresholds:
             decision.state.boost,
         )
 
-    def _unmovable(self, number: int, epoch_ns: int, stats: Mapping[str, int]) -> int:
-        """Pages that cannot be promoted among those reported since the epoch began."""
-        count = sum(stats.get(name, 0) for name in UNMOVABLE)
-        known = self._epochs.get(number)
+    def _in_epoch(self, what: str, number: int, epoch_ns: int, count: int) -> int:
+        """How much a count has grown since the card's epoch began."""
+        key = what, number
+        known = self._epochs.get(key)
         if known is None or known[0] != epoch_ns:
-            # What an earlier epoch reported, as of the last look.
-            before = self._seen.get(number, count)
-            known = self._epochs[number] = (epoch_ns, before)
-        self._seen[number] = count
+            # What an earlier epoch counted, as of the last look.
+            known = self._epochs[key] = (epoch_ns, self._seen.get(key, count))
+        self._seen[key] = count
         return max(0, count - known[1])

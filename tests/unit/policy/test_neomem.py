@@ -65,6 +65,15 @@ def test_pages_that_cannot_be_promoted_do_not_use_up_the_hot_share() -> None:
     assert decide(first_state(SETTINGS, 1), told, NOTHING, SETTINGS).state.threshold == 7
 
 
+def test_pages_that_have_moved_do_not_use_up_the_hot_share() -> None:
+    """Their counters stay until the next epoch; more hot pages wait below them."""
+    ramped = replace(first_state(SETTINGS, 1), p=SETTINGS.p_max)
+    crowd = profile((90, 20_000), (40, 20_000), (2, 100_000))
+    assert decide(ramped, crowd, NOTHING, SETTINGS).state.threshold >= 88
+    told = replace(crowd, moved=20_000)
+    assert 40 <= decide(ramped, told, NOTHING, SETTINGS).state.threshold < 44
+
+
 def test_busy_memory_raises_the_hot_share() -> None:
     busy = profile((7, 1000), busy=500)
     assert decide(first_state(SETTINGS, 1), busy, NOTHING, SETTINGS).state.p == pytest.approx(
