@@ -20,7 +20,8 @@ moved in this epoch, which counted until they left, and count each line that a m
 64 a page, whether it is read to promote the page or written to demote it. The threshold
 stays between the least count that means anything (`least_count`) and what the card can
 hold; and while the card's hot list overflows, it is raised by `boost`, which doubles, and
-halves again when the list is calm: what does not fit is lost by its place in the list, not by its heat.
+halves again when the list is calm: what does not fit is lost by its place in the list, not
+by its heat.
 
 A card without a histogram gives no quantile. Its threshold doubles when too much is moved
 or reported, and halves while nothing is.
