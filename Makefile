@@ -28,6 +28,15 @@ workloads: setup
 demo: workloads
 	@$(PYTHON) tests/demo/demo.py $(DEMO_FLAGS)
 
+# The same workload under each source of accesses, with a simulated NeoProf card in front of the
+# slow memory and a clock that counts instructions; the hot set moves half-way. Slow: a quarter
+# of an hour and more.
+demo-sources: workloads
+	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
+		--leave-free 135M --without-seconds 0 --with-seconds 30 --move-after 16 \
+		--source damon --source scan --source neoprof --source neoprof-still \
+		--timeout 3600 $(DEMO_FLAGS)
+
 # The kernel module for the running kernel, or with KERNEL=release for another one.
 module: setup
 	@$(MAKE) --no-print-directory -C kmod
@@ -79,4 +88,4 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo gpu module deb wheel test lint bench clean
+.PHONY: all setup workloads demo demo-sources gpu module deb wheel test lint bench clean

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
@@ -19,6 +20,7 @@ from typing import Any
 from figures import run_figures
 
 from tierd.lab import LabResult, Machine, run
+from tierd.lab.host import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
@@ -201,6 +203,13 @@ def pass_errors(stream: str, data: bytes) -> None:
         sys.stderr.write(data.decode(errors="replace"))
 
 
+def build_module() -> Path:
+    """The kernel module for the guest's kernel, built if it is not yet."""
+    release = find_kernel().version
+    subprocess.run(["make", "-s", "-C", ROOT / "kmod", f"KERNEL={release}"], check=True)
+    return ROOT / f"build/kmod/{release}/tierd.ko"
+
+
 def main() -> int:
     """Run the demo; 0 if all went through."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -222,6 +231,8 @@ def main() -> int:
     parser.add_argument("--log-level", default="warning")
     parser.add_argument("--module", help="tierd.ko for the guest's kernel; else DAMON is used")
     args = parser.parse_args()
+    if args.source and not args.module:
+        args.module = str(build_module())
 
     story = Story()
     print(f"Booting the virtual machine {args.machine} ...", file=sys.stderr, flush=True)
