@@ -21,6 +21,7 @@ from tierd.errors import ConfigError
 from tierd.lab._fields import Table
 from tierd.lab.cards import CacheSpec, CardSpec, parse_cache, parse_cards
 from tierd.lab.nodes import Node, parse_nodes
+from tierd.lab.timemodel import TimeSpec, parse_time
 
 MAX_ICOUNT: Final = 10
 """QEMU's largest -icount shift."""
@@ -46,6 +47,7 @@ class Machine:
         cache: the cache through which memory traffic is watched; None: the default one if
             there are cards, else nothing is watched.
         cards: simulated NeoProf cards.
+        time: how misses and instructions become modelled time; None: they do not.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Machine:
     icount: int | None = None
     cache: CacheSpec | None = None
     cards: tuple[CardSpec, ...] = ()
+    time: TimeSpec | None = None
 
     @property
     def memory_bytes(self) -> int:
@@ -81,7 +84,8 @@ class Machine:
         """Why the machine cannot run under KVM; empty if it can."""
         if self.icount is not None:
             return "its clock counts instructions"
-        return "its memory traffic is watched" if self.cards or self.cache else ""
+        watched = self.cards or self.cache or self.time
+        return "its memory traffic is watched" if watched else ""
 
     @classmethod
     def load(cls, name: str | Path) -> Machine:
@@ -162,7 +166,7 @@ def parse_machine(data: dict[str, Any], *, name: str, file: Path | None = None) 
     qemu_args = top.texts("qemu_args")
     coldplug = top.flag("coldplug", False)
     icount = top.number("icount", None)
-    cache = parse_cache(top)
+    cache, time = parse_cache(top), parse_time(top)
     tables, card_tables = top.tables("node"), top.tables("card")
     top.finish()
     if not tables:
@@ -171,6 +175,8 @@ def parse_machine(data: dict[str, Any], *, name: str, file: Path | None = None) 
     cards = parse_cards(card_tables, tables, [node.size_bytes for node in nodes])
     for table in tables:
         table.finish()
+    if time is not None and (icount is None or not all(node.latency_ns for node in nodes)):
+        raise top.error("time", "needs icount, and latency and bandwidth of every node")
     check_icount(
         icount, sum(len(node.cpus) for node in nodes), lambda why: top.error("icount", why)
     )
@@ -189,6 +195,7 @@ def parse_machine(data: dict[str, Any], *, name: str, file: Path | None = None) 
         icount,
         cache,
         cards,
+        time,
     )
 
 

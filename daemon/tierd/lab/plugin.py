@@ -31,7 +31,7 @@ RTL, which simulates one to two million cycles a second, keeps up. LAB_CLOCK of 
 
 def is_watched(machine: Machine) -> bool:
     """True if the machine needs the plugin."""
-    return bool(machine.cards) or machine.cache is not None
+    return bool(machine.cards) or machine.cache is not None or machine.time is not None
 
 
 def _built(path: Path, target: str) -> Path:
@@ -87,6 +87,7 @@ def plugin_options(machine: Machine, folder: Path) -> list[str]:
     sizes = [node.size_bytes for node in machine.nodes]
     for number, ranges in enumerate(node_ranges(sizes)):
         words += [f"node={number}:{piece.base:#x}:{piece.size:#x}" for piece in ranges]
+    words += _time_words(machine)
     for card in machine.cards:
         words += _card_words(card, sizes)
     escaped = str(window).replace(",", ",,")
@@ -98,6 +99,17 @@ def plugin_options(machine: Machine, folder: Path) -> list[str]:
         "-plugin",
         ",".join(word.replace(",", ",,") for word in words),
     ]
+
+
+def _time_words(machine: Machine) -> list[str]:
+    if machine.time is None:
+        return []
+    words = [f"time={machine.time.instruction_ps}:{machine.time.overlap}"]
+    home = next(number for number, node in enumerate(machine.nodes) if node.cpus)
+    for number, node in enumerate(machine.nodes):
+        latency_ps = node.latency_ns[home] * 1000
+        words.append(f"speed={number}:{latency_ps}:{node.bandwidth_bytes_per_s[home] // 10**6}")
+    return words
 
 
 def _card_words(card: CardSpec, sizes: list[int]) -> list[str]:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from tierd.errors import TierdError
 from tierd.lab.plugin import DUMP, WINDOW
+from tierd.lab.timemodel import Region, parse_region
 
 _MAGIC: Final = 0x4E57504E
 _MAGIC_OFFSET: Final = 0x00
@@ -54,6 +55,7 @@ class Counts:
         outside: requests outside every node.
         cards: per card: kind, cycles_per_100us, reads, writes, unmapped, cycles,
             skipped_cycles.
+        region: the last whole region that a program marked, where time is modelled.
     """
 
     guest_ns: int
@@ -65,6 +67,7 @@ class Counts:
     node_writes: dict[int, int]
     outside: int
     cards: tuple[dict[str, Any], ...]
+    region: Region | None = None
 
     @property
     def requests(self) -> npt.NDArray[np.uint64]:
@@ -176,4 +179,5 @@ def read_dump(stem: Path) -> Counts:
         node_writes={int(node): counts["writes"] for node, counts in summary["nodes"].items()},
         outside=summary["outside"],
         cards=tuple(summary["cards"]),
+        region=parse_region(summary.get("region")),
     )

@@ -10,6 +10,7 @@
  * One lock, traffic.lock, is around all rooms. A vCPU takes it only for what its own filter does
  * not hold.
  */
+#include "account.h"
 #include "clock.h"
 #include "traffic.h"
 #include "window.h"
@@ -66,6 +67,7 @@ static int write_summary(const char *path)
 		clock_ns(), clock_name(), executed(), watching ? "true" : "false",
 		1u << TRUTH_PAGE_LOG2, traffic.truth.page_count);
 	truth_print_nodes(&traffic.truth, out);
+	account_print(out);
 	fputs(", \"cards\": [", out);
 	for (unsigned int i = 0; i < options.card_count; i++) {
 		fputs(i ? ", " : "", out);
@@ -99,6 +101,7 @@ static void on_reset(qemu_plugin_id_t id)
 	pthread_mutex_lock(&traffic.lock);
 	if (wanted && !watching)
 		traffic_forget();
+	account_restart();
 	watching = wanted;
 	changing = false;
 	register_callbacks();
@@ -194,6 +197,8 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 	qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, on_poll, QEMU_PLUGIN_CB_NO_REGS,
 						  QEMU_PLUGIN_COND_GE, since_poll,
 						  POLL_INSTRUCTIONS, NULL);
+	if (watching && account_enabled())
+		account_translation(tb, count);
 	for (size_t i = 0; watching && i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 
@@ -243,7 +248,8 @@ int qemu_plugin_install(qemu_plugin_id_t id, const qemu_info_t *info, int argc, 
 	instructions =
 	    (qemu_plugin_u64){.score = scores, .offset = offsetof(struct vcpu_score, instructions)};
 	clock_init(options.icount, executed);
-	if (window_open(&window, options.window) || traffic_open(&options, hdm_block, &window))
+	if (account_init(&options, (unsigned int)info->system.max_vcpus) ||
+	    window_open(&window, options.window) || traffic_open(&options, hdm_block, &window))
 		return -1;
 	watching = wanted = options.from_boot;
 	window_publish(&window, traffic.cards, traffic.card_count);

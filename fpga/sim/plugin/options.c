@@ -38,6 +38,15 @@ static bool add_range(struct options *options, const uint64_t value[])
 	return true;
 }
 
+static bool add_speed(struct options *options, const uint64_t value[])
+{
+	if (options->speed_count == OPTIONS_SPEEDS_MAX || value[0] > 254)
+		return false;
+	options->speeds[options->speed_count++] = (struct speed){
+	    .node = (unsigned int)value[0], .latency_ps = value[1], .bandwidth_mb = value[2]};
+	return true;
+}
+
 static bool add_decoder(struct card_options *card, const uint64_t value[])
 {
 	if (card->hdm.count == HDM_DECODERS_MAX)
@@ -83,6 +92,14 @@ static bool parse(struct options *options, const char *key, const char *text)
 		options->cache_line = (unsigned int)value[2];
 		return true;
 	}
+	if (!strcmp(key, "time") && count == 2 && value[0] && value[0] < 1u << 20 &&
+	    value[1] >= 100 && value[1] < 1u << 20) {
+		options->instruction_ps = (unsigned int)value[0];
+		options->mlp_percent = (unsigned int)value[1];
+		return true;
+	}
+	if (!strcmp(key, "speed") && count == 3)
+		return add_speed(options, value);
 	if (!strcmp(key, "node") && count == 3)
 		return add_range(options, value);
 	if (!strcmp(key, "decoder") && card && count == 3)

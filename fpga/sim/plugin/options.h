@@ -10,6 +10,8 @@
  *   card=PATH          a card, simulated by that library; the next ones are about it:
  *   width=LOG2, ring=SLOTS, clock=CYCLES_PER_100US   as np_card_open() takes them
  *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
+ *   time=PS:MLP        model time: picoseconds an instruction, percent of misses that overlap
+ *   speed=ID:PS:MBPS   ... latency and bandwidth (MB/s) of a node
  *   start=boot         watch memory from the first instruction on (else from a mark)
  *
  * Numbers are decimal, or hexadecimal with 0x.
@@ -24,7 +26,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { OPTIONS_RANGES_MAX = 32 };
+enum { OPTIONS_RANGES_MAX = 32, OPTIONS_SPEEDS_MAX = 32 };
+
+struct speed {
+	unsigned int node;
+	uint64_t latency_ps, bandwidth_mb;
+};
 
 struct range {
 	unsigned int node;
@@ -43,6 +50,9 @@ struct options {
 	uint64_t cache_bytes;
 	unsigned int cache_ways, cache_line;
 	bool from_boot;
+	unsigned int instruction_ps, mlp_percent; /* 0: no model of time */
+	struct speed speeds[OPTIONS_SPEEDS_MAX];
+	unsigned int speed_count;
 	struct range ranges[OPTIONS_RANGES_MAX];
 	unsigned int range_count;
 	struct card_options cards[NPW_CARDS_MAX];

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "traffic.h"
 
+#include "account.h"
 #include "cache.h"
 #include "clock.h"
 
@@ -25,28 +26,30 @@ static struct cache cache;
 static uint8_t *card_of; /* by MiB; NPW_CARDS_MAX: none */
 static unsigned int line_log2;
 
-static void memory_request(uint64_t address, bool write)
+static void memory_request(uint64_t address, uint64_t vline, bool write)
 {
 	truth_count(&traffic.truth, address, write);
 	if (address >> TRUTH_PAGE_LOG2 < traffic.truth.page_count) {
 		const unsigned int number = card_of[address >> TRUTH_BLOCK_LOG2];
+
+		account_request(traffic.truth.node_of[address >> TRUTH_BLOCK_LOG2], vline, write);
 
 		if (number < NPW_CARDS_MAX && card_request(&traffic.cards[number], address, write))
 			card_advance(&traffic.cards[number], clock_ns());
 	}
 }
 
-static void cached_access(uint64_t address, bool store)
+static void cached_access(uint64_t address, uint64_t vline, bool store)
 {
 	uint64_t evicted;
 
 	pthread_mutex_lock(&traffic.lock);
 	switch (cache_access(&cache, address, store, &evicted)) {
 	case CACHE_MISS_EVICT:
-		memory_request(evicted, true);
+		memory_request(evicted, 0, true);
 		/* fall through */
 	case CACHE_MISS:
-		memory_request(address, false);
+		memory_request(address, vline, false);
 		break;
 	case CACHE_HIT:
 		break;
@@ -67,7 +70,7 @@ static void access_line(struct filter *filter, qemu_plugin_meminfo_t info, uint6
 	if (!address || qemu_plugin_hwaddr_is_io(address))
 		return;
 	*entry = line << 1 | store;
-	cached_access(qemu_plugin_hwaddr_phys_addr(address), store);
+	cached_access(qemu_plugin_hwaddr_phys_addr(address), line, store);
 }
 
 void traffic_access(unsigned int vcpu, qemu_plugin_meminfo_t info, uint64_t vaddr, bool store)

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * QEMU adds up executed instructions in a scoreboard, apart for user and kernel mode, without
+ * calling anybody. A block of user code that follows kernel code asks whose page tables are in
+ * use; everything up to the next time belongs to that process.
+ */
+#include "account.h"
+
+#include "clock.h"
+#include "model.h"
+#include "registers.h"
+#include "traffic.h"
+
+#include <string.h>
+
+struct account_score {
+	uint64_t user, kernel; /* instructions */
+	uint64_t in_kernel;    /* 1 in the kernel, and until user code has been recognised */
+};
+
+static struct qemu_plugin_scoreboard *scores;
+static qemu_plugin_u64 user_mode, kernel_mode, in_kernel;
+static struct model model;
+static bool enabled;
+
+static int complain(const char *what)
+{
+	fprintf(stderr, "tierd-lab: %s\n", what);
+	return -1;
+}
+
+int account_init(const struct options *options, unsigned int vcpus)
+{
+	if (!options->instruction_ps)
+		return 0;
+	if (vcpus != 1)
+		return complain("time= needs a machine with one CPU");
+	model_init(&model, options->instruction_ps / 1e3, options->mlp_percent / 1e2);
+	for (unsigned int i = 0; i < options->speed_count; i++) {
+		const struct speed *speed = &options->speeds[i];
+
+		if (timing_set_node(&model.timing, speed->node, (double)speed->latency_ps / 1e3,
+				    (double)speed->bandwidth_mb * 1e6, options->cache_line))
+			return complain("speed= is for nodes below 64");
+	}
+	scores = qemu_plugin_scoreboard_new(sizeof(struct account_score));
+	user_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, user)};
+	kernel_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, kernel)};
+	in_kernel = (qemu_plugin_u64){scores, offsetof(struct account_score, in_kernel)};
+	enabled = true;
+	return 0;
+}
+
+bool account_enabled(void)
+{
+	return enabled;
+}
+
+/* Tells the model what was executed; true in the kernel. */
+static bool catch_up(void)
+{
+	const struct account_score *score = qemu_plugin_scoreboard_find(scores, 0);
+
+	model_executed(&model, score->user, score->kernel);
+	return score->in_kernel;
+}
+
+static void on_enter_user(unsigned int vcpu, void *data)
+{
+	struct account_score *score = qemu_plugin_scoreboard_find(scores, vcpu);
+
+	(void)data;
+	pthread_mutex_lock(&traffic.lock);
+	catch_up();
+	score->in_kernel = 0;
+	model_enter(&model, registers_root());
+	pthread_mutex_unlock(&traffic.lock);
+}
+
+static void on_mark(unsigned int vcpu, void *what)
+{
+	(void)vcpu;
+	pthread_mutex_lock(&traffic.lock);
+	catch_up();
+	model_mark(&model, (enum model_mark)(uintptr_t)what, registers_root(), clock_ns());
+	pthread_mutex_unlock(&traffic.lock);
+}
+
+static void watch_marks(struct qemu_plugin_insn *insn)
+{
+	static const unsigned char nopl[] = {0x0f, 0x1f, 0x80};
+	unsigned char code[sizeof(nopl) + sizeof(uint32_t)];
+	uint32_t displacement;
+
+	if (qemu_plugin_insn_data(insn, code, sizeof(code)) != sizeof(code) ||
+	    memcmp(code, nopl, sizeof(nopl)))
+		return;
+	memcpy(&displacement, code + sizeof(nopl), sizeof(displacement));
+	if ((displacement & ~0xffu) == MODEL_MARK)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, on_mark, QEMU_PLUGIN_CB_R_REGS,
+						       (void *)(uintptr_t)(displacement & 0xff));
+}
+
+void account_translation(struct qemu_plugin_tb *tb, size_t count)
+{
+	if (qemu_plugin_tb_vaddr(tb) >> 63) {
+		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_STORE_U64,
+								  in_kernel, 1);
+		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
+								  kernel_mode, count);
+		return;
+	}
+	/* First whose it is, then how much. */
+	qemu_plugin_register_vcpu_tb_exec_cond_cb(tb, on_enter_user, QEMU_PLUGIN_CB_R_REGS,
+						  QEMU_PLUGIN_COND_NE, in_kernel, 0, NULL);
+	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, user_mode,
+							  count);
+	for (size_t i = 0; i < count; i++)
+		watch_marks(qemu_plugin_tb_get_insn(tb, i));
+}
+
+void account_restart(void)
+{
+	if (enabled)
+		((struct account_score *)qemu_plugin_scoreboard_find(scores, 0))->in_kernel = 1;
+}
+
+void account_request(unsigned int node, uint64_t vline, bool write)
+{
+	if (enabled)
+		model_request(&model, node, vline, write, catch_up());
+}
+
+void account_print(FILE *out)
+{
+	if (!enabled)
+		return;
+	fputs(", ", out);
+	model_print(&model, out);
+}
