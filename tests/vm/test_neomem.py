@@ -63,7 +63,8 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
     )
     assert told["first"]["final"] >= 0.92
     assert told["move_1"]["final"] >= 0.92
-    assert told["moves_per_hot_page"] < 1.5
+    # Free DRAM is filled with cold pages as well; those moves count, too.
+    assert told["moves_per_hot_page"] < 1.8
     totals = told["totals"]
     assert totals["native"]["promoted"] > 0
     assert totals["bounced_pages"] < 0.01 * totals["promoted_pages"]
