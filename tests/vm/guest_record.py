@@ -48,11 +48,13 @@ def record(command: list[str]) -> tuple[int, dict[str, Any], str]:
         assert process.stdout is not None
         totals: dict[str, Any] = {}
         end = time.monotonic() + DEADLINE_S
+        stopped = False
         for line in process.stdout:
             totals = json.loads(line)
             enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) > 0
-            if enough or time.monotonic() > end:
+            if not stopped and (enough or time.monotonic() > end):
                 process.terminate()
+                stopped = True
         status = process.wait()
     return status, totals, log.read_text()
 

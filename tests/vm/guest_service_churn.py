@@ -181,8 +181,14 @@ class Churn:
         file.write_text(f'[control]\nsocket = "{self.folder}/control.sock"\n')
         return file
 
+    def wait_until_started(self) -> None:
+        """Wait for the service's word, or its end."""
+        while self.service.poll() is None and "event=started" not in self.stderr.read_text():
+            time.sleep(0.5)
+
     def run(self) -> dict[str, object]:
         """All of it; the facts."""
+        self.wait_until_started()
         long = self.hotset("--seconds", "100000", "--size", "200M", "--interval", "60")
         start = time.monotonic()
         steps: list[tuple[float, Callable[[], None]]] = [

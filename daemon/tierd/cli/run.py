@@ -12,6 +12,7 @@ import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -92,6 +93,8 @@ def _set_up_logging(level: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
+    # Until the service can read its configuration again, a request to do so must not end it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     # Imported here: the other commands start without NumPy and netlink.
     from tierd.config import LogConfig, load
     from tierd.recording.session import recording
