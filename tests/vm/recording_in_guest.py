@@ -12,9 +12,12 @@ from __future__ import annotations
 import base64
 import json
 import subprocess
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from test_loop import TIERD, TOOLS, lines
 
