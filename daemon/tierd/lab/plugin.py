@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Final
 
 from tierd.errors import UnavailableError
-from tierd.fpga.card import library_path
 from tierd.lab.cards import CardSpec, decoders
 from tierd.lab.machine import Machine
 from tierd.lab.ram import node_ranges
@@ -32,6 +31,13 @@ RTL, which simulates one to two million cycles a second, keeps up. LAB_CLOCK of 
 def is_watched(machine: Machine) -> bool:
     """True if the machine needs the plugin."""
     return bool(machine.cards) or machine.cache is not None or machine.time is not None
+
+
+def library_path(kind: str) -> Path:
+    """Where a card's library is built; imported late: it needs cffi."""
+    from tierd.fpga.card import library_path as found
+
+    return found(kind)
 
 
 def _built(path: Path, target: str) -> Path:
