@@ -9,7 +9,7 @@ Must not touch: what the window holds (`traffic` does).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 from tierd.errors import UnavailableError
 from tierd.lab.cards import CardSpec, decoders
@@ -33,7 +33,7 @@ def is_watched(machine: Machine) -> bool:
     return bool(machine.cards) or machine.cache is not None or machine.time is not None
 
 
-def library_path(kind: str) -> Path:
+def library_path(kind: Literal["rtl", "model"]) -> Path:
     """Where a card's library is built; imported late: it needs cffi."""
     from tierd.fpga.card import library_path as found
 
