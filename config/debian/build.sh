@@ -140,10 +140,11 @@ service_package() {
 module_package() {
     local file
     tree=$work/tierd-dkms
+    # What DKMS builds from has the card's headers beside the module's own files.
+    make -s -C "$root/kmod" source SOURCE="$work/module-source" >/dev/null
     while IFS= read -r file; do
-        put 644 "$root/kmod/$file" "usr/src/tierd-$version/$file"
-    done < <(cd "$root/kmod" && find . -type f ! -name '.*' ! -name '*.o' ! -name '*.ko' \
-        ! -name '*.mod*' ! -name 'Module.symvers' ! -name 'modules.order' -printf '%P\n')
+        put 644 "$work/module-source/$file" "usr/src/tierd-$version/$file"
+    done < <(cd "$work/module-source" && find . -type f -printf '%P\n')
     sed -i "s/^PACKAGE_VERSION=.*/PACKAGE_VERSION=\"$version\"/" "$tree/usr/src/tierd-$version/dkms.conf"
     put 644 "$root/kmod/modprobe-tierd.conf" usr/lib/modprobe.d/tierd.conf
     put 644 "$root/systemd/tierd.modules-load" usr/lib/modules-load.d/tierd.conf
