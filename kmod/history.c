@@ -69,8 +69,7 @@ void tierd_history_sweep(struct tierd_target *target)
 	unsigned long index;
 
 	if (target->chunks_seen < target->chunks) {
-		xa_for_each(&target->history, index, chunk)
-		{
+		xa_for_each(&target->history, index, chunk) {
 			if (chunk->round == round)
 				continue;
 			xa_erase(&target->history, index);
@@ -85,8 +84,7 @@ void tierd_history_clear(struct tierd_target *target)
 	struct tierd_chunk *chunk;
 	unsigned long index;
 
-	xa_for_each(&target->history, index, chunk)
-	{
+	xa_for_each(&target->history, index, chunk) {
 		xa_erase(&target->history, index);
 		chunk_free(target, chunk);
 	}

@@ -44,8 +44,7 @@ struct neoprof_card *neoprof_card_get(unsigned int number)
 	struct neoprof_card *card, *found = NULL;
 
 	mutex_lock(&neoprof_cards_lock);
-	list_for_each_entry(card, &neoprof_cards, node)
-	{
+	list_for_each_entry(card, &neoprof_cards, node) {
 		if (card->number != number)
 			continue;
 		kref_get(&card->ref);
@@ -177,7 +176,8 @@ static unsigned int free_number(void)
 	struct neoprof_card *card;
 	DECLARE_BITMAP(used, TIERD_CARDS_MAX) = {};
 
-	list_for_each_entry(card, &neoprof_cards, node) __set_bit(card->number, used);
+	list_for_each_entry(card, &neoprof_cards, node)
+		__set_bit(card->number, used);
 	return find_first_zero_bit(used, TIERD_CARDS_MAX);
 }
 

@@ -17,8 +17,7 @@ void neoprof_socket_closed(u32 portid)
 	struct neoprof_card *card;
 
 	mutex_lock(&neoprof_cards_lock);
-	list_for_each_entry(card, &neoprof_cards, node)
-	{
+	list_for_each_entry(card, &neoprof_cards, node) {
 		if (READ_ONCE(card->owner) != portid)
 			continue;
 		WRITE_ONCE(card->orphan, true);

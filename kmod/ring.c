@@ -152,8 +152,9 @@ static void publish(u32 kinds, const struct tierd_record *records, unsigned int 
 
 	mutex_lock(&tierd_rings_lock);
 	tierd_stats.reported += count;
-	list_for_each_entry(ring, &rings, node) if (ring->memory && ring->kinds & kinds)
-	    ring_put(ring, records, count);
+	list_for_each_entry(ring, &rings, node)
+		if (ring->memory && ring->kinds & kinds)
+			ring_put(ring, records, count);
 	mutex_unlock(&tierd_rings_lock);
 }
 
@@ -177,7 +178,8 @@ bool tierd_ring_wanted(enum tierd_record_kind kind)
 	bool wanted = false;
 
 	mutex_lock(&tierd_rings_lock);
-	list_for_each_entry(ring, &rings, node) wanted |= ring->memory && ring->kinds >> kind & 1;
+	list_for_each_entry(ring, &rings, node)
+		wanted |= ring->memory && ring->kinds >> kind & 1;
 	mutex_unlock(&tierd_rings_lock);
 	return wanted;
 }
@@ -203,7 +205,8 @@ void tierd_ring_wake(void)
 	struct tierd_ring *ring;
 
 	mutex_lock(&tierd_rings_lock);
-	list_for_each_entry(ring, &rings, node) wake_up_interruptible(&ring->queue);
+	list_for_each_entry(ring, &rings, node)
+		wake_up_interruptible(&ring->queue);
 	mutex_unlock(&tierd_rings_lock);
 }
 
@@ -214,8 +217,9 @@ void tierd_ring_closing(bool closing)
 
 	mutex_lock(&tierd_rings_lock);
 	all_closing = closing;
-	list_for_each_entry(ring, &rings, node) if (ring->memory)
-	    WRITE_ONCE(info_of(ring)->closing, closing);
+	list_for_each_entry(ring, &rings, node)
+		if (ring->memory)
+			WRITE_ONCE(info_of(ring)->closing, closing);
 	mutex_unlock(&tierd_rings_lock);
 	tierd_ring_wake();
 }

@@ -18,8 +18,9 @@ struct tierd_target *tierd_target_find(u16 number)
 	struct tierd_target *target;
 
 	lockdep_assert_held(&tierd_targets_lock);
-	list_for_each_entry(target, &tierd_targets,
-			    node) if (target->number == number) return target;
+	list_for_each_entry(target, &tierd_targets, node)
+		if (target->number == number)
+			return target;
 	return NULL;
 }
 
@@ -28,8 +29,9 @@ struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
 	struct tierd_target *target;
 
 	lockdep_assert_held(&tierd_targets_lock);
-	list_for_each_entry(target, &tierd_targets,
-			    node) if (READ_ONCE(target->mm) == mm) return target;
+	list_for_each_entry(target, &tierd_targets, node)
+		if (READ_ONCE(target->mm) == mm)
+			return target;
 	return NULL;
 }
 
@@ -43,8 +45,7 @@ struct tierd_target *tierd_target_due(u64 now_ns, u64 *earliest_ns)
 
 	*earliest_ns = U64_MAX;
 	mutex_lock(&tierd_targets_lock);
-	list_for_each_entry(target, &tierd_targets, node)
-	{
+	list_for_each_entry(target, &tierd_targets, node) {
 		if (target->next_ns <= now_ns) {
 			due = target;
 			break;
@@ -139,9 +140,9 @@ void tierd_targets_clear(u32 portid)
 	struct tierd_target *target, *next;
 
 	mutex_lock(&tierd_targets_lock);
-	list_for_each_entry_safe(target, next, &tierd_targets,
-				 node) if (!portid || target->portid == portid)
-	    tierd_target_remove(target);
+	list_for_each_entry_safe(target, next, &tierd_targets, node)
+		if (!portid || target->portid == portid)
+			tierd_target_remove(target);
 	mutex_unlock(&tierd_targets_lock);
 }
 

@@ -169,6 +169,19 @@ int tierd_netlink_init(void);
 void tierd_netlink_exit(void);
 void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target);
 void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why);
+struct genl_family;
+struct genl_info;
+struct netlink_callback;
+struct sk_buff;
 struct genl_family *tierd_netlink_family(void);
+
+/* netlink_target.c, netlink_scan.c: the operations of the family */
+#define TIERD_NODES_BYTES (TIERD_MAX_NODES / 8)
+int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info);
+int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info);
+int tierd_netlink_target_del(struct sk_buff *skb, struct genl_info *info);
+int tierd_netlink_target_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info);
+int tierd_netlink_scan_get(struct sk_buff *skb, struct genl_info *info);
 
 #endif

@@ -155,8 +155,7 @@ static void report_group(struct tierd_walk *walk, pte_t *ptep, const u8 *history
 	bool dirty;
 	pte_t pte;
 
-	for_each_set_bit(i, &bits, 8)
-	{
+	for_each_set_bit(i, &bits, 8) {
 		pte = tierd_ptep_get(ptep + i);
 		if (!plain_pte(pte))
 			continue;
@@ -192,9 +191,9 @@ static void walk_group(struct tierd_walk *walk, struct vm_area_struct *vma, pte_
 	}
 	present <<= from % 8;
 	young = (young << from % 8) & present;
-	for_each_set_bit(i, &young,
-			 8) if (tierd_ptep_clear_young(vma, base + (start + i) * PAGE_SIZE,
-						       table + start + i)) accessed |= 1u << i;
+	for_each_set_bit(i, &young, 8)
+		if (tierd_ptep_clear_young(vma, base + (start + i) * PAGE_SIZE, table + start + i))
+			accessed |= 1u << i;
 	walk->pages += hweight8(present);
 	walk->accessed += hweight8(accessed);
 	/* A first look finds what was touched at any time before: it only clears. */
