@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.cardapi import (
@@ -23,54 +24,12 @@ from tierd.kmod.cardapi import (
     Track,
 )
 from tierd.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
-from tierd.kmod.uapi import ATTRIBUTES, Command, Event
-
-FAMILY = 40
-NUMBER = {name.removeprefix("TIERD_A_"): index for index, (name, _) in enumerate(ATTRIBUTES)}
-
-
-class Kernel:
-    """A socket that answers what a test says and keeps what was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[bytes] = []
-        self.answers: list[bytes] = []
-
-    def sendto(self, data: bytes, address: object) -> int:
-        self.asked.append(data)
-        return len(data)
-
-    def recv(self, size: int) -> bytes:
-        if not self.answers:
-            raise BlockingIOError
-        sequence = self.asked[-1][8:12] if self.asked else bytes(4)
-        return self.answers.pop(0).replace(b"SEQ!", sequence)
-
-
-def attribute(name: str, data: bytes) -> bytes:
-    return struct.pack("=HH", 4 + len(data), NUMBER[name]) + data + bytes(-len(data) % 4)
-
-
-def message(command: Command, *attributes: bytes) -> bytes:
-    body = struct.pack("=BBH", command, 1, 0) + b"".join(attributes)
-    return struct.pack("=IHH", 16 + len(body), FAMILY, 2) + b"SEQ!" + bytes(4) + body
-
-
-def acknowledgement(code: int = 0, reason: str = "") -> bytes:
-    text = reason.encode() + b"\0"
-    tlv = struct.pack("=HH", 4 + len(text), 1) + text + bytes(-len(text) % 4) if reason else b""
-    flags = 0x300 if reason else 0x100
-    head = struct.pack("=IHH", 36 + len(tlv), 2, flags) + b"SEQ!"
-    return head + struct.pack("=Ii", 0, -code) + bytes(16) + tlv
-
-
-def done() -> bytes:
-    return struct.pack("=IHH", 20, 3, 2) + b"SEQ!" + bytes(8)
+from tierd.kmod.uapi import Command, Event
 
 
 @pytest.fixture
 def kernel() -> Kernel:
-    return Kernel()
+    return Kernel(BlockingIOError())
 
 
 @pytest.fixture

@@ -11,55 +11,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod import netlink
 from tierd.kmod.netlink import Control, nodes_of, pack_ranges
-from tierd.kmod.uapi import ATTRIBUTES, STATS, Command, ScanFlags
-
-FAMILY = 40
-
-
-def number(name: str) -> int:
-    """The number of an attribute."""
-    return [full for full, _ in ATTRIBUTES].index(f"TIERD_A_{name}")
-
-
-class Kernel:
-    """A socket whose answers are given by a test; it keeps what was asked."""
-
-    def __init__(self) -> None:
-        self.asked: list[bytes] = []
-        self.answers: list[bytes] = []
-
-    def sendto(self, data: bytes, address: object) -> int:
-        self.asked.append(data)
-        return len(data)
-
-    def recv(self, size: int) -> bytes:
-        if not self.answers:
-            raise TimeoutError("no answer")
-        sequence = struct.unpack_from("=I", self.asked[-1], 8)[0]
-        return self.answers.pop(0).replace(b"SEQ!", struct.pack("=I", sequence))
-
-    def close(self) -> None:
-        pass
-
-
-def acknowledgement(code: int = 0) -> bytes:
-    return struct.pack("=IHH", 36, 2, 0) + b"SEQ!" + struct.pack("=Ii", 0, -code) + bytes(16)
-
-
-def message(command: int, attributes: list[tuple[int, bytes]], kind: int = FAMILY) -> bytes:
-    body = struct.pack("=BBH", command, 1, 0)
-    for number, data in attributes:
-        body += struct.pack("=HH", 4 + len(data), number) + data + bytes(-len(data) % 4)
-    return struct.pack("=IHH", 16 + len(body), kind, 0) + b"SEQ!" + bytes(4) + body
+from tierd.kmod.uapi import STATS, Command, ScanFlags
 
 
 @pytest.fixture
 def kernel() -> Kernel:
-    return Kernel()
+    return Kernel(TimeoutError("no answer"))
 
 
 @pytest.fixture
@@ -118,25 +80,25 @@ def test_settings_that_are_not_given_are_not_sent(kernel: Kernel, control: Contr
     kernel.answers.append(acknowledgement())
     control.scan_set(budget_ppm=5, flags=ScanFlags.FLUSH, hot_nodes=[1, 64])
     found = attributes_of(kernel.asked[0])
-    assert set(found) == {number("BUDGET_PPM"), number("FLAGS"), number("HOT_NODES")}
-    assert nodes_of(found[number("HOT_NODES")]) == {1, 64}
+    assert set(found) == {NUMBER["BUDGET_PPM"], NUMBER["FLAGS"], NUMBER["HOT_NODES"]}
+    assert nodes_of(found[NUMBER["HOT_NODES"]]) == {1, 64}
 
 
 def test_an_older_module_tells_fewer_counters(kernel: Kernel, control: Control) -> None:
     nodes = netlink.node_words([0])
     stats = struct.pack("=2Q", 11, 22)
     fields = [
-        (number("PERIOD_US"), struct.pack("=I", 400_000)),
-        (number("BUDGET_PPM"), struct.pack("=I", 50_000)),
-        (number("HOT_SCANS"), b"\2"),
-        (number("COLD_SCANS"), b"\0"),
-        (number("REPORT_SCANS"), b"\1"),
-        (number("FLAGS"), struct.pack("=I", 0)),
-        (number("HOT_NODES"), nodes),
-        (number("COLD_NODES"), nodes),
-        (number("STATS"), stats),
+        attribute("PERIOD_US", struct.pack("=I", 400_000)),
+        attribute("BUDGET_PPM", struct.pack("=I", 50_000)),
+        attribute("HOT_SCANS", b"\2"),
+        attribute("COLD_SCANS", b"\0"),
+        attribute("REPORT_SCANS", b"\1"),
+        attribute("FLAGS", struct.pack("=I", 0)),
+        attribute("HOT_NODES", nodes),
+        attribute("COLD_NODES", nodes),
+        attribute("STATS", stats),
     ]
-    kernel.answers += [message(Command.SCAN_GET, fields), acknowledgement()]
+    kernel.answers += [message(Command.SCAN_GET, *fields), acknowledgement()]
     state = control.scan_get()
     assert state.stats == {STATS[0]: 11, STATS[1]: 22}
     assert (state.period_us, state.hot_scans, state.hot_nodes) == (400_000, 2, frozenset({0}))
@@ -147,16 +109,13 @@ def test_a_dump_is_read_to_its_end(kernel: Kernel, control: Control) -> None:
     parts = [
         message(
             Command.TARGET_GET,
-            [
-                (number("TARGET"), struct.pack("=H", n)),
-                (number("PID"), struct.pack("=I", 100 + n)),
-                (number("TARGET_STATS"), bytes(64)),
-            ],
+            attribute("TARGET", struct.pack("=H", n)),
+            attribute("PID", struct.pack("=I", 100 + n)),
+            attribute("TARGET_STATS", bytes(64)),
         )
         for n in (1, 2)
     ]
-    done = struct.pack("=IHH", 20, 3, 2) + b"SEQ!" + bytes(8)
-    kernel.answers += [parts[0], parts[1] + done]
+    kernel.answers += [parts[0], parts[1] + done()]
     assert [(t.target, t.pid) for t in control.targets()] == [(1, 101), (2, 102)]
 
 
