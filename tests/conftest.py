@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 FIRST = ("vm", "host", "unit")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def room(item: pytest.Item) -> str:
         return item.path.relative_to(HERE).parts[0]
