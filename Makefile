@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 	':!fpga/include/neoprof_regs.h')
 # Two guests at a time: more starve each other on a small host.
-PYTEST_FLAGS ?= --numprocesses 2 --dist loadgroup --no-loadscope-reorder
+PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
 test bench: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
