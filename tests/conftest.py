@@ -31,6 +31,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByFile(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "tests/host" if nodeid.startswith("tests/host/") else nodeid.split("::")[0]
+            return (
+                "tests/host"
+                if nodeid.startswith("tests/host/")
+                else nodeid.split("::", maxsplit=1)[0]
+            )
 
     return ByFile(config, log)
