@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batches, places and reports for tests of the heat table."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from tierd.access import AccessBatch, Domain
+from tierd.heat.table import HeatTable
+from tierd.moves import Fate, MovePlan, MoveReport
+
+S = 10**9
+T = 3 << 48
+HUGE = 512
+
+
+def batch(page: Any, count: Any = 1.0, *, at: int = S) -> AccessBatch:
+    pages = np.asarray(page, np.uint64)
+    counts = np.broadcast_to(np.asarray(count, np.float32), pages.shape).copy()
+    return AccessBatch(Domain.VIRTUAL, pages, counts, at, "test")
+
+
+def place(table: HeatTable, page: Any, node: Any, order: int = 0, insert_on: Any = ()) -> None:
+    pages = np.asarray(page, np.uint64)
+    nodes = np.broadcast_to(np.asarray(node, np.int16), pages.shape).copy()
+    table.place(pages, nodes, np.full(len(pages), order, np.uint8), insert_on=insert_on)
+
+
+def report(page: Any, fate: Fate, node: int) -> MoveReport:
+    pages = np.asarray(page, np.uint64)
+    n = len(pages)
+    plan = MovePlan(
+        page=pages,
+        order=np.zeros(n, np.uint8),
+        source=np.zeros(n, np.int16),
+        dest=np.full(n, node, np.int16),
+        direction=np.zeros(n, np.uint8),
+        heat=np.zeros(n, np.float32),
+    )
+    return MoveReport(
+        plan=plan,
+        fate=np.full(n, fate, np.uint8),
+        node=np.full(n, node, np.int16),
+        errors={},
+        moved_bytes=0,
+        duration_ns=0,
+        cpu_ns=0,
+        retries=0,
+    )
+
+
+def table(capacity: int = 10_000, half_life_s: float = 1.0) -> HeatTable:
+    return HeatTable(capacity_pages=capacity, half_life_s=half_life_s)
+
+
+def heat_of(of: HeatTable, key: int) -> float:
+    found = of.lookup(key)
+    return float(found.heat[0]) if len(found) else math.nan
