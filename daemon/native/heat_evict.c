@@ -2,11 +2,15 @@
 /* Making room: the coldest pages go, those outside the kept nodes first. */
 #include "heat_table.h"
 
-/* Remove up to `wanted` of the coldest slots whose node is kept, or is not. */
+/*
+ * Remove up to `wanted` of the coldest slots whose node is kept, or is not. Where not all of
+ * the last bin go, every nth does: taken from one end, they would leave the other so full that
+ * probes there become searches.
+ */
 static int evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 {
 	uint64_t in_bin[TIERD_HEAT_BINS] = {0};
-	uint64_t before = 0, from_edge;
+	uint64_t before = 0, from_edge, due = 0;
 	int edge_bin = 0;
 	int err = hist_update(heat);
 
@@ -32,12 +36,14 @@ static int evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 			continue;
 		}
 		bin = heat_bin(slot->heat * heat->inverse_gain);
-		if (bin > edge_bin || (bin == edge_bin && from_edge == 0)) {
+		if (bin == edge_bin)
+			due += from_edge;
+		if (bin > edge_bin || (bin == edge_bin && due < in_bin[edge_bin])) {
 			i++;
 			continue;
 		}
 		if (bin == edge_bin)
-			from_edge--;
+			due -= in_bin[edge_bin];
 		/* What moves into this place is looked at next. */
 		table_remove(heat, slot);
 		heat->evicted++;

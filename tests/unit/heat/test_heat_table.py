@@ -297,6 +297,14 @@ def test_histogram_counts_4k_pages_and_quantiles_follow_it() -> None:
         one.quantile(1, 1.1)
 
 
+def test_a_full_table_stays_evenly_filled() -> None:
+    one = table(capacity=100_000)
+    for n in range(20):  # all equally cold, so that any may go
+        one.ingest(batch(T + np.arange(n * 25_000, (n + 1) * 25_000, dtype=np.uint64)))
+        one.check()
+    assert one.stats().evicted >= 400_000
+
+
 def test_memory_is_bounded_by_24_bytes_a_page() -> None:
     capacity = 200_000
     one = table(capacity=capacity)
