@@ -225,6 +225,7 @@ int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float
 				   ring[j % RING].is_head, page[j], count[j] * gain);
 		}
 	}
+	heat->hist_valid = false;
 	return 0;
 }
 

@@ -51,12 +51,14 @@ static int evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 	return 0;
 }
 
-int table_evict(struct tierd_heat *heat, uint64_t wanted, bool may_evict_kept)
+bool table_evict(struct tierd_heat *heat, bool may_evict_kept)
 {
-	uint64_t before = heat->evicted;
-	int err = evict_group(heat, false, wanted);
+	const uint64_t wanted = heat->capacity / 16 + 1, before = heat->evicted;
 
-	if (err != 0 || !may_evict_kept || heat->evicted - before >= wanted)
-		return err;
-	return evict_group(heat, true, wanted - (heat->evicted - before));
+	if (evict_group(heat, false, wanted) != 0)
+		return false;
+	if (may_evict_kept && heat->evicted - before < wanted &&
+	    evict_group(heat, true, wanted - (heat->evicted - before)) != 0)
+		return false;
+	return heat->evicted - before >= wanted;
 }

@@ -98,6 +98,7 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 {
 	for (int i = 0; i < 256; i++)
 		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
+	heat->nothing_to_evict = false;
 	heat->hist_valid = false;
 	for (size_t i = 0; i < n; i++) {
 		bool huge = order[i] >= HUGE_ORDER;
@@ -125,6 +126,7 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 		else
 			place_page(heat, key, on, heat->keep_node[on]);
 	}
+	heat->hist_valid = false;
 	return 0;
 }
 

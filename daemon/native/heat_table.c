@@ -144,8 +144,9 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 			heat->capacity = heat->grow_at;
 	}
 	if (heat->tracked >= heat->capacity) {
-		if (table_evict(heat, heat->capacity / 16 + 1, may_evict_kept) != 0 ||
-		    heat->tracked >= heat->capacity) {
+		if (may_evict_kept || !heat->nothing_to_evict)
+			heat->nothing_to_evict = !table_evict(heat, may_evict_kept);
+		if (heat->tracked >= heat->capacity) {
 			heat->dropped_full++;
 			return NULL;
 		}

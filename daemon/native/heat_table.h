@@ -75,6 +75,8 @@ struct tierd_heat {
 
 	/* Nodes whose pages are evicted last, from the latest tierd_heat_place. */
 	bool keep_node[256];
+	/* In this tierd_heat_place nothing more can go; each try would pass over all slots. */
+	bool nothing_to_evict;
 
 	bool hist_valid;
 	struct hist_row *rows;
@@ -177,6 +179,7 @@ const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
 int heat_bin(float value);
 bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
 /* heat_evict.c */
-int table_evict(struct tierd_heat *heat, uint64_t wanted, bool may_evict_kept);
+/* False where less than a sixteenth of the table could go. */
+bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
 #endif

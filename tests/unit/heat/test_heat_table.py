@@ -305,6 +305,23 @@ def test_a_full_table_stays_evenly_filled() -> None:
     assert one.stats().evicted >= 400_000
 
 
+def test_pages_that_find_a_full_table_are_dropped_without_a_search_each() -> None:
+    one = table(capacity=400_000)
+    pages = T + np.arange(400_000, dtype=np.uint64)
+    place(one, pages, 0, insert_on=[0])
+    # Each of these would look through all slots in vain: hours, were it not remembered.
+    for n in range(1, 6):
+        place(one, pages + np.uint64(n * 400_000), 0, insert_on=[0])
+    stats = one.stats()
+    assert (stats.tracked, stats.dropped["full"]) == (400_000, 2_000_000)
+    # What moves to another node gives way in the next pass.
+    place(one, pages[:100_000], 1, insert_on=[0])
+    place(one, pages[:10] + np.uint64(400_000), 0, insert_on=[0])
+    assert one.stats().dropped["full"] == 2_000_000
+    assert one.histogram(0).pages.sum() == 300_010
+    one.check()
+
+
 def test_memory_is_bounded_by_24_bytes_a_page() -> None:
     capacity = 200_000
     one = table(capacity=capacity)
