@@ -207,10 +207,36 @@ static float idle_seconds(const struct tierd_heat *heat, const struct slot *slot
 	return (float)(uint16_t)(moved_tick(heat) - slot->moved) * (TICK_NS * 1e-9F);
 }
 
-int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat, size_t n,
-			  uint64_t *page, float *value, int16_t *on, uint8_t *order, float *idle_s)
+static bool selectable(const struct tierd_heat *heat, const struct slot *slot, int node,
+		       const uint8_t *among)
+{
+	if (!slot_used(slot))
+		return false;
+	if (node == TIERD_NODE_UNPLACED ? !slot_unplaced(heat, slot) : slot->node != node)
+		return false;
+	return among == NULL || among[key_target(slot_key(slot))] != 0;
+}
+
+/* The folios of a node by heat, of some targets only. */
+static struct hist_row count_among(const struct tierd_heat *heat, int node, const uint8_t *among)
+{
+	struct hist_row row = {{0}, {0}};
+
+	for (uint64_t i = 0; i < slot_count(heat); i++) {
+		const struct slot *slot = &heat->slots[i];
+
+		if (selectable(heat, slot, node, among))
+			row.folios[heat_bin(slot->heat * heat->inverse_gain)]++;
+	}
+	return row;
+}
+
+int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
+			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
+			  uint8_t *order, float *idle_s)
 {
 	const struct hist_row *row;
+	struct hist_row some;
 	struct rank *rank;
 	size_t before, taken = 0, competing = 0, room;
 	int lowest = hottest && min_heat > 0.0F ? heat_bin(min_heat) : 0, edge_bin;
@@ -221,6 +247,10 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 	row = hist_row(heat, node);
 	if (row == NULL || n == 0)
 		return 0;
+	if (among != NULL) {
+		some = count_among(heat, node, among);
+		row = &some;
+	}
 	if (n > heat->tracked)
 		n = heat->tracked;
 	edge_bin = threshold_bin(row, hottest != 0, lowest, n, &before);
@@ -233,8 +263,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 		struct rank item;
 		int bin;
 
-		if (!slot_used(slot) ||
-		    (node == TIERD_NODE_UNPLACED ? !slot_unplaced(heat, slot) : slot->node != node))
+		if (!selectable(heat, slot, node, among))
 			continue;
 		item = (struct rank){.heat = slot->heat * heat->inverse_gain, .slot = i};
 		if (hottest && !(item.heat > min_heat))

@@ -50,8 +50,10 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 		     const int16_t *node, size_t n);
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
 		     const uint64_t *end, size_t n);
-int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat, size_t n,
-			  uint64_t *page, float *value, int16_t *on, uint8_t *order, float *idle_s);
+/* among: a byte for each target number, 0 leaves its pages out; NULL: all count. */
+int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
+			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
+			  uint8_t *order, float *idle_s);
 int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,

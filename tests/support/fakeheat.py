@@ -7,7 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.access import BoolArray
 from tierd.heat.view import Histogram, PageSet
+from tierd.pagekey import target_of
 from tierd.policy import pageset
 
 
@@ -17,13 +19,22 @@ class ArrayHeat:
 
     pages: PageSet
 
-    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
-        chosen = pageset.take(self.pages, (self.pages.node == node) & (self.pages.heat > min_heat))
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        chosen = self._among(node, among)
+        chosen = pageset.take(chosen, chosen.heat > min_heat)
         return pageset.take(chosen, np.argsort(-chosen.heat, kind="stable")[:n])
 
-    def coldest(self, node: int, n: int) -> PageSet:
-        chosen = pageset.take(self.pages, self.pages.node == node)
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
+        chosen = self._among(node, among)
         return pageset.take(chosen, np.argsort(chosen.heat, kind="stable")[:n])
+
+    def _among(self, node: int, among: BoolArray | None) -> PageSet:
+        chosen = self.pages.node == node
+        if among is not None:
+            chosen &= among[target_of(self.pages.page).astype(np.int64)]
+        return pageset.take(self.pages, chosen)
 
     def histogram(self, node: int) -> Histogram:
         raise AssertionError("the watermark policy asks for no histogram")

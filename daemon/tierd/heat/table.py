@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
-from tierd.access import AccessBatch, Domain, F32Array, WatchedRange
+from tierd.access import AccessBatch, BoolArray, Domain, F32Array, WatchedRange
 from tierd.heat.view import Histogram, PageSet
 from tierd.moves import I16Array, MoveReport, U8Array
 from tierd.pagekey import MAX_TARGETS, U64Array
@@ -226,13 +226,18 @@ class HeatTable:
                 len(start),
             )
 
-    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
-        """At most `n` folios on `node`, hottest first (then by key), with heat > `min_heat`."""
-        return self._select(_checked(node), n, hottest=True, min_heat=min_heat)
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """At most `n` folios on `node`, hottest first (then by key), with heat > `min_heat`.
 
-    def coldest(self, node: int, n: int) -> PageSet:
-        """At most `n` folios on `node`, coldest first (then by key)."""
-        return self._select(_checked(node), n, hottest=False, min_heat=0.0)
+        Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
+        """
+        return self._select(_checked(node), n, hottest=True, min_heat=min_heat, among=among)
+
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
+        """At most `n` folios on `node`, coldest first (then by key); `among` as above."""
+        return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
 
     def unplaced(self, n: int) -> U64Array:
         """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed."""
@@ -333,7 +338,18 @@ class HeatTable:
         if result != 0:
             raise AssertionError(f"the heat table is broken: {result}")
 
-    def _select(self, node: int, n: int, *, hottest: bool, min_heat: float) -> PageSet:
+    def _select(
+        self,
+        node: int,
+        n: int,
+        *,
+        hottest: bool,
+        min_heat: float,
+        among: BoolArray | None = None,
+    ) -> PageSet:
+        wanted = None if among is None else np.zeros(MAX_TARGETS, np.uint8)
+        if among is not None and wanted is not None:
+            wanted[: len(among)] = among
         with self._lock:
             room = max(0, min(n, self._tracked()))
             page = np.empty(room, np.uint64)
@@ -346,6 +362,7 @@ class HeatTable:
                 node,
                 int(hottest),
                 min_heat,
+                ffi.NULL if wanted is None else _pointer("uint8_t[]", wanted),
                 room,
                 _pointer("uint64_t[]", page),
                 _pointer("float[]", heat),

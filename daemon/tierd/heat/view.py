@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tierd.access import F32Array
+from tierd.access import BoolArray, F32Array
 from tierd.moves import I16Array, U8Array
 from tierd.pagekey import U64Array
 
@@ -56,13 +56,18 @@ class Histogram:
 
 
 class HeatView(Protocol):
-    """Questions the policy asks; answers are snapshots at the time of the last tick."""
+    """Questions the policy asks; answers are snapshots at the time of the last tick.
 
-    def hottest(self, node: int, n: int, min_heat: float = 0.0) -> PageSet:
+    Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
+    """
+
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
         """At most `n` folios on `node`, hottest first, with heat > `min_heat`."""
         ...
 
-    def coldest(self, node: int, n: int) -> PageSet:
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
         """At most `n` folios on `node`, coldest first."""
         ...
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from tierd.heat.view import PageSet
 from tierd.moves import I16Array
-from tierd.pagekey import target_of
+from tierd.pagekey import MAX_TARGETS, target_of
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
 
@@ -106,6 +106,13 @@ class Fairness:
         listed = target < len(known)
         group[listed] = known[target[listed]]
         return group
+
+    def targets(self, groups: set[int], *, inside: bool) -> BoolArray:
+        """Targets, bool[MAX_TARGETS], that are in one of `groups`, or that are in none."""
+        chosen = np.full(MAX_TARGETS, not inside, np.bool_)
+        known = self._groups.of_target
+        chosen[: len(known)] = np.isin(known, list(groups)) == inside
+        return chosen
 
     def may_enter(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
         """Which of `pages`, best first, may come into the tier of `nodes`, bool[n]."""

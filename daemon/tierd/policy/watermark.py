@@ -28,7 +28,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -36,13 +35,11 @@ from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy import pageset
+from tierd.policy.candidates import Candidates
 from tierd.policy.fairness import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.tiermap import Tier
-
-MOST_ASKED: Final = 1 << 20
-"""Folios that are looked through, at most, for some that no floor holds back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +101,7 @@ class _Round:
         """Bytes above the low watermark, as they will be after the moves planned so far."""
         capacity = {node: usage.total_bytes for node, usage in inputs.usage.items()}
         self.fair = None if inputs.groups is None else Fairness(inputs.groups, capacity)
+        self.find = Candidates(inputs, settings.min_residency_s, self.notes, self.fair)
 
     def _gap(self, node: int) -> int:
         share = self.settings.high_watermark - self.settings.low_watermark
@@ -126,7 +124,7 @@ class _Round:
             need = min(wanted, self.left)
             if need < wanted:
                 self.notes["over budget"] += (wanted - need) // PAGE_SIZE
-            cold = self._coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
+            cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
             self._demote(tier, pageset.prefix(cold, need))
 
     def keep_shares(self, tier: Tier) -> None:
@@ -135,13 +133,11 @@ class _Round:
             return
         for group, excess in enumerate(self.fair.over_cap(tier.nodes)):
             if need := min(int(excess), self.left):
-                cold = self._coldest(tier.nodes, self._limit)
-                own = pageset.take(cold, self.fair.group_of(cold) == group)
+                own = self.find.coldest(tier.nodes, self._limit, of_group=group)
                 self._demote(tier, pageset.prefix(own, need))
         for group, lack in enumerate(self.fair.below_floor(tier.nodes)):
             if lack:
-                warm = self._candidates(tier, least=0.0)
-                own = pageset.take(warm, self.fair.group_of(warm) == group)
+                own = self.find.hottest(tier, self._limit, 0.0, of_group=group)
                 room = min(int(lack), self.left)
                 fits = np.cumsum(pageset.sizes(own)) <= room
                 own = pageset.take(own, fits & self.fair.may_enter(own, tier.nodes))
@@ -149,17 +145,17 @@ class _Round:
 
     def promote(self, tier: Tier) -> None:
         """Fill the tier's room with the hottest, then replace its coldest."""
-        hot = self._candidates(tier, least=self.settings.confidence**2)
+        least = self.settings.confidence**2
         if self.fair is None:
-            self._bring(tier, hot)
+            self._bring(tier, self.find.hottest(tier, self._limit, least))
             return
-        enters = self.fair.may_enter(hot, tier.nodes)
-        group = self.fair.group_of(hot)
-        self.notes["at the cap of its group"] += int(np.count_nonzero(~enters))
-        self._bring(tier, pageset.take(hot, enters))
-        for capped in self.fair.capped:
-            own = pageset.take(hot, ~enters & (group == capped))
-            self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=capped)
+        hot, capped = self.find.entering(tier, self._limit, least)
+        self.notes["at the cap of its group"] += len(capped)
+        group = self.fair.group_of(capped)
+        self._bring(tier, hot)
+        for each in self.fair.capped:
+            own = pageset.take(capped, group == each)
+            self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
 
     def _bring(
         self,
@@ -228,52 +224,6 @@ class _Round:
     def _limit(self) -> int:
         return min(self.settings.max_moves_per_tick, max(0, self.left) // PAGE_SIZE)
 
-    def _candidates(self, tier: Tier, *, least: float) -> PageSet:
-        """Pages hotter than `least` that may come into `tier`, hottest first."""
-        hot = pageset.concat(
-            [
-                self.inputs.heat.hottest(node, self._limit, least)
-                for slower in self.inputs.tiers.tiers[tier.rank + 1 :]
-                if self.inputs.tiers.promotion_tier(slower.rank) is tier
-                for node in slower.nodes
-            ]
-        )
-        hot = self._unplanned(self._settled(hot))
-        return pageset.take(hot, np.argsort(-hot.heat, kind="stable")[: self._limit])
-
-    def _coldest(self, nodes: tuple[int, ...], count: int) -> PageSet:
-        """Pages of these nodes that may leave, coldest first, not yet planned."""
-        asked = count
-        while True:
-            found = [self.inputs.heat.coldest(node, asked) for node in nodes]
-            held, cold = self._leaving(pageset.concat(found), nodes)
-            more = any(len(pages) == asked for pages in found)
-            # Where floors hold back the coldest, those behind them are asked for.
-            if not held or len(cold) >= count or not more or asked >= MOST_ASKED:
-                break
-            asked *= 4
-        self.notes["at the floor of its group"] += held
-        return cold
-
-    def _leaving(self, cold: PageSet, nodes: tuple[int, ...]) -> tuple[int, PageSet]:
-        """How many of `cold` floors hold back, and the others, coldest first."""
-        cold = self._unplanned(self._settled(cold))
-        cold = pageset.take(cold, np.argsort(cold.heat, kind="stable"))
-        if self.fair is None:
-            return 0, cold
-        leaves = self.fair.may_leave(cold, nodes)
-        return int(np.count_nonzero(~leaves)), pageset.take(cold, leaves)
-
-    def _unplanned(self, pages: PageSet) -> PageSet:
-        for _, planned, _ in self.moves:
-            pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
-        return pages
-
-    def _settled(self, pages: PageSet) -> PageSet:
-        settled = pages.idle_s >= self.settings.min_residency_s
-        self.notes["moved lately"] += int(len(pages) - np.count_nonzero(settled))
-        return pageset.take(pages, settled)
-
     def _victims(
         self,
         tier: Tier,
@@ -290,11 +240,7 @@ class _Round:
         fits = int(np.searchsorted(shortfall, 0, side="right"))
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
-        cold = self._coldest(tier.nodes, self._limit)
-        if self.fair is not None and instead_of is not None:
-            cold = pageset.take(cold, self.fair.group_of(cold) == instead_of)
-        elif self.fair is not None and below_floor is not None:
-            cold = pageset.take(cold, self.fair.group_of(cold) != below_floor)
+        cold = self.find.coldest(tier.nodes, self._limit, of_group=instead_of, not_of=below_floor)
         ends = np.cumsum(pageset.sizes(cold))
         # The last page that must leave for each further one to come in.
         last = np.searchsorted(ends, shortfall[fits:], side="left")
@@ -333,6 +279,7 @@ class _Round:
         if not len(pages):
             return
         self.moves.append((direction, pages, dest))
+        self.find.planned(pages)
         if self.fair is not None:
             self.fair.moved(pages, dest)
         self.left -= pageset.total(pages)

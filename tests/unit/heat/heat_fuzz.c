@@ -22,7 +22,7 @@ int main(int argc, char **argv)
 	static uint64_t page[N], start[1], end[1];
 	static float count[N], value[N], idle[N];
 	static int16_t node[N], on[N];
-	static uint8_t order[N], fate[N], insert_on[256];
+	static uint8_t order[N], fate[N], insert_on[256], among[1 << 16];
 	static int64_t histogram[TIERD_HEAT_BINS];
 	uint64_t now = 1000;
 	struct tierd_heat *heat;
@@ -33,6 +33,7 @@ int main(int argc, char **argv)
 	if (tierd_heat_new(strtoull(argv[3], NULL, 10), 2.0, 1.0, &heat) != 0)
 		return 3;
 	insert_on[0] = 1;
+	among[1] = 1;
 	for (long step = 0; step < atol(argv[2]); step++) {
 		size_t n = next() % N;
 
@@ -57,8 +58,9 @@ int main(int argc, char **argv)
 			tierd_heat_keep(heat, next() % 2, start, end, next() % 8 != 0);
 			break;
 		case 3:
-			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, 0.5F, n, page,
-					      value, on, order, idle) < 0)
+			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, 0.5F,
+					      next() % 2 ? NULL : among, n, page, value, on, order,
+					      idle) < 0)
 				return 4;
 			tierd_heat_histogram(heat, (int)(next() % 256), histogram);
 			tierd_heat_where(heat, page, n, on);

@@ -94,6 +94,24 @@ def test_hottest_leaves_out_what_is_not_hotter_than_asked() -> None:
     assert len(one.coldest(0, 10)) == 4
 
 
+@pytest.mark.parametrize("asked", [1, 7, 150, 1000])
+def test_questions_about_some_targets_pass_over_the_others(asked: int) -> None:
+    one = table()
+    random = np.random.default_rng(3)
+    pages = np.concatenate(
+        [(np.uint64(t) << np.uint64(48)) + np.arange(300, dtype=np.uint64) for t in (1, 2, 5)]
+    )
+    heat = random.exponential(9, len(pages)).astype(np.float32)
+    one.ingest(batch(pages, heat))
+    place(one, pages, 0, insert_on=[0])
+    among = np.array([False, True, False, False, False, True])
+    own = np.isin(pages >> np.uint64(48), [1, 5])
+    ranked = pages[own][np.argsort(heat[own], kind="stable")]
+    assert np.array_equal(one.coldest(0, asked, among).page, ranked[:asked])
+    assert np.array_equal(one.hottest(0, asked, 0.0, among).page, ranked[::-1][:asked])
+    assert len(one.coldest(0, asked, among[:1])) == 0
+
+
 def test_equal_heat_goes_by_key_so_that_replays_agree() -> None:
     one = table()
     place(one, T + np.arange(1000, dtype=np.uint64)[::-1], 0, insert_on=[0])

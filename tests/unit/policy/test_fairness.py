@@ -65,13 +65,18 @@ def groups(
     )
 
 
-def decide(pages: PageSet, shares: Groups | None, free: tuple[int, int] = (400, 9000)) -> MovePlan:
+def decide(
+    pages: PageSet,
+    shares: Groups | None,
+    free: tuple[int, int] = (400, 9000),
+    settings: WatermarkSettings = SETTINGS,
+) -> MovePlan:
     usage = {
         node: NodeUsage(NODE_PAGES * PAGE_SIZE, count * PAGE_SIZE, 0)
         for node, count in enumerate(free)
     }
     inputs = Inputs(ArrayHeat(pages), two_tiers(), usage, Budget(1 << 40), groups=shares)
-    return WatermarkPolicy(SETTINGS).decide(inputs)
+    return WatermarkPolicy(settings).decide(inputs)
 
 
 def moves(plan: MovePlan, target: int) -> tuple[int, int]:
@@ -102,6 +107,37 @@ def test_relief_passes_over_pages_at_their_floor() -> None:
     plan = decide(pages, groups(pages, (0.3, 1.0)), free=(150, 9000))
     assert moves(plan, 0) == (0, 0)
     assert moves(plan, 1) == (250, 0)
+
+
+FEW = WatermarkSettings(low_watermark=0.02, high_watermark=0.04, max_moves_per_tick=300)
+"""A plan looks at fewer pages than a group below has."""
+
+
+def test_a_group_at_its_floor_hides_no_other_however_many_pages_it_has() -> None:
+    """Groups 0 and 1 have the 5000 coldest pages, and may give up none of them."""
+    pages = world((0, 3000, 0, 0), (1, 2000, 1, 0), (2, 3000, 9, 0))
+    shares = groups(pages, (0.3, 1.0), (0.2, 1.0))
+    plan = decide(pages, shares, free=(150, 9000), settings=FEW)
+    assert [moves(plan, group) for group in (0, 1, 2)] == [(0, 0), (0, 0), (250, 0)]
+
+
+def test_a_group_at_its_cap_hides_no_other_however_many_pages_it_has() -> None:
+    pages = world((0, 1000, 0, 0), (1, 1000, 80, 0), (1, 5000, 90, 1), (2, 200, 50, 1))
+    plan = decide(pages, groups(pages, (0, 1), (0.0, 0.1)), free=(600, 9000), settings=FEW)
+    assert moves(plan, 2)[1] == 200
+    assert moves(plan, 1)[1] == 0
+
+
+def test_what_is_beyond_a_cap_leaves_though_others_are_colder() -> None:
+    pages = world((0, 5000, 0, 0), (1, 1200, 80, 0))
+    plan = decide(pages, groups(pages, (0, 1), (0.0, 0.1)), settings=FEW)
+    assert moves(plan, 1)[0] == 200
+
+
+def test_what_a_floor_promises_comes_though_others_are_hotter() -> None:
+    pages = world((0, 300, 5, 1), (1, 5000, 90, 1), (2, 3000, 0, 0))
+    plan = decide(pages, groups(pages, (0.02, 1.0)), settings=FEW)
+    assert moves(plan, 0)[1] == 200
 
 
 def test_below_the_floor_warm_pages_come_in_before_hotter_ones_of_others() -> None:

@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pages may come into a tier or leave it, best first.
+
+Owns: the questions to heat, and asking again past pages that may not move.
+Must not touch: how much moves and where to (the policies decide that).
+
+Heat is asked for so many pages and no more. Where a group's floor or cap holds back some of
+the answer, the group's pages could fill all of it, and hide others that may move. Then heat
+is asked again without that group's targets, until no group is left that hides anything.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from tierd.heat.view import PageSet
+from tierd.policy import pageset
+from tierd.policy.fairness import BoolArray, Fairness
+from tierd.policy.inputs import Inputs
+from tierd.tiermap import Tier
+
+Ask = Callable[[BoolArray | None], list[PageSet]]
+"""From the targets that are asked about (None: all) to one answer a node."""
+
+
+class Candidates:
+    """One decision's questions.
+
+    Args:
+        inputs: what the decision is made on.
+        min_residency_s: pages moved less than this ago stay where they are.
+        notes: where what was passed over is counted, by reason.
+        fair: the groups, None where there are none.
+    """
+
+    def __init__(
+        self, inputs: Inputs, min_residency_s: float, notes: Counter[str], fair: Fairness | None
+    ) -> None:
+        self._inputs = inputs
+        self._min_residency_s = min_residency_s
+        self._notes = notes
+        self._fair = fair
+        self._planned: list[PageSet] = []
+
+    def planned(self, pages: PageSet) -> None:
+        """`pages` have a move in the plan: they are no candidates any more."""
+        self._planned.append(pages)
+
+    def hottest(
+        self, tier: Tier, count: int, least: float, *, of_group: int | None = None
+    ) -> PageSet:
+        """At most `count` pages hotter than `least` that tiers below promote into `tier`."""
+        found = self._asked(self._hotter(tier, count, least), self._only(of_group))
+        return pageset.take(self._sorted(found, hottest=True), slice(0, count))
+
+    def entering(self, tier: Tier, count: int, least: float) -> tuple[PageSet, PageSet]:
+        """Such pages that caps let in, and those met on the way that they keep out."""
+        return self._past(
+            self._hotter(tier, count, least),
+            count,
+            lambda pages: self._groups.may_enter(pages, tier.nodes),
+            hottest=True,
+        )
+
+    def coldest(
+        self,
+        nodes: tuple[int, ...],
+        count: int,
+        *,
+        of_group: int | None = None,
+        not_of: int | None = None,
+    ) -> PageSet:
+        """At least `count` pages of `nodes` that may leave, or all that may, coldest first."""
+
+        def ask(among: BoolArray | None) -> list[PageSet]:
+            return [self._inputs.heat.coldest(node, count, among) for node in nodes]
+
+        if self._fair is None or of_group is not None:
+            found = self._sorted(self._asked(ask, self._only(of_group)), hottest=False)
+            return found if self._fair is None else self._leaving(found, nodes)
+        leaving, held = self._past(
+            ask,
+            count,
+            lambda pages: self._groups.may_leave(pages, nodes),
+            hottest=False,
+            without=set() if not_of is None else {not_of},
+        )
+        self._notes["at the floor of its group"] += len(held)
+        return leaving
+
+    def _leaving(self, cold: PageSet, nodes: tuple[int, ...]) -> PageSet:
+        leaves = self._groups.may_leave(cold, nodes)
+        self._notes["at the floor of its group"] += int(np.count_nonzero(~leaves))
+        return pageset.take(cold, leaves)
+
+    @property
+    def _groups(self) -> Fairness:
+        assert self._fair is not None
+        return self._fair
+
+    def _hotter(self, tier: Tier, count: int, least: float) -> Ask:
+        tiers = self._inputs.tiers
+        nodes = [
+            node
+            for slower in tiers.tiers[tier.rank + 1 :]
+            if tiers.promotion_tier(slower.rank) is tier
+            for node in slower.nodes
+        ]
+        return lambda among: [
+            self._inputs.heat.hottest(node, count, least, among) for node in nodes
+        ]
+
+    def _only(self, group: int | None) -> BoolArray | None:
+        return None if group is None else self._groups.targets({group}, inside=True)
+
+    def _past(
+        self,
+        ask: Ask,
+        count: int,
+        allows: Callable[[PageSet], BoolArray],
+        *,
+        hottest: bool,
+        without: set[int] | None = None,
+    ) -> tuple[PageSet, PageSet]:
+        """(pages that may move, pages that their groups hold back), best first."""
+        left_out = set(without or ())
+        moving: list[PageSet] = []
+        held: list[PageSet] = []
+        while True:
+            among = self._groups.targets(left_out, inside=False) if left_out else None
+            answers = ask(among)
+            pages = self._sorted(self._usable(pageset.concat(answers)), hottest=hottest)
+            allowed = allows(pages)
+            group = self._groups.group_of(pages)
+            full = np.unique(group[~allowed])
+            held.append(pageset.take(pages, ~allowed))
+            have = sum(map(len, moving)) + int(np.count_nonzero(allowed))
+            more = any(len(answer) == count for answer in answers)
+            if not len(full) or not more or have >= count:
+                moving.append(pageset.take(pages, allowed))
+                break
+            moving.append(pageset.take(pages, allowed & np.isin(group, full)))
+            left_out.update(int(each) for each in full)
+        return (
+            self._sorted(pageset.concat(moving), hottest=hottest),
+            self._sorted(pageset.concat(held), hottest=hottest),
+        )
+
+    def _asked(self, ask: Ask, among: BoolArray | None) -> PageSet:
+        return self._usable(pageset.concat(ask(among)))
+
+    def _usable(self, pages: PageSet) -> PageSet:
+        settled = pages.idle_s >= self._min_residency_s
+        self._notes["moved lately"] += int(len(pages) - np.count_nonzero(settled))
+        pages = pageset.take(pages, settled)
+        for planned in self._planned:
+            pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
+        return pages
+
+    @staticmethod
+    def _sorted(pages: PageSet, *, hottest: bool) -> PageSet:
+        key = -pages.heat if hottest else pages.heat
+        return pageset.take(pages, np.argsort(key, kind="stable"))
