@@ -21,7 +21,7 @@ class Mishaps(Ground):
     """Something is missing, goes away, or may not be used."""
 
     def cpu_hotplug(self) -> Result:
-        """A CPU that goes and comes back is sampled again."""
+        """A CPU that goes and comes back is sampled again, seen or not while it was away."""
         switch = Path("/sys/devices/system/cpu/cpu1/online")
         if not switch.exists():
             return {"ok": True, "left_out": "CPU 1 cannot go offline here"}
@@ -42,11 +42,22 @@ class Mishaps(Ground):
             touch.say("cpu 1")
             touch.say("go")
             total += int(per_page(source.poll(), touch).sum())
+            touch.say("cpu 0")
+            switch.write_text("0")
+            switch.write_text("1")  # no poll between the two
+            time.sleep(0.2)
+            source.poll()
+            touch.say("cpu 1")
+            touch.say("go")
+            total += int(per_page(source.poll(), touch).sum())
             assert source._sampler is not None
             return told | {
-                "ok": offline == [0] and total == 2 * touch.faults() and source.totals.lost == 0,
+                "ok": offline == [0]
+                and total == 3 * touch.faults()
+                and source.totals.lost == 0
+                and source._sampler.cpu_changes == 3,
                 "counted": total,
-                "faults": 2 * touch.faults(),
+                "faults": 3 * touch.faults(),
                 "changes": source._sampler.cpu_changes,
             }
 
