@@ -70,6 +70,7 @@ bench: workloads
 	@.venv/bin/tierd lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
 	@$(MAKE) --no-print-directory -C fpga bench PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) tests/bench/ebpf_cost.py build/workloads/touch
+	@$(PYTHON) tests/bench/ebpf_service.py build/workloads/touch
 	@$(PYTHON) tests/bench/kmod.py
 	@$(PYTHON) tests/bench/gpu_huvm.py --scale 8 --only cases
 	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]

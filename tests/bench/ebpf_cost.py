@@ -33,7 +33,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vm"))
 
 import numpy as np
-from guest_ebpf import Touch
+from guest_ebpf_ground import Touch
 
 from tierd.access import AccessBatch, Domain, WatchedRange, WatchedTarget
 from tierd.ebpf import cpus, syscalls

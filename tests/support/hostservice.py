@@ -7,7 +7,9 @@ pages of the targets, `--rate` records a second. The mover says that it moved al
 moves nothing.
 
     python tests/support/hostservice.py --config FILE [--rate N] [--stuck FILE] [--first]
+                                        [--own-sources]
 
+With `--own-sources` the sources are those of the configuration, not the made-up one.
 With `--first` it prints, as JSON, when the first decision was made and the CPU time spent
 until then.
 """
@@ -124,14 +126,16 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=1000)
     parser.add_argument("--stuck", type=Path)
     parser.add_argument("--first", action="store_true")
+    parser.add_argument("--own-sources", action="store_true")
     args = parser.parse_args()
     config = load(args.config)
     _set_up_logging(config.log.level)
     service, _ = build(config, wait=True, dry_run=True)
     # What `build` found on this host, but for the parts that need two real tiers.
+    steady = SourceSelector([SteadySource(args.rate, args.stuck)])
     service._rooms = dataclasses.replace(
         service.rooms,
-        sources=SourceSelector([SteadySource(args.rate, args.stuck)]),
+        sources=service.rooms.sources if args.own_sources else steady,
         mover=PretendMover(),
         read_tiers=two_tiers,
         read_usage=lambda _: dict.fromkeys((0, 1), NodeUsage(1 << 34, 1 << 33, 1 << 26)),

@@ -8,6 +8,7 @@ Must not touch: heat, policy, targets; what a sample means (the sources know).
     syscalls   bpf(2), perf_event_open(2), capabilities, by number
     attr       perf_event_attr, encoded
     events     event tables of CPU models, from ebpf/events/*.toml
+    hostpmu    this host's CPU and its PMUs
     probe      what this host can do, each ability by itself
     pins       bpffs folders of the hand-over, and the removal of stale ones
     helper     the program that compiles or loads, in a process of its own

@@ -36,6 +36,20 @@ def online(folder: Path = CPU_FOLDER) -> list[int]:
         return list(range(os.cpu_count() or 1))
 
 
+def running(folder: Path = CPU_FOLDER) -> dict[int, int]:
+    """CPUs that run now, with a number that is another one when a CPU went and came back.
+
+    The kernel makes a CPU's topology folder anew then; without the folder it is zero.
+    """
+    marks = {}
+    for cpu in online(folder):
+        try:
+            marks[cpu] = (folder / f"cpu{cpu}" / "topology").stat().st_ino
+        except OSError:
+            marks[cpu] = 0
+    return marks
+
+
 def possible(folder: Path = CPU_FOLDER) -> int:
     """One more than the highest number that a CPU can ever have here."""
     try:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PMU events that report data addresses, by CPU model, from `ebpf/events/*.toml`.
 
-Owns: reading and checking the tables, and finding this host's CPU in them.
+Owns: reading and checking the tables, and finding a CPU in them. Every event names what
+its encoding was read from; a table without that is refused.
 Must not touch: opening events.
 """
 
@@ -10,21 +11,23 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from tierd.ebpf import files
 from tierd.ebpf.attr import EventAttr, Sample
+from tierd.ebpf.hostpmu import Cpu, Pmu
 from tierd.errors import ConfigError, UnavailableError
 
 ROLES: Final = ("l3-miss", "load-latency", "stores", "cxl", "ops")
-PMU_FOLDER: Final = Path("/sys/bus/event_source/devices")
-CPUINFO: Final = Path("/proc/cpuinfo")
+KINDS: Final = ("event list", "manual", "revision guide", "change to Linux")
+"""What an encoding may be read from, always the vendor's own."""
 LATENCY_CYCLES: Final = (3, 0xFFFF)
 """What MSR_PEBS_LD_LAT_THRESHOLD takes (Intel SDM volume 3, load latency facility)."""
-_MODEL_KEYS: Final = {"name", "vendor", "family", "models", "pmu", "document", "event"}
+_SOURCE_KEYS: Final = {"by", "kind", "title", "version"}
+_MODEL_KEYS: Final = {"name", "vendor", "family", "models", "pmu", "source", "event"}
 _EVENT_KEYS: Final = {
     "role",
+    "source",
     "name",
     "event",
     "umask",
@@ -41,13 +44,20 @@ _EVENT_KEYS: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cpu:
-    """A CPU as /proc/cpuinfo tells of it."""
+class Source:
+    """What an encoding was read from.
 
-    vendor: str
-    family: int
-    model: int
-    name: str = ""
+    Attributes:
+        by: the vendor.
+        kind: one of `KINDS`.
+        title: of the document, or of the change.
+        version: revision, page or commit that was read.
+    """
+
+    by: str
+    kind: str
+    title: str
+    version: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ class PmuEvent:
         role: what it is for, one of `ROLES`.
         name: as the vendor writes it.
         config: the event's encoding.
+        sources: what the encoding was read from.
         precise: 0 to 3.
         threshold: True when config1 takes a latency in cycles.
         latency: least and most of it.
@@ -70,6 +81,7 @@ class PmuEvent:
     role: str
     name: str
     config: int
+    sources: tuple[Source, ...]
     precise: int = 0
     threshold: bool = False
     latency: tuple[int, int] = LATENCY_CYCLES
@@ -112,14 +124,14 @@ class PmuEvent:
 
 @dataclass(frozen=True, slots=True)
 class CpuModel:
-    """One CPU model's table: its events and the document they were compared with."""
+    """One CPU model's table: its events; `sources` say which CPUs these are."""
 
     name: str
     vendor: str
     family: int
     models: frozenset[int]
     pmu: str
-    document: str
+    sources: tuple[Source, ...]
     events: tuple[PmuEvent, ...]
 
     def matches(self, cpu: Cpu) -> bool:
@@ -137,8 +149,12 @@ def parse_tables(text: str, file: str) -> list[CpuModel]:
         table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError("", f"is no TOML: {error}", file=file) from error
+    sources = {
+        name: _source(entry, f"source.{name}", file)
+        for name, entry in table.get("source", {}).items()
+    }
     return [
-        _model(entry, f"model[{number}]", file)
+        _model(entry, f"model[{number}]", file, sources)
         for number, entry in enumerate(table.get("model", ()))
     ]
 
@@ -160,7 +176,30 @@ def _models(values: Iterable[int | str]) -> frozenset[int]:
     return frozenset(numbers)
 
 
-def _model(entry: dict[str, Any], path: str, file: str) -> CpuModel:
+def _source(entry: dict[str, Any], path: str, file: str) -> Source:
+    _check_keys(entry, _SOURCE_KEYS, path, file)
+    try:
+        source = Source(entry["by"], entry["kind"], entry["title"], entry["version"])
+    except KeyError as error:
+        raise ConfigError(f"{path}.{error.args[0]}", "is missing", file=file) from error
+    if source.kind not in KINDS:
+        raise ConfigError(f"{path}.kind", f"is none of {', '.join(KINDS)}", file=file)
+    return source
+
+
+def _sources(
+    entry: dict[str, Any], path: str, file: str, known: dict[str, Source]
+) -> tuple[Source, ...]:
+    names = entry["source"]
+    if not names or not isinstance(names, list):
+        raise ConfigError(f"{path}.source", "names no source", file=file)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{path}.source", f"there is no [source.{name}]", file=file)
+    return tuple(known[name] for name in names)
+
+
+def _model(entry: dict[str, Any], path: str, file: str, sources: dict[str, Source]) -> CpuModel:
     _check_keys(entry, _MODEL_KEYS, path, file)
     try:
         return CpuModel(
@@ -169,9 +208,9 @@ def _model(entry: dict[str, Any], path: str, file: str) -> CpuModel:
             family=entry["family"],
             models=_models(entry["models"]),
             pmu=entry["pmu"],
-            document=entry["document"],
+            sources=_sources(entry, path, file, sources),
             events=tuple(
-                _event(each, f"{path}.event[{number}]", file)
+                _event(each, f"{path}.event[{number}]", file, sources)
                 for number, each in enumerate(entry["event"])
             ),
         )
@@ -181,7 +220,7 @@ def _model(entry: dict[str, Any], path: str, file: str) -> CpuModel:
         raise ConfigError(path, str(error), file=file) from error
 
 
-def _event(entry: dict[str, Any], path: str, file: str) -> PmuEvent:
+def _event(entry: dict[str, Any], path: str, file: str, sources: dict[str, Source]) -> PmuEvent:
     _check_keys(entry, _EVENT_KEYS, path, file)
     if entry["role"] not in ROLES:
         raise ConfigError(f"{path}.role", f"is none of {', '.join(ROLES)}", file=file)
@@ -190,6 +229,7 @@ def _event(entry: dict[str, Any], path: str, file: str) -> PmuEvent:
         role=entry["role"],
         name=entry["name"],
         config=config,
+        sources=_sources(entry, path, file, sources),
         precise=entry.get("precise", 0),
         threshold=entry.get("threshold", False),
         latency=_latency(entry.get("latency", LATENCY_CYCLES), path, file),
@@ -223,34 +263,6 @@ def load_tables() -> list[CpuModel]:
     ]
 
 
-def read_cpu(file: Path = CPUINFO) -> Cpu:
-    """This host's CPU.
-
-    Raises:
-        UnavailableError: /proc/cpuinfo does not say (not an x86).
-    """
-    fields: dict[str, str] = {}
-    try:
-        for line in file.read_text(errors="replace").splitlines():
-            name, colon, value = line.partition(":")
-            if not colon:
-                if fields:
-                    break
-                continue
-            fields[name.strip()] = value.strip()
-        return Cpu(
-            fields["vendor_id"],
-            int(fields["cpu family"]),
-            int(fields["model"]),
-            fields.get("model name", ""),
-        )
-    except (OSError, KeyError, ValueError) as error:
-        raise UnavailableError(
-            "/proc/cpuinfo tells no vendor, family and model: there are event tables for "
-            "Intel and AMD only"
-        ) from error
-
-
 def find_model(cpu: Cpu, models: Iterable[CpuModel]) -> CpuModel:
     """The table of a CPU.
 
@@ -263,36 +275,8 @@ def find_model(cpu: Cpu, models: Iterable[CpuModel]) -> CpuModel:
     raise UnavailableError(
         f"no event table knows this CPU ({cpu.vendor} family {cpu.family:#x} "
         f"model {cpu.model:#x}{', ' + cpu.name if cpu.name else ''})",
-        hint="tables are in ebpf/events: Intel Skylake to Granite Rapids, AMD Zen 2 on",
+        hint="tables are in ebpf/events: Intel Skylake to Granite Rapids, AMD Zen 2 to Zen 5",
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Pmu:
-    """A PMU of this host: its number and its folder in sysfs."""
-
-    type: int
-    folder: Path
-
-    def has_format(self, name: str) -> bool:
-        """Whether the kernel takes a format field of this name."""
-        return (self.folder / "format" / name).exists()
-
-
-def find_pmu(name: str, root: Path = PMU_FOLDER) -> Pmu:
-    """A PMU by name.
-
-    Raises:
-        UnavailableError: the kernel has no such PMU.
-    """
-    try:
-        return Pmu(int((root / name / "type").read_text()), root / name)
-    except (OSError, ValueError) as error:
-        found = ", ".join(sorted(p.name for p in root.glob("*"))) if root.is_dir() else "none"
-        raise UnavailableError(
-            f"the kernel shows no PMU {name} (it has: {found})",
-            hint="a virtual machine needs a virtual PMU with PEBS or IBS; most have none",
-        ) from error
 
 
 def choose(

@@ -35,6 +35,7 @@ class _CpuEvents:
     fds: list[int] = field(default_factory=list)
     rings: list[Ring] = field(default_factory=list)
     seen: int = 0
+    mark: int = 0
 
     def close(self) -> None:
         for ring in self.rings:
@@ -140,21 +141,23 @@ class Sampler:
     def follow_cpus(self) -> None:
         """Open events on CPUs that came, and close those of CPUs that went.
 
+        Events of a CPU that went and came between two calls are dead, and opened again.
+
         Raises:
             UnavailableError: the kernel refused the event on every CPU.
         """
-        wanted = set(cpus.online()) if self._plans else set()
-        if wanted == set(self._cpus):
+        wanted = cpus.running() if self._plans else {}
+        if wanted == {cpu: own.mark for cpu, own in self._cpus.items()}:
             return
         self.cpu_changes += bool(self._cpus)
-        for cpu in set(self._cpus) - wanted:
+        for cpu in [cpu for cpu, own in self._cpus.items() if wanted.get(cpu) != own.mark]:
             # What its rings still hold is not received, and shows as lost.
             self._missed += self._missed_on(cpu, self._cpus[cpu])
             self._cpus.pop(cpu).close()
         refusal: OSError | None = None
-        for cpu in sorted(wanted - set(self._cpus)):
+        for cpu in sorted(wanted.keys() - self._cpus.keys()):
             try:
-                self._cpus[cpu] = self._open(cpu)
+                self._cpus[cpu] = self._open(cpu, wanted[cpu])
             except OSError as error:
                 refusal = error
         if refusal is not None and not self._cpus:
@@ -163,9 +166,9 @@ class Sampler:
                 hint="tierd doctor tells which events this host has",
             ) from refusal
 
-    def _open(self, cpu: int) -> _CpuEvents:
+    def _open(self, cpu: int, mark: int) -> _CpuEvents:
         assert self.loaded is not None
-        events = _CpuEvents(seen=self._seen_on(cpu))
+        events = _CpuEvents(seen=self._seen_on(cpu), mark=mark)
         try:
             for plan in self._plans:
                 fd = syscalls.perf_event_open(plan.attr.encode(), -1, cpu)

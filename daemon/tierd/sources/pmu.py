@@ -23,8 +23,9 @@ from pathlib import Path
 from typing import Final
 
 from tierd.access import Availability
-from tierd.ebpf import events, probe
-from tierd.ebpf.events import PMU_FOLDER, Cpu, CpuModel, Pmu, PmuEvent
+from tierd.ebpf import events, hostpmu, probe
+from tierd.ebpf.events import CpuModel, PmuEvent
+from tierd.ebpf.hostpmu import PMU_FOLDER, Cpu, Pmu
 from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
 from tierd.ebpf.source import Budget, SampledSource
 from tierd.errors import ConfigError, UnavailableError
@@ -85,19 +86,19 @@ class Choice:
 
 
 def choose(
-    settings: PmuSettings, *, cpuinfo: Path = events.CPUINFO, pmus: Path = PMU_FOLDER
+    settings: PmuSettings, *, cpuinfo: Path = hostpmu.CPUINFO, pmus: Path = PMU_FOLDER
 ) -> Choice:
     """What this host's CPU would be sampled with.
 
     Raises:
         UnavailableError: no table, no PMU, or none of the wanted events.
     """
-    cpu = events.read_cpu(cpuinfo)
+    cpu = hostpmu.read_cpu(cpuinfo)
     try:
         model = events.find_model(cpu, events.load_tables())
     except ConfigError as error:
         raise UnavailableError(f"an event table cannot be read: {error}") from error
-    pmu = events.find_pmu(model.pmu, pmus)
+    pmu = hostpmu.find_pmu(model.pmu, pmus)
     chosen, reasons = events.choose(model, pmu, settings.events)
     if not chosen:
         told = "; ".join(f"{role}: {reason}" for role, reason in reasons.items())
@@ -108,7 +109,7 @@ def choose(
 def would_use(
     settings: PmuSettings | None = None,
     *,
-    cpuinfo: Path = events.CPUINFO,
+    cpuinfo: Path = hostpmu.CPUINFO,
     pmus: Path = PMU_FOLDER,
 ) -> Availability:
     """For `tierd doctor`: the event of the CPU at hand, or why there is none.
@@ -122,7 +123,7 @@ def would_use(
     except UnavailableError as error:
         known = ""
         try:
-            model = events.find_model(events.read_cpu(cpuinfo), events.load_tables())
+            model = events.find_model(hostpmu.read_cpu(cpuinfo), events.load_tables())
             names = [e.name for e in model.events if e.role in settings.events] or [
                 e.name for e in model.events
             ]

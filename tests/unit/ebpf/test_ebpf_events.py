@@ -8,56 +8,41 @@ from pathlib import Path
 
 import pytest
 
-from tierd.ebpf.events import (
-    Cpu,
-    Pmu,
-    choose,
-    find_model,
-    find_pmu,
-    load_tables,
-    parse_tables,
-    read_cpu,
-)
+from tierd.ebpf.events import KINDS, choose, find_model, load_tables, parse_tables
+from tierd.ebpf.hostpmu import Cpu, Pmu, find_pmu, read_cpu
 from tierd.ebpf.sampler import EventPlan
 from tierd.errors import ConfigError, UnavailableError
 from tierd.sources import pmu
 
 # What the documents say, written down from them and not from the tables.
-# Intel: EventCode, UMask and MSRIndex of the perfmon event lists by CPU model.
+# Intel: EventCode, UMask and MSRIndex of the perfmon event lists, all with Data_LA 1.
 LOAD_LATENCY = ("MEM_TRANS_RETIRED.LOAD_LATENCY", 0xCD, 0x01, 0x3F6)
 L3_MISS = ("MEM_LOAD_RETIRED.L3_MISS", 0xD1, 0x20, None)
 STORES = ("MEM_INST_RETIRED.ALL_STORES", 0xD0, 0x82, None)
 CXL = ("MEM_LOAD_RETIRED.LOCAL_CXL_MEM", 0xD1, 0x80, None)
+COMMON = {LOAD_LATENCY, L3_MISS, STORES}
+# List, commit that was read: its events, and its models by perfmon's mapfile.csv (family 6).
 INTEL = {
-    0x5E: ("SKL/events/skylake_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0x55: ("SKX/events/skylakex_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0x7E: ("ICL/events/icelake_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0x8C: ("TGL/events/tigerlake_core.json V1.08", {LOAD_LATENCY, L3_MISS, STORES}),
-    0xA7: ("RKL/events/rocketlake_core.json V1.01", {LOAD_LATENCY, L3_MISS, STORES}),
-    0x6A: ("ICX/events/icelakex_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0x8F: ("SPR/events/sapphirerapids_core.json", {LOAD_LATENCY, L3_MISS, STORES}),
-    0xCF: ("EMR/events/emeraldrapids_core.json V1.03", {LOAD_LATENCY, L3_MISS, STORES}),
-    0xAD: ("GNR/events/graniterapids_core.json V1.21", {LOAD_LATENCY, L3_MISS, STORES, CXL}),
+    ("SKL/events/skylake_core.json", "1c3042c13bbf"): (
+        COMMON,
+        {0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6},
+    ),
+    ("SKX/events/skylakex_core.json", "06a51fff41c3"): (COMMON, {0x55}),
+    ("CLX/events/cascadelakex_core.json", "013877729c4e"): (COMMON, {0x55}),
+    ("ICL/events/icelake_core.json", "46c3cc10b6df"): (COMMON, {0x7D, 0x7E}),
+    ("TGL/events/tigerlake_core.json", "37fcb3c33742"): (COMMON, {0x8C, 0x8D}),
+    ("RKL/events/rocketlake_core.json", "37fcb3c33742"): (COMMON, {0xA7}),
+    ("ICX/events/icelakex_core.json", "37fcb3c33742"): (COMMON, {0x6A, 0x6C}),
+    ("SPR/events/sapphirerapids_core.json", "78d6273c5463"): (COMMON, {0x8F}),
+    ("EMR/events/emeraldrapids_core.json", "bffcec00a184"): (COMMON, {0xCF}),
+    ("GNR/events/graniterapids_core.json", "ea490172a0f5"): (COMMON | {CXL}, {0xAD, 0xAE}),
 }
-# Which list is which model's: perfmon's mapfile.csv (family 6).
-MAPFILE = {
-    "SKL/": {0x4E, 0x5E, 0x8E, 0x9E, 0xA5, 0xA6},
-    "SKX/": {0x55},
-    "CLX/": {0x55},
-    "ICL/": {0x7D, 0x7E},
-    "TGL/": {0x8C, 0x8D},
-    "RKL/": {0xA7},
-    "ICX/": {0x6A, 0x6C},
-    "SPR/": {0x8F},
-    "EMR/": {0xCF},
-    "GNR/": {0xAD, 0xAE},
-}
-# AMD: IbsOpCtl, figure 13-22 of the Architecture Programmer's Manual, volume 2 (24593).
+# AMD: IbsOpCtl in the Architecture Programmer's Manual, volume 2 (24593), page 430.
 IBS_OP_CNT_CTL, IBS_OP_L3_MISS_ONLY = 1 << 19, 1 << 16
 IBS_OP_MAX_CNT = 0x7F << 20 | 0xFFFF
 IBS_OP_EN, IBS_OP_VAL = 1 << 17, 1 << 18
-# Load latency of Zen 5, not in that manual: Linux d20610c19b4a puts a threshold of 128 to
-# 2048 cycles from config1:0-11 into IbsOpCtl's bits 59-62 and turns on by bit 63.
+# Load latency of Zen 5, not in that manual: AMD's change to Linux, d20610c19b4a, takes 128
+# to 2048 cycles from config1 and itself sets IbsOpCtl's bits.
 LDLAT_LEAST, LDLAT_MOST = 128, 2048
 OPS, L3_MISSES = (IBS_OP_CNT_CTL, False), (IBS_OP_CNT_CTL | IBS_OP_L3_MISS_ONLY, False)
 LDLAT = (IBS_OP_CNT_CTL, True)
@@ -67,29 +52,41 @@ AMD = {
     (0x19, 0x01): {OPS, L3_MISSES},
     (0x19, 0x11): {OPS, L3_MISSES},
     (0x1A, 0x02): {OPS, L3_MISSES, LDLAT},
+    (0x1A, 0x70): {OPS, L3_MISSES, LDLAT},
 }
+# Generations by Linux's bsp_init_amd (Zen 1 with 0x50 to 0x5F of family 0x17, Zen 6 with
+# 0x50 to 0x5F and 0x80 on of family 0x1A are not in the tables).
+ZEN = {
+    0x17: {*range(0x30, 0x50), *range(0x60, 0x80), 0x90, 0x91, *range(0xA0, 0xB0)},
+    0x19: {*range(0xB0)},
+    0x1A: {*range(0x30), *range(0x40, 0x50), *range(0x60, 0x80)},
+}
+BY = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD"}
 
 
-@pytest.mark.parametrize("model", INTEL)
-def test_intel_encodings_are_the_vendors(model):
-    document, expected = INTEL[model]
-    table = find_model(Cpu("GenuineIntel", 6, model), load_tables())
-    assert document in table.document
-    found = {
-        (e.name, e.config & 0xFF, e.config >> 8, 0x3F6 if e.threshold else None)
-        for e in table.events
-    }
-    assert found == expected
-    # PEBS is what records a data address, and the threshold goes through format/ldlat.
-    assert all(e.precise == 2 and e.user_only for e in table.events)
-    assert all((e.needs == "ldlat") == e.threshold for e in table.events)
+@pytest.mark.parametrize("document", INTEL, ids=lambda document: document[0])
+def test_intel_encodings_are_the_vendors(document):
+    expected, models = INTEL[document]
+    for model in models:
+        table = find_model(Cpu("GenuineIntel", 6, model), load_tables())
+        found = {
+            (e.name, e.config & 0xFF, e.config >> 8, 0x3F6 if e.threshold else None)
+            for e in table.events
+        }
+        assert found == expected
+        for event in table.events:
+            assert document in {
+                (s.title.removeprefix("perfmon "), s.version) for s in event.sources
+            }
+            # PEBS is what records a data address, and the threshold goes through format/ldlat.
+            assert event.precise == 2 and event.user_only
+            assert (event.needs == "ldlat") == event.threshold
 
 
 @pytest.mark.parametrize("family, model", AMD)
 def test_amd_encodings_are_the_vendors(family, model):
     table = find_model(Cpu("AuthenticAMD", family, model), load_tables())
     assert table.pmu == "ibs_op"
-    assert "24593" in table.document
     assert {(e.config, e.threshold) for e in table.events} == AMD[family, model]
     for event in table.events:
         assert event.precise == 0 and event.data_source and not event.user_only
@@ -103,10 +100,37 @@ def test_amd_encodings_are_the_vendors(family, model):
             assert event.latency == (LDLAT_LEAST, LDLAT_MOST)
 
 
-def test_every_intel_model_is_compared_with_its_own_list():
+def test_every_entry_names_its_source_and_it_is_the_vendors():
+    for table in load_tables():
+        for entry in (table, *table.events):
+            assert entry.sources, entry.name
+            for source in entry.sources:
+                assert source.by == BY[table.vendor] and source.kind in KINDS
+                assert source.title and source.version
+
+
+def test_every_intel_model_is_read_from_its_own_list():
     for table in (t for t in load_tables() if t.vendor == "GenuineIntel"):
-        lists = [models for folder, models in MAPFILE.items() if folder in table.document]
-        assert table.models == set().union(*lists), table.name
+        assert [s.title for s in table.sources] == ["perfmon mapfile.csv"]
+        for event in table.events:
+            models = [INTEL[s.title.removeprefix("perfmon "), s.version][1] for s in event.sources]
+            assert table.models == set().union(*models), table.name
+
+
+def test_every_amd_event_is_in_the_manual_or_says_which_change_it_is_from():
+    for table in (t for t in load_tables() if t.vendor == "AuthenticAMD"):
+        for event in table.events:
+            titles = " ".join(s.title for s in event.sources)
+            wanted = "Load Latency Filtering" if event.threshold else "24593"
+            assert wanted in titles, (table.name, event.name)
+            assert {"change to Linux", "revision guide"} <= {s.kind for s in event.sources} or (
+                not event.threshold
+            )
+
+
+def test_amd_generations_are_the_kernels():
+    tables = {t.family: t.models for t in load_tables() if t.vendor == "AuthenticAMD"}
+    assert tables == ZEN
 
 
 def test_a_latency_that_the_core_cannot_have_is_refused_by_name():
@@ -122,15 +146,11 @@ def test_a_latency_that_the_core_cannot_have_is_refused_by_name():
         event.attr(4, latency_cycles=2)
 
 
-def test_every_table_entry_is_compared_with_a_document():
-    intel = {m for t in load_tables() if t.vendor == "GenuineIntel" for m in t.models}
-    for table in load_tables():
-        assert table.document
-        if table.vendor == "GenuineIntel":
-            assert table.models & set(INTEL), table.name
-        else:
-            assert any(f == table.family and m in table.models for f, m in AMD), table.name
-    assert set(INTEL) <= intel
+def test_every_table_is_compared_with_what_is_written_down_here():
+    written = {m for _, models in INTEL.values() for m in models}
+    assert written == {m for t in load_tables() if t.vendor == "GenuineIntel" for m in t.models}
+    for table in (t for t in load_tables() if t.vendor == "AuthenticAMD"):
+        assert any(f == table.family and m in table.models for f, m in AMD), table.name
 
 
 def test_no_cpu_is_in_two_tables():
@@ -138,8 +158,9 @@ def test_no_cpu_is_in_two_tables():
     assert len(seen) == len(set(seen))
 
 
-def test_zen_1_and_unknown_cpus_have_no_table():
-    for cpu in (Cpu("AuthenticAMD", 0x17, 0x01), Cpu("GenuineIntel", 6, 0x2A), Cpu("X", 1, 1)):
+def test_zen_1_zen_6_and_unknown_cpus_have_no_table():
+    amd = [Cpu("AuthenticAMD", 0x17, 0x01), Cpu("AuthenticAMD", 0x1A, 0x50)]
+    for cpu in (*amd, Cpu("GenuineIntel", 6, 0x2A), Cpu("X", 1, 1)):
         with pytest.raises(UnavailableError, match="no event table knows this CPU"):
             find_model(cpu, load_tables())
 
@@ -253,8 +274,9 @@ def test_an_old_kernel_without_ldlat_says_so(tmp_path):
     assert chosen == [] and "ldlat" in reasons["load-latency"]
 
 
-HEAD = '[[model]]\nname="a"\nvendor="v"\nfamily=1\nmodels=[1]\npmu="cpu"\ndocument="d"\n'
-EVENT = '[[model.event]]\nrole="l3-miss"\nname="n"\nevent=1\numask=2\nperiod=16\n'
+SOURCE = '[source.d]\nby="v"\nkind="manual"\ntitle="t"\nversion="1"\n'
+HEAD = f'{SOURCE}[[model]]\nname="a"\nvendor="v"\nfamily=1\nmodels=[1]\npmu="cpu"\nsource=["d"]\n'
+EVENT = '[[model.event]]\nrole="l3-miss"\nsource=["d"]\nname="n"\nevent=1\numask=2\nperiod=16\n'
 
 
 @pytest.mark.parametrize(
@@ -268,6 +290,11 @@ EVENT = '[[model.event]]\nrole="l3-miss"\nname="n"\nevent=1\numask=2\nperiod=16\
         (HEAD + EVENT + "latency=[9, 3]\n", r"latency: is not \[least, most\]"),
         (HEAD + EVENT.replace("umask=2\n", ""), "umask: is missing"),
         (HEAD.replace("[1]", '["x-y"]') + EVENT, "invalid literal"),
+        (HEAD + EVENT.replace('source=["d"]\n', ""), "source: is missing"),
+        (HEAD + EVENT.replace('["d"]', "[]"), r"event\[0\].source: names no source"),
+        (HEAD + EVENT.replace('["d"]', '["e"]'), r"there is no \[source.e\]"),
+        (HEAD.replace('"manual"', '"a blog"') + EVENT, "source.d.kind: is none of event list"),
+        (HEAD.replace('version="1"\n', "") + EVENT, "source.d.version: is missing"),
     ],
 )
 def test_mistakes_in_tables_tell_their_place(text, place):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.access import WatchedRange, WatchedTarget
-from tierd.ebpf import files, pins, tracefs
+from tierd.ebpf import cpus, files, pins, tracefs
 from tierd.ebpf.cpus import online, parse_list, possible
 from tierd.ebpf.ranges import Watched
 from tierd.errors import UnavailableError
@@ -213,3 +213,17 @@ def test_pages_of_nobody_known():
 def test_vmstat_is_read(tmp_path):
     (tmp_path / "vmstat").write_text("nr_free_pages 12\npgmigrate_success 7\nodd\n")
     assert read_vmstat(tmp_path / "vmstat") == {"nr_free_pages": 12, "pgmigrate_success": 7}
+
+
+def test_a_cpu_that_went_and_came_back_has_another_mark(tmp_path):
+    (tmp_path / "online").write_text("0-1\n")
+    for name in ("cpu0/topology", "cpu1/topology"):
+        (tmp_path / name).mkdir(parents=True)
+    before = cpus.running(tmp_path)
+    assert cpus.running(tmp_path) == before and set(before) == {0, 1}
+    (tmp_path / "cpu1/topology").rename(tmp_path / "old")
+    (tmp_path / "cpu1/topology").mkdir()
+    after = cpus.running(tmp_path)
+    assert after[0] == before[0] and after[1] != before[1]
+    (tmp_path / "cpu1/topology").rmdir()
+    assert cpus.running(tmp_path)[1] == 0

@@ -14,7 +14,16 @@ from tierd.ebpf.loader import Loaded
 from tierd.ebpf.ranges import Watched
 from tierd.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
 from tierd.ebpf.source import RETRY_NS, Budget, SampledSource
-from tierd.ebpf.table import CONFIG, SLOT, STATS, WAYS, PageTable, map_array
+from tierd.ebpf.table import (
+    CONFIG,
+    MODE_COUNT,
+    MODE_PASS,
+    SLOT,
+    STATS,
+    WAYS,
+    PageTable,
+    map_array,
+)
 from tierd.errors import UnavailableError
 from tierd.pagekey import make_keys
 
@@ -36,6 +45,7 @@ class FakeSampler:
         self.table: FakeTable | None = None
         self.targets: dict[int, int] = {}
         self.periods: list[int] = []
+        self.modes: list[int] = []
         self.closed = False
         self.samples, self.lost, self.throttled = 0, 0, 0
         self.ring_samples = 1000
@@ -57,8 +67,8 @@ class FakeSampler:
     def set_targets(self, targets: dict[int, int]) -> None:
         self.targets = targets
 
-    def set_mode(self, _mode: int) -> None:
-        pass
+    def set_mode(self, mode: int) -> None:
+        self.modes.append(mode)
 
     def set_period(self, period: int) -> None:
         self.periods.append(period)
@@ -254,3 +264,24 @@ def test_nobody_can_tell_writes_of_one_mixed_event():
     for fd in maps.values():
         os.close(fd)
     assert got.is_write is None and got.count.tolist() == [5.0]
+
+
+def test_counting_goes_to_the_rings_and_back_with_rate_and_loss():
+    """Both switches, as the sampler is told of them."""
+    sampler = FakeSampler()
+    source = Source(sampler)
+    source.watch(TARGETS)
+    assert (sampler.modes, source.totals.mode) == ([MODE_COUNT], "table")
+
+    def second(samples: int, lost: int) -> str:
+        sampler.samples, sampler.lost = samples, lost
+        source.now += 10**9
+        source.poll()
+        return source.totals.mode
+
+    assert second(1000, 5) == "table", "half a percent is no reason"
+    assert second(300, 30) == "raw", "the table is too small, and the rings hold 1000"
+    assert [second(300, 0) for _ in range(40)] == ["raw"] * 40
+    assert second(3000, 2000) == "table", "the rings are too small"
+    assert sampler.modes == [MODE_COUNT, MODE_PASS, MODE_COUNT]
+    assert source.totals.mode_changes == 2 and source.totals.lost == 2035

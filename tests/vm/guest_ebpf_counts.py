@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of what is counted: exact pages, loss, periods, ways of counting."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from guest_ebpf_ground import Ground, Result, Touch, per_page
+
+from tierd.ebpf import cpus
+from tierd.ebpf.adapt import ModeControl
+from tierd.ebpf.sampler import EventPlan, SamplerSettings
+from tierd.sources.faults import FaultSettings, FaultSource, fault_event
+from tierd.sources.pmu import PmuSettings, PmuSource
+
+
+class Counts(Ground):
+    """What was touched is counted, or counted as lost."""
+
+    def faults_are_exact(self) -> Result:
+        return self.exact(self.kept_faults(), 3000, 5)
+
+    def raw_faults_are_exact(self) -> Result:
+        return self.exact(self.faults("raw"), 2000, 3)
+
+    def pmu_program_on_the_software_event(self) -> Result:
+        plan = EventPlan(fault_event(), "on_load", False)
+        settings = PmuSettings(
+            samples_per_s=1e9, cpu_share=1e3, mode="table", sampler=self.settings()
+        )
+        return self.exact(PmuSource(settings, plans=(plan,)), 1000, 4)
+
+    def pmu_raw_on_the_software_event(self) -> Result:
+        plan = EventPlan(fault_event(), "on_store", True)
+        settings = PmuSettings(
+            samples_per_s=1e9, cpu_share=1e3, mode="raw", sampler=self.settings()
+        )
+        return self.exact(PmuSource(settings, plans=(plan,)), 1000, 4)
+
+    def loss_is_counted(self) -> Result:
+        """A table of 1,000 pages and 100,000 pages touched: sampled + lost == touched."""
+        table = 2 * 32 * 1000
+        touch = Touch(self.program, 100_000, 1)
+        source = self.faults(table_bytes=table)
+        with self.watching(source, touch) as told:
+            assert source._sampler is not None
+            room = source._sampler.size.pages
+            source.poll()
+            own = faults_of(touch.pid)
+            before = (source.totals.samples, source.totals.lost, source.totals.outside)
+            touch.say("go")
+            batches = source.poll()
+            counted = int(per_page(batches, touch).sum())
+            own = faults_of(touch.pid) - own
+            now = (source.totals.samples, source.totals.lost, source.totals.outside)
+            samples, lost, outside = (b - a for a, b in zip(before, now, strict=True))
+            # The program's stack or library may fault as well: the kernel knows how often.
+            return told | {
+                "ok": 900 <= room <= 1000
+                and samples == own == counted + outside + lost
+                and 0 <= own - 100_000 <= 8
+                and sum(batch.lost for batch in batches) == lost
+                and 0 < counted <= room,
+                "room": room,
+                "sampled": counted,
+                "outside": outside,
+                "lost": lost,
+                "touched": own,
+            }
+
+    def ring_loss_is_counted(self) -> Result:
+        """A ring buffer that is too small loses samples, and says how many."""
+        touch = Touch(self.program, 50_000, 1)
+        source = FaultSource(
+            FaultSettings(
+                samples_per_s=1e9,
+                cpu_share=1e3,
+                mode="raw",
+                sampler=SamplerSettings(ring_bytes=1, ways=self.ways),
+            )
+        )
+        with self.watching(source, touch) as told:
+            source.poll()
+            touch.say("go")
+            counted = int(per_page(source.poll(), touch).sum())
+            lost = source.totals.lost
+            return told | {
+                "ok": 0 <= counted + lost - 50_000 <= 64 and lost > 0,
+                "sampled": counted,
+                "lost": lost,
+                "touched": 50_000,
+            }
+
+    def modes_follow_the_load(self) -> Result:
+        """Counting goes where the loss is not: out of the table, and back out of the rings.
+
+        The clock is the check's own, so that a second of adaptation takes none.
+        """
+        now = [0]
+        touch = Touch(self.program, 4000, 1, 0)
+        source = FaultSource(
+            FaultSettings(
+                samples_per_s=1e9,
+                cpu_share=1e3,
+                mode="auto",
+                sampler=SamplerSettings(
+                    table_bytes=1 << 16, ring_bytes=256 * cpus.possible() * 4096, ways=self.ways
+                ),
+            ),
+            clock=lambda: now[0],
+        )
+        with self.watching(source, touch) as told:
+            sampler = source._sampler
+            assert sampler is not None
+
+            def second(goes: int) -> int:
+                for _ in range(goes):
+                    touch.say("go")
+                now[0] += 10**9 + 1
+                return int(per_page(source.poll(), touch).sum())
+
+            second(0)
+            modes, total, lost = [source.totals.mode], 0, source.totals.lost
+            # More pages than the table has room for: the rings hold them.
+            total += second(1)
+            modes.append(source.totals.mode)
+            lossless = source.totals.lost
+            total += second(1)
+            lossless = source.totals.lost - lossless
+            # A switch because of loss is kept for a while, then may be taken back.
+            for _ in range(ModeControl.HOLD):
+                second(0)
+            modes.append(source.totals.mode)
+            # More samples than a CPU's ring holds: the table counts them, or says so.
+            flood = sampler.ring_samples // len(cpus.online()) // touch.pages + 2
+            total += second(flood)
+            modes.append(source.totals.mode)
+            touched = (2 + flood) * touch.pages
+            return told | {
+                "ok": modes == ["table", "raw", "raw", "table"]
+                and lossless == 0
+                and source.totals.mode_changes == 2
+                and 0 <= total + source.totals.lost - lost - touched <= 320,
+                "modes": modes,
+                "room": {"table": sampler.size.pages, "rings": sampler.ring_samples},
+                "lost_in_the_rings_that_hold": lossless,
+                "sampled": total,
+                "lost": source.totals.lost - lost,
+                "touched": touched,
+            }
+
+    def period_follows_the_rate(self) -> Result:
+        """Too many samples a second lengthen the period; counts keep their meaning."""
+        touch = Touch(self.program, 4000, 1)
+        source = PmuSource(
+            PmuSettings(samples_per_s=1000, cpu_share=1e3, mode="table", sampler=self.settings()),
+            plans=(EventPlan(fault_event(), "on_load", False),),
+        )
+        with self.watching(source, touch) as told:
+            source.poll()
+            periods = []
+            for _ in range(5):
+                touch.say("go")
+                time.sleep(1.05)
+                source.poll()
+                periods.append(source.totals.period)
+            before = source.totals.samples
+            touch.say("go")
+            batches = source.poll()
+            taken = source.totals.samples - before
+            weighed = sum(float(batch.count.sum()) for batch in batches)
+            return told | {
+                "ok": periods[-1] >= 2
+                and taken <= 4100 / periods[-1] + 2
+                and 0.8 * 4000 <= weighed <= 1.2 * 4000
+                and source.totals.lost == 0,
+                "periods": periods,
+                "samples": taken,
+                "weighed": weighed,
+                "faults": 4000,
+            }
+
+
+def faults_of(pid: int) -> int:
+    """Page faults of a process so far (/proc/PID/stat, minflt and majflt)."""
+    text = Path(f"/proc/{pid}/stat").read_text()
+    fields = text[text.rindex(")") + 2 :].split()
+    return int(fields[7]) + int(fields[9])
