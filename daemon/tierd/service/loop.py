@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 SUMMARY_NS = 10 * 10**9
 WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
-BEAT_NS = 10**9
-"""A sleeping loop wakes this often to show that it is alive."""
+LISTEN_NS = 250 * 10**6
+"""A sleeping loop wakes this often to show that it is alive, and takes in process events:
+waking for each would cost a host that starts many more than all the rest of an idle loop."""
 INGEST_S = 0.25
 """While the mover works, sources are read this often."""
 LOCATE_SHARE = 0.5
@@ -91,7 +92,7 @@ class Service:
         self._early: list[AccessBatch] = []
         self._moved = False
         self._granted: Budget | None = None
-        self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
+        self._next = dict.fromkeys(("targets", "watch", "summary", "events"), 0)
         self.totals = Totals()
         self.companions = tuple(rooms.companions)
         self.calls = Calls()
@@ -162,12 +163,8 @@ class Service:
             wake.setblocking(False)
             self.calls.wakes(interrupt)
             selector.register(wake, selectors.EVENT_READ)
-            for fd, what in (
-                (self._rooms.hotplug.fileno(), "hotplug"),
-                (self._rooms.tracking.event_fd, "processes"),
-            ):
-                if fd >= 0:
-                    selector.register(fd, selectors.EVENT_READ, what)
+            if self._rooms.hotplug.fileno() >= 0:
+                selector.register(self._rooms.hotplug.fileno(), selectors.EVENT_READ, "hotplug")
             try:
                 return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
             finally:
@@ -259,14 +256,16 @@ class Service:
     def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:
         while not (self._stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            for key, _ in selector.select(min(left, BEAT_NS) / 1e9):
+            for key, _ in selector.select(min(left, LISTEN_NS) / 1e9):
                 if key.fileobj is wake:
                     with contextlib.suppress(BlockingIOError):
                         wake.recv(64)
                     self._between()
                 elif key.data == "hotplug":
                     return  # look at once
-                elif self._rooms.tracking.collect():
+            if (now := self._clock()) >= self._next["events"]:
+                self._next["events"] = now + LISTEN_NS
+                if self._rooms.tracking.collect():
                     self._next["targets"] = 0
                     return
 

@@ -65,13 +65,11 @@ class _Pages:
             and now_ns - self.read_ns < QUIET_NS
         )
 
-    def walks(self, target: Target, now_ns: int, interval_ns: int) -> bool:
-        """Whether a new walk is due."""
-        if now_ns < self.walk_due_ns:
-            return False
+    def next_walk_ns(self, target: Target, interval_ns: int) -> int:
+        """When a new walk is due, as far as is known now."""
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
         late_ns = (QUIET_WALKS - 1) * interval_ns if idle and self.walk_due_ns else 0
-        return now_ns >= self.walk_due_ns + late_ns
+        return self.walk_due_ns + late_ns
 
 
 class Tracking:
@@ -102,6 +100,7 @@ class Tracking:
         self._pages: dict[int, _Pages] = {}
         self.residents = Residents()
         self._turn = 0
+        self._walk_from_ns = 0
 
     @property
     def pids(self) -> dict[int, int]:
@@ -130,11 +129,6 @@ class Tracking:
         """Processes that matched at the last refresh but exceed the limit."""
         return self._registry.left_out
 
-    @property
-    def event_fd(self) -> int:
-        """Readable when processes started or ended; -1 where /proc is polled."""
-        return -1 if self._registry.events is None else self._registry.events.fileno()
-
     def collect(self) -> bool:
         """Take in process events; true when a target is affected: refresh soon."""
         return self._registry.collect()
@@ -149,6 +143,7 @@ class Tracking:
 
     def refresh(self, now_ns: int) -> bool:
         """Look for started and ended processes, and changed mappings; true if any."""
+        self._walk_from_ns = 0
         changes = self._registry.refresh(now_ns)
         for target in changes.ended:
             self._forget(target)
@@ -188,17 +183,27 @@ class Tracking:
             max_pages: 4 KiB pages to look at, over all targets.
             insert_on: nodes whose cold pages heat shall know of (to demote them).
         """
+        if now_ns < self._walk_from_ns:
+            return 0
         left = max_pages
+        waiting = True
+        self._walk_from_ns = now_ns + self._walk_interval_ns
         for number, pages in self._in_turn():
             if left <= 0:
                 break
-            target = self._registry.targets[number]
-            if pages.cursor is None and not pages.walks(target, now_ns, self._walk_interval_ns):
-                continue
+            if pages.cursor is None:
+                target = self._registry.targets[number]
+                due_ns = pages.next_walk_ns(target, self._walk_interval_ns)
+                if now_ns < due_ns:
+                    self._walk_from_ns = min(self._walk_from_ns, due_ns)
+                    continue
+            waiting = False
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
                 if pages.cursor is None:
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
+        if not waiting:
+            self._walk_from_ns = 0
         return max_pages - left
 
     def _in_turn(self) -> Iterator[tuple[int, _Pages]]:
