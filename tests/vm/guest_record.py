@@ -22,6 +22,7 @@ from typing import Any
 CONFIG = Path("/tmp/record.toml")
 OUTPUT = Path("/tmp/guest.rec")
 TICKS = 20
+MOVES = 1000
 DEADLINE_S = 240
 SETTINGS = """
 [targets]
@@ -29,6 +30,8 @@ match = { exe = "hotset" }
 [loop]
 targets_refresh = "500ms"
 cpu = "60%"
+[sources]
+order = ["damon"]
 [sources.damon]
 cpu = "30%"
 [policy]
@@ -51,7 +54,7 @@ def record(command: list[str]) -> tuple[int, dict[str, Any], str]:
         stopped = False
         for line in process.stdout:
             totals = json.loads(line)
-            enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) > 0
+            enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) >= MOVES
             if not stopped and (enough or time.monotonic() > end):
                 process.terminate()
                 stopped = True
@@ -67,7 +70,7 @@ def main() -> int:
     args = parser.parse_args()
     CONFIG.write_text(SETTINGS)
     OUTPUT.unlink(missing_ok=True)
-    command = [args.hotset, "--size", "240M", "--seconds", "600", "--rate", "100000"]
+    command = [args.hotset, "--size", "120M", "--seconds", "600", "--rate", "100000"]
     command += ["--fast-node", "0", "--slow-node", "1", "--interval", "2"]
     with (
         subprocess.Popen([args.tlbtick, "4000"]) as tick,
@@ -85,6 +88,7 @@ def main() -> int:
         "exit": status,
         "stderr": stderr[-3000:],
         "totals": totals,
+        "workload": end[0],
         "checksum_ok": end[0]["checksum_ok"],
         "bytes": len(data),
         "recording": base64.b64encode(zlib.compress(data, 9)).decode(),

@@ -27,6 +27,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 SAMPLE_S = 2.0
+TIMED_OUT = 6
+"""Exit status of a command whose request the control loop did not serve in time."""
 MEMORY = Path("/sys/devices/system/memory")
 SLOW = Path("/sys/devices/system/node/node1")
 MODULE = Path("/sys/module/tierd")
@@ -49,6 +51,7 @@ rate = "{rate}MB/s"
 [control]
 socket = "{folder}/control.sock"
 state = "{folder}"
+timeout = "1min"
 [metrics]
 port = 0
 [[rule]]
@@ -170,10 +173,18 @@ class Churn:
     def pause(self) -> None:
         """The kill switch, and back."""
         for command in ("pause", "resume"):
-            asked = [self.args.tierd, command, "--config", self.good_copy()]
-            subprocess.run(asked, capture_output=True, check=True, timeout=300)
+            while not self.ask(command):
+                self.done["loop_was_late"] += 1
             time.sleep(1)
         self.done["paused"] += 1
+
+    def ask(self, command: str) -> bool:
+        """Whether the service did it; false where its loop did not answer in time."""
+        asked = [self.args.tierd, command, "--config", self.good_copy()]
+        done = subprocess.run(asked, capture_output=True, text=True, check=False, timeout=300)
+        if done.returncode not in (0, TIMED_OUT) and self.service.poll() is None:
+            raise RuntimeError(f"tierd {command}: {done.returncode} {done.stderr}")
+        return done.returncode != TIMED_OUT
 
     def good_copy(self) -> Path:
         """A file that names the socket, whatever the service's own says just now."""
