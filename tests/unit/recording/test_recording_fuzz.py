@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quarter of a million recordings that nobody wrote: read, or refused with one error.
+"""Recordings that nobody wrote: read, or refused with one error.
 
 Most are damaged as disks and networks damage; the rest have right checksums, as somebody
 who means harm would give them. Nothing but `RecordingError` may come out, and what a
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fuzz import inputs, mutated
 from madeup_host import record, two_tiers
 
 from tierd.recording import RecordingError
@@ -37,7 +38,8 @@ match = { exe = "b" }
 max_fast = "10%"
 rate = "20MB/s"
 """
-DAMAGED, FORGED_TICKS, FORGED_TABLES, FORGED_FILES = 170_000, 50_000, 20_000, 12_000
+DAMAGED, FORGED_TICKS, FORGED_TABLES = inputs(170_000), inputs(50_000), inputs(20_000)
+FORGED_FILES, REPLAYED = inputs(12_000), inputs(2_000)
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +54,6 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("fuzz") / "b.rec"
     record(path, 3, ticks=0)
     return path.read_bytes()[: HEADER.size]
-
-
-def mutated(data: bytes, draw: random.Random) -> bytes:
-    """A few changes: bits, bytes that are edges of a range, pieces cut, doubled or swapped."""
-    out = bytearray(data)
-    for _ in range(draw.choice((1, 1, 1, 2, 5))):
-        at = draw.randrange(len(out) + 1)
-        match draw.randrange(7):
-            case 0 if at < len(out):
-                out[at] ^= 1 << draw.randrange(8)
-            case 1 if at < len(out):
-                out[at] = draw.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 2:
-                out[at : at + 4] = draw.choice((b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f"))
-            case 3:
-                del out[at : at + draw.randrange(1, 40)]
-            case 4:
-                out[at:at] = out[at : at + draw.randrange(1, 40)]
-            case 5:
-                out[at:at] = draw.randbytes(draw.randrange(1, 12))
-            case 6:
-                del out[at:]
-    return bytes(out)
 
 
 def attempt(counts: Counter[str], what: Callable[[], object]) -> None:
@@ -168,7 +147,7 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"
     change = make_change([("policy.confidence", 0.5)], None)
-    for number in range(400):
+    for number in range(REPLAYED):
         parts = [
             pack_frame(kind, mutated(raw, draw) if kind is FrameType.TICK else raw)
             for kind, raw in frames
@@ -180,4 +159,4 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
             assert all(compared.tick for compared in found)
 
         attempt(counts, replay)
-    assert counts.total() == 400
+    assert counts.total() == REPLAYED
