@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tierd.config import Config
@@ -25,11 +25,13 @@ from tierd.errors import TierdError, UnavailableError
 from tierd.metrics import families as f
 from tierd.metrics.state import MetricsState
 from tierd.metrics.values import Extra
+from tierd.service import privileges
 from tierd.service.loop import Service
 from tierd.service.summary import logfmt
 
 log = logging.getLogger("tierd.run")
 
+RENEWING = ("CAP_DAC_READ_SEARCH",)
 STUCK_TICKS = 20
 LEAST_STUCK_S = 30.0
 """The loop counts as stuck after so many ticks' time, and no sooner than this."""
@@ -89,6 +91,7 @@ class Front:
         conflicts = Conflicts(self._source)
         self.desk.conflicts = conflicts.told
         self._extras.append(conflicts.figures)
+        starts: dict[str, Callable[[], None]] = {}
         for name, wanted, open_one in (
             ("control", self._config.control.enabled, self._open_control),
             ("metrics", self._config.metrics.enabled, self._open_metrics),
@@ -96,7 +99,7 @@ class Front:
             if not wanted:
                 continue
             try:
-                open_one(stack)
+                starts[name] = open_one(stack)
             except TierdError as error:
                 log.error(
                     logfmt(event=f"{name}_unavailable", reason=error.message, hint=error.hint)
@@ -105,8 +108,15 @@ class Front:
                     self.desk.metrics_url = f"not served: {error.message}"
             except Exception:
                 log.exception(logfmt(event=f"{name}_unavailable", reason="a defect of tierd"))
+        # Threads start with what their starter has. A renewed certificate must be readable.
+        if "metrics" in starts:
+            privileges.give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
+            starts["metrics"]()
+        privileges.give_up_all()
+        if "control" in starts:
+            starts["control"]()
 
-    def _open_control(self, stack: contextlib.ExitStack) -> None:
+    def _open_control(self, stack: contextlib.ExitStack) -> Callable[[], None]:
         from tierd.control.peers import group_number
         from tierd.control.server import ControlServer
 
@@ -119,10 +129,14 @@ class Front:
         )
         stack.callback(server.close)
         self._extras.append(server.counts)
-        server.start()
-        log.info(logfmt(event="control_listening", socket=control.socket))
 
-    def _open_metrics(self, stack: contextlib.ExitStack) -> None:
+        def start() -> None:
+            server.start()
+            log.info(logfmt(event="control_listening", socket=control.socket))
+
+        return start
+
+    def _open_metrics(self, stack: contextlib.ExitStack) -> Callable[[], None]:
         from tierd.metrics.server import MetricsServer
 
         server = MetricsServer(
@@ -132,9 +146,13 @@ class Front:
             healthy=self.healthy,
         )
         stack.callback(server.close)
-        server.start()
         self.desk.metrics_url = server.url
-        log.info(logfmt(event="metrics_listening", url=server.url))
+
+        def start() -> None:
+            server.start()
+            log.info(logfmt(event="metrics_listening", url=server.url))
+
+        return start
 
     def _source(self) -> str:
         active = self.state.values.snapshot.values[f.SOURCE_ACTIVE]

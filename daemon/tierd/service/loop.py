@@ -20,6 +20,7 @@ from types import FrameType
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
+from tierd.hangup import HungUp
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import BudgetKeeper, GuardSettings
@@ -82,13 +83,13 @@ class Service:
         self._shares = Shares(config.rules)
         self._groups: Groups | None = None
         self._stopping = False
-        self._reload_asked = False
         self._hurry = False
         self._last: MoveReport | None = None
         self._last_tick_ns = 0
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._attached = False
         self._early: list[AccessBatch] = []
         self._moved = False
         self._granted: Budget | None = None
@@ -100,8 +101,12 @@ class Service:
         """While true pages are watched and none is moved; set it through `calls`."""
         self.reloader: Reloader | None = None
         """What SIGHUP sets to work."""
+        self.hung_up = HungUp()
+        """Whether a SIGHUP waits to be served; one may have come before the loop was there."""
         self.manager = Manager({})
         """The service manager, told that the loop is alive."""
+        self.on_attached: Callable[[Config], None] = lambda config: None
+        """Called once, in the loop's thread, when a source is at work."""
 
     @property
     def config(self) -> Config:
@@ -191,8 +196,7 @@ class Service:
                 interrupt.send(b"s")
 
         def hang_up(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self._reload_asked = True
+            self.hung_up(number, frame)
             with contextlib.suppress(OSError):
                 interrupt.send(b"h")
 
@@ -248,8 +252,8 @@ class Service:
     def _between(self) -> None:
         """What others asked for, between two ticks."""
         self.calls.serve()
-        if self._reload_asked:
-            self._reload_asked = False
+        if self.hung_up.waits:
+            self.hung_up.waits = False
             self.reload()
         self.manager.beat()
 
@@ -367,6 +371,9 @@ class Service:
             self._blind = True
         else:
             self._blind = False
+            if not self._attached and self._rooms.sources.active is not None:
+                self._attached = True
+                self.on_attached(self._config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:
         """Sources to heat; what they had seen."""

@@ -50,7 +50,7 @@ def seeds() -> list[bytes]:
             section = []
         if line and not line.startswith("#"):
             section.append(line)
-    return found
+    return [text for text in found if b"=" in text]
 
 
 def exchanged(text: bytes, texts: list[bytes], draw: random.Random) -> bytes:

@@ -110,6 +110,7 @@ def test_wrong_requests_end_in_clear_errors(tmp_path: Path):
             kind = error.kind
         assert answer.endswith(b"\n")
         seen[kind] = seen.get(kind, 0) + 1
+    print(f"control socket: {FUZZ_INPUTS} inputs, {seen}")
     # The generator reaches past the parser.
     assert {"ok", "malformed", "unknown", "denied", "refused"} <= seen.keys()
     assert seen["ok"] > FUZZ_INPUTS / 2500

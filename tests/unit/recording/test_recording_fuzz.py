@@ -81,6 +81,7 @@ def test_damaged_files_are_read_to_the_damage(
         attempt(counts, lambda data=data, found=found: list(read(io.BytesIO(data), found)))
         assert found.ending.offset <= len(data)
     assert counts.total() == DAMAGED
+    print(f"recordings, damaged: {DAMAGED} inputs, {dict(counts)}")
     # Checksums leave almost nothing to be misread; most files end where the damage is.
     assert counts["read"] > DAMAGED / 2
     assert peak_mib() - before < 200
@@ -94,6 +95,7 @@ def test_forged_ticks_are_ticks_or_refused(frames: list[tuple[FrameType, bytes]]
     for _ in range(FORGED_TICKS):
         data = mutated(draw.choice(ticks), draw)
         attempt(counts, lambda data=data: decode_tick(data, "", tiers))
+    print(f"recordings, forged ticks: {FORGED_TICKS} inputs, {dict(counts)}")
     assert counts.total() == FORGED_TICKS
     assert min(counts["read"], counts["refused"]) > FORGED_TICKS / 100
     assert peak_mib() - before < 200
@@ -111,6 +113,7 @@ def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes
         decode, raw = draw.choice(tables)
         data = mutated(raw, draw)
         attempt(counts, lambda decode=decode, data=data: decode(data))
+    print(f"recordings, forged tables: {FORGED_TABLES} inputs, {dict(counts)}")
     assert counts.total() == FORGED_TABLES
     assert min(counts["read"], counts["refused"]) > FORGED_TABLES / 100
 
@@ -132,6 +135,7 @@ def test_forged_files_with_right_checksums_are_read_or_refused(
         parts = [*packed[:chosen], bytes(forged), *packed[chosen + 1 : chosen + 2]]
         data = header + b"".join(parts)
         attempt(counts, lambda data=data: list(read(io.BytesIO(data), Pass())))
+    print(f"recordings, forged files: {FORGED_FILES} inputs, {dict(counts)}")
     assert counts.total() == FORGED_FILES
     assert min(counts["read"], counts["refused"]) > FORGED_FILES / 100
 
@@ -159,4 +163,5 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
             assert all(compared.tick for compared in found)
 
         attempt(counts, replay)
+    print(f"recordings, replayed: {REPLAYED} inputs, {dict(counts)}")
     assert counts.total() == REPLAYED
