@@ -17,13 +17,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from types import FrameType
 
+import numpy as np
+
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
 from tierd.hangup import HungUp
 from tierd.moves import MovePlan, MoveReport
+from tierd.pagekey import target_of
 from tierd.policy.fairness import Groups
-from tierd.policy.guards import BudgetKeeper, GuardSettings
+from tierd.policy.guards import LEAST_STRAINED, BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
@@ -406,7 +409,13 @@ class Service:
         pressure = self._rooms.strain.read(now, getattr(self.totals, "migrations", None))
         self._granted = self._budget.next(elapsed, self._last, pressure)
         tracking = self._rooms.tracking
-        self._groups = self._shares.groups(tracking.rules, tracking.residents, elapsed)
+        self._groups = self._shares.groups(
+            tracking.rules,
+            tracking.residents,
+            elapsed,
+            self._strained(now),
+            int(self._granted.move_bytes * LEAST_STRAINED),
+        )
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -417,6 +426,18 @@ class Service:
                 groups=self._groups,
             )
         )
+
+    def _strained(self, now: int) -> set[int]:
+        """Targets whose control groups wait for memory or a CPU."""
+        strain, budget = self._rooms.cgroup_strain, self._config.budget
+        targets = self._rooms.tracking.targets
+        if self._last is not None and len(self._last.plan):
+            moving = (targets.get(int(n)) for n in np.unique(target_of(self._last.plan.page)))
+            strain.note(target.cgroup for target in moving if target is not None)
+        groups = strain.read(now, budget.memory_pressure, budget.cpu_pressure)
+        if not groups:
+            return set()
+        return {number for number, target in targets.items() if target.cgroup in groups}
 
     def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
         """Let the worker carry the plan out; signals are served while this thread waits."""
