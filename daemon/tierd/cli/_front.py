@@ -23,8 +23,10 @@ from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.errors import TierdError, UnavailableError
 from tierd.metrics import families as f
+from tierd.metrics.beside import of_gpu, of_recorder
 from tierd.metrics.state import MetricsState
 from tierd.metrics.values import Extra
+from tierd.recording.recorder import Recorder
 from tierd.service import privileges
 from tierd.service.loop import Service
 from tierd.service.summary import logfmt
@@ -44,9 +46,17 @@ class Front:
         config: its configuration.
         service: not running yet.
         dry_run: whether it moves nothing.
+        recorder: what records it, or None.
     """
 
-    def __init__(self, config: Config, service: Service, *, dry_run: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        service: Service,
+        *,
+        dry_run: bool,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._config = config
         self._service = service
         self.state = MetricsState(service, dry_run=dry_run)
@@ -58,6 +68,11 @@ class Front:
             timeout_s=config.control.timeout_ns / 1e9,
         )
         self._extras: list[Extra] = [self.desk.figures]
+        if recorder is not None:
+            self._extras.append(lambda: of_recorder(recorder.stats()))
+        for companion in service.companions:
+            if companion.name == "gpu":
+                self._extras.append(lambda gpu=companion: of_gpu(gpu.figures))  # type: ignore[misc]
         service.observe(self.state)
         service.observe(self.desk.feed)
         self.desk.restore()

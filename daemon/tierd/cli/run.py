@@ -152,7 +152,7 @@ def _run(
     service.on_attached = privileges.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
-    front = Front(config, service, dry_run=args.dry_run)
+    front = Front(config, service, dry_run=args.dry_run, recorder=recorder)
     service.reloader.listeners.append(front.state)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)

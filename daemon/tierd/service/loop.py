@@ -429,15 +429,16 @@ class Service:
 
     def _strained(self, now: int) -> set[int]:
         """Targets whose control groups wait for memory or a CPU."""
-        strain, budget = self._rooms.cgroup_strain, self._config.budget
-        targets = self._rooms.tracking.targets
+        rooms, budget = self._rooms, self._config.budget
+        strain, tracking = rooms.cgroup_strain, rooms.tracking
         if self._last is not None and len(self._last.plan):
-            moving = (targets.get(int(n)) for n in np.unique(target_of(self._last.plan.page)))
-            strain.note(target.cgroup for target in moving if target is not None)
-        groups = strain.read(now, budget.memory_pressure, budget.cpu_pressure)
-        if not groups:
-            return set()
-        return {number for number, target in targets.items() if target.cgroup in groups}
+            strain.note(np.unique(target_of(self._last.plan.page)).tolist())
+
+        def group_of() -> dict[int, str]:
+            return {number: target.cgroup for number, target in tracking.targets.items()}
+
+        groups = strain.read(now, group_of, budget.memory_pressure, budget.cpu_pressure)
+        return {n for n, group in group_of().items() if group in groups} if groups else set()
 
     def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
         """Let the worker carry the plan out; signals are served while this thread waits."""

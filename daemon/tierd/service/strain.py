@@ -10,7 +10,7 @@ Must not touch: what follows from it (`tierd.policy.guards`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -86,41 +86,54 @@ class CgroupStrain:
 
     Attributes:
         deferred: readings put off because too many groups were to be read.
+        strained: what `read` found last.
     """
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
         self._root = root
         self._due_ns = 0
-        self._strained: frozenset[str] = frozenset()
-        self._asked: dict[str, None] = {}
+        self.strained: frozenset[str] = frozenset()
+        self._moving: set[int] = set()
+        self._waiting: list[str] = []
         self.deferred = 0
 
-    def note(self, groups: Iterable[str]) -> None:
-        """Pages of processes in these control groups are being moved."""
-        for group in groups:
-            if group != "/" and ".." not in group:  # the host's; outside of our namespace
-                self._asked[group] = None
+    def note(self, targets: Iterable[int]) -> None:
+        """Pages of these targets, by number, are being moved."""
+        self._moving.update(targets)
 
-    def read(self, now_ns: int, most_memory: float, most_cpu: float) -> frozenset[str]:
+    def read(
+        self,
+        now_ns: int,
+        group_of: Callable[[], Mapping[int, str]],
+        most_memory: float,
+        most_cpu: float,
+    ) -> frozenset[str]:
         """The groups that wait for more than these shares of the time, as of lately.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
+            group_of: tells the control group of each target; asked only when it is time.
             most_memory, most_cpu: shares from 0 to 1; 1 is never passed.
         """
-        if now_ns >= self._due_ns and (self._asked or self._strained):
+        if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
             self._due_ns = now_ns + READ_NS
-            groups = list(dict.fromkeys([*self._strained, *self._asked]))
-            self.deferred += max(0, len(groups) - MOST_CGROUPS)
-            now = groups[:MOST_CGROUPS]
-            self._asked = dict.fromkeys(groups[MOST_CGROUPS:])
-            self._strained = frozenset(
+            known = group_of() if self._moving else {}
+            moving = sorted({known[number] for number in self._moving if number in known})
+            self._moving.clear()
+            groups = [
                 group
-                for group in now
+                for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
+                if group != "/" and ".." not in group  # the host's; outside of our namespace
+            ]
+            self._waiting = groups[MOST_CGROUPS:]
+            self.deferred += len(self._waiting)
+            self.strained = frozenset(
+                group
+                for group in groups[:MOST_CGROUPS]
                 if self._waits(group, "memory") > most_memory
                 or self._waits(group, "cpu") > most_cpu
             )
-        return self._strained
+        return self.strained
 
     def _waits(self, group: str, what: str) -> float:
         try:

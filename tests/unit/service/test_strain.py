@@ -75,6 +75,12 @@ def put(root: Path, group: str, memory: bytes, cpu: bytes = b"0.00") -> None:
     (folder / "cpu.pressure").write_bytes(TEXT % cpu)
 
 
+def strained(strain: CgroupStrain, now_ns: int, *groups: str) -> frozenset[str]:
+    """What is strained after pages of processes in `groups` were moved."""
+    strain.note(range(len(groups)))
+    return strain.read(now_ns, lambda: dict(enumerate(groups)), 0.2, 0.9)
+
+
 def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are_calm(
     tmp_path: Path,
 ):
@@ -83,31 +89,28 @@ def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are
     put(tmp_path, "/c", b"0.00", b"95.00")
     put(tmp_path, "/never", b"99.00")
     strain = CgroupStrain(tmp_path)
-    assert strain.read(0, 0.2, 0.9) == frozenset()
-    strain.note(["/a", "/b", "/c", "/gone"])
-    assert strain.read(1, 0.2, 0.9) == {"/a", "/c"}
+    assert strained(strain, 0) == frozenset()
+    assert strained(strain, 1, "/a", "/b", "/c", "/gone") == {"/a", "/c"}
     put(tmp_path, "/c", b"0.00")
-    assert strain.read(2, 0.2, 0.9) == {"/a", "/c"}  # read every two seconds
-    assert strain.read(1 + READ_NS, 0.2, 0.9) == {"/a"}
+    assert strained(strain, 2) == {"/a", "/c"}  # read every two seconds
+    assert strained(strain, 1 + READ_NS) == {"/a"}
     put(tmp_path, "/a", b"1.00")
-    assert strain.read(1 + 2 * READ_NS, 0.2, 0.9) == frozenset()
+    assert strained(strain, 1 + 2 * READ_NS) == frozenset()
 
 
 def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: Path):
     put(tmp_path / "tree", "/", b"99.00")
     put(tmp_path, "/out", b"99.00")
     strain = CgroupStrain(tmp_path / "tree")
-    strain.note(["/", "/../out"])
-    assert strain.read(0, 0.2, 0.9) == frozenset()
+    assert strained(strain, 0, "/", "/../out") == frozenset()
 
 
 def test_too_many_groups_have_their_turn_one_after_the_other(tmp_path: Path):
-    names = [f"/g{number}" for number in range(MOST_CGROUPS + 3)]
+    names = [f"/g{number:03}" for number in range(MOST_CGROUPS + 3)]
     for name in names:
         put(tmp_path, name, b"1.00")
     put(tmp_path, names[-1], b"50.00")
     strain = CgroupStrain(tmp_path)
-    strain.note(names)
-    assert strain.read(0, 0.2, 0.9) == frozenset()
+    assert strained(strain, 0, *names) == frozenset()
     assert strain.deferred == 3
-    assert strain.read(READ_NS, 0.2, 0.9) == {names[-1]}
+    assert strained(strain, READ_NS) == {names[-1]}
