@@ -12,7 +12,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class _Pages:
     """The target's when its last walk began."""
     shown: tuple[WatchedRange, ...] = ()
     """What `watched` gave, and what it was made of."""
-    shown_of: tuple[object, ...] = ()
+    shown_of: tuple[object, object, object] = (None, None, None)
 
     def quiet(self, target: Target, now_ns: int) -> bool:
         """Whether what was read of its mappings is good for now."""
@@ -259,8 +258,13 @@ class Tracking:
             pages = self._pages.get(number)
             if pages is None or not pages.ranges:
                 continue
-            made_of = (pages.ranges, pages.walked, pages.extents.complete)
-            if any(a is not b for a, b in zip_longest(made_of, pages.shown_of)):
+            ranges, walked, complete = pages.shown_of
+            if (
+                ranges is not pages.ranges
+                or walked is not pages.walked
+                or complete is not pages.extents.complete
+            ):
+                made_of = (pages.ranges, pages.walked, pages.extents.complete)
                 pages.shown, pages.shown_of = watched(*made_of), made_of
             result.append(WatchedTarget(number, target.pid, pages.shown))
         return result
