@@ -7,15 +7,10 @@ Must not touch: how any of them works inside.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import selectors
-import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import FrameType
 
 import numpy as np
 
@@ -35,6 +30,7 @@ from tierd.service.rooms import Makers, Rooms
 from tierd.service.shares import Shares
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
+from tierd.service.wake import Wake
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
@@ -159,22 +155,14 @@ class Service:
 
         Returns the exit code: OK, or NOTHING_TO_DO where there is one tier only.
         """
-        wake, interrupt = socket.socketpair()
         with (
-            contextlib.closing(wake),
-            contextlib.closing(interrupt),
-            selectors.DefaultSelector() as selector,
+            Wake(self._rooms.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.hung_up) as wake,
             ThreadPoolExecutor(1, "tierd-mover") as worker,
-            self._signals(interrupt),
             beside(self._rooms.companions),
         ):
-            wake.setblocking(False)
-            self.calls.wakes(interrupt)
-            selector.register(wake, selectors.EVENT_READ)
-            if self._rooms.hotplug.fileno() >= 0:
-                selector.register(self._rooms.hotplug.fileno(), selectors.EVENT_READ, "hotplug")
+            self.calls.wakes(wake.interrupt)
             try:
-                return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
+                return self._loop(wake, worker, once=once, on_summary=on_summary)
             finally:
                 self.manager.stopping()
                 self.calls.wakes(None)
@@ -186,35 +174,15 @@ class Service:
                 self._rooms.hotplug.close()
                 self._rooms.mover.close()
 
-    @contextlib.contextmanager
-    def _signals(self, interrupt: socket.socket) -> Iterator[None]:
-        """SIGTERM and SIGINT stop the mover at once and wake the loop; SIGHUP reloads."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            del frame
-            self._stopping = True
-            self._rooms.mover.stop()
-            log.info(logfmt(event="stopping", signal=signal.Signals(number).name))
-            with contextlib.suppress(OSError):
-                interrupt.send(b"s")
-
-        def hang_up(number: int, frame: FrameType | None) -> None:
-            self.hung_up(number, frame)
-            with contextlib.suppress(OSError):
-                interrupt.send(b"h")
-
-        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+    def _stop(self, name: str) -> None:
+        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass."""
+        self._stopping = True
+        self._rooms.mover.stop()
+        log.info(logfmt(event="stopping", signal=name))
 
     def _loop(
         self,
-        selector: selectors.BaseSelector,
-        wake: socket.socket,
+        wake: Wake,
         worker: ThreadPoolExecutor,
         *,
         once: bool,
@@ -242,7 +210,7 @@ class Service:
                 on_summary()
             spent = time.thread_time_ns() - spent
             pause = max(self._config.loop.tick_ns, int(spent / self._config.loop.cpu_share))
-            self._sleep(start + pause, selector, wake)
+            self._sleep(start + pause, wake)
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
@@ -260,16 +228,14 @@ class Service:
             self.reload()
         self.manager.beat()
 
-    def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:
+    def _sleep(self, until_ns: int, wake: Wake) -> None:
         while not (self._stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            for key, _ in selector.select(min(left, LISTEN_NS) / 1e9):
-                if key.fileobj is wake:
-                    with contextlib.suppress(BlockingIOError):
-                        wake.recv(64)
-                    self._between()
-                elif key.data == "hotplug":
-                    return  # look at once
+            asked, hotplug = wake.wait(min(left, LISTEN_NS) / 1e9)
+            if asked:
+                self._between()
+            if hotplug:
+                return  # look at once
             if (now := self._clock()) >= self._next["events"]:
                 self._next["events"] = now + LISTEN_NS
                 if self._rooms.tracking.collect():
