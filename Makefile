@@ -61,6 +61,13 @@ lint: setup
 		daemon/tierd/lab/guestbin/*
 	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 
+# Over a million wrong inputs for what reads files, sockets and the kernel's messages; `make test`
+# has a twentieth of them.
+FUZZ_TESTS := tests/unit/config/test_config_fuzz.py tests/unit/control/test_control_protocol.py \
+	tests/unit/recording/test_recording_fuzz.py tests/unit/kmod/test_netlink_fuzz.py
+fuzz: setup
+	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
+
 # Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
 bench: workloads
 	@$(PYTHON) tests/bench/native_heat.py
@@ -90,4 +97,4 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module deb wheel test lint bench clean
+.PHONY: all setup workloads demo demo-sources gpu module deb wheel test lint fuzz bench clean

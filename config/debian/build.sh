@@ -25,6 +25,8 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/pyproject.toml")
 epoch=${SOURCE_DATE_EPOCH:-$(git -C "$root" log -1 --format=%ct 2>/dev/null || stat -c %Y "$root/pyproject.toml")}
 export SOURCE_DATE_EPOCH=$epoch
 architecture=$(dpkg --print-architecture)
+# Whoever hands packages out answers for them: without an address they say so.
+maintainer="${DEBFULLNAME:-The tierd authors} <${DEBEMAIL:-tierd@localhost}>"
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
@@ -80,7 +82,7 @@ documentation() {
 write_changelog() {
     {
         printf 'tierd (%s) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n' "$version"
-        printf ' -- The tierd authors <tierd@localhost>  %s\n' "$(date -uRd "@$epoch")"
+        printf ' -- %s  %s\n' "$maintainer" "$(date -uRd "@$epoch")"
     } >"$work/changelog"
 }
 
@@ -158,6 +160,7 @@ control() {
     local script
     mkdir -p "$tree/DEBIAN"
     sed -e "s/@VERSION@/$version/" -e "s/@ARCHITECTURE@/$2/" -e "s/@DEPENDS@/$3/" \
+        -e "s/@MAINTAINER@/${maintainer//[\/&]/}/" \
         -e "s/@SIZE@/$(du -k -s --exclude=DEBIAN "$tree" | cut -f 1)/" \
         "$here/$1.control" | grep -v '^#' >"$tree/DEBIAN/control"
     for script in postinst prerm postrm; do
@@ -188,8 +191,9 @@ cp -r "$root/ebpf/objects" "$work/objects"
 service_package
 module_package
 if [ "$lint" = yes ] && command -v lintian >/dev/null; then
-    # The address is a placeholder until the project has one.
-    lintian --fail-on error --suppress-tags \
-        bogus-mail-host,bogus-mail-host-in-debian-changelog "$out"/*.deb >&2
+    suppressed=()
+    [ -n "${DEBEMAIL:-}" ] ||
+        suppressed=("--suppress-tags=bogus-mail-host,bogus-mail-host-in-debian-changelog")
+    lintian --fail-on error "${suppressed[@]}" "$out"/*.deb >&2
 fi
 ls "$out"/*.deb

@@ -80,6 +80,7 @@ timeout = "2s"
         command = [sys.executable, str(SCRIPT), "--config", str(self.config)]
         command += ["--stuck", str(self.stuck)]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT}/daemon:{ROOT}/tests/support"}
+        environment["OPENBLAS_NUM_THREADS"] = "1"  # as `tierd run` does
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, stderr=log, env=environment)
         wait_for(lambda: self.url, "the service listens")
@@ -348,3 +349,59 @@ def test_a_real_prometheus_scrapes_and_an_alert_fires_on_a_refused_reload(
     host.config.write_text(good)
     host.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "TierdReloadFailed" not in firing(), "the alert ends")
+
+
+def test_a_hang_up_while_it_starts_is_a_reload_once_it_runs(tmp_path: Path) -> None:
+    """A pipe among the files holds the start up where the first of them was read already."""
+    main, pipe = tmp_path / "tierd.toml", tmp_path / "conf.d/10.toml"
+    text = f'[metrics]\nenabled = false\n[control]\nenabled = false\nstate = "{tmp_path}"\n'
+    main.write_text(text)
+    pipe.parent.mkdir()
+    os.mkfifo(pipe)
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", "import sys, tierd.cli; sys.exit(tierd.cli.main())"]
+    command += ["run", "--wait", "--dry-run", "--config", str(main)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}/daemon"}
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env=environment)
+    try:
+        with pipe.open("w") as held:  # opens when the service reads it
+            process.send_signal(signal.SIGHUP)
+            pipe.unlink()
+            main.write_text(text + "[budget]\nretries = 9\n")
+            held.write("[budget]\nretries = 1\n")
+        wait_for(
+            lambda: process.poll() is not None or "event=reloaded" in log.read_text(), "a word"
+        )
+        assert "changed=budget.retries" in log.read_text()
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(ENOUGH_S) == 0, log.read_text()
+
+
+def test_no_thread_keeps_a_capability_that_it_has_no_use_for(host: Host) -> None:
+    """Those that talk to clients have none; the loop's has what its sources may need again."""
+    from tierd.config import Config
+    from tierd.service.privileges import NUMBERS, needed
+
+    assert host.process is not None
+    wait_for(lambda: "event=privileges_dropped" in host.log.read_text(), "it gives them up")
+    most = sum(1 << NUMBERS[name] for name in needed(Config()))
+    own = dict(
+        line.split(":\t") for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("Cap")
+    )  # fmt: skip
+    main, nothing = 0, 0
+    for task in Path(f"/proc/{host.process.pid}/task").iterdir():
+        status = (task / "status").read_text()
+        held = {x: int(y, 16) for x, y in re.findall(r"^(Cap\w+):\t(\w+)$", status, re.MULTILINE)}
+        assert held["CapEff"] == held["CapPrm"]
+        assert held["CapPrm"] & ~most == 0
+        nothing += held["CapPrm"] == 0
+        if int(task.name) == host.process.pid:
+            main = held["CapPrm"]
+            assert held["CapBnd"] & ~most == 0
+    assert main == int(own["CapPrm"], 16) & most
+    assert nothing >= 2  # figures and control socket
+    # It still does its work: moves are planned, and clients are answered.
+    assert host.status()["source"]

@@ -35,6 +35,7 @@ from tierd.mover import DryMover
 from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
 from tierd.policy.inputs import NodeUsage
+from tierd.service import privileges
 from tierd.service.build import build
 from tierd.service.reload import Reloader
 from tierd.service.selection import SourceSelector
@@ -144,6 +145,7 @@ def main() -> int:
     if args.first:
         service.observe(First())
     service.reloader = Reloader(lambda: load(args.config), service.reconfigure)
+    service.on_attached = privileges.settle
     front = Front(config, service, dry_run=False)
     service.reloader.listeners.append(front.state)
     with front.open():

@@ -25,7 +25,7 @@ from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
-from tierd.service.strain import Strain
+from tierd.service.strain import CgroupStrain, Strain
 from tierd.service.tick import TickRecord
 from tierd.targets.registry import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -79,7 +79,6 @@ class Tracking:
     """One target; every page has been walked."""
 
     all_walked = True
-    event_fd = -1
     closed = False
 
     def __init__(self) -> None:
@@ -220,6 +219,7 @@ class Bench:
             },
             hotplug=self.hotplug,
             strain=Strain(Path("/nowhere")),
+            cgroup_strain=CgroupStrain(Path("/nowhere")),
             steering=steering,
         )
         self.seen: list[TickRecord] = []

@@ -26,6 +26,7 @@ from tierd.service.build import BYTES_A_PAGE, make_policy
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
+from tierd.targets.registry import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 KINDS = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
@@ -73,6 +74,7 @@ class MadeUpHost:
         self.capacity = (fast_pages, 4 * targets * pages)
         self.tiers = two_tiers(self.capacity)
         self.residents = Residents()
+        self.targets: dict[int, Target] = {}
         self.live = dict.fromkeys(range(targets), True)
         self.node: dict[int, Any] = {
             t: np.where(self.random.random(pages) < 0.2, 0, 1).astype(np.int16)

@@ -8,12 +8,15 @@ sources, and kept in build/machine; each run copies it, installs the packages in
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import functools
 import hashlib
 import json
 import os
 import shutil
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -91,6 +94,15 @@ def base() -> Path:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return folder
+
+
+@functools.cache
+def built_packages() -> list[Path]:
+    """The packages, built by the one command; once for all tests of a session."""
+    folder = Path(tempfile.mkdtemp(prefix="tierd-deb-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    subprocess.run([ROOT / "config/debian/build.sh", "--no-lint", folder], check=True)
+    return sorted(folder.glob("*.deb"))
 
 
 class Tree:

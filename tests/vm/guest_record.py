@@ -3,8 +3,10 @@
 
 usage: guest_record.py --hotset PATH --tlbtick PATH --tierd PATH
 
-Prints one JSON object: how `tierd record` ended, its totals, and the recording itself,
-packed and in base64, for the host to replay.
+A rule caps what the workload may have of the fast node, where its cold pages start, at less.
+
+Prints one JSON object: how `tierd record` ended, its totals, what the workload has on the fast
+node in the end, and the recording itself, packed and in base64, for the host to replay.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import base64
 import json
+import re
 import subprocess
 import sys
 import time
@@ -22,6 +25,10 @@ from typing import Any
 CONFIG = Path("/tmp/record.toml")
 OUTPUT = Path("/tmp/guest.rec")
 TICKS = 20
+MOVES = 1000
+CAP = 0.06
+SLACK_BYTES = 4 << 20
+"""Pages that no rule counts: of the program's file, its stack, page tables."""
 DEADLINE_S = 240
 SETTINGS = """
 [targets]
@@ -29,16 +36,36 @@ match = { exe = "hotset" }
 [loop]
 targets_refresh = "500ms"
 cpu = "60%"
+[sources]
+order = ["damon"]
 [sources.damon]
 cpu = "30%"
 [policy]
 min_residency = "3s"
 [budget]
 cpu = "60%"
+[[rule]]
+name = "capped"
+match = { exe = "hotset" }
+max_fast = "6%"
 """
 
 
-def record(command: list[str]) -> tuple[int, dict[str, Any], str]:
+def fast_bytes(pid: int) -> int:
+    """What a process has on the fast node (numa_maps, proc(5))."""
+    text = Path(f"/proc/{pid}/numa_maps").read_text()
+    return 4096 * sum(int(pages) for pages in re.findall(r" N0=(\d+)", text))
+
+
+def cap_bytes() -> int:
+    """What the rule leaves it."""
+    text = Path("/sys/devices/system/node/node0/meminfo").read_text()
+    total = re.search(r"MemTotal:\s+(\d+) kB", text)
+    assert total is not None
+    return int(CAP * int(total[1]) * 1024)
+
+
+def record(command: list[str], workload: int) -> tuple[int, dict[str, Any], str]:
     """Record until enough was decided and moved; exit status, last totals, log."""
     log = Path("/tmp/record.log")
     with (
@@ -51,7 +78,8 @@ def record(command: list[str]) -> tuple[int, dict[str, Any], str]:
         stopped = False
         for line in process.stdout:
             totals = json.loads(line)
-            enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) > 0
+            enough = totals.get("ticks", 0) >= TICKS and totals.get("promoted_pages", 0) >= MOVES
+            enough = enough and fast_bytes(workload) <= cap_bytes() + SLACK_BYTES
             if not stopped and (enough or time.monotonic() > end):
                 process.terminate()
                 stopped = True
@@ -67,7 +95,7 @@ def main() -> int:
     args = parser.parse_args()
     CONFIG.write_text(SETTINGS)
     OUTPUT.unlink(missing_ok=True)
-    command = [args.hotset, "--size", "240M", "--seconds", "600", "--rate", "100000"]
+    command = [args.hotset, "--size", "120M", "--seconds", "600", "--rate", "100000"]
     command += ["--fast-node", "0", "--slow-node", "1", "--interval", "2"]
     with (
         subprocess.Popen([args.tlbtick, "4000"]) as tick,
@@ -76,7 +104,8 @@ def main() -> int:
         assert workload.stdout is not None
         workload.stdout.readline()
         tierd = [args.tierd, "record", "--config", str(CONFIG), "--json", "-o", str(OUTPUT)]
-        status, totals, stderr = record([*tierd, "--size", "32MiB"])
+        status, totals, stderr = record([*tierd, "--size", "32MiB"], workload.pid)
+        on_fast = fast_bytes(workload.pid)
         workload.terminate()
         end = [json.loads(line) for line in workload.stdout if '"end"' in line]
         tick.kill()
@@ -85,6 +114,9 @@ def main() -> int:
         "exit": status,
         "stderr": stderr[-3000:],
         "totals": totals,
+        "workload": end[0],
+        "fast_bytes": on_fast,
+        "fast_bytes_allowed": cap_bytes() + SLACK_BYTES,
         "checksum_ok": end[0]["checksum_ok"],
         "bytes": len(data),
         "recording": base64.b64encode(zlib.compress(data, 9)).decode(),

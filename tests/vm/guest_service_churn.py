@@ -26,7 +26,15 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "daemon"))
+
+from tierd.control.client import AnswerError, Client
+
 SAMPLE_S = 2.0
+PATIENCE_S = 300.0
+LEAST_RELOADS = 4
+LONGEST_S = 900.0
+"""A guest that is starved has so much longer to do everything once."""
 MEMORY = Path("/sys/devices/system/memory")
 SLOW = Path("/sys/devices/system/node/node1")
 MODULE = Path("/sys/module/tierd")
@@ -49,6 +57,7 @@ rate = "{rate}MB/s"
 [control]
 socket = "{folder}/control.sock"
 state = "{folder}"
+timeout = "1min"
 [metrics]
 port = 0
 [[rule]]
@@ -170,16 +179,33 @@ class Churn:
     def pause(self) -> None:
         """The kill switch, and back."""
         for command in ("pause", "resume"):
-            asked = [self.args.tierd, command, "--config", self.good_copy()]
-            subprocess.run(asked, capture_output=True, check=True, timeout=300)
+            while not self.ask(command):
+                self.done["loop_was_late"] += 1
             time.sleep(1)
         self.done["paused"] += 1
 
-    def good_copy(self) -> Path:
-        """A file that names the socket, whatever the service's own says just now."""
-        file = self.folder / "client.toml"
-        file.write_text(f'[control]\nsocket = "{self.folder}/control.sock"\n')
-        return file
+    def ask(self, command: str) -> bool:
+        """Whether the service did it; false where its loop did not answer in time."""
+        try:
+            with Client(self.folder / "control.sock", PATIENCE_S) as client:
+                client.ask(command)
+        except AnswerError as error:
+            if error.kind != "stuck":
+                raise
+            return False
+        return True
+
+    def all_done(self) -> bool:
+        """Whether each thing was done at least once, and undone."""
+        did = self.done
+        hotplug = did["offlined"] + did["offline_refused"]
+        return bool(
+            did["started"]
+            and did["paused"]
+            and did["reloads"] >= LEAST_RELOADS
+            and hotplug
+            and (did["unloaded"] or not self.args.module)
+        )
 
     def wait_until_started(self) -> None:
         """Wait for the service's word, or its end."""
@@ -203,7 +229,11 @@ class Churn:
         sampler = threading.Thread(target=self._sample_until, args=(stopped, start))
         sampler.start()
         try:
-            while time.monotonic() < start + self.args.minutes * 60 and self.service.poll() is None:
+            end = start + self.args.minutes * 60
+            while self.service.poll() is None:
+                now = time.monotonic()
+                if now >= end and (self.all_done() or now >= end + LONGEST_S):
+                    break
                 time.sleep(0.2)
                 for index, (every, step) in enumerate(steps):
                     if time.monotonic() >= due[index]:

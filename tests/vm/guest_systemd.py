@@ -121,9 +121,19 @@ def ready() -> None:
         in_loop=in_loop,
         before=before,
         after=after,
+        capabilities=capabilities(),
         status=status[-1500:],
         log=journal()[-2000:],
     )
+
+
+def capabilities() -> list[int]:
+    """The masks of permitted capabilities of the service's threads, its first one first."""
+    pid = int(show("MainPID")["MainPID"])
+    tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda task: int(task.name) != pid)
+    texts = [(task / "status").read_text() for task in tasks]
+    lines = [line for text in texts for line in text.splitlines() if line.startswith("CapPrm:")]
+    return [int(line.split()[1], 16) for line in lines]
 
 
 def metric(name: str) -> float | None:
@@ -215,6 +225,19 @@ def wrong_configuration() -> None:
     tell("wrong_config", status=status, facts=facts, restarts_before=before)
 
 
+def one_tier() -> None:
+    """All nodes in one tier: nothing to do, which is no failure to try again."""
+    (CONF / "zz-flat.toml").write_text('[[topology.tiers]]\nname = "all"\nnodes = [0, 1]\n')
+    before = int(show("NRestarts")["NRestarts"])
+    status = run("systemctl", "start", "tierd").returncode
+    time.sleep(8)  # more than RestartSec
+    facts = show("ActiveState", "ExecMainStatus", "NRestarts")
+    (CONF / "zz-flat.toml").unlink()
+    run("systemctl", "reset-failed", "tierd")
+    said = [line for line in journal().splitlines() if "event=nothing_to_do" in line]
+    tell("one_tier", status=status, facts=facts, restarts_before=before, said=said[-1:])
+
+
 def removed() -> None:
     DROP_IN.unlink()
     run("systemctl", "daemon-reload")
@@ -253,7 +276,7 @@ def main() -> int:
         stdout=subprocess.PIPE,
         text=True,
     )
-    for step in (ready, reload, watchdog, stop_and_resume, wrong_configuration):
+    for step in (ready, reload, watchdog, stop_and_resume, wrong_configuration, one_tier):
         step()
     workload.terminate()
     said = workload.communicate(timeout=300)[0]

@@ -6,33 +6,25 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from pathlib import Path
 from typing import Any
 
 import pytest
-from systemd_image import ROOT, Tree, boot
+from systemd_image import ROOT, Tree, boot, built_packages
+
+from tierd.errors import ExitCode
+from tierd.service.privileges import ALWAYS, NUMBERS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """The packages, built by the one command."""
-    folder = tmp_path_factory.mktemp("deb")
-    subprocess.run([ROOT / "config/debian/build.sh", "--no-lint", folder], check=True)
-    return sorted(folder.glob("*.deb"))
-
-
-@pytest.fixture(scope="module")
-def facts(
-    packages: list[Path], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, Any]]:
+def facts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     """Event → what the guest told."""
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     folder = tmp_path_factory.mktemp("machine")
     try:
         tree = Tree(folder)
-        tree.install([deb for deb in packages if deb.name.startswith("tierd_")])
+        tree.install([deb for deb in built_packages() if deb.name.startswith("tierd_")])
         tree.put(ROOT / "build/workloads/hotset", "root/hotset")
         tree.run_at_boot(ROOT / "tests/vm/guest_systemd.py")
         events = boot(tree.image(), "dram-cxl", timeout_s=1500, on_event=print)
@@ -61,6 +53,15 @@ def test_ready_only_after_the_first_good_pass(facts: Any) -> None:
     assert told["before"] == "activating"
     assert told["after"]
     assert "watched by damon" in told["status"]
+
+
+def test_capabilities_are_given_up_when_the_source_is_attached(facts: Any) -> None:
+    """DAMON alone is configured: what only eBPF needs is gone, and clients' threads have none."""
+    first, *others = facts["ready"]["capabilities"]
+    assert first == sum(1 << NUMBERS[name] for name in ALWAYS)
+    assert "event=privileges_dropped" in facts["ready"]["log"]
+    assert others.count(0) >= 2
+    assert set(others) <= {0, first}
 
 
 def test_a_reload_changes_what_is_in_force(facts: Any) -> None:
@@ -106,6 +107,14 @@ def test_a_wrong_configuration_is_not_tried_again_and_again(facts: Any) -> None:
     assert told["facts"]["ActiveState"] == "failed"
     assert told["facts"]["ExecMainStatus"] == "3"
     assert int(told["facts"]["NRestarts"]) in (0, told["restarts_before"])
+
+
+def test_one_tier_is_not_tried_again_and_again(facts: Any) -> None:
+    told = facts["one_tier"]
+    assert told["facts"]["ExecMainStatus"] == str(int(ExitCode.NOTHING_TO_DO))
+    assert told["facts"]["ActiveState"] == "failed"
+    assert int(told["facts"]["NRestarts"]) in (0, told["restarts_before"])
+    assert told["said"]
 
 
 def test_purge_leaves_nothing_behind(facts: Any) -> None:

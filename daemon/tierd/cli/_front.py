@@ -14,7 +14,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tierd.config import Config
@@ -23,13 +23,17 @@ from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.errors import TierdError, UnavailableError
 from tierd.metrics import families as f
+from tierd.metrics.beside import of_gpu, of_recorder
 from tierd.metrics.state import MetricsState
 from tierd.metrics.values import Extra
+from tierd.recording.recorder import Recorder
+from tierd.service import privileges
 from tierd.service.loop import Service
 from tierd.service.summary import logfmt
 
 log = logging.getLogger("tierd.run")
 
+RENEWING = ("CAP_DAC_READ_SEARCH",)
 STUCK_TICKS = 20
 LEAST_STUCK_S = 30.0
 """The loop counts as stuck after so many ticks' time, and no sooner than this."""
@@ -42,9 +46,17 @@ class Front:
         config: its configuration.
         service: not running yet.
         dry_run: whether it moves nothing.
+        recorder: what records it, or None.
     """
 
-    def __init__(self, config: Config, service: Service, *, dry_run: bool) -> None:
+    def __init__(
+        self,
+        config: Config,
+        service: Service,
+        *,
+        dry_run: bool,
+        recorder: Recorder | None = None,
+    ) -> None:
         self._config = config
         self._service = service
         self.state = MetricsState(service, dry_run=dry_run)
@@ -56,6 +68,11 @@ class Front:
             timeout_s=config.control.timeout_ns / 1e9,
         )
         self._extras: list[Extra] = [self.desk.figures]
+        if recorder is not None:
+            self._extras.append(lambda: of_recorder(recorder.stats()))
+        for companion in service.companions:
+            if companion.name == "gpu":
+                self._extras.append(lambda gpu=companion: of_gpu(gpu.figures))  # type: ignore[misc]
         service.observe(self.state)
         service.observe(self.desk.feed)
         self.desk.restore()
@@ -89,6 +106,7 @@ class Front:
         conflicts = Conflicts(self._source)
         self.desk.conflicts = conflicts.told
         self._extras.append(conflicts.figures)
+        starts: dict[str, Callable[[], None]] = {}
         for name, wanted, open_one in (
             ("control", self._config.control.enabled, self._open_control),
             ("metrics", self._config.metrics.enabled, self._open_metrics),
@@ -96,7 +114,7 @@ class Front:
             if not wanted:
                 continue
             try:
-                open_one(stack)
+                starts[name] = open_one(stack)
             except TierdError as error:
                 log.error(
                     logfmt(event=f"{name}_unavailable", reason=error.message, hint=error.hint)
@@ -105,8 +123,15 @@ class Front:
                     self.desk.metrics_url = f"not served: {error.message}"
             except Exception:
                 log.exception(logfmt(event=f"{name}_unavailable", reason="a defect of tierd"))
+        # Threads start with what their starter has. A renewed certificate must be readable.
+        if "metrics" in starts:
+            privileges.give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
+            starts["metrics"]()
+        privileges.give_up_all()
+        if "control" in starts:
+            starts["control"]()
 
-    def _open_control(self, stack: contextlib.ExitStack) -> None:
+    def _open_control(self, stack: contextlib.ExitStack) -> Callable[[], None]:
         from tierd.control.peers import group_number
         from tierd.control.server import ControlServer
 
@@ -119,10 +144,14 @@ class Front:
         )
         stack.callback(server.close)
         self._extras.append(server.counts)
-        server.start()
-        log.info(logfmt(event="control_listening", socket=control.socket))
 
-    def _open_metrics(self, stack: contextlib.ExitStack) -> None:
+        def start() -> None:
+            server.start()
+            log.info(logfmt(event="control_listening", socket=control.socket))
+
+        return start
+
+    def _open_metrics(self, stack: contextlib.ExitStack) -> Callable[[], None]:
         from tierd.metrics.server import MetricsServer
 
         server = MetricsServer(
@@ -132,9 +161,13 @@ class Front:
             healthy=self.healthy,
         )
         stack.callback(server.close)
-        server.start()
         self.desk.metrics_url = server.url
-        log.info(logfmt(event="metrics_listening", url=server.url))
+
+        def start() -> None:
+            server.start()
+            log.info(logfmt(event="metrics_listening", url=server.url))
+
+        return start
 
     def _source(self) -> str:
         active = self.state.values.snapshot.values[f.SOURCE_ACTIVE]

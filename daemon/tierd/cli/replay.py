@@ -23,6 +23,7 @@ HELP = "run another policy or other settings over a recording"
 
 SHOWN = 10
 """Differing decisions that are printed without --all."""
+DIRECTIONS = ("promoted", "demoted")
 ASSUMPTIONS = (
     "accesses are the recorded ones, whatever the pages' places",
     "a planned move succeeds at once, unless the recording has the same move: then its fate",
@@ -107,8 +108,8 @@ def _figures(recording: Recording, replay: Replay, *, changed: bool) -> dict[str
     sides = {}
     for name, side in (("recorded", replay.recorded), ("replayed", replay.replayed)):
         sides[name] = {
-            "planned_pages": dict(side.planned),
-            "moved_pages": dict(side.moved),
+            "planned_pages": {name: side.planned[name] for name in DIRECTIONS},
+            "moved_pages": {name: side.moved[name] for name in DIRECTIONS},
             "served": {tier: side.share(tier) for tier in names if tier != "unknown"},
             "accesses": float(side.served.total()),
             "accesses_of_unknown_place": float(side.served["unknown"]),
@@ -179,8 +180,8 @@ def _print(figures: dict[str, Any], differing: list[dict[str, Any]], file: Path)
 def _print_table(figures: dict[str, Any]) -> None:
     print(f"{'':28}{'recorded':>14}{'replayed':>14}")
     for title, group in (("planned", "planned_pages"), ("moved", "moved_pages")):
-        for name in ("promoted", "demoted"):
-            pair = [figures[side][group].get(name, 0) for side in ("recorded", "replayed")]
+        for name in DIRECTIONS:
+            pair = [figures[side][group][name] for side in ("recorded", "replayed")]
             label = f"{name} pages, {title}"
             print(f"{label:28}{pair[0]:>14}{pair[1]:>14}")
     for tier in figures["recorded"]["served"]:

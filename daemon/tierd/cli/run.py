@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tierd.errors import ExitCode, UnavailableError
+from tierd.hangup import HungUp
 
 if TYPE_CHECKING:
     from tierd.config import Config
     from tierd.recording.recorder import Recorder
-
 HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
@@ -93,8 +93,11 @@ def _set_up_logging(level: str) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
-    # Until the service can read its configuration again, a request to do so must not end it.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Until the service can read its configuration again, a request to do so is kept.
+    hung_up = HungUp()
+    signal.signal(signal.SIGHUP, hung_up)
+    # NumPy's BLAS would start a thread for each CPU, for nothing.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imported here: the other commands start without NumPy and netlink.
     from tierd.config import LogConfig, load
     from tierd.recording.session import recording
@@ -118,7 +121,7 @@ def run(args: argparse.Namespace) -> int:
         only=args.record_only,
         dry_run=args.dry_run,
     ) as recorder:
-        return _run(args, configured, config, recorder)
+        return _run(args, configured, config, recorder, hung_up)
 
 
 def _run(
@@ -126,10 +129,12 @@ def _run(
     configured: Callable[[], Config],
     config: Config,
     recorder: Recorder | None,
+    hung_up: HungUp,
 ) -> int:
     from tierd.cli._front import Front
     from tierd.config import check_against
     from tierd.doctor import conflicting
+    from tierd.service import privileges
     from tierd.service.build import build, nothing_to_do
     from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
@@ -143,9 +148,11 @@ def _run(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder
     )
     service.manager = manager
+    service.hung_up = hung_up
+    service.on_attached = privileges.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
-    front = Front(config, service, dry_run=args.dry_run)
+    front = Front(config, service, dry_run=args.dry_run, recorder=recorder)
     service.reloader.listeners.append(front.state)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)

@@ -13,17 +13,16 @@ from tierd.config.files import DEFAULT_PATH, check_against, load, load_section, 
 from tierd.config.model import (
     BudgetConfig,
     Config,
-    DamonConfig,
     HeatConfig,
     LogConfig,
     LoopConfig,
     PolicyConfig,
     RecordConfig,
-    SourcesConfig,
     TargetsConfig,
 )
 from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
+from tierd.config.watching import DamonConfig, SourcesConfig
 from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tierd.config.schema import Flag, ListOf, Number, Share, duration, option, show_value, size
+from tierd.config.serving import path_bytes
 from tierd.errors import ConfigError
 
 MOST_ID = 4_294_967_294
@@ -29,7 +30,7 @@ class PathKind:
         """The path."""
         if not isinstance(value, str) or not value.startswith("/"):
             raise ConfigError(path, f"is {show_value(value)}, but must be an absolute path")
-        if len(value.encode()) > self.most:
+        if len(path_bytes(value, path)) > self.most:
             raise ConfigError(path, f"is longer than {self.most} bytes")
         return Path(value)
 

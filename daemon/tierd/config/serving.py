@@ -9,6 +9,7 @@ Must not touch: files: whether a certificate can be read is found out when it is
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass
 from typing import Any, Final
@@ -29,6 +30,21 @@ _COSTS: Final = range(4, 16)
 """bcrypt costs that are accepted: at 16 a single check takes seconds."""
 
 
+def path_bytes(value: str, path: str) -> bytes:
+    """A path as the kernel takes it.
+
+    Raises:
+        ConfigError: it has a NUL, or half a character, which no path can have.
+    """
+    try:
+        encoded = os.fsencode(value)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise ConfigError(path, f"must be a path in quotes, not {show_value(value)}")
+    return encoded
+
+
 @dataclass(frozen=True, slots=True)
 class PathText:
     """An absolute path, or an empty text for none."""
@@ -37,8 +53,9 @@ class PathText:
 
     def parse(self, value: Any, path: str) -> str:
         """The path as it stands."""
-        if not isinstance(value, str) or "\0" in value:
+        if not isinstance(value, str):
             raise ConfigError(path, f"must be a path in quotes, not {show_value(value)}")
+        path_bytes(value, path)
         if (value or self.needed) and not value.startswith("/"):
             raise ConfigError(path, f"{show_value(value)} is not an absolute path")
         return value

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
-from tierd.errors import TargetGoneError, UnavailableError
+from tierd.errors import TargetGoneError, TierdError, UnavailableError
 from tierd.kmod.uapi import ATTRIBUTES, EVENTS, FAMILY, VERSION, Command
 
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
@@ -29,6 +30,9 @@ _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
 _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
+# It logs a traceback for each attribute that it cannot decode; what it means is told here.
+logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
+logging.getLogger("pyroute2.netlink").propagate = False
 
 
 class Family:
@@ -78,13 +82,15 @@ class Family:
         request = ctrlmsg()
         request["attrs"] = [["CTRL_ATTR_FAMILY_NAME", FAMILY]]
         try:
-            (answer,) = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
+            answers = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
         except FileNotFoundError:
             raise _not_loaded() from None
-        self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
-        for group in answer.get_attr("CTRL_ATTR_MCAST_GROUPS") or ():
-            if group.get_attr("CTRL_ATTR_MCAST_GRP_NAME") == EVENTS:
-                self._group = group.get_attr("CTRL_ATTR_MCAST_GRP_ID")
+        with understood():
+            (answer,) = answers
+            self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
+            for group in answer.get_attr("CTRL_ATTR_MCAST_GROUPS") or ():
+                if group.get_attr("CTRL_ATTR_MCAST_GRP_NAME") == EVENTS:
+                    self._group = group.get_attr("CTRL_ATTR_MCAST_GRP_ID")
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -159,20 +165,37 @@ class Family:
                     # A dump that ends well carries a count of 0, an error a negative errno.
                     code = -struct.unpack_from("=i", part, 16)[0] if len(part) >= 20 else 0
                     if code > 0:
-                        raise OSError(code, _reason(part) or os.strerror(code))
+                        with understood():
+                            reason = _reason(part) or os.strerror(code)
+                        raise OSError(code, reason)
                     return found
                 found.append(self._decoded(part, type(request)))
 
     @staticmethod
     def _decoded(part: bytes, kind: Any) -> Any:
         message = kind(part)
-        message.decode()
+        with understood():
+            message.decode()
         return message
 
     def _decode(self, data: bytes) -> Iterator[Any]:
         for kind, _, part in _messages(data):
             if kind == self._family:
                 yield self._decoded(part, _message_class())
+
+
+@contextlib.contextmanager
+def understood() -> Iterator[None]:
+    """For reading an answer: one that is not as `kmod/tierd.yaml` says is an UnavailableError."""
+    try:
+        yield
+    except (OSError, TierdError):
+        raise
+    except Exception as error:  # pyroute2 has no one base class for what it cannot decode
+        raise UnavailableError(
+            f"the tierd module's answer cannot be read: {error!r}",
+            hint="the module may be of another version: tierd doctor",
+        ) from error
 
 
 def named(names: Sequence[str], data: bytes) -> dict[str, int]:

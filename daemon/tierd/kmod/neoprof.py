@@ -32,7 +32,7 @@ from tierd.kmod.cardapi import (
     Features,
     Track,
 )
-from tierd.kmod.genl import Family, named
+from tierd.kmod.genl import Family, named, understood
 from tierd.kmod.uapi import Command, Event
 
 CARD_EVENTS: Final = frozenset({Event.CARD_ADDED, Event.CARD_FAILED, Event.CARD_GONE})
@@ -177,7 +177,9 @@ class Cards(Family):
         Raises:
             UnavailableError: the module is gone, or refuses.
         """
-        return [_card(message) for message in self.ask(Command.NEOPROF_GET, dump=True)]
+        found = self.ask(Command.NEOPROF_GET, dump=True)
+        with understood():
+            return [_card(message) for message in found]
 
     def card(self, number: int) -> Card:
         """One card.
@@ -244,27 +246,27 @@ class Cards(Family):
             TargetGoneError: no such card.
             UnavailableError: the card does not answer or has nothing to tell.
         """
-        (message,) = self.ask(Command.NEOPROF_PROFILE_GET, [["TIERD_A_CARD", number]])
-        table = _struct(PROFILE, message.get_attr("TIERD_A_PROFILE"))
-        bounds = {name: int(table[name]) for name in PROFILE_BOUNDS}
-        bounds.pop("bins")
-        return Profile(
-            valid=Features(int(table["valid"])),
-            counters={name: int(table[name]) for name in PROFILE_COUNTERS[1:]},
-            histogram=np.array(table["histogram"], np.uint64),
-            **bounds,
-        )
+        found = self.ask(Command.NEOPROF_PROFILE_GET, [["TIERD_A_CARD", number]])
+        with understood():
+            (message,) = found
+            table = _struct(PROFILE, message.get_attr("TIERD_A_PROFILE"))
+            bounds = {name: int(table[name]) for name in PROFILE_BOUNDS}
+            bounds.pop("bins")
+            return Profile(
+                valid=Features(int(table["valid"])),
+                counters={name: int(table[name]) for name in PROFILE_COUNTERS[1:]},
+                histogram=np.array(table["histogram"], np.uint64),
+                **bounds,
+            )
 
     def card_events(self) -> Iterator[CardEvent]:
         """Events of cards since the last call, after `subscribe`; never blocks."""
         for message in self.event_messages():
             code = message.get_attr("TIERD_A_EVENT")
             if code in CARD_EVENTS:
-                yield CardEvent(
-                    event=Event(code),
-                    card=message.get_attr("TIERD_A_CARD"),
-                    why=_text(message, "TIERD_A_WHY"),
-                )
+                with understood():
+                    why = _text(message, "TIERD_A_WHY")
+                yield CardEvent(Event(code), message.get_attr("TIERD_A_CARD"), why)
 
 
 def _card(message: Any) -> Card:

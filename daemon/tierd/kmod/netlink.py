@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.kmod.genl import Family, named
+from tierd.kmod.genl import Family, named, understood
 from tierd.kmod.uapi import STATS, TARGET_STATS, Command, Event, ScanFlags
 from tierd.pagekey import PAGE_SHIFT
 
@@ -112,14 +112,15 @@ class Control(Family):
     def targets(self) -> list[TargetState]:
         """All registered targets, by number."""
         found = self.ask(Command.TARGET_GET, dump=True)
-        return [
-            TargetState(
-                target=message.get_attr("TIERD_A_TARGET"),
-                pid=message.get_attr("TIERD_A_PID"),
-                stats=named(TARGET_STATS, message.get_attr("TIERD_A_TARGET_STATS")),
-            )
-            for message in found
-        ]
+        with understood():
+            return [
+                TargetState(
+                    target=message.get_attr("TIERD_A_TARGET"),
+                    pid=message.get_attr("TIERD_A_PID"),
+                    stats=named(TARGET_STATS, message.get_attr("TIERD_A_TARGET_STATS")),
+                )
+                for message in found
+            ]
 
     def scan_set(
         self,
@@ -152,18 +153,20 @@ class Control(Family):
 
     def scan_get(self) -> ScanState:
         """The scanner's settings and counters."""
-        (message,) = self.ask(Command.SCAN_GET)
-        return ScanState(
-            period_us=message.get_attr("TIERD_A_PERIOD_US"),
-            budget_ppm=message.get_attr("TIERD_A_BUDGET_PPM"),
-            hot_scans=message.get_attr("TIERD_A_HOT_SCANS"),
-            cold_scans=message.get_attr("TIERD_A_COLD_SCANS"),
-            report_scans=message.get_attr("TIERD_A_REPORT_SCANS"),
-            flags=ScanFlags(message.get_attr("TIERD_A_FLAGS")),
-            hot_nodes=nodes_of(message.get_attr("TIERD_A_HOT_NODES")),
-            cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),
-            stats=named(STATS, message.get_attr("TIERD_A_STATS")),
-        )
+        found = self.ask(Command.SCAN_GET)
+        with understood():
+            (message,) = found
+            return ScanState(
+                period_us=message.get_attr("TIERD_A_PERIOD_US"),
+                budget_ppm=message.get_attr("TIERD_A_BUDGET_PPM"),
+                hot_scans=message.get_attr("TIERD_A_HOT_SCANS"),
+                cold_scans=message.get_attr("TIERD_A_COLD_SCANS"),
+                report_scans=message.get_attr("TIERD_A_REPORT_SCANS"),
+                flags=ScanFlags(message.get_attr("TIERD_A_FLAGS")),
+                hot_nodes=nodes_of(message.get_attr("TIERD_A_HOT_NODES")),
+                cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),
+                stats=named(STATS, message.get_attr("TIERD_A_STATS")),
+            )
 
     def events(self) -> Iterator[tuple[Event, int | None]]:
         """Events that came since the last call, and the target of each; never blocks."""

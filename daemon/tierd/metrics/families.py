@@ -126,6 +126,12 @@ GROUP_RESIDENT = _gauge(
 GROUP_TIER = _gauge(
     "tierd_cgroup_tier_bytes", "Movable memory of a group's processes.", "cgroup", "tier"
 )
+STRAINED = _gauge(
+    "tierd_strained_cgroups", "Control groups that wait for memory or a CPU too much of the time."
+)
+STRAIN_DEFERRED = _counter(
+    "tierd_strain_deferred_total", "Readings of control groups' pressure put off, too many at once."
+)
 RULE_TARGETS = _gauge("tierd_rule_targets", "Processes watched under a rule.", "rule")
 RULE_TIER = _gauge("tierd_rule_tier_bytes", "Movable memory of a rule's processes.", "rule", "tier")
 GROUP_MOVED = _counter(
@@ -159,6 +165,29 @@ EVENTS_DROPPED = _counter(
 )
 SCRAPES_REFUSED = _counter(
     "tierd_metrics_refused_requests_total", "HTTP requests that were refused.", "reason"
+)
+
+RECORDING = _gauge("tierd_recording_active", "1 while passes are recorded.")
+RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Passes in the recording.")
+RECORDED_BYTES = _counter("tierd_recorded_bytes_total", "Bytes of the recording.")
+RECORDING_DROPPED = _counter(
+    "tierd_recording_dropped_ticks_total", "Passes that the recording lacks."
+)
+
+GPU_MEMORY = _gauge("tierd_gpu_memory_bytes", "Memory of a GPU.", "gpu")
+GPU_FREE = _gauge("tierd_gpu_free_bytes", "Free memory of a GPU.", "gpu")
+GPU_BORROWED = _gauge("tierd_gpu_borrowed_bytes", "Memory of a GPU that others borrowed.", "gpu")
+GPU_UNBACKED = _gauge(
+    "tierd_gpu_unbacked_bytes",
+    "Borrowed memory of a GPU that has no other copy: lost if the GPU is.",
+    "gpu",
+)
+GPU_LENDABLE = _gauge("tierd_gpu_lendable_bytes", "Memory of a GPU that may be borrowed.", "gpu")
+GPU_TENANTS = _gauge("tierd_gpu_tenants", "Clients that said where they compute.")
+GPU_MOVES = _counter("tierd_gpu_moves_total", "Chunk commands by outcome.", "outcome", "what")
+GPU_EVENTS = _counter("tierd_gpu_events_total", "Events of lending GPU memory.", "what")
+GPU_CONNECTIONS = _counter(
+    "tierd_gpu_connections_total", "Connections of GPU programs by outcome.", "outcome", "reason"
 )
 
 FAMILIES: Final[dict[str, Family]] = _ALL

@@ -230,6 +230,9 @@ class MetricsState:
                 by_rule[rule, tier] += size
         values.replace(f.GROUP_TIER, {key: float(size) for key, size in by_group.items()})
         values.replace(f.RULE_TIER, {key: float(size) for key, size in by_rule.items()})
+        strain = rooms.cgroup_strain
+        values.set(f.STRAINED, len(strain.strained))
+        values.set(f.STRAIN_DEFERRED, strain.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
         values.set(f.LEFT_OUT, rooms.tracking.left_out)
         values.replace(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a page was moved, or was not: `tierd explain`.
 
-Owns: a bounded record of decisions about pages, and the words in which they are told.
-Must not touch: decisions; it hears of them after they were made.
+Owns: what is told of a page and of a process.
+Must not touch: decisions; the record of them is `tierd.service.decisions`.
 
 Moves are told from the record. A page that was left alone is told by asking the policy's
 own rule again, on what is known now: that costs nothing until somebody asks.
@@ -10,142 +10,19 @@ own rule again, on what is known now: that costs nothing until somebody asks.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from tierd.access import F32Array
 from tierd.heat.view import PageSet
-from tierd.moves import Direction, Fate, I16Array, MoveReport, U8Array
-from tierd.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK, U64Array
+from tierd.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
+from tierd.service.decisions import WORDS, DecisionLog, Reason, counts_of, entry_of
 from tierd.tiermap import TierMap
 
-
-class Reason(enum.IntEnum):
-    """Why a decision about a page came out as it did; `daemon/native/promote.h` repeats it."""
-
-    HOTTER_THAN_THE_COLDEST = 0
-    """Promoted: hotter by enough than the page that it may push out, or there was room."""
-    MAKES_ROOM = 1
-    """Demoted: among the coldest of a fast tier that is short of room."""
-    NOT_MOVABLE = 2
-    """Held back: outside the ranges of its process that may be moved, or no target's."""
-    MOVED_LATELY = 3
-    """Held back: moved less than the least residency ago."""
-    NOT_HOTTER = 4
-    """Held back: not hotter by enough than the coldest page of the fast tier."""
-    NO_ROOM = 5
-    """Held back: no room on the fast tier, and no page known that could make some."""
-    OVER_QUOTA = 6
-    """Held back: the bytes that may move in this second were spent."""
-    PART_OF_HUGE = 7
-    """Left to the next tick: it is part of a 2 MiB folio, which is moved whole."""
-    OVERFLOW = 8
-    """Held back: more hot pages were reported in one interval than are looked at."""
-
-
-WORDS: Final = {
-    Reason.HOTTER_THAN_THE_COLDEST: "hotter by enough than the coldest page of the fast tier",
-    Reason.MAKES_ROOM: "among the coldest of its tier, which was short of room",
-    Reason.NOT_MOVABLE: "outside the ranges of its process that may be moved",
-    Reason.MOVED_LATELY: "moved less than the least residency ago",
-    Reason.NOT_HOTTER: "not hotter by enough than the coldest page of the fast tier",
-    Reason.NO_ROOM: "no room on the fast tier, and no page known that could make some",
-    Reason.OVER_QUOTA: "the bytes that may move in a second were spent",
-    Reason.PART_OF_HUGE: "part of a 2 MiB folio, which the next tick moves whole",
-    Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
-}
-
-ENTRY: Final = np.dtype(
-    [
-        ("page", np.uint64),
-        ("time_ns", np.uint64),
-        ("heat", np.float32),
-        ("bar", np.float32),
-        ("node", np.int16),
-        ("reason", np.uint8),
-        ("fate", np.uint8),
-        ("direction", np.uint8),
-    ]
-)
-"""A decision: `heat` it was made on, `bar` that heat had to pass (NaN where there was none),
-`node` the page was on afterwards."""
-
-
-class DecisionLog:
-    """The latest decisions about pages; older ones are overwritten and counted.
-
-    Args:
-        room: the most decisions kept (33 bytes each).
-    """
-
-    def __init__(self, room: int = 1 << 17) -> None:
-        self._entries: npt.NDArray[np.void] = np.zeros(room, ENTRY)
-        self._written = 0
-
-    @property
-    def overwritten(self) -> int:
-        """Decisions that are not known any more."""
-        return max(0, self._written - len(self._entries))
-
-    def add(
-        self,
-        page: U64Array,
-        time_ns: int | U64Array,
-        heat: F32Array,
-        *,
-        node: I16Array,
-        reason: U8Array | int,
-        fate: U8Array,
-        direction: U8Array,
-        bar: F32Array | float = np.nan,
-    ) -> None:
-        """Add decisions, in order; all arrays have one length (see `ENTRY`)."""
-        fresh = np.zeros(len(page), ENTRY)
-        fields = (page, time_ns, heat, bar, node, reason, fate, direction)
-        for name, values in zip(ENTRY.names or (), fields, strict=True):
-            fresh[name] = values
-        fresh_count = len(fresh)
-        fresh = fresh[-len(self._entries) :]
-        start = (self._written + fresh_count - len(fresh)) % len(self._entries)
-        first = min(len(fresh), len(self._entries) - start)
-        self._entries[start : start + first] = fresh[:first]
-        self._entries[: len(fresh) - first] = fresh[first:]
-        self._written += fresh_count
-
-    def add_report(self, report: MoveReport, time_ns: int) -> None:
-        """Add what became of a plan."""
-        up = report.plan.direction == Direction.PROMOTE
-        self.add(
-            report.plan.page,
-            time_ns,
-            report.plan.heat,
-            node=report.node,
-            reason=np.where(up, Reason.HOTTER_THAN_THE_COLDEST, Reason.MAKES_ROOM).astype(np.uint8),
-            fate=report.fate,
-            direction=report.plan.direction,
-        )
-
-    def of_page(self, key: int, most: int = 16) -> npt.NDArray[np.void]:
-        """The latest decisions, `ENTRY`[≤ most], about a page or its 2 MiB folio, newest first."""
-        ages = (self._written - 1 - np.arange(len(self._entries))) % len(self._entries)
-        head = key & ~0x1FF
-        known = self._entries["time_ns"] != 0
-        index = np.flatnonzero(known & np.isin(self._entries["page"], (key, head)))
-        found: npt.NDArray[np.void] = self._entries[index[np.argsort(ages[index])][:most]]
-        return found
-
-    def of_target(self, target: int) -> npt.NDArray[np.void]:
-        """All decisions known, `ENTRY`[n], about a target's pages."""
-        known = self._entries["time_ns"] != 0
-        ours = self._entries["page"] >> np.uint64(VPN_BITS) == target
-        found: npt.NDArray[np.void] = self._entries[known & ours]
-        return found
+__all__ = ["WORDS", "DecisionLog", "Explainer", "Reason"]
 
 
 class Lookup(Protocol):
@@ -231,7 +108,7 @@ class Explainer:
             return told
         told["thresholds"] = dict(self._around.thresholds())
         if vaddr is None:
-            return told | {"decisions": _counts(self._log.of_target(target))}
+            return told | {"decisions": counts_of(self._log.of_target(target))}
         vpn = (vaddr >> PAGE_SHIFT) & VPN_MASK
         return told | {"address": hex(vaddr), "page": vpn} | self._page(target << VPN_BITS | vpn)
 
@@ -251,7 +128,7 @@ class Explainer:
                 "moved_s_ago": round(idle, 3) if np.isfinite(idle) else None,
             }
         told["verdict"] = self._verdict(key, found)
-        told["decisions"] = [_entry(entry) for entry in entries]
+        told["decisions"] = [entry_of(entry) for entry in entries]
         return told
 
     def _verdict(self, key: int, page: PageSet) -> str:
@@ -318,40 +195,3 @@ class Explainer:
             victim * (1 + self._settings.margin)
             + self._settings.confidence * np.sqrt(heat + victim)
         )
-
-
-def _what(direction: int, fate: int, reason: int) -> str:
-    way = "promot" if direction == Direction.PROMOTE else "demot"
-    if fate == Fate.MOVED:
-        return way + "ed"
-    if fate == Fate.NOT_TRIED:
-        return "held back" if reason > Reason.MAKES_ROOM else way + "ion not tried"
-    return way + "ion failed"
-
-
-def _entry(entry: Any) -> dict[str, Any]:
-    bar = float(entry["bar"])
-    return {
-        "time_ns": int(entry["time_ns"]),
-        "what": _what(int(entry["direction"]), int(entry["fate"]), int(entry["reason"])),
-        "why": WORDS[Reason(int(entry["reason"]))],
-        "heat": round(float(entry["heat"]), 3),
-        "bar": round(bar, 3) if np.isfinite(bar) else None,
-        "fate": Fate(int(entry["fate"])).name.lower(),
-        "node": int(entry["node"]) if entry["node"] >= 0 else None,
-    }
-
-
-def _counts(entries: npt.NDArray[np.void]) -> dict[str, dict[str, int]]:
-    told: dict[str, dict[str, int]] = {}
-    code = (
-        entries["direction"].astype(np.int64) << 16
-        | entries["fate"].astype(np.int64) << 8
-        | entries["reason"]
-    )
-    for value, count in zip(*np.unique(code, return_counts=True), strict=True):
-        what = _what(int(value) >> 16, int(value) >> 8 & 0xFF, int(value) & 0xFF)
-        why = WORDS[Reason(int(value) & 0xFF)]
-        kinds = told.setdefault(what, {})
-        kinds[why] = kinds.get(why, 0) + int(count)
-    return told

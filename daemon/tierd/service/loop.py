@@ -7,22 +7,21 @@ Must not touch: how any of them works inside.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-import selectors
-import signal
-import socket
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from types import FrameType
+
+import numpy as np
 
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
+from tierd.hangup import HungUp
 from tierd.moves import MovePlan, MoveReport
+from tierd.pagekey import target_of
 from tierd.policy.fairness import Groups
-from tierd.policy.guards import BudgetKeeper, GuardSettings
+from tierd.policy.guards import LEAST_STRAINED, BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
@@ -31,6 +30,7 @@ from tierd.service.rooms import Makers, Rooms
 from tierd.service.shares import Shares
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Calls, Laps, Observer, TickRecord
+from tierd.service.wake import Wake
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 SUMMARY_NS = 10 * 10**9
 WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
-BEAT_NS = 10**9
-"""A sleeping loop wakes this often to show that it is alive."""
+LISTEN_NS = 250 * 10**6
+"""A sleeping loop wakes this often to show that it is alive, and takes in process events:
+waking for each would cost a host that starts many more than all the rest of an idle loop."""
 INGEST_S = 0.25
 """While the mover works, sources are read this often."""
 LOCATE_SHARE = 0.5
@@ -81,17 +82,17 @@ class Service:
         self._shares = Shares(config.rules)
         self._groups: Groups | None = None
         self._stopping = False
-        self._reload_asked = False
         self._hurry = False
         self._last: MoveReport | None = None
         self._last_tick_ns = 0
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
+        self._attached = False
         self._early: list[AccessBatch] = []
         self._moved = False
         self._granted: Budget | None = None
-        self._next = dict.fromkeys(("targets", "watch", "summary"), 0)
+        self._next = dict.fromkeys(("targets", "watch", "summary", "events"), 0)
         self.totals = Totals()
         self.companions = tuple(rooms.companions)
         self.calls = Calls()
@@ -99,8 +100,12 @@ class Service:
         """While true pages are watched and none is moved; set it through `calls`."""
         self.reloader: Reloader | None = None
         """What SIGHUP sets to work."""
+        self.hung_up = HungUp()
+        """Whether a SIGHUP waits to be served; one may have come before the loop was there."""
         self.manager = Manager({})
         """The service manager, told that the loop is alive."""
+        self.on_attached: Callable[[Config], None] = lambda config: None
+        """Called once, in the loop's thread, when a source is at work."""
 
     @property
     def config(self) -> Config:
@@ -150,26 +155,14 @@ class Service:
 
         Returns the exit code: OK, or NOTHING_TO_DO where there is one tier only.
         """
-        wake, interrupt = socket.socketpair()
         with (
-            contextlib.closing(wake),
-            contextlib.closing(interrupt),
-            selectors.DefaultSelector() as selector,
+            Wake(self._rooms.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.hung_up) as wake,
             ThreadPoolExecutor(1, "tierd-mover") as worker,
-            self._signals(interrupt),
             beside(self._rooms.companions),
         ):
-            wake.setblocking(False)
-            self.calls.wakes(interrupt)
-            selector.register(wake, selectors.EVENT_READ)
-            for fd, what in (
-                (self._rooms.hotplug.fileno(), "hotplug"),
-                (self._rooms.tracking.event_fd, "processes"),
-            ):
-                if fd >= 0:
-                    selector.register(fd, selectors.EVENT_READ, what)
+            self.calls.wakes(wake.interrupt)
             try:
-                return self._loop(selector, wake, worker, once=once, on_summary=on_summary)
+                return self._loop(wake, worker, once=once, on_summary=on_summary)
             finally:
                 self.manager.stopping()
                 self.calls.wakes(None)
@@ -181,36 +174,15 @@ class Service:
                 self._rooms.hotplug.close()
                 self._rooms.mover.close()
 
-    @contextlib.contextmanager
-    def _signals(self, interrupt: socket.socket) -> Iterator[None]:
-        """SIGTERM and SIGINT stop the mover at once and wake the loop; SIGHUP reloads."""
-
-        def stop(number: int, frame: FrameType | None) -> None:
-            del frame
-            self._stopping = True
-            self._rooms.mover.stop()
-            log.info(logfmt(event="stopping", signal=signal.Signals(number).name))
-            with contextlib.suppress(OSError):
-                interrupt.send(b"s")
-
-        def hang_up(number: int, frame: FrameType | None) -> None:
-            del number, frame
-            self._reload_asked = True
-            with contextlib.suppress(OSError):
-                interrupt.send(b"h")
-
-        old = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-        old[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
-        try:
-            yield
-        finally:
-            for number, handler in old.items():
-                signal.signal(number, handler)
+    def _stop(self, name: str) -> None:
+        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass."""
+        self._stopping = True
+        self._rooms.mover.stop()
+        log.info(logfmt(event="stopping", signal=name))
 
     def _loop(
         self,
-        selector: selectors.BaseSelector,
-        wake: socket.socket,
+        wake: Wake,
         worker: ThreadPoolExecutor,
         *,
         once: bool,
@@ -238,7 +210,7 @@ class Service:
                 on_summary()
             spent = time.thread_time_ns() - spent
             pause = max(self._config.loop.tick_ns, int(spent / self._config.loop.cpu_share))
-            self._sleep(start + pause, selector, wake)
+            self._sleep(start + pause, wake)
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
@@ -251,22 +223,22 @@ class Service:
     def _between(self) -> None:
         """What others asked for, between two ticks."""
         self.calls.serve()
-        if self._reload_asked:
-            self._reload_asked = False
+        if self.hung_up.waits:
+            self.hung_up.waits = False
             self.reload()
         self.manager.beat()
 
-    def _sleep(self, until_ns: int, selector: selectors.BaseSelector, wake: socket.socket) -> None:
+    def _sleep(self, until_ns: int, wake: Wake) -> None:
         while not (self._stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            for key, _ in selector.select(min(left, BEAT_NS) / 1e9):
-                if key.fileobj is wake:
-                    with contextlib.suppress(BlockingIOError):
-                        wake.recv(64)
-                    self._between()
-                elif key.data == "hotplug":
-                    return  # look at once
-                elif self._rooms.tracking.collect():
+            asked, hotplug = wake.wait(min(left, LISTEN_NS) / 1e9)
+            if asked:
+                self._between()
+            if hotplug:
+                return  # look at once
+            if (now := self._clock()) >= self._next["events"]:
+                self._next["events"] = now + LISTEN_NS
+                if self._rooms.tracking.collect():
                     self._next["targets"] = 0
                     return
 
@@ -368,6 +340,9 @@ class Service:
             self._blind = True
         else:
             self._blind = False
+            if not self._attached and self._rooms.sources.active is not None:
+                self._attached = True
+                self.on_attached(self._config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:
         """Sources to heat; what they had seen."""
@@ -400,7 +375,13 @@ class Service:
         pressure = self._rooms.strain.read(now, getattr(self.totals, "migrations", None))
         self._granted = self._budget.next(elapsed, self._last, pressure)
         tracking = self._rooms.tracking
-        self._groups = self._shares.groups(tracking.rules, tracking.residents, elapsed)
+        self._groups = self._shares.groups(
+            tracking.rules,
+            tracking.residents,
+            elapsed,
+            self._strained(now),
+            int(self._granted.move_bytes * LEAST_STRAINED),
+        )
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -411,6 +392,19 @@ class Service:
                 groups=self._groups,
             )
         )
+
+    def _strained(self, now: int) -> set[int]:
+        """Targets whose control groups wait for memory or a CPU."""
+        rooms, budget = self._rooms, self._config.budget
+        strain, tracking = rooms.cgroup_strain, rooms.tracking
+        if self._last is not None and len(self._last.plan):
+            strain.note(np.unique(target_of(self._last.plan.page)).tolist())
+
+        def group_of() -> dict[int, str]:
+            return {number: target.cgroup for number, target in tracking.targets.items()}
+
+        groups = strain.read(now, group_of, budget.memory_pressure, budget.cpu_pressure)
+        return {n for n, group in group_of().items() if group in groups} if groups else set()
 
     def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
         """Let the worker carry the plan out; signals are served while this thread waits."""

@@ -18,7 +18,7 @@ from tierd.policy.inputs import NodeUsage, Policy
 from tierd.service.companion import Companion
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering
-from tierd.service.strain import Strain
+from tierd.service.strain import CgroupStrain, Strain
 from tierd.service.tracking import Tracking
 from tierd.tiermap import TierMap
 from tierd.topology import HotplugWatcher
@@ -40,6 +40,7 @@ class Rooms:
     steering: Steering | None = None
     """The native path between ticks, and what answers changes of the hot set."""
     strain: Strain = field(default_factory=Strain)
+    cgroup_strain: CgroupStrain = field(default_factory=CgroupStrain)
 
 
 @dataclass(frozen=True)

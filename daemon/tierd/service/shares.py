@@ -7,7 +7,7 @@ Must not touch: the host (walks and reports are handed in); decisions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -84,35 +84,52 @@ class Shares:
         self._saved = np.array([float(_burst(rule)) for rule in rules])
 
     def groups(
-        self, rule_of: Mapping[int, int], residents: Residents, elapsed_s: float
+        self,
+        rule_of: Mapping[int, int],
+        residents: Residents,
+        elapsed_s: float,
+        strained: Collection[int] = (),
+        strained_bytes: int = NO_LIMIT,
     ) -> Groups | None:
-        """The groups now; None without rules.
+        """The groups now; None without rules and strain.
 
         Args:
             rule_of: target number → index of its rule, -1 for none.
             residents: what the targets have.
             elapsed_s: seconds of their rates that groups may spend anew.
+            strained: targets whose control groups suffer. What a rule matches slows down
+                together; those without a rule are one group more.
+            strained_bytes: the most that each group with strained targets may move.
         """
-        if not self._rules:
+        if not self._rules and not strained:
             return None
+        # A rule that a reload took away may still be named until targets are looked at again.
+        known = len(self._rules)
+        rule_of = {number: rule if rule < known else -1 for number, rule in rule_of.items()}
+        slowed = {rule_of.get(number, -1) for number in strained}
+        count = len(self._rules) + (-1 in slowed)
         of_target = np.full(max(rule_of, default=-1) + 1, -1, np.int16)
         resident: dict[int, I64Array] = {}
         for number, rule in rule_of.items():
-            of_target[number] = rule
-            if rule >= 0:
+            group = len(self._rules) if rule < 0 and number in strained else rule
+            of_target[number] = group
+            if group >= 0:
                 for node, size in residents.of(number).items():
-                    on = resident.setdefault(node, np.zeros(len(self._rules), np.int64))
-                    on[rule] += size
-        budget = np.full(len(self._rules), NO_LIMIT, np.int64)
+                    on = resident.setdefault(node, np.zeros(count, np.int64))
+                    on[group] += size
+        budget = np.full(count, NO_LIMIT, np.int64)
         for index, rule_config in enumerate(self._rules):
             if rule_config.rate_bytes_per_s is not None:
                 saved = self._saved[index] + rule_config.rate_bytes_per_s * elapsed_s
                 self._saved[index] = min(saved, _burst(rule_config))
                 budget[index] = max(0, int(self._saved[index]))
+        for group in slowed:  # -1, those without a rule, is the last one
+            budget[group] = min(int(budget[group]), strained_bytes)
+        others = count - len(self._rules)
         return Groups(
             of_target=of_target,
-            floor=np.array([rule.min_fast for rule in self._rules]),
-            cap=np.array([rule.max_fast for rule in self._rules]),
+            floor=np.array([rule.min_fast for rule in self._rules] + [0.0] * others),
+            cap=np.array([rule.max_fast for rule in self._rules] + [1.0] * others),
             budget=budget,
             resident=resident,
         )

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the host suffers: pressure stall information, and pages that move to and fro.
+"""Whether the host or a control group suffers: pressure stall information, and pages that move
+to and fro.
 
-Owns: /proc/pressure (Documentation/accounting/psi.rst) and how often it is read.
+Owns: /proc/pressure, and memory.pressure and cpu.pressure of control groups
+(Documentation/accounting/psi.rst), and how often they are read.
 Must not touch: what follows from it (`tierd.policy.guards`).
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +20,8 @@ READ_NS: Final = 2 * 10**9
 """The kernel renews its averages in this time."""
 ENOUGH_PAGES: Final = 1024
 """Fewer moves than this say nothing about how many of them bounce."""
+MOST_CGROUPS: Final = 64
+"""Control groups whose pressure is read at a time; the rest have their turn next."""
 _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
 
 
@@ -68,3 +73,70 @@ class Strain:
             return self._now.bounced if moved > 0 else 0.0
         self._moved, self._bounced = total, migrations.bounced
         return min(1.0, max(0.0, float(bounced / moved)))
+
+
+class CgroupStrain:
+    """Which targets' control groups wait for memory or a CPU.
+
+    Only groups whose pages move are asked, and those that were strained when last asked, so
+    that an idle host's files are not read.
+
+    Args:
+        root: of the cgroup v2 hierarchy; where it is not, nothing is strained.
+
+    Attributes:
+        deferred: readings put off because too many groups were to be read.
+        strained: what `read` found last.
+    """
+
+    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
+        self._root = root
+        self._due_ns = 0
+        self.strained: frozenset[str] = frozenset()
+        self._moving: set[int] = set()
+        self._waiting: list[str] = []
+        self.deferred = 0
+
+    def note(self, targets: Iterable[int]) -> None:
+        """Pages of these targets, by number, are being moved."""
+        self._moving.update(targets)
+
+    def read(
+        self,
+        now_ns: int,
+        group_of: Callable[[], Mapping[int, str]],
+        most_memory: float,
+        most_cpu: float,
+    ) -> frozenset[str]:
+        """The groups that wait for more than these shares of the time, as of lately.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            group_of: tells the control group of each target; asked only when it is time.
+            most_memory, most_cpu: shares from 0 to 1; 1 is never passed.
+        """
+        if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
+            self._due_ns = now_ns + READ_NS
+            known = group_of() if self._moving else {}
+            moving = sorted({known[number] for number in self._moving if number in known})
+            self._moving.clear()
+            groups = [
+                group
+                for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
+                if group != "/" and ".." not in group  # the host's; outside of our namespace
+            ]
+            self._waiting = groups[MOST_CGROUPS:]
+            self.deferred += len(self._waiting)
+            self.strained = frozenset(
+                group
+                for group in groups[:MOST_CGROUPS]
+                if self._waits(group, "memory") > most_memory
+                or self._waits(group, "cpu") > most_cpu
+            )
+        return self.strained
+
+    def _waits(self, group: str, what: str) -> float:
+        try:
+            return parse_pressure((self._root / group[1:] / f"{what}.pressure").read_bytes())
+        except (OSError, ValueError):
+            return 0.0

@@ -12,7 +12,6 @@ import logging
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
 
 import numpy as np
 
@@ -55,7 +54,7 @@ class _Pages:
     """The target's when its last walk began."""
     shown: tuple[WatchedRange, ...] = ()
     """What `watched` gave, and what it was made of."""
-    shown_of: tuple[object, ...] = ()
+    shown_of: tuple[object, object, object] = (None, None, None)
 
     def quiet(self, target: Target, now_ns: int) -> bool:
         """Whether what was read of its mappings is good for now."""
@@ -65,13 +64,11 @@ class _Pages:
             and now_ns - self.read_ns < QUIET_NS
         )
 
-    def walks(self, target: Target, now_ns: int, interval_ns: int) -> bool:
-        """Whether a new walk is due."""
-        if now_ns < self.walk_due_ns:
-            return False
+    def next_walk_ns(self, target: Target, interval_ns: int) -> int:
+        """When a new walk is due, as far as is known now."""
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
         late_ns = (QUIET_WALKS - 1) * interval_ns if idle and self.walk_due_ns else 0
-        return now_ns >= self.walk_due_ns + late_ns
+        return self.walk_due_ns + late_ns
 
 
 class Tracking:
@@ -102,6 +99,7 @@ class Tracking:
         self._pages: dict[int, _Pages] = {}
         self.residents = Residents()
         self._turn = 0
+        self._walk_from_ns = 0
 
     @property
     def pids(self) -> dict[int, int]:
@@ -130,11 +128,6 @@ class Tracking:
         """Processes that matched at the last refresh but exceed the limit."""
         return self._registry.left_out
 
-    @property
-    def event_fd(self) -> int:
-        """Readable when processes started or ended; -1 where /proc is polled."""
-        return -1 if self._registry.events is None else self._registry.events.fileno()
-
     def collect(self) -> bool:
         """Take in process events; true when a target is affected: refresh soon."""
         return self._registry.collect()
@@ -149,6 +142,7 @@ class Tracking:
 
     def refresh(self, now_ns: int) -> bool:
         """Look for started and ended processes, and changed mappings; true if any."""
+        self._walk_from_ns = 0
         changes = self._registry.refresh(now_ns)
         for target in changes.ended:
             self._forget(target)
@@ -188,17 +182,27 @@ class Tracking:
             max_pages: 4 KiB pages to look at, over all targets.
             insert_on: nodes whose cold pages heat shall know of (to demote them).
         """
+        if now_ns < self._walk_from_ns:
+            return 0
         left = max_pages
+        waiting = True
+        self._walk_from_ns = now_ns + self._walk_interval_ns
         for number, pages in self._in_turn():
             if left <= 0:
                 break
-            target = self._registry.targets[number]
-            if pages.cursor is None and not pages.walks(target, now_ns, self._walk_interval_ns):
-                continue
+            if pages.cursor is None:
+                target = self._registry.targets[number]
+                due_ns = pages.next_walk_ns(target, self._walk_interval_ns)
+                if now_ns < due_ns:
+                    self._walk_from_ns = min(self._walk_from_ns, due_ns)
+                    continue
+            waiting = False
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
                 if pages.cursor is None:
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
+        if not waiting:
+            self._walk_from_ns = 0
         return max_pages - left
 
     def _in_turn(self) -> Iterator[tuple[int, _Pages]]:
@@ -254,8 +258,13 @@ class Tracking:
             pages = self._pages.get(number)
             if pages is None or not pages.ranges:
                 continue
-            made_of = (pages.ranges, pages.walked, pages.extents.complete)
-            if any(a is not b for a, b in zip_longest(made_of, pages.shown_of)):
+            ranges, walked, complete = pages.shown_of
+            if (
+                ranges is not pages.ranges
+                or walked is not pages.walked
+                or complete is not pages.extents.complete
+            ):
+                made_of = (pages.ranges, pages.walked, pages.extents.complete)
                 pages.shown, pages.shown_of = watched(*made_of), made_of
             result.append(WatchedTarget(number, target.pid, pages.shown))
         return result

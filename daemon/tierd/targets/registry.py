@@ -38,6 +38,11 @@ _KEEP_RSS: Final = 0.75
 _KEEP_RANK: Final = 1.25
 """A newcomer must be larger than a target by this factor to take its place."""
 _MOST_PARENTS: Final = 64
+REST: Final = 2
+"""With process events, a process that is no target, or a target that did nothing, is passed over
+in so many refreshes after one in which it was read."""
+_YOUNG: Final = 3
+"""Readings of a new process before that: it may be growing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +81,15 @@ class TargetChanges:
 
     started: tuple[Target, ...] = ()
     ended: tuple[Target, ...] = ()
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The last reading of a process, and how it is gone on with."""
+
+    stat: Stat
+    readings: int = 0
+    rest: int = 0
 
 
 class TargetRegistry:
@@ -118,7 +132,7 @@ class TargetRegistry:
         self._by_pid: dict[int, Target] = {}
         self._by_number: dict[int, Target] = {}
         self._processes: dict[int, Process] = {}
-        self._user_pids: set[int] = set()
+        self._seen: dict[int, _Seen] = {}
         self._pending = ProcessEvents(lost=True)
         self._last_full_ns = 0
         self._unused = 0
@@ -150,6 +164,8 @@ class TargetRegistry:
         self._config = config
         self._rules = tuple(rules)
         self._processes.clear()
+        for seen in self._seen.values():
+            seen.rest = 0
 
     def collect(self) -> bool:
         """Take in waiting process events; True when a target ended or executed a program.
@@ -171,9 +187,9 @@ class TargetRegistry:
         """
         self.collect()
         events, self._pending = self._pending, ProcessEvents()
-        stats = self._read(events, now_ns)
+        stats, rested = self._read(events, now_ns)
         exited = self._exited()
-        matched = self._match(stats, exited)
+        matched = self._match(stats, exited, rested)
         chosen = self._choose(matched)
         ended = []
         for pid, target in list(self._by_pid.items()):
@@ -204,25 +220,45 @@ class TargetRegistry:
             self.events.close()
             self.events = None
 
-    def _read(self, events: ProcessEvents, now_ns: int) -> dict[int, Stat]:
-        """Stat of every user process, by pid."""
+    def _read(self, events: ProcessEvents, now_ns: int) -> tuple[dict[int, Stat], set[int]]:
+        """Stat of every user process, by pid, and those that were passed over."""
         due = now_ns - self._last_full_ns >= FULL_POLL_NS
         if self.events is None or events.lost or due:
             self.full_polls += 1
             self._last_full_ns = now_ns
             pids: set[int] = set(list_pids(self._root))
+            anew = pids
         else:
-            pids = (self._user_pids - events.ended) | events.started | events.executed
-        stats = {}
+            pids = (self._seen.keys() - events.ended) | events.started | events.executed
+            anew = events.started | events.executed | events.changed
+        stats, rested, all_seen = {}, set(), {}
         for pid in pids:
-            try:
-                stat = read_stat(pid, self._root)
-            except TargetGoneError:
-                continue
-            if not stat.kernel_thread and not stat.ended:
-                stats[pid] = stat
-        self._user_pids = set(stats)
-        return stats
+            seen = self._seen.get(pid)
+            if seen is not None and seen.rest and pid not in anew:
+                seen.rest -= 1
+                rested.add(pid)
+            else:
+                seen = self._look(pid, seen)
+            if seen is not None:
+                stats[pid], all_seen[pid] = seen.stat, seen
+        self._seen = all_seen
+        return stats, rested
+
+    def _look(self, pid: int, before: _Seen | None) -> _Seen | None:
+        """Read a process; None if there is none, or none of a user's."""
+        try:
+            stat = read_stat(pid, self._root)
+        except TargetGoneError:
+            return None
+        if stat.kernel_thread or stat.ended:
+            return None
+        if before is None or before.stat.start_time != stat.start_time:
+            return _Seen(stat)
+        idle = pid not in self._by_pid or before.stat.activity == stat.activity
+        before.stat = stat
+        before.readings += 1
+        before.rest = REST if idle and before.readings >= _YOUNG else 0
+        return before
 
     def _exited(self) -> set[int]:
         """Processes whose pidfd says that they have ended."""
@@ -232,11 +268,17 @@ class TargetRegistry:
             poller.register(descriptor, select.POLLIN)
         return {by_descriptor[descriptor] for descriptor, _ in poller.poll(0)}
 
-    def _match(self, stats: Mapping[int, Stat], exited: set[int]) -> dict[int, Process]:
+    def _match(
+        self, stats: Mapping[int, Stat], exited: set[int], rested: set[int]
+    ) -> dict[int, Process]:
+        """Who is meant; of the processes in `rested`, what was found last holds."""
         config = self._config
-        matched = {}
-        self._rule_of = {}
+        resting = rested - exited
+        matched = {pid: found for pid, found in self._processes.items() if pid in resting}
+        self._rule_of = {pid: self._rule_of.get(pid, -1) for pid in matched}
         for pid, stat in stats.items():
+            if pid in rested:
+                continue
             watched = pid in self._by_pid
             least = config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):

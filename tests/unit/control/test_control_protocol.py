@@ -13,6 +13,7 @@ import hypothesis.strategies as st
 import pytest
 from control_fuzz import mutate
 from desk import READER, ROOT, make_desk
+from fuzz import inputs
 from hypothesis import given, settings
 
 from tierd.control import protocol
@@ -22,7 +23,7 @@ from tierd.control.protocol import ErrorKind, Request, RequestError
 T = TypeVar("T")
 SHARES = {"status": 0.02, "tune": 0.01, "pause": 0.001, "resume": 0.001}
 """Share of the well-formed requests that is carried out in the fuzz test."""
-FUZZ_INPUTS = 250_000
+FUZZ_INPUTS = inputs(300_000)
 
 
 def malformed(line: bytes) -> str:
@@ -87,7 +88,7 @@ class _Inline(Desk):
         return function()
 
 
-def test_a_quarter_of_a_million_wrong_requests_end_in_clear_errors(tmp_path: Path):
+def test_wrong_requests_end_in_clear_errors(tmp_path: Path):
     """No input ends in anything but an answer or a RequestError; the desk is a real one."""
     _, plain = make_desk(tmp_path)
     desk = _Inline(plain.service, plain.state, plain.feed, plain.pause_file)
@@ -109,9 +110,10 @@ def test_a_quarter_of_a_million_wrong_requests_end_in_clear_errors(tmp_path: Pat
             kind = error.kind
         assert answer.endswith(b"\n")
         seen[kind] = seen.get(kind, 0) + 1
+    print(f"control socket: {FUZZ_INPUTS} inputs, {seen}")
     # The generator reaches past the parser.
     assert {"ok", "malformed", "unknown", "denied", "refused"} <= seen.keys()
-    assert seen["ok"] > 100
+    assert seen["ok"] > FUZZ_INPUTS / 2500
 
 
 def request(command: str, **args: Any) -> Request:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A quarter of a million recordings that nobody wrote: read, or refused with one error.
+"""Recordings that nobody wrote: read, or refused with one error.
 
 Most are damaged as disks and networks damage; the rest have right checksums, as somebody
 who means harm would give them. Nothing but `RecordingError` may come out, and what a
@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fuzz import inputs, mutated
 from madeup_host import record, two_tiers
 
 from tierd.recording import RecordingError
@@ -37,7 +38,8 @@ match = { exe = "b" }
 max_fast = "10%"
 rate = "20MB/s"
 """
-DAMAGED, FORGED_TICKS, FORGED_TABLES, FORGED_FILES = 170_000, 50_000, 20_000, 12_000
+DAMAGED, FORGED_TICKS, FORGED_TABLES = inputs(170_000), inputs(50_000), inputs(20_000)
+FORGED_FILES, REPLAYED = inputs(12_000), inputs(2_000)
 
 
 @pytest.fixture(scope="module")
@@ -52,29 +54,6 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("fuzz") / "b.rec"
     record(path, 3, ticks=0)
     return path.read_bytes()[: HEADER.size]
-
-
-def mutated(data: bytes, draw: random.Random) -> bytes:
-    """A few changes: bits, bytes that are edges of a range, pieces cut, doubled or swapped."""
-    out = bytearray(data)
-    for _ in range(draw.choice((1, 1, 1, 2, 5))):
-        at = draw.randrange(len(out) + 1)
-        match draw.randrange(7):
-            case 0 if at < len(out):
-                out[at] ^= 1 << draw.randrange(8)
-            case 1 if at < len(out):
-                out[at] = draw.choice((0, 1, 0x7F, 0x80, 0xFF))
-            case 2:
-                out[at : at + 4] = draw.choice((b"\xff" * 4, b"\0" * 4, b"\xff\xff\xff\x7f"))
-            case 3:
-                del out[at : at + draw.randrange(1, 40)]
-            case 4:
-                out[at:at] = out[at : at + draw.randrange(1, 40)]
-            case 5:
-                out[at:at] = draw.randbytes(draw.randrange(1, 12))
-            case 6:
-                del out[at:]
-    return bytes(out)
 
 
 def attempt(counts: Counter[str], what: Callable[[], object]) -> None:
@@ -102,6 +81,7 @@ def test_damaged_files_are_read_to_the_damage(
         attempt(counts, lambda data=data, found=found: list(read(io.BytesIO(data), found)))
         assert found.ending.offset <= len(data)
     assert counts.total() == DAMAGED
+    print(f"recordings, damaged: {DAMAGED} inputs, {dict(counts)}")
     # Checksums leave almost nothing to be misread; most files end where the damage is.
     assert counts["read"] > DAMAGED / 2
     assert peak_mib() - before < 200
@@ -115,6 +95,7 @@ def test_forged_ticks_are_ticks_or_refused(frames: list[tuple[FrameType, bytes]]
     for _ in range(FORGED_TICKS):
         data = mutated(draw.choice(ticks), draw)
         attempt(counts, lambda data=data: decode_tick(data, "", tiers))
+    print(f"recordings, forged ticks: {FORGED_TICKS} inputs, {dict(counts)}")
     assert counts.total() == FORGED_TICKS
     assert min(counts["read"], counts["refused"]) > FORGED_TICKS / 100
     assert peak_mib() - before < 200
@@ -132,6 +113,7 @@ def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes
         decode, raw = draw.choice(tables)
         data = mutated(raw, draw)
         attempt(counts, lambda decode=decode, data=data: decode(data))
+    print(f"recordings, forged tables: {FORGED_TABLES} inputs, {dict(counts)}")
     assert counts.total() == FORGED_TABLES
     assert min(counts["read"], counts["refused"]) > FORGED_TABLES / 100
 
@@ -153,6 +135,7 @@ def test_forged_files_with_right_checksums_are_read_or_refused(
         parts = [*packed[:chosen], bytes(forged), *packed[chosen + 1 : chosen + 2]]
         data = header + b"".join(parts)
         attempt(counts, lambda data=data: list(read(io.BytesIO(data), Pass())))
+    print(f"recordings, forged files: {FORGED_FILES} inputs, {dict(counts)}")
     assert counts.total() == FORGED_FILES
     assert min(counts["read"], counts["refused"]) > FORGED_FILES / 100
 
@@ -168,7 +151,7 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"
     change = make_change([("policy.confidence", 0.5)], None)
-    for number in range(400):
+    for number in range(REPLAYED):
         parts = [
             pack_frame(kind, mutated(raw, draw) if kind is FrameType.TICK else raw)
             for kind, raw in frames
@@ -180,4 +163,5 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
             assert all(compared.tick for compared in found)
 
         attempt(counts, replay)
-    assert counts.total() == 400
+    print(f"recordings, replayed: {REPLAYED} inputs, {dict(counts)}")
+    assert counts.total() == REPLAYED

@@ -196,6 +196,18 @@ def test_a_reload_takes_effect_without_waiting_for_a_long_tick(tmp_path: Path) -
     assert bench.service.totals.ticks == 3
 
 
+def test_a_request_from_before_the_loop_is_served_in_its_first_pass(
+    bench: Bench, tmp_path: Path
+) -> None:
+    _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[budget]\nretries = 9\n")
+    bench.service.hung_up(signal.SIGHUP)
+    bench.tracking.on_tick = interrupt_at(1)
+    assert bench.service.run() == ExitCode.OK
+    assert listener.heard == [(True, "")]
+    assert bench.service.config.budget.retries == 9
+    assert not bench.service.hung_up.waits
+
+
 def test_a_reload_while_the_mover_works_waits_for_it(bench: Bench, tmp_path: Path) -> None:
     """Parts are never swapped under a running plan."""
     _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[budget]\nretries = 7\n")

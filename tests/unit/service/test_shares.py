@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import numpy as np
 from loopbench import CONFIG, Bench, interrupt_at, tier_map
 
@@ -11,6 +14,7 @@ from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
 from tierd.policy.fairness import NO_LIMIT
 from tierd.service.shares import LEAST_BURST_BYTES, Residents, Shares
+from tierd.service.strain import CgroupStrain
 
 RULES = """
 [[rule]]
@@ -136,3 +140,44 @@ def test_the_loop_gives_the_policy_its_groups_and_a_reload_changes_them() -> Non
     assert bench.seen[0].groups is not None
     assert bench.seen[0].groups.cap.tolist() == [0.4, 1.0]
     assert bench.seen[1].groups is None
+
+
+def test_targets_of_strained_control_groups_are_groups_with_a_small_budget() -> None:
+    residents = Residents()
+    for number in range(3):
+        residents.begin(number)
+        residents.count(number, np.array([number % 2], np.int16), np.array([9], np.uint8))
+        residents.finish(number)
+    without = Shares(())
+    assert without.groups({0: -1, 1: -1, 2: -1}, residents, 1.0) is None
+    one = without.groups({0: -1, 1: -1, 2: -1}, residents, 1.0, {1}, 5 * MIB)
+    assert one is not None
+    assert one.of_target.tolist() == [-1, 0, -1]
+    assert (one.floor.tolist(), one.cap.tolist(), one.budget.tolist()) == ([0], [1], [5 * MIB])
+    assert one.resident[1].tolist() == [2 * MIB]
+    ruled = Shares(loads(CONFIG + RULES).rules)
+    both = ruled.groups({0: 0, 1: 1, 2: -1}, residents, 1.0, {1, 2}, MIB)
+    assert both is not None
+    assert both.of_target.tolist() == [0, 1, 2]
+    assert both.budget.tolist() == [LEAST_BURST_BYTES, MIB, MIB]
+    assert both.floor.tolist() == [0.1, 0.0, 0.0]
+    assert both.cap.tolist() == [0.5, 1.0, 1.0]
+
+
+def test_a_control_group_that_waits_for_memory_has_an_eighth_of_the_budget(tmp_path: Path) -> None:
+    folder = tmp_path / "init.scope"
+    folder.mkdir()
+    (folder / "memory.pressure").write_text("some avg10=50.00 avg60=0.00 avg300=0.00 total=1\n")
+    bench = Bench(tier_map(118, 430))
+    bench.service._rooms = dataclasses.replace(
+        bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
+    )
+    bench.tracking.on_tick = interrupt_at(3)
+    bench.service.run()
+    assert bench.seen[0].groups is None  # nothing of it had moved
+    assert len(bench.seen[0].plan)
+    groups, budget = bench.seen[1].groups, bench.seen[1].budget
+    assert groups is not None
+    assert budget is not None
+    assert groups.of_target.tolist() == [0]
+    assert groups.budget.tolist() == [budget.move_bytes // 8]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tierd.config import loads
-from tierd.config.model import EVENT_ROLES, SOURCES
+from tierd.config.watching import EVENT_ROLES, SOURCES
 from tierd.ebpf.events import ROLES
 from tierd.service.sources import make_source
 

@@ -9,7 +9,14 @@ from types import SimpleNamespace
 import pytest
 
 from tierd.policy.inputs import Pressure
-from tierd.service.strain import ENOUGH_PAGES, READ_NS, Strain, parse_pressure
+from tierd.service.strain import (
+    ENOUGH_PAGES,
+    MOST_CGROUPS,
+    READ_NS,
+    CgroupStrain,
+    Strain,
+    parse_pressure,
+)
 
 TEXT = b"some avg10=%s avg60=1.00 avg300=0.50 total=123\nfull avg10=99.00 avg60=0.00 total=5\n"
 
@@ -59,3 +66,51 @@ def test_bounces_are_a_share_of_what_moved_since(tmp_path: Path):
     assert after(6) == 0.0
     totals.watched = False
     assert after(8) == 0.0
+
+
+def put(root: Path, group: str, memory: bytes, cpu: bytes = b"0.00") -> None:
+    folder = root / group.lstrip("/")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "memory.pressure").write_bytes(TEXT % memory)
+    (folder / "cpu.pressure").write_bytes(TEXT % cpu)
+
+
+def strained(strain: CgroupStrain, now_ns: int, *groups: str) -> frozenset[str]:
+    """What is strained after pages of processes in `groups` were moved."""
+    strain.note(range(len(groups)))
+    return strain.read(now_ns, lambda: dict(enumerate(groups)), 0.2, 0.9)
+
+
+def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are_calm(
+    tmp_path: Path,
+):
+    put(tmp_path, "/a", b"30.00")
+    put(tmp_path, "/b", b"5.00")
+    put(tmp_path, "/c", b"0.00", b"95.00")
+    put(tmp_path, "/never", b"99.00")
+    strain = CgroupStrain(tmp_path)
+    assert strained(strain, 0) == frozenset()
+    assert strained(strain, 1, "/a", "/b", "/c", "/gone") == {"/a", "/c"}
+    put(tmp_path, "/c", b"0.00")
+    assert strained(strain, 2) == {"/a", "/c"}  # read every two seconds
+    assert strained(strain, 1 + READ_NS) == {"/a"}
+    put(tmp_path, "/a", b"1.00")
+    assert strained(strain, 1 + 2 * READ_NS) == frozenset()
+
+
+def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: Path):
+    put(tmp_path / "tree", "/", b"99.00")
+    put(tmp_path, "/out", b"99.00")
+    strain = CgroupStrain(tmp_path / "tree")
+    assert strained(strain, 0, "/", "/../out") == frozenset()
+
+
+def test_too_many_groups_have_their_turn_one_after_the_other(tmp_path: Path):
+    names = [f"/g{number:03}" for number in range(MOST_CGROUPS + 3)]
+    for name in names:
+        put(tmp_path, name, b"1.00")
+    put(tmp_path, names[-1], b"50.00")
+    strain = CgroupStrain(tmp_path)
+    assert strained(strain, 0, *names) == frozenset()
+    assert strain.deferred == 3
+    assert strained(strain, READ_NS) == {names[-1]}

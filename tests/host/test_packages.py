@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from systemd_image import ROOT, Bare
+from systemd_image import ROOT, Bare, built_packages
 
 from tierd.errors import ExitCode
 from tierd.lab import host
@@ -21,10 +20,9 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroo
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bare]:
     """A bare system with both packages, and the headers of the lab's kernel."""
     folder = tmp_path_factory.mktemp("packages")
-    subprocess.run([ROOT / "config/debian/build.sh", "--no-lint", folder], check=True)
     with Bare(folder / "machine") as system:
         system.bring_headers(host.find_kernel().version)
-        for package in sorted(folder.glob("*.deb")):
+        for package in built_packages():
             system.put(package, f"root/{package.name}", mode=0o644)
         yield system
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What wakes the sleeping loop: signals, requests of other threads, hotplug.
+
+Owns: the signal handlers while the loop runs, and the descriptors it sleeps on.
+Must not touch: what follows from a signal or a request; it calls back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import signal
+import socket
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Self
+
+
+class Wake:
+    """A context; signals are handled within it.
+
+    Args:
+        hotplug_fd: readable when memory came or went, -1 for none.
+        on_stop: SIGTERM or SIGINT came, by its name; called in the signal handler.
+        on_hang_up: SIGHUP came; called in the signal handler.
+
+    Attributes:
+        interrupt: a socket; a byte sent on it wakes the loop, from any thread.
+    """
+
+    def __init__(
+        self,
+        hotplug_fd: int,
+        *,
+        on_stop: Callable[[str], None],
+        on_hang_up: Callable[[], None],
+    ) -> None:
+        self._on_stop = on_stop
+        self._on_hang_up = on_hang_up
+        self._selector = selectors.DefaultSelector()
+        self._wake, self.interrupt = socket.socketpair()
+        self._wake.setblocking(False)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        if hotplug_fd >= 0:
+            self._selector.register(hotplug_fd, selectors.EVENT_READ, "hotplug")
+        self._before: dict[int, object] = {}
+
+    def __enter__(self) -> Self:
+        for number, handler in (
+            (signal.SIGTERM, self._stop),
+            (signal.SIGINT, self._stop),
+            (signal.SIGHUP, self._hang_up),
+        ):
+            self._before[number] = signal.signal(number, handler)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._selector.close()
+        self._wake.close()
+        self.interrupt.close()
+
+    def wait(self, seconds: float) -> tuple[bool, bool]:
+        """Sleep at most so long; whether somebody interrupted, and whether memory changed."""
+        asked = hotplug = False
+        for key, _ in self._selector.select(seconds):
+            if key.data == "hotplug":
+                hotplug = True
+            else:
+                asked = True
+                with contextlib.suppress(BlockingIOError):
+                    self._wake.recv(64)
+        return asked, hotplug
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        self._on_stop(signal.Signals(number).name)
+        self._nudge()
+
+    def _hang_up(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._on_hang_up()
+        self._nudge()
+
+    def _nudge(self) -> None:
+        with contextlib.suppress(OSError):
+            self.interrupt.send(b"s")
