@@ -45,6 +45,8 @@ class Story:
         default_factory=lambda: {"without": [], "with": []}
     )
     tierd: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tierd_before_move: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last totals before the hot set moved."""
     notes: dict[tuple[str, str], Any] = field(default_factory=dict)
     """By event and the phase it is of (empty: of none)."""
     begun: float = field(default_factory=time.monotonic)
@@ -59,6 +61,8 @@ class Story:
             self.tierd[event["phase"]] = event["tierd"]
         elif "phase" in event:
             self.reports.setdefault(event["phase"], []).append(event)
+            if event["event"] == "hot_set_moved" and event["phase"] in self.tierd:
+                self.tierd_before_move[event["phase"]] = self.tierd[event["phase"]]
             self.show(event)
         else:
             self.notes[event["event"], event.get("of", "")] = event
@@ -174,6 +178,7 @@ COLUMNS = {
     "promoted": "promoted_pages",
     "demoted": "demoted_pages",
     "a hot page": "moves_per_hot_page",
+    "first set": "moves_per_hot_page_before_move",
     "bounced": "bounced_pages",
     "CPU": "tierd_cpu_seconds",
 }
@@ -181,8 +186,8 @@ COLUMNS = {
 LEGEND = (
     "Shares are of the accesses that DRAM serves; seconds are the guest's. At the end; until "
     "90 %, and until 95 % of its own steady state; after the hot set moved, at first and until "
-    "90 % again; pages promoted and demoted, both per hot page, and back within 5 s; CPU "
-    "seconds of the service."
+    "90 % again; pages promoted and demoted, both per hot page (where the hot set moved, of the "
+    "first set as well), and back within 5 s; CPU seconds of the service."
 )
 
 
@@ -197,6 +202,7 @@ def source_figures(story: Story, sources: list[str]) -> dict[str, dict[str, Any]
             story.reports[source],
             story.tierd[source],
             story.notes["handed_over", source]["clock"],
+            story.tierd_before_move.get(source),
         )
         found[source]["tierd_cpu_seconds"] = round(story.notes["tierd_cpu", source]["seconds"], 2)
         found[source]["tierd_exit"] = story.notes["tierd_exit", source]["code"]

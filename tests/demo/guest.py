@@ -11,7 +11,6 @@ usage: guest.py --hotset PATH --tlbtick PATH --tierd PATH --config FILE [options
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import math
 import os
@@ -138,10 +137,14 @@ class Scanner:
         from tierd.kmod import Control
 
         self._control = Control.open()
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
         self._begin = (time.monotonic(), self._control.scan_get().stats)
 
     def tell(self, phase: str) -> None:
-        """What the scanner did since this was made."""
+        """What the scanner did since it began to count."""
         state = self._control.scan_get()
         start, before = self._begin
         seconds = time.monotonic() - start
@@ -162,13 +165,15 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     phase = source or "with"
     if source:
         watch_traffic(source.startswith("neoprof"))
-    scanner = None
+    # Before the workload has its memory: it is the free memory of the start that counts.
+    scanner = Scanner() if args.module else None
     tierd = start_tierd(args, phase, configuration(args.config, source))
     with workload(args, args.with_seconds) as process:
         for report in events(process, phase):
             if report["event"] == "start":
                 before = cpu_seconds(tierd.pid)
-                scanner = Scanner() if args.module else None
+                if scanner:
+                    scanner.begin()
                 tell(event="handed_over", of=phase, clock=time.monotonic())
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
             if report["event"] == "end":
@@ -217,8 +222,6 @@ def main() -> int:
                 ok = process.returncode == 0
             if args.module:
                 subprocess.run(["insmod", args.module], check=True)
-                # Loaded now, it takes no memory between the workload's placing and its start.
-                importlib.import_module("tierd.kmod")
             CGROUP.mkdir(exist_ok=True)
             for source in args.source or [""]:
                 ok = run_with_tierd(args, source) and ok
