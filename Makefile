@@ -25,13 +25,13 @@ workloads: setup
 	@$(MAKE) --no-print-directory -s -C ebpf
 	@$(MAKE) --no-print-directory -s -C fpga lab PYTHON=$(CURDIR)/$(PYTHON)
 
-# Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it.
+# Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it; then another
+# one with a simulated NeoProf card, where the sources of accesses are compared.
 demo: workloads
-	@$(PYTHON) tests/demo/demo.py $(DEMO_FLAGS)
+	@$(PYTHON) tests/demo/demo.py --compare $(DEMO_FLAGS)
 
-# The same workload under each source of accesses, with a simulated NeoProf card in front of the
-# slow memory and a clock that counts instructions; the hot set moves half-way. Slow: a quarter
-# of an hour and more.
+# That comparison at length: the hot set moves half-way, and the cards have a run without the
+# detection of such moves as well. Slow: a quarter of an hour and more.
 demo-sources: workloads
 	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
 		--leave-free 135M --without-seconds 0 --with-seconds 30 --move-after 16 \

@@ -155,6 +155,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	old = promoter->orders;
 	promoter->orders = fresh;
 	promoter->next_victim = 0;
+	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);
 	free_orders(&old);
 	return 0;

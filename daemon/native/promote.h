@@ -24,6 +24,9 @@ enum {
 	OUTCOMES_MAX = 1 << 17,
 	RECENT_SETS = 1 << 15,
 	RECENT_WAYS = 4,
+	/* A second in steps, to know how much was promoted in any. */
+	SECOND_STEPS = 100,
+	STEP_NS = 10000000,
 	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
 	WORK_NS = 50000000,
 	SLICE_NS = 5000000,
@@ -86,6 +89,12 @@ struct tierd_promoter {
 	double demand;
 	float coldest_promoted;
 	int64_t room[TIERD_NODES];
+	/* By node, since the orders came: what was free, what moved in on balance, what left. */
+	int64_t free_then[TIERD_NODES];
+	int64_t moved_in[TIERD_NODES];
+	int64_t left[TIERD_NODES];
+	uint64_t step[SECOND_STEPS];
+	uint64_t last_step;
 
 	struct candidate candidate[CANDIDATES_MAX];
 	size_t candidates;
@@ -107,6 +116,7 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);
 void pick_ahead(struct tierd_promoter *promoter);
+void note_free(struct tierd_promoter *promoter);
 /* promote_move.c */
 int64_t promote_work(struct tierd_promoter *promoter);
 void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,

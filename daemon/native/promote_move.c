@@ -58,6 +58,19 @@ static void put_back(struct tierd_promoter *promoter, const struct moves *moves,
 	};
 }
 
+static void note_moved(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
+{
+	int64_t bytes = (int64_t)order_bytes(moves->order[i]);
+	int source = moves->source[i], dest = moves->dest[i];
+
+	if (dest >= 0 && dest < TIERD_NODES)
+		promoter->moved_in[dest] += bytes;
+	if (source >= 0 && source < TIERD_NODES) {
+		promoter->moved_in[source] -= bytes;
+		promoter->left[source] += bytes;
+	}
+}
+
 static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *moves,
 			   int direction)
 {
@@ -87,6 +100,7 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 		}
 		if (moves->fate[i] == TIERD_MOVED) {
 			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
+			note_moved(promoter, moves, i);
 			if (direction == TIERD_PROMOTE && recent != NULL &&
 			    recent_direction(recent) == TIERD_DEMOTE &&
 			    now_ns - recent->time_ns < promoter->settings.bounce_ns)
@@ -160,6 +174,26 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	up->n = kept;
 }
 
+/* Keep the most that was promoted in any second. */
+static void note_promoted(struct tierd_promoter *promoter, uint64_t bytes)
+{
+	uint64_t step = sys_monotonic_ns() / STEP_NS, sum = 0;
+
+	if (bytes == 0)
+		return;
+	if (step - promoter->last_step >= SECOND_STEPS)
+		memset(promoter->step, 0, sizeof(promoter->step));
+	else
+		while (promoter->last_step < step)
+			promoter->step[++promoter->last_step % SECOND_STEPS] = 0;
+	promoter->last_step = step;
+	promoter->step[step % SECOND_STEPS] += bytes;
+	for (size_t i = 0; i < SECOND_STEPS; i++)
+		sum += promoter->step[i];
+	if (sum > promoter->stats.most_in_a_second)
+		promoter->stats.most_in_a_second = sum;
+}
+
 int64_t promote_work(struct tierd_promoter *promoter)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
@@ -186,6 +220,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, end);
 	taken = (double)(promoted * PAGE_BYTES);
 	bucket_take(&promoter->quota, taken, sys_monotonic_ns());
+	note_promoted(promoter, promoted * PAGE_BYTES);
 	promoter->demand += (taken - promoter->demand) / 8.0;
 	stats->promoted += promoted;
 	stats->demoted += demoted;

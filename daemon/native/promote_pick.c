@@ -6,16 +6,41 @@
 #include "promote.h"
 #include "sys.h"
 
-/* Bytes above what shall stay free, by node. */
+/* What is free as new orders come. */
+void note_free(struct tierd_promoter *promoter)
+{
+	const struct tierd_orders *orders = &promoter->orders;
+
+	for (int node = 0; node < TIERD_NODES; node++) {
+		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
+		if (orders->free_fd[node] >= 0)
+			promoter->free_then[node] =
+			    (int64_t)(sys_node_free(orders->free_fd[node]) + orders->held[node]);
+	}
+}
+
+/*
+ * Bytes above what shall stay free, by node. MemFree leaves out what CPUs hold on to, and
+ * they hold on to much of what a demotion frees: taken for used, it would be made room for
+ * again and again. It is what was free when the orders came, less what has moved in, unless
+ * somebody else took it: MemFree and all that CPUs may hold is no more than that then.
+ */
 void read_room(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
 
 	for (int node = 0; node < TIERD_NODES; node++) {
+		int64_t free, known, most;
+
 		promoter->room[node] = 0;
-		if (orders->free_fd[node] >= 0)
-			promoter->room[node] = (int64_t)sys_node_free(orders->free_fd[node]) -
-					       (int64_t)orders->low[node];
+		if (orders->free_fd[node] < 0)
+			continue;
+		free = (int64_t)sys_node_free(orders->free_fd[node]);
+		known = promoter->free_then[node] - promoter->moved_in[node];
+		most = free + (int64_t)orders->held[node] + promoter->left[node];
+		if (known > most)
+			known = most;
+		promoter->room[node] = (known > free ? known : free) - (int64_t)orders->low[node];
 	}
 }
 

@@ -232,6 +232,8 @@ struct tierd_orders {
 	/* Bytes that stay free on it, and its meminfo, open for reading, or -1. */
 	uint64_t low[256];
 	int32_t free_fd[256];
+	/* Bytes free on it that CPUs hold on to, which MemFree leaves out. */
+	uint64_t held[256];
 };
 
 struct tierd_promoter_stats {
@@ -254,6 +256,7 @@ struct tierd_promoter_stats {
 	uint64_t ring_closing;
 	uint64_t moved_bytes;
 	uint64_t retries;
+	uint64_t most_in_a_second; /* bytes promoted in any second, at most, of 10 ms steps */
 	uint64_t errors[256];
 };
 

@@ -3,7 +3,8 @@
 
 Boots the machine, runs the workload inside it (`guest.py`), shows progress on standard
 error and a table on standard output, whose last line is one JSON object. Two runs,
-without and with tierd; or with `--source` one run for each source, side by side.
+without and with tierd, and with `--compare` a second machine, where each source of accesses
+has a run; or with `--source` runs with these sources only.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +26,15 @@ from tierd.lab.host import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600
+COMPARISON = {
+    "machine": "dram-cxl-card",
+    "layout": "scattered",
+    "leave_free": "135M",
+    "without_seconds": 0,
+    "with_seconds": 12,
+    "source": ["damon", "scan", "neoprof"],
+}
+"""What `--compare` changes."""
 
 
 @dataclass
@@ -34,6 +45,8 @@ class Story:
         default_factory=lambda: {"without": [], "with": []}
     )
     tierd: dict[str, dict[str, Any]] = field(default_factory=dict)
+    tierd_before_move: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """The last totals before the hot set moved."""
     notes: dict[tuple[str, str], Any] = field(default_factory=dict)
     """By event and the phase it is of (empty: of none)."""
     begun: float = field(default_factory=time.monotonic)
@@ -48,6 +61,8 @@ class Story:
             self.tierd[event["phase"]] = event["tierd"]
         elif "phase" in event:
             self.reports.setdefault(event["phase"], []).append(event)
+            if event["event"] == "hot_set_moved" and event["phase"] in self.tierd:
+                self.tierd_before_move[event["phase"]] = self.tierd[event["phase"]]
             self.show(event)
         else:
             self.notes[event["event"], event.get("of", "")] = event
@@ -154,47 +169,75 @@ def print_table(result: dict[str, Any]) -> None:
     print()
 
 
-SOURCE_ROWS = {
-    "share served by DRAM at the end": "fast_share_after",
-    "seconds until 90 %": "seconds_to_90_percent",
-    "seconds until 95 % of its steady state": "seconds_to_95_percent_of_steady",
-    "steady state": "steady_share",
-    "share right after the hot set moved": "fast_share_after_move_at_first",
-    "seconds until 90 % after the move": "seconds_to_90_percent_after_move",
-    "pages promoted": "promoted_pages",
-    "pages demoted": "demoted_pages",
-    "moves per hot page": "moves_per_hot_page",
-    "pages bounced (back within 5 s)": "bounced_pages",
-    "tierd's CPU seconds (emulated)": "tierd_cpu_seconds",
-    "updates per second": "updates_per_second",
-    "memory checksum right": "checksum_ok",
+COLUMNS = {
+    "at the end": "fast_share_after",
+    "to 90 %": "seconds_to_90_percent",
+    "to 95 % of steady": "seconds_to_95_percent_of_steady",
+    "moved: first": "fast_share_after_move_at_first",
+    "moved: to 90 %": "seconds_to_90_percent_after_move",
+    "promoted": "promoted_pages",
+    "demoted": "demoted_pages",
+    "a hot page": "moves_per_hot_page",
+    "first set": "moves_per_hot_page_before_move",
+    "bounced": "bounced_pages",
+    "CPU": "tierd_cpu_seconds",
 }
+"""Headings of the table of sources, and the figures below them."""
+LEGEND = (
+    "Shares are of the accesses that DRAM serves; seconds are the guest's. At the end; until "
+    "90 %, and until 95 % of its own steady state; after the hot set moved, at first and until "
+    "90 % again; pages promoted and demoted, both per hot page (where the hot set moved, of the "
+    "first set as well), and back within 5 s; CPU seconds of the service."
+)
 
 
-def print_sources(story: Story, args: argparse.Namespace, outcome: LabResult) -> int:
-    """The sources side by side, in seconds of guest time; 0 if all went through."""
-    sources: dict[str, dict[str, Any]] = {}
-    for source in args.source:
+def source_figures(story: Story, sources: list[str]) -> dict[str, dict[str, Any]]:
+    """The figures of each source whose run ended."""
+    found: dict[str, dict[str, Any]] = {}
+    for source in sources:
         if ("tierd_exit", source) not in story.notes:
             print(f"the run with {source} did not end", file=sys.stderr)
             continue
-        sources[source] = run_figures(
+        found[source] = run_figures(
             story.reports[source],
             story.tierd[source],
             story.notes["handed_over", source]["clock"],
+            story.tierd_before_move.get(source),
         )
-        sources[source]["tierd_cpu_seconds"] = round(story.notes["tierd_cpu", source]["seconds"], 2)
-    print(f"\n  {'':<42}" + "".join(f"{source:>16}" for source in sources))
-    for name, key in SOURCE_ROWS.items():
-        if any(figures.get(key) is not None for figures in sources.values()):
-            cells = (str(figures.get(key, "-")) for figures in sources.values())
-            print(f"  {name:<42}" + "".join(f"{cell:>16}" for cell in cells))
+        found[source]["tierd_cpu_seconds"] = round(story.notes["tierd_cpu", source]["seconds"], 2)
+        found[source]["tierd_exit"] = story.notes["tierd_exit", source]["code"]
+    return found
+
+
+def source_table(sources: dict[str, dict[str, Any]]) -> list[str]:
+    """The sources side by side, a row each; columns that none has a figure for are left out."""
+    columns = {
+        heading: key
+        for heading, key in COLUMNS.items()
+        if any(figures.get(key) is not None for figures in sources.values())
+    }
+    rows = [["source", *columns]]
+    for source, figures in sources.items():
+        cells = (figures.get(key) for key in columns.values())
+        rows.append([source, *("never" if cell is None else str(cell) for cell in cells)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  "
+        + row[0].ljust(widths[0])
+        + "".join(f"  {c:>{w}}" for c, w in zip(row[1:], widths[1:], strict=True))
+        for row in rows
+    ]
+
+
+def print_sources(sources: dict[str, dict[str, Any]]) -> None:
+    """The table of sources, for people."""
     print()
-    result = {"machine": args.machine, "layout": args.layout, "kernel": outcome.kernel}
-    result["accelerator"] = outcome.accelerator
-    print(json.dumps({**result, "move_after": args.move_after, "sources": sources}), flush=True)
-    good = all(figures["checksum_ok"] for figures in sources.values())
-    return 0 if outcome.exit_status == 0 and good and len(sources) == len(args.source) else 1
+    for line in source_table(sources):
+        print(line)
+    print()
+    for line in textwrap.wrap(LEGEND, 96, initial_indent="  ", subsequent_indent="  "):
+        print(line)
+    print(flush=True)
 
 
 def pass_errors(stream: str, data: bytes) -> None:
@@ -210,30 +253,10 @@ def build_module() -> Path:
     return ROOT / f"build/kmod/{release}/tierd.ko"
 
 
-def main() -> int:
-    """Run the demo; 0 if all went through."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--machine", default="dram-cxl")
-    parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
-    parser.add_argument("--leave-free", default="100M", help="DRAM left free when it begins")
-    parser.add_argument("--hot-share", type=float, default=0.1)
-    parser.add_argument("--without-seconds", type=float, default=15)
-    parser.add_argument("--with-seconds", type=float, default=60)
-    parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
-    parser.add_argument("--size", default="1200M")
-    parser.add_argument(
-        "--source",
-        action="append",
-        help="one run with this source only; give several to compare them",
-    )
-    parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
-    parser.add_argument("--config", type=Path, default=ROOT / "tests/demo/tierd.toml")
-    parser.add_argument("--log-level", default="warning")
-    parser.add_argument("--module", help="tierd.ko for the guest's kernel; else DAMON is used")
-    args = parser.parse_args()
+def boot(args: argparse.Namespace) -> tuple[Story, LabResult]:
+    """Run the guest's side in its machine; what it told."""
     if args.source and not args.module:
         args.module = str(build_module())
-
     story = Story()
     print(f"Booting the virtual machine {args.machine} ...", file=sys.stderr, flush=True)
     tools = ROOT / "build/workloads"
@@ -257,18 +280,80 @@ def main() -> int:
     )
     if outcome.exit_status != 0:
         print(f"the guest ended with status {outcome.exit_status}", file=sys.stderr)
-        if not story.reports["with"] and not args.source:
-            return 1
-    if args.source:
-        return print_sources(story, args, outcome)
+    return story, outcome
+
+
+def compare(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """One boot, a run for each source; the figures, and whether all went through."""
+    story, outcome = boot(args)
+    sources = source_figures(story, args.source)
+    print_sources(sources)
+    right = all(each["checksum_ok"] and each["tierd_exit"] == 0 for each in sources.values())
+    result = {
+        "machine": args.machine,
+        "layout": args.layout,
+        "kernel": outcome.kernel,
+        "accelerator": outcome.accelerator,
+        "leave_free": args.leave_free,
+        "move_after": args.move_after,
+        "sources": sources,
+    }
+    return result, outcome.exit_status == 0 and right and len(sources) == len(args.source)
+
+
+def without_and_with(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
+    """One boot, the workload without tierd and with it; the figures, and whether all is well."""
+    story, outcome = boot(args)
+    if outcome.exit_status != 0 and not story.reports["with"]:
+        return {}, False
     result = result_of(story)
     result["machine"] = args.machine
     result["layout"] = args.layout
     result["kernel"] = outcome.kernel
     result["accelerator"] = outcome.accelerator
     print_table(result)
+    return result, outcome.exit_status == 0 and result["checksum_ok"]
+
+
+def main() -> int:
+    """Run the demo; 0 if all went through."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--machine", default="dram-cxl")
+    parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
+    parser.add_argument("--leave-free", default="100M", help="DRAM left free when it begins")
+    parser.add_argument("--hot-share", type=float, default=0.1)
+    parser.add_argument("--without-seconds", type=float, default=15)
+    parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
+    parser.add_argument("--size", default="1200M")
+    parser.add_argument(
+        "--source",
+        action="append",
+        help="one run with this source only; give several to compare them",
+    )
+    parser.add_argument(
+        "--compare",
+        action="store_true",
+        help="then the sources side by side, scattered, in the machine with a card",
+    )
+    parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
+    parser.add_argument("--config", type=Path, default=ROOT / "tests/demo/tierd.toml")
+    parser.add_argument("--log-level", default="warning")
+    parser.add_argument("--module", help="tierd.ko for the guest's kernel; else DAMON is used")
+    args = parser.parse_args()
+    if args.source:
+        result, good = compare(args)
+    else:
+        result, good = without_and_with(args)
+    if args.compare and not args.source and result:
+        beside = argparse.Namespace(**{**vars(args), **COMPARISON})
+        compared, right = compare(beside)
+        result["compared"] = compared
+        good = good and right
+    if not result:
+        return 1
     print(json.dumps(result), flush=True)
-    return 0 if outcome.exit_status == 0 and result["checksum_ok"] else 1
+    return 0 if good else 1
 
 
 if __name__ == "__main__":

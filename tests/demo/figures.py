@@ -28,7 +28,10 @@ def steady(reports: Sequence[dict[str, Any]]) -> float | None:
 
 
 def run_figures(
-    reports: Sequence[dict[str, Any]], totals: dict[str, Any], begun: float
+    reports: Sequence[dict[str, Any]],
+    totals: dict[str, Any],
+    begun: float,
+    before_move: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The figures of one run.
 
@@ -36,6 +39,7 @@ def run_figures(
         reports: hotset's lines, in order; a line `hot_set_moved` parts them in two.
         totals: tierd's last totals.
         begun: the workload's clock when tierd was given the workload.
+        before_move: tierd's last totals before the hot set moved.
 
     Times are seconds of guest time. "95 % of the steady state" is the first report whose share
     is at least 0.95 of the steady state that the same stretch ended in. Moves a hot page:
@@ -52,6 +56,7 @@ def run_figures(
     before = [r for r in before if r["clock"] > begun]
     level = steady(before)
     hot_sets = 1 if moved_at is None else 2
+    native = totals.get("native") or {}
     moves = totals["promoted_pages"] + totals["demoted_pages"]
     figures: dict[str, Any] = {
         "fast_share_before": start["fast_share"],
@@ -66,10 +71,15 @@ def run_figures(
         "demoted_pages": totals["demoted_pages"],
         "moves_per_hot_page": round(moves / (start["hot_pages"] * hot_sets), 3),
         "bounced_pages": totals.get("bounced_pages"),
+        "bounces_held": totals.get("bounces_held"),
+        "most_bytes_promoted_in_a_second": native.get("most_in_a_second"),
         "updates_per_second": round(shares[-1]["updates"] / shares[-1]["t"]) if shares else None,
         "checksum_ok": end.get("checksum_ok") if end else None,
     }
     if moved_at is not None:
         figures["seconds_to_90_percent_after_move"] = first_at(after, 0.90, moved_at + offset)
+        if before_move is not None:
+            first = before_move["promoted_pages"] + before_move["demoted_pages"]
+            figures["moves_per_hot_page_before_move"] = round(first / start["hot_pages"], 3)
         figures["fast_share_after_move_at_first"] = after[0]["fast_share"] if after else None
     return figures

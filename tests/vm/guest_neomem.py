@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole loop in a lab guest with a NeoProf card; prints one JSON line.
 
-usage: guest_neomem.py [--order SOURCE...] [--seconds S] [--move-after S] [--without-change]
-                       [--unbind-at S] [--set KEY=VALUE...]
+usage: guest_neomem.py [--order SOURCE...] [--seconds S] [--move-after S] [--unbind-at S]
+                       [--others-leave SIZE] [--set KEY=VALUE...]
 
 Scattered hot set, all of it first on the slow node. With --move-after the hot set moves
-every so many seconds; --unbind-at takes the card away in the middle of the run.
+every so many seconds; --unbind-at takes the card away in the middle of the run. With
+--others-leave somebody else has the fast node's memory but for so much: what was hot there
+must leave before anything else can come in.
 """
 
 from __future__ import annotations
@@ -120,6 +122,18 @@ def workload(args: argparse.Namespace) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
+def crowd(leave: str) -> Any:
+    """Memory of ours on the fast node, so much that `leave` is free there; keep what it is."""
+    if not leave:
+        return None
+    from neoprof_lab import Pages
+
+    from tierd.service.usage import read_usage
+    from tierd.units import parse_size
+
+    return Pages((read_usage([FAST])[FAST].free_bytes - parse_size(leave)) // 4096, FAST)
+
+
 def take_card_away() -> list[str]:
     """Remove every card's device from its bus; what was removed."""
     gone = []
@@ -217,6 +231,7 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=300_000)
     parser.add_argument("--size", default="1200M")
     parser.add_argument("--leave-free", default="100M", help="free memory of the fast node")
+    parser.add_argument("--others-leave", default="", help="fast memory that others leave")
     parser.add_argument("--debug", action="store_true")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--config", default=str(lab.ROOT / "tests/demo/tierd.toml"))
@@ -231,9 +246,11 @@ def main() -> int:
         lab.module() if uses_module else contextlib.nullcontext(),
         lab.tlbtick(),
         start_service(args) as daemon,
-        workload(args) as work,
     ):
-        result |= watch(work, daemon, args)
+        others = crowd(args.others_leave)
+        with workload(args) as work:
+            result |= watch(work, daemon, args)
+        del others
     figures(result, args)
     result["dmesg"] = lab.splats()[:5]
     print(json.dumps(result), flush=True)

@@ -13,6 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 import guest_neoprof_mishaps
 import guest_neoprof_settings
+import guest_neoprof_source
 import neoprof_lab as np_lab
 import numpy as np
 from guest_kmod import Result
@@ -273,7 +274,10 @@ CHECKS = {
     check.__name__: check
     for check in (hot_pages, owners, profiles, thresholds, overflow, interrupts)
 }
-"""Those of this file; run as a program it knows those of its two neighbours as well."""
+"""Those of this file; run as a program it knows those of its neighbours as well."""
+NEIGHBOURS = (guest_neoprof_settings, guest_neoprof_source, guest_neoprof_mishaps)
 
 if __name__ == "__main__":
-    sys.exit(lab.main(CHECKS | guest_neoprof_settings.CHECKS | guest_neoprof_mishaps.CHECKS))
+    for neighbour in NEIGHBOURS:
+        CHECKS |= neighbour.CHECKS
+    sys.exit(lab.main(CHECKS))

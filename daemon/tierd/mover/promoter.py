@@ -104,11 +104,13 @@ class Way:
     Attributes:
         up, down: nodes that its pages are promoted and demoted to, best first.
         low_bytes: what stays free on it.
+        held_bytes: free memory that CPUs hold on to, which MemFree leaves out.
     """
 
     up: tuple[int, ...] = ()
     down: tuple[int, ...] = ()
     low_bytes: int = 0
+    held_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,6 +265,7 @@ class Promoter:
         for node, way in ways.items():
             descriptors[node] = self._descriptor(node)
             given.low[node] = max(0, way.low_bytes)
+            given.held[node] = max(0, way.held_bytes)
         ffi.memmove(given.free_fd, descriptors, descriptors.nbytes)
 
     def _descriptor(self, node: int) -> int:

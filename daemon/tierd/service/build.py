@@ -75,6 +75,9 @@ def make_steering(
     """What steers the native path between ticks, and forgets when the hot set moves."""
     neomem, change = config.policy.neomem, config.policy.change
     least = config.policy.confidence**2
+    # A page known from fewer accesses is not surely hotter than one of a fifth of its heat: it
+    # would be reported too early to take that one's place, and once an epoch only.
+    certain = (config.policy.confidence / (1 - 0.2 * (1 + config.policy.margin))) ** 2
     return Steering(
         SteeringSettings(
             enabled=neomem.enabled,
@@ -95,7 +98,7 @@ def make_steering(
                 alpha=neomem.alpha,
                 beta=neomem.beta,
                 quota_bytes_per_s=neomem.quota_bytes_per_s,
-                least_count=math.floor(least),
+                least_count=math.floor(certain),
             ),
             neomem.threshold_interval_ns,
         ),

@@ -6,7 +6,8 @@ Must not touch: how a change is found (`tierd.policy.change`).
 
 The number is the logarithm of the accesses a second that go to pages which were not hot.
 While the hot set stays, it is the noise of the cold pages; when it moves, it leaps, for the
-new hot pages are new to the table, whichever source sees them.
+new hot pages are new to the table, whichever source sees them. Cards see none of them while
+all hot pages lie elsewhere: their silence is a low number as long as others see accesses.
 """
 
 from __future__ import annotations
@@ -15,12 +16,16 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from tierd.access import AccessBatch
 from tierd.heat.table import HeatTable
 from tierd.policy.change import ChangeDetector, ChangeSettings
 
 log = logging.getLogger(__name__)
+
+NOISE_PAGES: Final = 100
+"""So many pages that become hot in a second are noise, whatever their share of the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,7 @@ class Changes:
         self._detector = self._fresh()
         self._source = ""
         self._last_ns = 0
+        self._spoke = False
         self.found = 0
         """Changes since the start."""
         self.last_ns = 0
@@ -72,6 +78,7 @@ class Changes:
         if source != self._source:
             # Another source counts in other numbers.
             self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
+            self._spoke = False
             return False
         seconds = (now_ns - self._last_ns) / 1e9
         self._last_ns = now_ns
@@ -79,11 +86,13 @@ class Changes:
             return False
         # What a companion tells of pages that the source does not see is another number.
         own = [batch for batch in batches if batch.source == source and len(batch)]
-        if not own:
+        if not own and not (self._spoke and any(map(len, batches))):
             # Silence says nothing about where accesses go, and is no level to rise from.
             return False
+        self._spoke = True
         fresh = sum(self._heat.novel(batch, self.settings.least) for batch in own)
-        if not self._detector.observe(math.log1p(fresh / seconds)):
+        noise = NOISE_PAGES * self.settings.least
+        if not self._detector.observe(math.log(noise + fresh / seconds)):
             return False
         self.found += 1
         self.last_ns = now_ns

@@ -28,10 +28,16 @@ def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
 
 
 def ways(
-    tiers: TierMap, usage: Mapping[int, NodeUsage], policy: WatermarkSettings
+    tiers: TierMap,
+    usage: Mapping[int, NodeUsage],
+    policy: WatermarkSettings,
+    held: Mapping[int, int],
 ) -> dict[int, Way]:
-    """Where each node's pages go, and what stays free on it."""
-    found = {node: Way(low_bytes=low_bytes(figures, policy)) for node, figures in usage.items()}
+    """Where each node's pages go, what stays free on it, and what CPUs hold of its free pages."""
+    found = {
+        node: Way(low_bytes=low_bytes(figures, policy), held_bytes=held.get(node, 0))
+        for node, figures in usage.items()
+    }
     for tier in tiers.tiers:
         above = tiers.promotion_tier(tier.rank)
         below = tiers.demotion_tier(tier.rank)

@@ -47,7 +47,8 @@ from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
-from tierd.sources.neoprof import NeoProfSource
+from tierd.service.usage import read_held
+from tierd.sources.neoprof import KNOWN_ROUNDS, NeoProfSource
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
@@ -57,8 +58,6 @@ BOUNCE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
-KNOWN_ROUNDS: Final = 4
-"""Scans after which the scanner's silence about a page of the fast tier means something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +270,7 @@ class Steering:
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=ways(self.tiers, usage, self._policy),
+                ways=ways(self.tiers, usage, self._policy, read_held(self._root)),
             )
         )
         if not promoter.running:

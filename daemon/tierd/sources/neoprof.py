@@ -33,8 +33,10 @@ log = logging.getLogger(__name__)
 CHECK_NS: Final = 10**9
 """Cards are asked how they are this often."""
 LOOK_US: Final = 1_000_000
-"""The scanner beside the cards looks no more often: it finds what is cold, the cards what is
-hot, and each look at a large fast tier is many records."""
+"""The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
+cards what is hot, and each look at a large fast tier is many records."""
+KNOWN_ROUNDS: Final = 4
+"""Scans after which the scanner's silence about a page of the fast tier means something."""
 TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
 
 
@@ -95,9 +97,9 @@ class NeoProfSource:
         self._map = CardMap(())
         self._dropped = 0
         self._check_ns = 0
-        scan = self.settings.scan
-        self._looks = replace(scan, period_us=max(scan.period_us, LOOK_US))
+        self._looks = self.settings.scan
         self._list = HotList(self.name, self._looks.period_us / 1e6)
+        self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self.coverage = Coverage({})
         self.rounds = 0
@@ -302,6 +304,14 @@ class NeoProfSource:
         nodes = self.coverage.unseen or (1023,)
         looks = replace(self._looks, nodes=nodes)
         self._scan = self._make_scan(looks, self._unseen)
+        self._learning = True
+
+    def _learn(self, scan: ScanSource) -> None:
+        """How often the scanner has looked; it slows down when it knows hot from cold."""
+        self.rounds, self._list.look_s = scan.looked()
+        if self._learning and self.rounds >= KNOWN_ROUNDS:
+            self._learning = False
+            scan.pace(max(self._looks.period_us, LOOK_US))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""
@@ -314,11 +324,14 @@ class NeoProfSource:
                 "the tierd kernel module is about to be removed", hint="another source takes over"
             )
         now = self._clock()
-        if now >= self._check_ns:
+        check = now >= self._check_ns
+        if check:
             self._check_ns = now + CHECK_NS
             self._check()
             # A check may have put another scanner in place.
             scan = self._scan or scan
+        if check or self._learning:
+            self._learn(scan)
         batches = self._hot(ring, now)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)
         if now - oldest >= self.settings.clear_us * 1000:
@@ -350,8 +363,6 @@ class NeoProfSource:
             self._cover()
             assert self._scan is not None
             self._scan.watch(self._targets)
-        if self._scan is not None:
-            self.rounds, self._list.look_s = self._scan.looked()
 
     def _hot(self, ring: Ring, now: int) -> list[AccessBatch]:
         """The records of the ring as batches; no view outlives this call."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -267,6 +267,16 @@ class ScanSource:
         except UnavailableError:
             self.close()
             raise
+
+    def pace(self, period_us: int) -> None:
+        """Look no more often than this from now on.
+
+        Raises:
+            UnavailableError: the module refused, or is about to be removed.
+        """
+        self._settings = replace(self._settings, period_us=period_us)
+        if self._control is not None:
+            self._control.scan_set(period_us=period_us)
 
     def looked(self) -> tuple[int, float]:
         """Least number of whole scans over any target, and the mean time between two, in s.

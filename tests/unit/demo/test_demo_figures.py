@@ -66,10 +66,12 @@ def test_a_share_that_is_never_reached_has_no_time() -> None:
 def test_the_move_parts_the_run_in_two() -> None:
     """The way back counts from the move; moves are over the pages of both hot sets."""
     shares = [0.5, 0.95, 0.96, 0.96, 0.96, 0.10, 0.4, 0.92, 0.96]
-    found = figures.run_figures(run(*shares, moved_after=6), TOTALS, CLOCK)
+    early = {"promoted_pages": 900, "demoted_pages": 0}
+    found = figures.run_figures(run(*shares, moved_after=6), TOTALS, CLOCK, early)
     assert found["seconds_to_90_percent"] == 2.0
     assert found["steady_share"] == round((0.5 + 0.95 + 3 * 0.96) / 5, 4)
     assert found["fast_share_after_move_at_first"] == 0.10
     assert found["seconds_to_90_percent_after_move"] == 2.0
     assert found["moves_per_hot_page"] == 0.75
+    assert found["moves_per_hot_page_before_move"] == 0.9
     assert found["checksum_ok"] is True

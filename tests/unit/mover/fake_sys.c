@@ -17,7 +17,7 @@ static struct {
 	int error;
 } pages[FAKE_PAGES];
 
-static int64_t room[FAKE_NODES];
+static int64_t room[FAKE_NODES], kept[FAKE_NODES];
 static uint64_t now_ns, cpu_ns, ns_per_page, exit_ns, stop_ns, calls, longest_wait;
 static uint64_t log_ns[FAKE_LOG], log_pages[FAKE_LOG], log_n;
 static struct tierd_mover *stop_mover;
@@ -26,7 +26,7 @@ void fake_reset(uint64_t page_ns)
 {
 	memset(pages, 0, sizeof(pages));
 	for (int i = 0; i < FAKE_NODES; i++)
-		room[i] = FAKE_PAGES;
+		room[i] = FAKE_PAGES, kept[i] = 0;
 	now_ns = 1000000000;
 	cpu_ns = calls = log_n = longest_wait = 0;
 	ns_per_page = page_ns;
@@ -50,6 +50,12 @@ int fake_node(int page)
 void fake_room(int node, int64_t free_pages)
 {
 	room[node] = free_pages;
+}
+
+/* So many of a node's free pages are with a CPU, and not in MemFree. */
+void fake_hold(int node, int64_t free_pages)
+{
+	kept[node] = free_pages;
 }
 
 int64_t fake_room_left(int node)
@@ -105,7 +111,9 @@ void fake_pass(uint64_t ns)
 /* A node's meminfo is its number here. */
 uint64_t sys_node_free(int fd)
 {
-	return fd >= 0 && fd < FAKE_NODES && room[fd] > 0 ? (uint64_t)room[fd] * 4096 : 0;
+	return fd >= 0 && fd < FAKE_NODES && room[fd] > kept[fd]
+		   ? (uint64_t)(room[fd] - kept[fd]) * 4096
+		   : 0;
 }
 
 static int index_of(const void *address)

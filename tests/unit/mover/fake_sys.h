@@ -11,6 +11,7 @@ void fake_page(int page, int node, int busy, int error);
 int fake_node(int page);
 void fake_room(int node, int64_t free_pages);
 int64_t fake_room_left(int node);
+void fake_hold(int node, int64_t free_pages);
 void fake_pass(uint64_t ns);
 void fake_exit_at(uint64_t time_ns);
 void fake_stop_at(struct tierd_mover *mover, uint64_t time_ns);

@@ -70,7 +70,7 @@ class World:
         self.settings = SETTINGS
         self.victims: list[tuple[int, float]] = []
         self.spans = [(FIRST_PAGE, FIRST_PAGE + 16384)]
-        self.low = 0
+        self.low = self.kept = 0
         self.epoch_ns = self.now
         self.made: Promoter | None = None
 
@@ -96,7 +96,10 @@ class World:
                 pids={0: 1},
                 victims=victims,
                 epochs={0: (self.epoch_ns, self.epoch_ns, 1)},
-                ways={FAST: Way(down=(SLOW,), low_bytes=self.low), SLOW: Way(up=(FAST,))},
+                ways={
+                    FAST: Way(down=(SLOW,), low_bytes=self.low, held_bytes=self.kept),
+                    SLOW: Way(up=(FAST,)),
+                },
             )
         )
 
@@ -230,6 +233,8 @@ def test_the_quota_holds_in_every_second(world: World) -> None:
     assert 1500 < n <= 400 * 5
     in_second = np.searchsorted(times, times + S) - np.arange(n)
     assert in_second.max() <= quota // PAGE
+    told = world.counter("most_in_a_second") // PAGE
+    assert 0.9 * in_second.max() <= told <= quota // PAGE
     assert world.counter("pending") == 4000 - n
 
 
@@ -301,6 +306,47 @@ def test_room_is_made_ahead_of_the_next_interval(world: World) -> None:
         world.run()
     left = int(world.lib.fake_room_left(FAST))
     assert 0 < left <= 100
+    assert world.counter("promoted") == 1000
+    assert world.counter("demoted") == 1000 + left
+
+
+def test_free_pages_that_a_cpu_holds_are_room(world: World) -> None:
+    world.lib.fake_room(FAST, 30)
+    world.lib.fake_hold(FAST, 30)
+    world.kept = 30 * PAGE
+    world.slow(range(50))
+    world.build()
+    world.lib.fake_pass(S)
+    world.report(range(50))
+    assert world.run(5) == 30
+
+
+def test_room_that_somebody_else_took_is_none(world: World) -> None:
+    world.lib.fake_room(FAST, 1030)
+    world.lib.fake_hold(FAST, 30)
+    world.kept = 30 * PAGE
+    world.low = 100 * PAGE
+    world.slow(range(50))
+    world.build()
+    world.lib.fake_room(FAST, 90)
+    world.lib.fake_pass(S)
+    world.report(range(50))
+    assert world.run(5) == 0
+
+
+def test_room_that_a_cpu_holds_is_not_made_again(world: World) -> None:
+    """What demotion frees stays out of MemFree: as much is demoted as is promoted."""
+    world.lib.fake_room(FAST, 0)
+    world.lib.fake_hold(FAST, 2000)
+    world.slow(range(2000))
+    world.victims = [(4000 + page, 0.0) for page in range(3000)]
+    world.build()
+    world.lib.fake_pass(S)
+    for step in range(10):
+        world.report(range(step * 100, step * 100 + 100), count=40)
+        world.run()
+    left = int(world.lib.fake_room_left(FAST))
+    assert left <= 100
     assert world.counter("promoted") == 1000
     assert world.counter("demoted") == 1000 + left
 

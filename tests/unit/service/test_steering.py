@@ -309,6 +309,30 @@ def test_another_source_starts_another_watch() -> None:
     assert not any(told)
 
 
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_cards_silence_is_a_level_to_rise_from_while_others_see_accesses(beside: bool) -> None:
+    """All that is hot lies in fast memory, until the hot set moves."""
+    heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
+    changes = Changes(heat, ForgetSettings())
+    page, now = np.arange(300, dtype=np.uint64), S
+    told = []
+    for tick in range(30):
+        now += S // 2
+        batches = []
+        if tick == 1:
+            batches.append(AccessBatch(Domain.VIRTUAL, page[:9], page[:9] + 1.0, now, "a"))
+        if tick >= 20:
+            hot = page[(tick - 20) * 60 : (tick - 19) * 60]
+            batches.append(AccessBatch(Domain.VIRTUAL, hot, np.full(len(hot), 50.0), now, "a"))
+        if beside:
+            batches.append(AccessBatch(Domain.VIRTUAL, page[:5], page[:5] + 1.0, now, "b"))
+        if changes.watch(batches, "a", now):
+            told.append(tick)
+        for batch in batches:
+            heat.ingest(batch)
+    assert told == ([21] if beside else [])
+
+
 def test_the_first_accesses_after_silence_are_no_change() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     changes = Changes(heat, ForgetSettings())

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tierd.service.usage import parse_meminfo, parse_zones, read_usage
+from tierd.service.usage import parse_meminfo, parse_zones, read_held, read_usage
 
 ZONEINFO = """\
 Node 0, zone      DMA
@@ -61,3 +61,5 @@ def test_a_node_without_files_is_left_out(tmp_path):
     assert set(usage) == {1}
     assert usage[1].reserve_bytes == 10976 * 4096
     assert usage[1].free_bytes == 1500000 * 1024 + 7 * 4096
+    assert read_held(tmp_path) == {0: 45 * 4096, 1: 7 * 4096}
+    assert read_held(tmp_path / "elsewhere") == {}

@@ -32,6 +32,8 @@ class Scanner:
         self.watched: list[Any] = []
         self.closed = False
         self.batches: list[AccessBatch] = []
+        self.rounds = 5
+        self.paces: list[int] = []
 
     def watch(self, targets: Any) -> None:
         self.watched = list(targets)
@@ -41,7 +43,10 @@ class Scanner:
         return taken
 
     def looked(self) -> tuple[int, float]:
-        return 5, 0.4
+        return self.rounds, 0.4
+
+    def pace(self, period_us: int) -> None:
+        self.paces.append(period_us)
 
     def close(self) -> None:
         self.closed = True
@@ -148,6 +153,22 @@ def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
     assert hot.count == pytest.approx([10, 12])
     assert cold is mine
     assert bench.ring.unread == 0
+
+
+def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
+    """Four rounds as fast as it may; they are asked for at each poll until then."""
+    bench.source.watch(TARGETS)
+    (scanner,) = bench.scanners
+    assert scanner.settings.period_us == ScanSettings().period_us
+    for rounds in (0, 2, 3):
+        scanner.rounds = rounds
+        bench.source.poll()
+        assert bench.source.rounds == rounds
+        assert scanner.paces == []
+    scanner.rounds = 4
+    bench.source.poll()
+    bench.source.poll()
+    assert scanner.paces == [1_000_000]
 
 
 def test_dropped_records_are_told(bench: Bench) -> None:

@@ -31,8 +31,10 @@ class FakeControl:
         self.calls.append(call)
 
     def scan_set(self, **settings: Any) -> None:
-        if "period_us" in settings:
+        if "budget_ppm" in settings:
             self._note("set", settings["period_us"], settings["budget_ppm"])
+        elif "period_us" in settings:
+            self._note("pace", settings["period_us"])
         else:
             self._note("classes", settings["hot_scans"], settings["cold_scans"])
 
@@ -106,6 +108,19 @@ def source(control: FakeControl, ring: FakeRing) -> ScanSource:
 
 def target(number: int, pid: int, *ranges: tuple[int, int]) -> WatchedTarget:
     return WatchedTarget(number, pid, tuple(WatchedRange(*pair) for pair in ranges))
+
+
+def test_the_pace_may_change_while_it_runs_and_before(
+    source: ScanSource, control: FakeControl
+) -> None:
+    source.pace(200_000)
+    source.watch([target(1, 10, (0, 5))])
+    source.pace(300_000)
+    assert control.calls == [
+        ("set", 200_000, 20_000),
+        ("add", 1, 10, [(0, 5)]),
+        ("pace", 300_000),
+    ]
 
 
 def test_watch_sends_settings_once_and_then_only_what_changed(
