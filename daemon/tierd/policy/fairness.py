@@ -116,8 +116,12 @@ class Fairness:
 
     def may_enter(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
         """Which of `pages`, best first, may come into the tier of `nodes`, bool[n]."""
-        room = np.minimum(self._limit(self._groups.cap, nodes) - self._on(nodes), self._left)
-        return within(self.group_of(pages), pageset.sizes(pages), room)
+        return within(self.group_of(pages), pageset.sizes(pages), self.room(nodes))
+
+    def room(self, nodes: Sequence[int]) -> I64Array:
+        """Bytes, int64[groups], that caps and budgets let into the tier of `nodes`."""
+        room: I64Array = self._limit(self._groups.cap, nodes) - self._on(nodes)
+        return room.clip(max=self._left)
 
     def may_move(self, pages: PageSet) -> BoolArray:
         """Which of `pages`, best first, their groups' budgets allow to move, bool[n]."""

@@ -261,7 +261,9 @@ class Service:
         laps.mark("watch")
         batches = [*self._early, *self._ingest(now)]
         self._early = []
-        if rooms.steering is not None and not (self.paused or gather):
+        # Before the first decision nobody knows what groups may still bring in.
+        unknown = bool(self._config.rules) and self._groups is None
+        if rooms.steering is not None and not (self.paused or gather or unknown):
             rooms.steering.prepare(self._tiers, rooms.read_usage)
         laps.mark("ingest")
         budget = config.loop.residency_pages
@@ -271,6 +273,8 @@ class Service:
         between = None if rooms.steering is None else rooms.steering.begin(now)
         if between is not None:
             self.totals.add_report(between)
+            rooms.tracking.residents.moved(between)
+            self._shares.spent(rooms.tracking.rules, between)
         self._usage = rooms.read_usage(self._tiers)
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
@@ -284,7 +288,9 @@ class Service:
         self._last = self._execute(plan, worker)
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
-            rooms.steering.end(now, self._tiers, self._usage, self._last, paused=stands)
+            rooms.steering.end(
+                now, self._tiers, self._usage, self._last, paused=stands, groups=self._groups
+            )
             rooms.steering.tell(self.totals)
         laps.mark("move")
         self._tell(

@@ -7,6 +7,7 @@ Must not touch: when they are given (`tierd.service.steering`).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -15,11 +16,13 @@ import numpy.typing as npt
 
 from tierd.heat.view import HeatView
 from tierd.mover.promoter import VICTIM, Way
-from tierd.pagekey import PAGE_SIZE
+from tierd.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.policy import pageset
-from tierd.policy.inputs import NodeUsage
+from tierd.policy.candidates import Candidates
+from tierd.policy.fairness import BoolArray, Fairness, Groups
+from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkSettings
-from tierd.tiermap import TierMap
+from tierd.tiermap import Tier, TierMap
 
 
 def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
@@ -54,13 +57,15 @@ def victims(
     usage: Mapping[int, NodeUsage],
     policy: WatermarkSettings,
     wanted: int,
+    *,
+    groups: Groups | None = None,
 ) -> npt.NDArray[np.void]:
     """The coldest pages, `VICTIM`[≤ wanted], of the tiers that pages are promoted into.
 
-    Empty where free room holds twice as many.
+    Empty where free room holds twice as many. Pages that floors hold are none.
     """
-    above = [tiers.promotion_tier(tier.rank) for tier in tiers.tiers]
-    nodes = sorted({node for tier in above if tier is not None for node in tier.nodes})
+    above = promoted_into(tiers)
+    nodes = [node for tier in above for node in tier.nodes]
     room = sum(
         max(0, usage[node].free_bytes - low_bytes(usage[node], policy))
         for node in nodes
@@ -68,10 +73,39 @@ def victims(
     )
     if wanted <= 0 or room // PAGE_SIZE > 2 * wanted:
         return np.zeros(0, VICTIM)
-    cold = pageset.concat([heat.coldest(node, wanted) for node in nodes])
-    cold = pageset.take(cold, cold.idle_s >= policy.min_residency_s)
+    inputs = Inputs(heat, tiers, usage, Budget(0), groups=groups)
+    fair = _fairness(groups, usage)
+    find = Candidates(inputs, policy.min_residency_s, Counter(), fair)
+    cold = pageset.concat([find.coldest(tier.nodes, wanted) for tier in above])
     cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:wanted])
     found = np.zeros(len(cold), VICTIM)
     for name in VICTIM.names or ():
         found[name] = getattr(cold, name)
     return found
+
+
+def promoted_into(tiers: TierMap) -> list[Tier]:
+    """The tiers that pages are promoted into, by rank."""
+    above = [tiers.promotion_tier(tier.rank) for tier in tiers.tiers]
+    return [tier for tier in tiers.tiers if tier in above]
+
+
+def held_back(
+    groups: Groups | None, tiers: TierMap, usage: Mapping[int, NodeUsage], slack_bytes: int
+) -> BoolArray:
+    """Targets, bool[MAX_TARGETS], that caps or budgets leave less than `slack_bytes` to come in.
+
+    The native path knows no groups: what it could bring in before its next orders must fit.
+    """
+    fair = _fairness(groups, usage)
+    if fair is None:
+        return np.zeros(MAX_TARGETS, np.bool_)
+    room = [fair.room(tier.nodes) for tier in promoted_into(tiers)]
+    least = np.min(room, axis=0) if room else np.full(len(fair), slack_bytes)
+    return fair.targets(set(np.flatnonzero(least < slack_bytes).tolist()), inside=True)
+
+
+def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness | None:
+    if groups is None:
+        return None
+    return Fairness(groups, {node: figures.total_bytes for node, figures in usage.items()})

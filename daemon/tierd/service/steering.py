@@ -37,12 +37,13 @@ from tierd.mover.promoter import (
     report_of,
 )
 from tierd.moves import Direction, Fate, MoveReport
-from tierd.pagekey import PAGE_SIZE
+from tierd.pagekey import PAGE_SIZE, VPN_BITS
+from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
-from tierd.service.orders import victims, ways
+from tierd.service.orders import held_back, victims, ways
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.thresholds import Costs, Thresholds
@@ -58,6 +59,8 @@ BOUNCE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
+SLACK_S: Final = 0.5
+"""Orders are renewed in less: a group that could pass its cap until then is left to the ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +133,7 @@ class Steering:
         self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
         self._tiers: TierMap | None = None
         self._usage: Mapping[int, NodeUsage] = {}
+        self._groups: Groups | None = None
 
     # ------------------------------------------------------------- what explain asks
 
@@ -204,9 +208,10 @@ class Steering:
         report: MoveReport | None,
         *,
         paused: bool = False,
+        groups: Groups | None = None,
     ) -> None:
         """After a tick's moves: new orders, and on with the native path."""
-        self._tiers, self._usage = tiers, usage
+        self._tiers, self._usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
@@ -258,13 +263,21 @@ class Steering:
             self._hold = promoter.held()
             self._hold.__enter__()
         promoter.set(self._promoter_settings(source))
-        self._spans = np.array(self._tracking.spans(), SPAN)
+        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
+        held = held_back(self._groups, self.tiers, usage, slack)
+        spans = np.array(self._tracking.spans(), SPAN)
+        self._spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
         promoter.steer(
             Orders(
                 spans=self._spans,
                 pids=self._tracking.pids,
                 victims=victims(
-                    self._heat, self.tiers, usage, self._policy, self._victims_wanted(source)
+                    self._heat,
+                    self.tiers,
+                    usage,
+                    self._policy,
+                    self._victims_wanted(source),
+                    groups=self._groups,
                 ),
                 epochs={
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)

@@ -224,7 +224,9 @@ class Steering:
         fate = np.full(5, Fate.MOVED, np.uint8)
         return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
 
-    def end(self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool) -> None:
+    def end(
+        self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool, groups: Any
+    ) -> None:
         self.calls.append("end")
         self.paused.append(paused)
 

@@ -27,11 +27,14 @@ from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.mover import DryMover, NativeMover
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.pagekey import VPN_BITS
+from tierd.policy.fairness import NO_LIMIT, Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import Reason
+from tierd.service.orders import victims
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering, SteeringSettings
 from tierd.service.summary import Totals
@@ -172,6 +175,41 @@ def test_hot_pages_are_taken_to_the_kernel_between_ticks_and_told_of(bench: Benc
     totals = Totals()
     bench.steering.tell(totals)
     assert totals.native["records"] == 40
+
+
+def one_group(floor: float, cap: float, resident: int) -> Groups:
+    """Target 0 is a group with `resident` bytes in fast memory."""
+    return Groups(
+        of_target=np.zeros(1, np.int16),
+        floor=np.array([floor]),
+        cap=np.array([cap]),
+        budget=np.array([NO_LIMIT]),
+        resident={0: np.array([resident])},
+    )
+
+
+@pytest.mark.parametrize(("resident", "asked"), [(0, 40), (GIB // 2 - (64 << 20), 0)])
+def test_a_group_near_its_cap_is_left_to_the_ticks(bench: Bench, resident: int, asked: int) -> None:
+    bench.watch()
+    bench.tick(groups=one_group(0.0, 0.5, resident))
+    bench.put(range(40))
+    bench.until_read()
+    between = bench.tick(groups=one_group(0.0, 0.5, resident))
+    assert (0 if between is None else len(between.plan)) == asked
+
+
+def test_what_a_floor_holds_is_no_victim() -> None:
+    heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
+    pages = np.arange(200, dtype=np.uint64)
+    pages[100:] |= np.uint64(1 << VPN_BITS)
+    heat.place(pages, np.zeros(200, np.int16), np.zeros(200, np.uint8), insert_on=[0])
+    usage = {node: NodeUsage(GIB, 0, 0) for node in (0, 1)}
+    policy = WatermarkSettings()
+    free = victims(heat, two_tiers(), usage, policy, 150)
+    assert len(free) == 150
+    at_floor = one_group(0.5, 1.0, GIB // 2)
+    found = victims(heat, two_tiers(), usage, policy, 150, groups=at_floor)
+    assert set(found["page"]) == set(pages[100:])
 
 
 def test_pages_that_may_not_move_are_never_asked_for(bench: Bench) -> None:
