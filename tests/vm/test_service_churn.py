@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERD = Path(sys.executable).with_name("tierd")
-MINUTES = float(os.environ.get("TIERD_CHURN_MINUTES", "1"))
+MINUTES = float(os.environ.get("TIERD_CHURN_MINUTES", "0.5"))
 
 
 @pytest.fixture(scope="module")
