@@ -59,10 +59,14 @@ def keep_less_free() -> None:
     set_kernel("/proc/sys/vm/min_free_kbytes", str(math.isqrt(16 * int(total[1]))))
 
 
+def drop_caches() -> None:
+    """Each run begins with the same free memory, whatever files were read before it."""
+    Path("/proc/sys/vm/drop_caches").write_text("3")
+
+
 def workload(args: argparse.Namespace, seconds: float) -> subprocess.Popen[str]:
     """Start the workload with its hot set on the slow node."""
-    # Each run begins with the same free memory, whatever files were read before it.
-    Path("/proc/sys/vm/drop_caches").write_text("3")
+    drop_caches()
     command = [args.hotset, "--seconds", str(seconds), "--interval", "1", "--size", args.size]
     command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
     command += ["--hot-share", str(args.hot_share), "--leave-free", args.leave_free]
@@ -168,17 +172,21 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     # Before the workload has its memory: it is the free memory of the start that counts.
     scanner = Scanner() if args.module else None
     tierd = start_tierd(args, phase, configuration(args.config, source))
+    before, running = 0.0, True
     with workload(args, args.with_seconds) as process:
         for report in events(process, phase):
             if report["event"] == "start":
                 before = cpu_seconds(tierd.pid)
+                drop_caches()
                 if scanner:
                     scanner.begin()
                 tell(event="handed_over", of=phase, clock=time.monotonic())
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
-            if report["event"] == "end":
-                used = cpu_seconds(tierd.pid) - before
-                tell(event="tierd_cpu", of=phase, seconds=used)
+            # After the last sample the workload sums up its memory: all of it looks hot then.
+            over = report["event"] == "sample" and report["t"] >= args.with_seconds
+            if running and (over or report["event"] == "end"):
+                running = False
+                tell(event="tierd_cpu", of=phase, seconds=cpu_seconds(tierd.pid) - before)
                 if scanner:
                     scanner.tell(phase)
                 tierd.send_signal(signal.SIGTERM)
