@@ -102,6 +102,9 @@ static void land(struct tg_client *c, struct tg_flight *f, int status)
 		/* A kernel wanted it at home in the meantime: the driver brought it back. */
 		tg_set_location(c, chunk, home_of(c));
 		chunk->host_copy = false;
+		chunk->astray = chunk->read_mostly;
+		if (!chunk->pins && chunk->astray)
+			tg_gather(c, chunk);
 	}
 	chunk->touched = false;
 	tg_report_state(c, f->chunk, &f->move, -status);

@@ -61,17 +61,18 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
 
 def _lease(core: Harvester) -> None:
     """Share every GPU among those that would borrow there, by need and link width."""
-    borrowers = [t for t in core.tenants.values() if t.spec.borrows]
+    borrowers = [t for t in core.tenants.values() if t.spec.borrows and not t.spec.mapped]
+    if not borrowers:
+        return
+    homeless = np.array([core.homeless(t) for t in borrowers], np.int64)
+    wanting = (homeless > 0) | np.array([t.evicting > 0 for t in borrowers])
+    rates = np.array([core.cost.usable_peers(t.spec.home, 0) for t in borrowers])
     for index, gpu in enumerate(core.gpus):
-        others = [t for t in borrowers if t.spec.home != index and not t.spec.mapped]
-        if not others:
-            continue
         most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
-        need = np.array([min(most, core.homeless(t) + 64) for t in others], np.int64)
-        need = need * np.array([core.homeless(t) > 0 or t.evicting > 0 for t in others])
-        rates = [core.cost.usable_peers(t.spec.home, 0)[index] for t in others]
-        granted = divide(gpu.lendable, need, np.array(rates))
-        for tenant, chunks in zip(others, granted.tolist(), strict=True):
+        need = np.minimum(most, homeless + 64) * wanting
+        # A tenant's rate to its own home is 0, and so is what it gets there.
+        granted = divide(gpu.lendable, need, rates[:, index])
+        for tenant, chunks in zip(borrowers, granted.tolist(), strict=True):
             tenant.lease[index] = chunks
 
 

@@ -195,7 +195,12 @@ def test_no_tenant_has_more_than_its_quota() -> None:
 
 
 def test_chunks_without_a_host_copy_are_bounded_by_what_the_revoke_bound_can_carry() -> None:
-    settings = replace(SETTINGS, revoke_bound_ns=5 * MS, techniques=Techniques(write_back=False))
+    settings = replace(
+        SETTINGS,
+        durable=False,
+        revoke_bound_ns=5 * MS,
+        techniques=Techniques(write_back=False),
+    )
     host = Host(settings)
     tenant = host.join(1, 0, 1200)
     for chunk in range(TOTAL):
