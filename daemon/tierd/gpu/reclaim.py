@@ -51,6 +51,9 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
     gpu.forecast.add(own, now_ns)
     if gpu.lost or now_ns - gpu.forecast.first_ns < settings.observe_ns:
         return 0
+    if borrowed and gpu.free < settings.floor_bytes // 2:
+        # It takes memory faster than it is given back bit by bit: all of it.
+        return 0
     expected = gpu.forecast.peak
     if settings.techniques.forecast:
         expected = gpu.forecast.most_used(settings.horizon_ns)
@@ -91,7 +94,9 @@ def _revoke(core: Harvester, index: int, now_ns: int) -> None:
                     if source == index and op in (Op.MOVE, Op.DROP))  # fmt: skip
         if over > 0:
             _take_back(core, tenant, index, over, now_ns)
-    if pending and gpu.revoke_since_ns < 0:
+    if gpu.lost:
+        gpu.revoke_since_ns = -1  # nobody waits for the memory of a GPU that is gone
+    elif pending and gpu.revoke_since_ns < 0:
         gpu.revoke_since_ns = now_ns
         core.counts["revocations"] += 1
     elif not pending and gpu.revoke_since_ns >= 0:

@@ -178,6 +178,14 @@ def test_when_the_daemon_goes_lenders_get_back_what_the_host_has_too(world: Worl
     assert puppet.read(0) == world.lib.cu.fg_hash_of(3)
 
 
+def test_a_copy_that_comes_after_a_use_is_refused(world: World) -> None:
+    """The daemon thought the chunk on the host; a copy from home would have no host copy."""
+    puppet = Puppet(world, 0, 2)
+    puppet.write(0, 3)
+    assert puppet.do(0, 1, Op.COPY) == errno.ESTALE
+    assert world.lib.cu.fg_residency(puppet.address(0)) == 1
+
+
 def test_a_write_at_home_tells_the_daemon_that_the_host_copy_is_gone(world: World) -> None:
     puppet = Puppet(world, 0, 2)
     puppet.write(0, 3)
