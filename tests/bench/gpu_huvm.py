@@ -14,6 +14,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 TOP = Path(__file__).resolve().parents[2]
 sys.path[:0] = [
@@ -74,46 +75,54 @@ def lenders(jobs: list[Job], scale: int) -> dict[str, float]:
 
 
 def cases(scale: int, report: dict[str, object]) -> None:
-    """The four cases under every system."""
+    """The four cases under every system; tierd with `durable` and without ("bounded")."""
     rows: dict[str, object] = {}
-    print(
-        f"{'case':4}  {'vs driver':>9}  {'vs host only':>12}  {'vs no peers':>11}  lender slowdown"
-    )
+    print("case  mode     vs driver  vs host only  vs no peers  slowest lender")
     for number in (1, 2, 3, 4):
         jobs = gpu_cases.case(number, scale)
         done = {name: run(jobs, techniques, scale) for name, techniques in SYSTEMS.items()}
-        ours = done["tierd"]
         alone = lenders(jobs, scale)
-        slower = {
-            job.name: ours.time_ns[job.name] / alone[job.name] - 1
-            for job in jobs
-            if not job.chunks and job.name in ours.time_ns
-        }
-        ratio = {name: speedup(jobs, done[name], ours) for name in SYSTEMS if name != "tierd"}
-        each = {
-            job.name: {n: round(o.time_ns[job.name] / 1e9, 4) for n, o in done.items()}
-            for job in jobs
-            if job.chunks
-        }
-        rows[str(number)] = {
-            "seconds": each,
-            "speedup": ratio,
-            "lender_slowdown": slower,
-            "refused": ours.refused,
-            "errors": ours.errors,
-            "worst_revoke_ms": max(ours.revoke_ns, default=0) / 1e6,
-            "moved_chunks": ours.moved_chunks,
-            "counts": ours.counts,
-            "driver_evicted_of_others": sum(s["evicted_of_others"] for s in ours.stats.values()),
-        }
-        print(
-            f"{number:4}  {ratio['driver']:9.2f}  {ratio['host only']:12.2f}  "
-            f"{ratio['tierd, no peers']:11.2f}  {max(slower.values()) * 100:.2f} % "
-            f"refused {ours.refused} revoke {max(ours.revoke_ns, default=0) / 1e6:.1f} ms",
-            flush=True,
-        )
+        bounded = run(jobs, Techniques(), scale, HarvestSettings(durable=False))
+        for mode, ours in (("durable", done["tierd"]), ("bounded", bounded)):
+            rows[f"{number} {mode}"] = row = compare(jobs, done, ours, alone)
+            row["seconds"] = {
+                job.name: {n: round(o.time_ns[job.name] / 1e9, 4) for n, o in done.items()}
+                | {mode: round(ours.time_ns[job.name] / 1e9, 4)}
+                for job in jobs
+                if job.chunks
+            }
+            ratio = row["speedup"]
+            print(
+                f"{number:4}  {mode:7}  {ratio['driver']:9.2f}  {ratio['host only']:12.2f}  "
+                f"{ratio['tierd, no peers']:11.2f}  "
+                f"{max(row['lender_slowdown'].values()) * 100:+.2f} % refused {ours.refused} "
+                f"evicted of others {row['driver_evicted_of_others']} "
+                f"revoke {row['worst_revoke_ms']:.1f} ms",
+                flush=True,
+            )
     print(f"the paper's best case: {PAPER_BEST}")
     report["cases"] = rows
+
+
+def compare(
+    jobs: list[Job], done: dict[str, Outcome], ours: Outcome, alone: dict[str, float]
+) -> dict[str, Any]:
+    """One run of tierd beside the other systems, and what it did to lenders."""
+    slower = {
+        job.name: ours.time_ns[job.name] / alone[job.name] - 1
+        for job in jobs
+        if not job.chunks and job.name in ours.time_ns
+    }
+    return {
+        "speedup": {name: speedup(jobs, done[name], ours) for name in SYSTEMS if name != "tierd"},
+        "lender_slowdown": slower,
+        "refused": ours.refused,
+        "errors": ours.errors,
+        "worst_revoke_ms": max(ours.revoke_ns, default=0) / 1e6,
+        "moved_chunks": ours.moved_chunks,
+        "counts": ours.counts,
+        "driver_evicted_of_others": sum(s["evicted_of_others"] for s in ours.stats.values()),
+    }
 
 
 def ablation(scale: int, report: dict[str, object]) -> None:

@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+/* Locks the world for a call on a stream; after an error it is not locked. */
+static CUresult enter(CUstream handle, struct fg_stream **stream)
+{
+	if (fg_lock())
+		return CUDA_ERROR_NO_DEVICE;
+	*stream = fg_stream_of(handle);
+	if (*stream)
+		return CUDA_SUCCESS;
+	fg_unlock();
+	return CUDA_ERROR_INVALID_HANDLE;
+}
+
 /* The part of a copy inside one block; `plain` is ordinary memory, read or written. */
 static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, bool write,
 			   uint64_t *when)
@@ -43,13 +55,10 @@ static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, boo
 static CUresult copy(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, bool write, CUstream handle)
 {
 	struct fg_stream *stream;
-	CUresult ret = CUDA_SUCCESS;
+	CUresult ret = enter(handle, &stream);
 
-	if (fg_lock())
-		return CUDA_ERROR_NO_DEVICE;
-	stream = fg_stream_of(handle);
-	if (!stream)
-		ret = CUDA_ERROR_INVALID_HANDLE;
+	if (ret)
+		return ret;
 	while (!ret && bytes) {
 		uint64_t left = FG_BLOCK_BYTES - addr % FG_BLOCK_BYTES;
 		uint64_t piece = bytes < left ? bytes : left;
@@ -110,13 +119,10 @@ static CUresult pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, struct fg
 FG_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream s)
 {
 	struct fg_stream *stream;
-	CUresult ret = CUDA_SUCCESS;
+	CUresult ret = enter(s, &stream);
 
-	if (fg_lock())
-		return CUDA_ERROR_NO_DEVICE;
-	stream = fg_stream_of(s);
-	if (!stream)
-		ret = CUDA_ERROR_INVALID_HANDLE;
+	if (ret)
+		return ret;
 	while (!ret && bytes) {
 		uint64_t left = FG_BLOCK_BYTES - from % FG_BLOCK_BYTES;
 		uint64_t room = FG_BLOCK_BYTES - to % FG_BLOCK_BYTES;
@@ -137,13 +143,10 @@ FG_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t by
 {
 	int device = fg_context_device();
 	struct fg_stream *stream;
-	CUresult ret = CUDA_SUCCESS;
+	CUresult ret = enter(s, &stream);
 
-	if (fg_lock())
-		return CUDA_ERROR_NO_DEVICE;
-	stream = fg_stream_of(s);
-	if (!stream)
-		ret = CUDA_ERROR_INVALID_HANDLE;
+	if (ret)
+		return ret;
 	while (!ret && bytes) {
 		uint64_t offset = addr % FG_BLOCK_BYTES, left = FG_BLOCK_BYTES - offset;
 		uint64_t piece = bytes < left ? bytes : left;

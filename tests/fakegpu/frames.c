@@ -88,25 +88,40 @@ int fg_nearest(const struct fg_block *block, int to)
 	return best;
 }
 
-/* The driver makes room: the managed block that came first goes to the host. */
+/* The managed block that came first and is not under way; if all are, the first is waited for. */
+static struct fg_block *victim(struct fg_gpu *gpu, uint64_t *when)
+{
+	struct fg_block *moving = NULL;
+
+	for (int32_t f = gpu->lru_head; f != FG_NONE; f = fg_frame_at(f)->next) {
+		struct fg_block *block = fg_block_at(fg_frame_at(f)->block);
+
+		if (block->op == FG_NONE)
+			return block;
+		if (!moving && fg_w->op[block->op].used)
+			moving = block;
+	}
+	if (moving)
+		fg_wait_block(moving, when);
+	return moving;
+}
+
+/* The driver makes room: one managed block goes to the host. */
 static bool evict_one(int g, int owner, uint64_t *when)
 {
 	struct fg_gpu *gpu = &fg_w->gpu[g];
-	struct fg_block *block = NULL;
-	int32_t lanes[2], frame;
+	struct fg_block *block = victim(gpu, when);
+	int32_t lanes[2];
 
-	for (frame = gpu->lru_head; frame != FG_NONE; frame = fg_frame_at(frame)->next) {
-		block = fg_block_at(fg_frame_at(frame)->block);
-		if (block->op == FG_NONE)
-			break;
-	}
-	if (frame == FG_NONE)
+	if (!block)
 		return false;
+	if (!(block->resident & 1u << g))
+		return true; /* it was on its way out */
 	if (block->resident & 1u << FG_HOST) {
 		gpu->stats.evict_free++;
 	} else {
 		*when = fg_transfer(g, FG_HOST, FG_BLOCK_BYTES, *when, lanes);
-		memcpy(fg_host_bytes(block), fg_frame_bytes(frame), fg_w->payload);
+		memcpy(fg_host_bytes(block), fg_bytes(block, g), fg_w->payload);
 		block->resident |= 1u << FG_HOST;
 		gpu->stats.evict_copies++;
 	}

@@ -11,7 +11,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -22,10 +21,6 @@
 
 struct fg_world *fg_w;
 static int world_fd = -1;
-static int own_tenant = FG_NONE;
-static _Thread_local int used_tenant = FG_NONE;
-static _Thread_local uint64_t blocked_until;
-static struct sigaction old_segv;
 static pthread_mutex_t attach_lock = PTHREAD_MUTEX_INITIALIZER;
 
 struct fg_frame *fg_frame_at(int32_t index)
@@ -52,78 +47,6 @@ uint8_t *fg_host_bytes(const struct fg_block *block)
 {
 	return (uint8_t *)fg_w + fg_w->host_arena_at +
 	       (uint64_t)fg_block_index(block) * fg_w->payload;
-}
-
-int fg_self(void)
-{
-	return used_tenant != FG_NONE ? used_tenant : own_tenant;
-}
-
-void fg_block_until(uint64_t when)
-{
-	blocked_until = when;
-	if (!fg_w->manual)
-		fg_settle(when);
-}
-
-uint64_t fg_blocked_until(void)
-{
-	return blocked_until;
-}
-
-/* What the owning process may do with the block's addresses, as UVM maps CPU pages. */
-void fg_cpu_protect(const struct fg_block *block)
-{
-	int rights = PROT_NONE;
-
-	if (fg_w->payload != FG_BLOCK_BYTES || block->kind != FG_MANAGED)
-		return;
-	if (fg_w->range[block->range].owner != own_tenant)
-		return;
-	if (block->op == FG_NONE && block->resident & 1u << FG_HOST)
-		rights = block->resident == 1u << FG_HOST ? PROT_READ | PROT_WRITE : PROT_READ;
-	mprotect((void *)(uintptr_t)block->va, FG_BLOCK_BYTES, rights);
-}
-
-/* A CPU access to a managed block that is not on the host: UVM brings it there. */
-static void on_segv(int signal, siginfo_t *info, void *context)
-{
-	uint64_t addr = (uint64_t)(uintptr_t)info->si_addr;
-	struct fg_block *block = NULL;
-
-	if (fg_w && !fg_lock()) {
-		block = fg_find(addr);
-		if (block && block->kind == FG_MANAGED && !block->lost) {
-			uint64_t when = fg_w->now;
-
-			fg_wait_block(block, &when);
-			if (!(block->resident & 1u << FG_HOST))
-				fg_migrate(block, FG_HOST, &when, FG_NONE);
-			else
-				fg_make_writable(block, FG_HOST);
-			fg_wait_block(block, &when);
-			fg_block_until(when);
-			fg_cpu_protect(block);
-		} else {
-			block = NULL;
-		}
-		fg_unlock();
-	}
-	if (block)
-		return;
-	if (old_segv.sa_flags & SA_SIGINFO && old_segv.sa_sigaction) {
-		old_segv.sa_sigaction(signal, info, context);
-		return;
-	}
-	sigaction(SIGSEGV, &old_segv, NULL); /* the access comes again and ends the process */
-}
-
-static void watch_faults(void)
-{
-	struct sigaction action = {.sa_sigaction = on_segv, .sa_flags = SA_SIGINFO | SA_NODEFER};
-
-	if (fg_w->payload == FG_BLOCK_BYTES)
-		sigaction(SIGSEGV, &action, &old_segv);
 }
 
 static uint64_t page_up(uint64_t bytes)
@@ -203,56 +126,6 @@ static int world_attach(void)
 	return 0;
 }
 
-/* Whether the process that made a tenant is gone: it held a lock on the tenant's byte. */
-static bool tenant_died(int slot)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = slot, .l_len = 1};
-
-	if (slot == own_tenant || !fg_w->tenant[slot].used || !fg_w->tenant[slot].own_process)
-		return false;
-	return !fcntl(world_fd, F_OFD_GETLK, &lock) && lock.l_type == F_UNLCK;
-}
-
-/* A process that ended took its memory with it. Only the world's lock holder calls this. */
-void fg_reap(void)
-{
-	for (int slot = 0; slot < FG_MAX_TENANTS; slot++)
-		if (tenant_died(slot)) {
-			fg_reap_tenant(slot);
-			fg_w->tenant[slot] = (struct fg_tenant){0};
-		}
-}
-
-static int tenant_take(bool own_process)
-{
-	for (int slot = 0; slot < FG_MAX_TENANTS; slot++) {
-		if (fg_w->tenant[slot].used)
-			continue;
-		fg_w->tenant[slot] = (struct fg_tenant){
-		    .used = true,
-		    .own_process = own_process,
-		    .serial = ++fg_w->serials,
-		};
-		return slot;
-	}
-	return FG_NONE;
-}
-
-static int join(void)
-{
-	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
-
-	pthread_mutex_lock(&fg_w->lock);
-	fg_reap();
-	own_tenant = tenant_take(true);
-	lock.l_start = own_tenant;
-	if (own_tenant != FG_NONE)
-		fcntl(world_fd, F_OFD_SETLK, &lock);
-	pthread_mutex_unlock(&fg_w->lock);
-	watch_faults();
-	return own_tenant == FG_NONE ? -EUSERS : 0;
-}
-
 int fg_world_open(const char *path, const struct fg_config *config)
 {
 	struct flock whole = {
@@ -270,7 +143,7 @@ int fg_world_open(const char *path, const struct fg_config *config)
 	whole.l_type = F_UNLCK;
 	fcntl(world_fd, F_OFD_SETLK, &whole);
 	if (!ret)
-		ret = join();
+		ret = fg_join(world_fd);
 	if (ret) {
 		close(world_fd);
 		world_fd = -1;
@@ -282,16 +155,11 @@ void fg_world_close(void)
 {
 	if (!fg_w)
 		return;
-	for (int slot = 0; slot < FG_MAX_TENANTS; slot++)
-		if (slot == own_tenant ||
-		    (fg_w->tenant[slot].used && !fg_w->tenant[slot].own_process))
-			fg_tenant_kill(slot);
-	if (fg_w->payload == FG_BLOCK_BYTES)
-		sigaction(SIGSEGV, &old_segv, NULL);
+	fg_part();
 	munmap(fg_w, fg_w->size);
 	close(world_fd);
 	fg_w = NULL;
-	world_fd = own_tenant = used_tenant = FG_NONE;
+	world_fd = -1;
 }
 
 static int open_from_environment(void)
@@ -325,86 +193,4 @@ int fg_lock(void)
 void fg_unlock(void)
 {
 	pthread_mutex_unlock(&fg_w->lock);
-}
-
-int fg_tenant_new(void)
-{
-	int slot;
-
-	if (fg_lock())
-		return -ENODEV;
-	slot = tenant_take(false);
-	fg_unlock();
-	return slot == FG_NONE ? -EUSERS : slot;
-}
-
-void fg_tenant_use(int slot)
-{
-	used_tenant = slot;
-}
-
-void fg_tenant_kill(int slot)
-{
-	if (fg_lock())
-		return;
-	fg_reap_tenant(slot);
-	fg_w->tenant[slot] = (struct fg_tenant){0};
-	fg_unlock();
-}
-
-int fg_gpu_count(void)
-{
-	int count;
-
-	if (fg_lock())
-		return -ENODEV;
-	count = fg_w->gpus;
-	fg_unlock();
-	return count;
-}
-
-int fg_stats(int gpu, struct fg_gpu_stats *out)
-{
-	struct fg_gpu *g;
-
-	if (fg_lock())
-		return -ENODEV;
-	fg_reap();
-	g = &fg_w->gpu[gpu];
-	*out = g->stats;
-	out->lost = g->lost;
-	out->total_bytes = (uint64_t)g->frames * FG_BLOCK_BYTES;
-	out->free_bytes = (uint64_t)g->free_frames * FG_BLOCK_BYTES;
-	out->least_free_bytes = (uint64_t)g->least_free * FG_BLOCK_BYTES;
-	fg_unlock();
-	return 0;
-}
-
-uint64_t fg_now(void)
-{
-	return fg_w ? __atomic_load_n(&fg_w->now, __ATOMIC_RELAXED) : 0;
-}
-
-void fg_set_manual(int manual)
-{
-	if (fg_lock())
-		return;
-	fg_w->manual = manual;
-	fg_unlock();
-}
-
-void fg_set_now(uint64_t now)
-{
-	if (fg_lock())
-		return;
-	fg_settle(now);
-	fg_unlock();
-}
-
-void fg_fail_allocations(int count)
-{
-	if (fg_lock())
-		return;
-	fg_w->fail_allocations = count;
-	fg_unlock();
 }

@@ -125,15 +125,26 @@ extern FG_API struct fg_world *fg_w;
 /* world.c */
 FG_API int fg_lock(void); /* attaches from the environment if need be; 0 or a CUresult */
 FG_API void fg_unlock(void);
-int fg_self(void);
 struct fg_frame *fg_frame_at(int32_t index);
 struct fg_block *fg_block_at(int32_t index);
 int32_t fg_block_index(const struct fg_block *block);
 uint8_t *fg_frame_bytes(int32_t frame);
 uint8_t *fg_host_bytes(const struct fg_block *block);
-void fg_cpu_protect(const struct fg_block *block);
-void fg_block_until(uint64_t when);
+
+/* tenants.c */
+int fg_self(void);
+bool fg_is_own(int slot);
+int fg_join(int world_fd);
+void fg_part(void);
 FG_API void fg_reap(void);
+
+/* cpu.c */
+void fg_cpu_protect(const struct fg_block *block);
+void fg_cpu_watch(void);
+void fg_cpu_unwatch(void);
+
+/* clock.c */
+void fg_block_until(uint64_t when);
 
 /* links.c */
 void fg_links_setup(struct fg_world *w);

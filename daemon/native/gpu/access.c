@@ -4,6 +4,14 @@
 
 #include <errno.h>
 
+/* Of the copies that a use left behind, the one at home stays. */
+void tg_gather(struct tg_client *c, struct tg_chunk *chunk)
+{
+	chunk->astray = false;
+	if (chunk->read_mostly)
+		tg_keep_only(c, chunk, c->options.device);
+}
+
 static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
 {
 	bool managed = c->options.backing == TG_MANAGED;
@@ -18,13 +26,19 @@ static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t 
 		chunk->touched = true;
 		return;
 	}
-	if (write && chunk->read_mostly)
+	if (chunk->location == c->options.device) {
+		if (!write || !chunk->read_mostly)
+			return;
 		tg_keep_only(c, chunk, chunk->location); /* cheaper than a fault on the write */
-	if (chunk->location == c->options.device)
+		tg_report_state(c, tg_index(c, chunk), NULL, 0);
 		return;
-	/* The kernel's faults will bring it home. */
-	if (!chunk->read_mostly)
-		chunk->host_copy = false;
+	}
+	/*
+	 * The kernel's faults will bring it home. What else has a copy keeps it until the
+	 * release: until the kernel has its own, one of them may be the only one.
+	 */
+	chunk->astray = chunk->read_mostly && (write || chunk->location != TG_HOST);
+	chunk->host_copy = chunk->read_mostly && !chunk->astray;
 	tg_set_location(c, chunk, c->options.device);
 	tg_report_state(c, tg_index(c, chunk), NULL, 0);
 }
@@ -64,11 +78,12 @@ int tg_acquire(struct tg_client *c, uint64_t addr, size_t bytes, int access)
 
 static void release_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
 {
-	(void)c;
 	(void)bytes;
 	(void)write;
 	if (chunk->pins)
 		chunk->pins--;
+	if (!chunk->pins && chunk->astray && chunk->state != TG_MOVING)
+		tg_gather(c, chunk);
 }
 
 int tg_release(struct tg_client *c, uint64_t addr, size_t bytes)

@@ -176,6 +176,15 @@ int tg_attach(struct tg_client *c)
 	return 0;
 }
 
+/* Of two copies, the neighbour's goes: its memory is no longer lent, and it may be lost. */
+static void let_go(struct tg_client *c, struct tg_chunk *chunk)
+{
+	bool lent = chunk->location != c->options.device && chunk->host_copy;
+
+	if (!tg_keep_only(c, chunk, lent ? TG_HOST : chunk->location) && lent)
+		tg_set_location(c, chunk, TG_HOST);
+}
+
 /* The daemon is gone: no lease holds, and placement is the driver's again. */
 int tg_detach(struct tg_client *c)
 {
@@ -194,7 +203,7 @@ int tg_detach(struct tg_client *c)
 				if (chunk->in_place)
 					tg_in_place(c, chunk, false);
 				if (chunk->read_mostly && chunk->state == TG_IDLE)
-					tg_keep_only(c, chunk, chunk->location);
+					let_go(c, chunk);
 			}
 		}
 	}

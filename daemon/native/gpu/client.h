@@ -31,6 +31,7 @@ struct tg_chunk {
 	bool read_mostly; /* the advice is set */
 	bool in_place;	  /* accessed from home where it is */
 	bool touched;	  /* acquired while a move was under way */
+	bool astray;	  /* a use may have left copies elsewhere, which nobody counts */
 };
 
 struct tg_range {
@@ -127,6 +128,9 @@ int tg_room(struct tg_client *c, int device, uint64_t *free_bytes);
 int tg_back(struct tg_client *c, struct tg_chunk *chunk, int device);
 void tg_unback(struct tg_client *c, struct tg_chunk *chunk);
 void tg_copy_close(struct tg_client *c);
+
+/* access.c */
+void tg_gather(struct tg_client *c, struct tg_chunk *chunk);
 
 /* moves.c */
 int tg_queue(struct tg_client *c, const struct tgw_move *move);

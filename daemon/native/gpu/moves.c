@@ -102,6 +102,9 @@ static void land(struct tg_client *c, struct tg_flight *f, int status)
 		/* A kernel wanted it at home in the meantime: the driver brought it back. */
 		tg_set_location(c, chunk, home_of(c));
 		chunk->host_copy = false;
+		chunk->astray = chunk->read_mostly;
+		if (!chunk->pins && chunk->astray)
+			tg_gather(c, chunk);
 	}
 	chunk->touched = false;
 	tg_report_state(c, f->chunk, &f->move, -status);
@@ -229,6 +232,9 @@ static int take_off(struct tg_client *c, const struct tgw_move *move)
 		return ESTALE;
 	if (move->op == TGW_OP_COPY && c->options.backing == TG_MAPPED)
 		return EOPNOTSUPP;
+	/* A use came before the command: a copy of this would leave the host without one. */
+	if (move->op == TGW_OP_COPY && move->dest != TG_HOST && chunk->location != TG_HOST)
+		return ESTALE;
 	if (chunk->pins && (c->options.backing == TG_MAPPED || move->dest != home_of(c)))
 		return EBUSY;
 	ret = admit(c, move);

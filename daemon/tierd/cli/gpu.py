@@ -40,8 +40,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a group that may connect; may be repeated",
     )  # fmt: skip
     serve.add_argument(
-        "--durable", action="store_true",
-        help="lend room only to copies, so that a lost GPU loses nothing (slower)",
+        "--durable", action=argparse.BooleanOptionalAction, default=True,
+        help="lend room only to copies, so that a lost GPU loses nothing (the default); "
+        "without, borrowers gain more and a lost GPU takes a bounded amount with it",
     )  # fmt: skip
 
 

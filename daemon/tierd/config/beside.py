@@ -75,8 +75,8 @@ class GpuConfig:
     durable: bool = option(
         "durable",
         Flag(),
-        False,
-        "Lend room only to copies, so that a lost GPU loses nothing; slower.",
+        True,
+        "Lend room only to copies, so that a lost GPU loses nothing; off: faster, with a bound.",
     )
     floor_bytes: int = option(
         "floor", size("0B", "1TiB"), "100MB", "Free memory of a lender that is never borrowed."

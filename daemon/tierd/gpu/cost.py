@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tierd.gpu.links import CHUNK_BYTES, F64Array, GpuTopology
+from tierd.gpu.links import CHUNK_BYTES, HOST, F64Array, GpuTopology
 from tierd.gpu.settings import HarvestSettings
 
 
@@ -58,17 +58,26 @@ class CostModel:
         return float(self.chunk_ns[place, home] * share * self.settings.remote_factor)
 
     def best_place(
-        self, here: int, home: int, uses: float, places: list[int], now_ns: int
+        self,
+        here: int,
+        home: int,
+        uses: float,
+        places: list[int],
+        now_ns: int,
+        *,
+        copied: bool = False,
     ) -> tuple[int, float]:
         """Where a chunk that must leave `here` is worth most, and that value.
 
-        `places` are those with room; ways that broke lately are passed over.
+        `places` are those with room; ways that broke lately are passed over. Going to the
+        host costs nothing if it has a copy already (`copied`).
         """
         best, value = here, -np.inf
         for place in places:
             if self.blocked_until[here, place] > now_ns or self.blocked_until[place, home] > now_ns:
                 continue
-            worth = -uses * self.access_ns(place, home) - self.move_ns(here, place)
+            move_ns = 0.0 if copied and place == HOST else self.move_ns(here, place)
+            worth = -uses * self.access_ns(place, home) - move_ns
             if worth > value:
                 best, value = place, worth
         return best, value

@@ -25,6 +25,8 @@ KEEP_FREE = 2
 """Chunks of free memory at home that prefetches leave for faults."""
 WINDOW = 512
 """Uses ahead that are looked at."""
+STAGING = 6
+"""Copies under way to one neighbour, at most: what its link carries between two turns."""
 NO_FLAG = StateFlag(0)
 
 
@@ -41,10 +43,15 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     tenant.predictor.jumped = False
     wanted = _wanted(core, tenant, near, now_ns) if use.prefetch else near[:0]
     free = core.gpus[tenant.spec.home].free // CHUNK_BYTES - tenant.fetching
-    _make_room(core, tenant, near, free, wanted=len(wanted), now_ns=now_ns)
+    # What is expected stays, as long as that leaves half of the home to choose from.
+    half = int(tenant.count[tenant.spec.home]) // 2
+    spared = (window if use.reuse else near)[:half]
+    _make_room(core, tenant, spared, free, wanted=len(wanted), now_ns=now_ns)
     _fetch(core, tenant, wanted, free - KEEP_FREE, now_ns)
     if use.multi_path and use.peers and not tenant.spec.mapped:
-        _stage(core, tenant, window[len(near) :], now_ns)
+        # The window has each chunk once; uses are more than that.
+        pace_ns = tenant.pace_ns * WINDOW / max(1, len(window))
+        _stage(core, tenant, window[len(near) :], pace_ns, now_ns)
 
 
 def _reach(tenant: Tenant, window: I32Array, chunks: int) -> int:
@@ -85,6 +92,8 @@ def _uses(core: Harvester, tenant: Tenant, chunk: int) -> float:
 def _sparse(core: Harvester, tenant: Tenant, chunk: int, now_ns: int) -> bool:
     """Whether a chunk is better read where it is; if so, sees to that."""
     here, home = int(tenant.place[chunk]), tenant.spec.home
+    if not tenant.last_ns[chunk]:
+        return False  # a daemon that came later knows nothing of it yet
     uses = _uses(core, tenant, chunk)
     if core.cost.worth_fetching(here, home, float(tenant.pages[chunk]), uses):
         return False
@@ -94,7 +103,7 @@ def _sparse(core: Harvester, tenant: Tenant, chunk: int, now_ns: int) -> bool:
 
 
 def _make_room(
-    core: Harvester, tenant: Tenant, near: I32Array, free: int, *, wanted: int, now_ns: int
+    core: Harvester, tenant: Tenant, spared: I32Array, free: int, *, wanted: int, now_ns: int
 ) -> None:
     """Send chunks away from home until enough is free ahead of need."""
     settings = core.settings
@@ -104,19 +113,20 @@ def _make_room(
         return
     here = tenant.at(tenant.spec.home)
     soon = tenant.scratch
-    soon[near] = True
+    soon[spared] = True
     here = here[~soon[here] & (now_ns - tenant.last_ns[here] > settings.fault_ns)]
-    soon[near] = False
+    soon[spared] = False
     for chunk in _victims(core, tenant, here, need, now_ns).tolist():
-        if tenant.host_copy[chunk]:
-            core.order(tenant, chunk, Op.DROP, HOST, flags=NO_FLAG, now_ns=now_ns)
-            continue
+        copied = bool(tenant.host_copy[chunk])
         places = [HOST]
         if settings.techniques.peers:
             places += [g for g in range(len(core.gpus)) if may_park(core, tenant, g)]
         uses = 0.3 if np.isnan(tenant.every_ns[chunk]) else 1.0
-        dest, _ = core.cost.best_place(tenant.spec.home, tenant.spec.home, uses, places, now_ns)
-        if dest != tenant.spec.home:
+        home = tenant.spec.home
+        dest, _ = core.cost.best_place(home, home, uses, places, now_ns, copied=copied)
+        if dest == HOST and copied:
+            core.order(tenant, chunk, Op.DROP, HOST, flags=NO_FLAG, now_ns=now_ns)
+        elif dest != home:
             core.order(tenant, chunk, Op.MOVE, dest, flags=NO_FLAG, now_ns=now_ns)
 
 
@@ -154,19 +164,25 @@ def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, room: int, now_ns:
         core.order(tenant, chunk, op, home, flags=StateFlag.PREFETCH, now_ns=now_ns)
 
 
-def _stage(core: Harvester, tenant: Tenant, far: I32Array, now_ns: int) -> None:
+def _stage(core: Harvester, tenant: Tenant, far: I32Array, pace_ns: float, now_ns: int) -> None:
     """Where the home's own host link is too slow for what comes, use neighbours' links."""
     far = far[: core.settings.stage_chunks]
-    at_host = int(np.count_nonzero(tenant.place[far] == HOST))
+    at_host = far[tenant.place[far] == HOST]
+    # What the own link brings in the time until then keeps its host copy: left to it.
     link_ns = core.cost.chunk_ns[HOST, tenant.spec.home]
-    if at_host * link_ns <= len(far) * tenant.pace_ns:
+    carried = core.settings.own_share * len(far) * pace_ns / link_ns
+    excess = len(at_host) - int(carried)
+    if excess <= 0:
         return
-    staged = far[(tenant.place[far] == HOST) & (tenant.busy[far] == 0) & ~tenant.in_place[far]]
+    staged = at_host[np.linspace(0, len(at_host) - 1, excess).astype(np.int64)]
+    staged = staged[(tenant.busy[staged] == 0) & ~tenant.in_place[staged]]
     peers = [g for g in range(len(core.gpus)) if core.room_for(tenant, g) > 0]
     peers = [g for g in peers if core.cost.blocked_until[HOST, g] <= now_ns]
     for chunk in staged.tolist():
         peers = [
-            g for g in peers if core.cost.waiting[HOST, g] < 2 and core.room_for(tenant, g) > 0
+            g
+            for g in peers
+            if core.cost.waiting[HOST, g] < STAGING and core.room_for(tenant, g) > 0
         ]
         if not peers or len(tenant.orders) >= core.settings.outstanding:
             return

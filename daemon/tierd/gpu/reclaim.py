@@ -51,6 +51,9 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
     gpu.forecast.add(own, now_ns)
     if gpu.lost or now_ns - gpu.forecast.first_ns < settings.observe_ns:
         return 0
+    if borrowed and gpu.free < settings.floor_bytes // 2:
+        # It takes memory faster than it is given back bit by bit: all of it.
+        return 0
     expected = gpu.forecast.peak
     if settings.techniques.forecast:
         expected = gpu.forecast.most_used(settings.horizon_ns)
@@ -61,17 +64,18 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
 
 def _lease(core: Harvester) -> None:
     """Share every GPU among those that would borrow there, by need and link width."""
-    borrowers = [t for t in core.tenants.values() if t.spec.borrows]
+    borrowers = [t for t in core.tenants.values() if t.spec.borrows and not t.spec.mapped]
+    if not borrowers:
+        return
+    homeless = np.array([core.homeless(t) for t in borrowers], np.int64)
+    wanting = (homeless > 0) | np.array([t.evicting > 0 for t in borrowers])
+    rates = np.array([core.cost.usable_peers(t.spec.home, 0) for t in borrowers])
     for index, gpu in enumerate(core.gpus):
-        others = [t for t in borrowers if t.spec.home != index and not t.spec.mapped]
-        if not others:
-            continue
         most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
-        need = np.array([min(most, core.homeless(t) + 64) for t in others], np.int64)
-        need = need * np.array([core.homeless(t) > 0 or t.evicting > 0 for t in others])
-        rates = [core.cost.usable_peers(t.spec.home, 0)[index] for t in others]
-        granted = divide(gpu.lendable, need, np.array(rates))
-        for tenant, chunks in zip(others, granted.tolist(), strict=True):
+        need = np.minimum(most, homeless + 64) * wanting
+        # A tenant's rate to its own home is 0, and so is what it gets there.
+        granted = divide(gpu.lendable, need, rates[:, index])
+        for tenant, chunks in zip(borrowers, granted.tolist(), strict=True):
             tenant.lease[index] = chunks
 
 
@@ -90,7 +94,9 @@ def _revoke(core: Harvester, index: int, now_ns: int) -> None:
                     if source == index and op in (Op.MOVE, Op.DROP))  # fmt: skip
         if over > 0:
             _take_back(core, tenant, index, over, now_ns)
-    if pending and gpu.revoke_since_ns < 0:
+    if gpu.lost:
+        gpu.revoke_since_ns = -1  # nobody waits for the memory of a GPU that is gone
+    elif pending and gpu.revoke_since_ns < 0:
         gpu.revoke_since_ns = now_ns
         core.counts["revocations"] += 1
     elif not pending and gpu.revoke_since_ns >= 0:

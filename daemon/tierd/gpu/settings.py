@@ -51,6 +51,8 @@ class HarvestSettings:
         home_free_chunks: chunks kept free at a borrower's home, ahead of its faults.
         prefetch_chunks: chunks brought home ahead of use (HUVM: 16).
         stage_chunks: how far ahead host chunks are staged on neighbours.
+        own_share: share of the home's own host link that prefetches are trusted to fill;
+            neighbours' links carry what goes beyond it.
         revoke_bound_ns: time in which a lender gets back everything it lent.
         observe_ns: how long a GPU is watched before it lends.
         horizon_ns: how far the forecast of a lender's memory looks.
@@ -65,14 +67,16 @@ class HarvestSettings:
         remote_factor: how much slower small reads over a link are than copies.
         margin: a move's gain must exceed its cost by this factor.
         durable: neighbours get copies of host chunks only, so that the loss of a
-            neighbour loses nothing; costs a trip to the host for what is written.
+            neighbour loses nothing; costs a trip to the host for what is written. Off:
+            what a neighbour alone has is bounded by `revoke_bound_ns`.
     """
 
     floor_bytes: int = 100 * MB
     refill_bytes: int = 200 * MB
     home_free_chunks: int = 24
     prefetch_chunks: int = 16
-    stage_chunks: int = 96
+    stage_chunks: int = 384
+    own_share: float = 0.4
     revoke_bound_ns: int = 50_000_000
     observe_ns: int = 200_000_000
     horizon_ns: int = 200_000_000
@@ -86,5 +90,5 @@ class HarvestSettings:
     answer_ns: int = 2_000_000_000
     remote_factor: float = 2.0
     margin: float = 1.1
-    durable: bool = False
+    durable: bool = True
     techniques: Techniques = Techniques()

@@ -58,7 +58,7 @@ class Tenant:
         busy: int64, sequence number of the command under way, 0 for none.
         last_ns, every_ns: float64, last use and time between uses (nan: unknown).
         pages: float32, 4 KiB pages touched in a use: the most, slowly forgotten.
-        written: bool, written since it was made.
+        written: bool, the last use wrote.
         arrived_ns: float64, when it came where it is.
         bounce: int16, moves towards home since the last use (staging on the way counts).
     """
@@ -103,6 +103,8 @@ class Tenant:
         self.uses = 0
         self.pace_ns = 0.0
         """Time between two uses, smoothed."""
+        self.again_ns = 0.0
+        """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
 
     def set_range(self, first: int, count: int, live: bool) -> None:
         """Chunks come or go.
@@ -143,9 +145,12 @@ class Tenant:
         old = self.every_ns[seen]
         new = gap[known]
         self.every_ns[seen] = np.where(np.isnan(old), new, 0.5 * old + 0.5 * new)
+        if len(new):
+            typical = float(np.median(new))
+            self.again_ns = 0.8 * self.again_ns + 0.2 * typical if self.again_ns else typical
         self.last_ns[chunk] = time_ns
         self.pages[chunk] = np.maximum(pages, FORGET * self.pages[chunk])
-        self.written[chunk[write]] = True
+        self.written[chunk] = write  # of several uses the last one stands
         self.bounce[chunk] = 0
         if len(time_ns):
             if self.touched_ns:
@@ -202,15 +207,15 @@ class Tenant:
     def expected_next(self, chunk: I64Array, now_ns: float) -> F64Array:
         """float64[n], when each chunk is expected to be used next.
 
-        One that is overdue is expected after as much time again as it has been idle;
-        one never used twice, after twice that.
+        One that is overdue is expected after as much time again as it is overdue; one
+        never used twice is taken to come again as others lately did, and while none has,
+        after twice as long as it has been idle.
         """
-        idle = np.maximum(now_ns - self.last_ns[chunk], 1.0)
-        every = self.every_ns[chunk]
-        due = self.last_ns[chunk] + every
-        late = now_ns + idle
-        known: F64Array = np.where(due > now_ns, due, late)
-        return np.where(np.isnan(every), now_ns + 2 * idle, known)
+        last, every = self.last_ns[chunk], self.every_ns[chunk]
+        typical = self.again_ns if self.again_ns else 3.0 * (now_ns - last)
+        due = last + np.where(np.isnan(every), typical, every)
+        soonest: F64Array = np.where(due > now_ns, due, 2.0 * now_ns - due)
+        return soonest
 
     def at(self, place: int) -> I64Array:
         """int64[m], idle chunks at `place`, by number."""

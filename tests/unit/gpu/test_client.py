@@ -154,6 +154,52 @@ def test_detaching_undoes_advice_and_leaves_the_bytes(world: World) -> None:
     assert world.lib.cu.fg_residency(puppet.address(1)) == 1
 
 
+def test_a_use_of_a_removable_chunk_leaves_no_copy_on_the_lender(world: World) -> None:
+    """Its copy there would be memory that nobody counts as borrowed."""
+    for write in (False, True):
+        puppet = Puppet(world, 0, 2)
+        puppet.write(0, 3)
+        puppet.do(0, 1)
+        puppet.do(0, HOST, Op.COPY)
+        if write:
+            puppet.write(0, 8)
+        assert puppet.read(0) == world.lib.cu.fg_hash_of(8 if write else 3)
+        assert world.lib.cu.fg_residency(puppet.address(0)) == 1
+
+
+def test_when_the_daemon_goes_lenders_get_back_what_the_host_has_too(world: World) -> None:
+    puppet = Puppet(world, 0, 2)
+    puppet.write(0, 3)
+    puppet.do(0, 1)
+    puppet.do(0, HOST, Op.COPY)
+    puppet.use()
+    world.lib.tg.tg_detach(puppet.client)
+    assert world.lib.cu.fg_residency(puppet.address(0)) == HOST_BIT
+    assert puppet.read(0) == world.lib.cu.fg_hash_of(3)
+
+
+def test_a_copy_that_comes_after_a_use_is_refused(world: World) -> None:
+    """The daemon thought the chunk on the host; a copy from home would have no host copy."""
+    puppet = Puppet(world, 0, 2)
+    puppet.write(0, 3)
+    assert puppet.do(0, 1, Op.COPY) == errno.ESTALE
+    assert world.lib.cu.fg_residency(puppet.address(0)) == 1
+
+
+def test_a_write_at_home_tells_the_daemon_that_the_host_copy_is_gone(world: World) -> None:
+    puppet = Puppet(world, 0, 2)
+    puppet.write(0, 3)
+    puppet.do(0, HOST)
+    (copy,) = puppet.order([(0, 0, Op.COPY)])
+    puppet.settle()
+    assert puppet.flags(copy) & StateFlag.HOST_COPY
+    puppet.write(0, 4)
+    puppet.hear()
+    assert not puppet.flags(0) & StateFlag.HOST_COPY
+    assert puppet.do(0, HOST, Op.DROP) == errno.ESTALE
+    assert puppet.read(0) == world.lib.cu.fg_hash_of(4)
+
+
 def test_the_free_memory_that_is_told_counts_what_was_borrowed_here(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     rows = np.array([(0, 0, 0, 7 * CHUNK)], wire.LEASE)

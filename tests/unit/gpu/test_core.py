@@ -14,6 +14,7 @@ from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
 from tierd.gpu.predict import Predictor
 from tierd.gpu.settings import HarvestSettings
 from tierd.gpu.share import divide
+from tierd.gpu.tenant import Tenant, TenantSpec
 
 MS = 1_000_000
 
@@ -140,3 +141,24 @@ def test_doubled_links_are_measured_and_more_scale_like_them() -> None:
     assert pair_bandwidth(4, 18) == 18 * 24e9
     assert pair_bandwidth(2, 0) == 0
     assert topology().chunk_ns[0, HOST] == pytest.approx(CHUNK_BYTES / 12)
+
+
+def test_a_chunk_that_is_a_little_late_is_expected_soon_and_a_new_one_like_the_others() -> None:
+    tenant = Tenant(TenantSpec(1, 0, 0, max_chunks=4), 2)
+    tenant.set_range(0, 4, True)
+    ms = 1_000_000
+
+    def used(chunks: list[int], at_ms: float) -> None:
+        count = len(chunks)
+        tenant.use(
+            np.array(chunks), np.full(count, 512), np.zeros(count, np.bool_),
+            np.full(count, at_ms * ms),
+        )  # fmt: skip
+
+    used([0, 1], 1)
+    assert tenant.expected_next(np.array([0]), 3.0 * ms) == 3 * ms + 2 * 2 * ms
+    used([0, 1], 11)
+    used([2], 15)
+    due = tenant.expected_next(np.array([0, 2]), 22.0 * ms)
+    assert due.tolist() == [23 * ms, 25 * ms]
+    assert tenant.expected_next(np.array([0]), 40.0 * ms) == 59 * ms

@@ -13,6 +13,7 @@ import pytest
 from tierd.gpu import wire
 from tierd.gpu.harvest import Harvester
 from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
+from tierd.gpu.metrics import samples
 from tierd.gpu.session import Session
 from tierd.gpu.settings import HarvestSettings, Techniques
 from tierd.gpu.tenant import Tenant, TenantSpec
@@ -195,7 +196,12 @@ def test_no_tenant_has_more_than_its_quota() -> None:
 
 
 def test_chunks_without_a_host_copy_are_bounded_by_what_the_revoke_bound_can_carry() -> None:
-    settings = replace(SETTINGS, revoke_bound_ns=5 * MS, techniques=Techniques(write_back=False))
+    settings = replace(
+        SETTINGS,
+        durable=False,
+        revoke_bound_ns=5 * MS,
+        techniques=Techniques(write_back=False),
+    )
     host = Host(settings)
     tenant = host.join(1, 0, 1200)
     for chunk in range(TOTAL):
@@ -238,6 +244,38 @@ def test_no_command_takes_a_lender_below_its_floor_and_no_chunk_bounces() -> Non
         for tenant in tenants:
             assert tenant.bounce.max() <= SETTINGS.bounce_limit + 1
     assert sum(int(t.uses) for t in tenants) == 6400
+
+
+@pytest.mark.parametrize("write", [False, True])
+def test_what_was_only_read_comes_home_as_a_copy_and_leaves_without_one(write: bool) -> None:
+    host = Host(replace(SETTINGS, techniques=Techniques(peers=False)))
+    host.join(1, 0, 600)
+    for chunk in range(600):
+        host.place(1, chunk, 0 if chunk >= 120 else HOST)
+    for turn in range(3):
+        if turn == 1:
+            host.moves.clear()  # before, nothing was known of any chunk
+        for first in range(0, 600, 8):
+            host.use(1, list(range(first, first + 8)), write)
+            host.tick()
+            host.core.plan(1, host.now)
+            host.obey()
+    fetched = {op for _, _, dest, op in host.moves if dest == 0}
+    assert fetched == ({Op.MOVE} if write else {Op.COPY})
+    assert write or any(op == Op.DROP for _, _, _, op in host.moves)
+
+
+def test_the_figures_tell_leases_lost_gpus_and_the_longest_revocation() -> None:
+    host = Host()
+    tenant = parked(host)
+    host.tick()
+    host.core.set_memory(2, 0, lost=True)
+    host.core.revoke_ns.extend([3 * MS, 9 * MS])
+    told = {(s.name, s.labels.get("gpu")): s.value for s in samples(host.core)}
+    assert told["tierd_gpu_leased_bytes", "1"] == tenant.lease[1] * CHUNK_BYTES > 0
+    assert told["tierd_gpu_borrowed_bytes", "1"] == 100 * CHUNK_BYTES
+    assert (told["tierd_gpu_lost", "1"], told["tierd_gpu_lost", "2"]) == (0, 1)
+    assert told["tierd_gpu_revocation_longest_seconds", None] == pytest.approx(0.009)
 
 
 def test_a_broken_link_is_left_alone_for_a_while() -> None:

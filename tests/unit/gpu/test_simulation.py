@@ -83,7 +83,7 @@ def restless(gpu: int, seed: int) -> Job:
 def test_lenders_that_grow_at_any_moment_get_their_memory_in_time() -> None:
     """Copies are under way whenever a revocation comes, in every direction."""
     jobs = [gpu_cases.borrower("pagerank", 0, 1.6, SCALE), *(restless(g, g) for g in (1, 2, 3))]
-    settings = HarvestSettings(observe_ns=0)
+    settings = HarvestSettings(observe_ns=0, durable=False)
     done = run(jobs, SYSTEMS["tierd"], SCALE, settings)
     assert done.counts["revocations"] >= 10
     assert len(done.revoke_ns) >= 10
@@ -100,7 +100,11 @@ def test_in_durable_mode_a_lost_neighbour_loses_nothing() -> None:
             jobs,
             Techniques(),
             settings=HarvestSettings(
-                durable=durable, observe_ns=0, floor_bytes=4 << 20, refill_bytes=8 << 20
+                durable=durable,
+                own_share=0.0,
+                observe_ns=0,
+                floor_bytes=4 << 20,
+                refill_bytes=8 << 20,
             ),
             gpu_bytes=gpu_cases.GPU_BYTES // SCALE,
         )
@@ -114,7 +118,11 @@ def test_in_durable_mode_a_lost_neighbour_loses_nothing() -> None:
 def test_what_a_lost_neighbour_could_take_is_bounded_by_the_revoke_time(revoke_ns: int) -> None:
     """Without durable: never more than the neighbour's host link carries in 60 % of it."""
     settings = HarvestSettings(
-        observe_ns=0, floor_bytes=4 << 20, refill_bytes=8 << 20, revoke_bound_ns=revoke_ns
+        durable=False,
+        observe_ns=0,
+        floor_bytes=4 << 20,
+        refill_bytes=8 << 20,
+        revoke_bound_ns=revoke_ns,
     )
     jobs = [gpu_cases.borrower("pagerank", 0, 1.6, SCALE)]
     run_ = Simulation(jobs, Techniques(), settings=settings, gpu_bytes=gpu_cases.GPU_BYTES // SCALE)

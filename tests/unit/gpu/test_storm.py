@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random moves with everything that can go wrong: no wrong byte, and the bounds hold.
+
+    TIERD_GPU_MOVES=1000000 pytest -s tests/unit/gpu/test_storm.py
+
+makes a million moves in each mode and prints what happened (docs/gpu.md has it).
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from dataclasses import asdict, replace
+
+import pytest
+from standin import CHUNK
+from storm import FLOOR, Seen, Storm
+
+from tierd.gpu.settings import HarvestSettings
+
+MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))
+EPOCH = 10_000
+"""Moves until a lender is lost; then a new host is made."""
+SETTINGS = HarvestSettings(
+    floor_bytes=FLOOR * CHUNK,
+    refill_bytes=2 * FLOOR * CHUNK,
+    home_free_chunks=8,
+    observe_ns=0,
+    forecast_margin=0.0,
+    prefetch_chunks=4,
+    own_share=0.0,
+)
+
+
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "bounded"])
+def test_whatever_happens_no_byte_is_wrong_and_every_bound_holds(durable: bool) -> None:
+    settings = replace(SETTINGS, durable=durable, revoke_bound_ns=20_000_000)
+    rng, seen = random.Random(23), Seen()
+    while seen.moves < MOVES:
+        Storm(rng, seen, settings).run(min(EPOCH, MOVES))
+    print(durable, {name: value for name, value in asdict(seen).items() if name != "mishaps"},
+          dict(seen.mishaps))  # fmt: skip
+    assert seen.checked > MOVES // 10
+    assert seen.wrong == 0
+    assert seen.refused == 0
+    assert seen.crossed == 0
+    assert seen.bounce <= settings.bounce_limit
+    assert seen.revocations > 0
+    assert seen.revoke_ns <= settings.revoke_bound_ns
+    assert all(seen.mishaps[name] for name in ("link", "everything", "client", "daemon", "lost"))
+    if durable:
+        assert seen.lost == 0
+        assert seen.unbacked == 0
