@@ -52,7 +52,6 @@ def test_ageing_is_that_of_each_page_alone(
 
 
 @settings(deadline=None)
-@settings(deadline=None)
 @given(histories=st.binary(min_size=8, max_size=8), least=st.integers(1, 8))
 def test_seen_counts_the_bits_of_each_page(bits: ctypes.CDLL, histories: bytes, least: int) -> None:
     wanted = sum(1 << page for page in range(8) if histories[page].bit_count() >= least)
