@@ -104,6 +104,7 @@ class MadeUpHost:
             clock=lambda: self.now,
         )
         if recorder is not None:
+            self.service.on_decided = recorder.decided
             recorder.targets = lambda: [
                 RecordedTarget(t, 100 + t, f"job {t}", "/jobs") for t in self.live if self.live[t]
             ]

@@ -58,6 +58,7 @@ class RecorderStats:
 class _Item:
     tick: TickRecord
     ops: tuple[HeatOp, ...]
+    late: tuple[HeatOp, ...]
     moved: bool
     targets: tuple[RecordedTarget, ...]
     gap: int
@@ -97,6 +98,7 @@ class Recorder:
         self._ops: list[HeatOp] = []
         self._ops_bytes = 0
         self._lossy = False
+        self._decided: int | None = None
         self._gap = 0
         self._dropped = 0
         self._ended = ""
@@ -115,10 +117,15 @@ class Recorder:
         if self._ops_bytes > MAX_PENDING_BYTES:
             self._ops, self._lossy = [], True
 
+    def decided(self) -> None:
+        """A decision was made: heat's changes from now on come after it; in the loop's thread."""
+        self._decided = len(self._ops)
+
     def on_tick(self, tick: TickRecord) -> None:
         """A tick ended; in the loop's thread."""
         ops, size, lossy = self._ops, self._ops_bytes, self._lossy
         self._ops, self._ops_bytes, self._lossy = [], 0, False
+        decided, self._decided = self._decided, None
         if self._first_ns is None:
             self._first_ns = tick.time_ns
         if self._duration_ns is not None and tick.time_ns - self._first_ns >= self._duration_ns:
@@ -131,10 +138,13 @@ class Recorder:
             return
         told = [i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report]
         moved = bool(told)
-        if moved:  # what heat was told after the decision's outcome comes before the next one
-            ops, self._ops = ops[: told[0]], ops[told[0] + 1 :]
+        outcome = told[0] if told else len(ops)
+        decided = outcome if decided is None else min(decided, outcome)
+        late = ops[decided:outcome] if moved else []
+        # What heat was told after the decision's outcome comes before the next one.
+        ops, self._ops = ops[:decided], ops[outcome + 1 :] if moved else ops[decided:]
         size += 32 * len(tick.plan) + 4096
-        item = _Item(tick, tuple(ops), moved, tuple(self.targets()), self._gap, size)
+        item = _Item(tick, tuple(ops), tuple(late), moved, tuple(self.targets()), self._gap, size)
         self._gap = 0 if not lossy and self._put(item) else self._gap + 1
         if self._gap:
             self._drop(1)
@@ -185,7 +195,9 @@ class Recorder:
                     config, text = item.tick.config, dumps(item.tick.config)
                 if item.gap:
                     self._writer.gap(item.gap)
-                reason = self._writer.tick(item.tick, item.ops, item.moved, text, item.targets)
+                reason = self._writer.tick(
+                    item.tick, item.ops, item.moved, text, item.targets, late=item.late
+                )
             except Exception as error:  # a full disk, or a mistake of ours: the loop goes on
                 reason = f"{type(error).__name__}: {error}"
                 level = logging.WARNING if isinstance(error, OSError) else logging.ERROR

@@ -119,6 +119,7 @@ class RecordedTick:
 
     Attributes:
         ops: what heat was told before the decision, in order.
+        late: what it was told after the decision, while pages moved.
         config: the configuration in force, as TOML.
         moved: heat was told of `report`.
     """
@@ -140,11 +141,12 @@ class RecordedTick:
     moved: bool
     ms: Mapping[str, int]
     groups: Groups | None = None
+    late: tuple[HeatOp, ...] = ()
 
     @property
     def batches(self) -> list[AccessBatch]:
         """What was ingested."""
-        return [op.batch for op in self.ops if isinstance(op, Ingest)]
+        return [op.batch for op in (*self.ops, *self.late) if isinstance(op, Ingest)]
 
 
 def plan_difference(one: MovePlan, other: MovePlan) -> str:

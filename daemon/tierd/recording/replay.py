@@ -172,6 +172,8 @@ class Replay:
                 )
             )
             difference = plan_difference(tick.plan, plan)
+            for op in tick.late:
+                world.apply(op)
             last = world.carry_out(tick, plan)
             moves = bool(difference) and not (
                 len(plan) == len(tick.plan) == shared_moves(tick.plan, plan)

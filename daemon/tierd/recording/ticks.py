@@ -33,7 +33,7 @@ from tierd.recording.records import (
 from tierd.tiermap import TierMap
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
-_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS = 1, 2, 4, 8, 16
+_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE = 1, 2, 4, 8, 16, 32
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
 MAX_NODES: Final = 1024
@@ -47,6 +47,7 @@ def encode_tick(tick: RecordedTick) -> bytes:
     flags = _DECIDED if tick.budget is not None else 0
     flags |= _MOVED_TOLD if tick.moved else 0
     flags |= _GROUPS if tick.groups is not None else 0
+    flags |= _LATE if tick.late else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
     out.number("QQQIIIB", tick.number, tick.time_ns, tick.end_ns, tick.located, tick.walked,
@@ -65,6 +66,10 @@ def encode_tick(tick: RecordedTick) -> bytes:
         _encode_report(out, tick.report, own_plan=bool(flags & _OWN_PLAN))
     if tick.groups is not None:
         _encode_groups(out, tick.groups)
+    if tick.late:
+        out.number("I", len(tick.late))
+        for op in tick.late:
+            _encode_op(out, op)
     return out.bytes()
 
 
@@ -93,6 +98,9 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
     if flags & _REPORT:
         report = _decode_report(take, None if flags & _OWN_PLAN else plan)
     groups = _decode_groups(take) if flags & _GROUPS else None
+    late: tuple[HeatOp, ...] = ()
+    if flags & _LATE:
+        late = tuple(_decode_op(take) for _ in range(take.one("I")))
     take.done()
     if flags & _MOVED_TOLD and report is None:
         raise RecordingError("a tick's moves were taken in, and there is no report of them")
@@ -114,6 +122,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
         moved=bool(flags & _MOVED_TOLD),
         ms=ms,
         groups=groups,
+        late=late,
     )
 
 

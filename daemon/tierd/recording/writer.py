@@ -80,6 +80,8 @@ class RecordingWriter:
         moved: bool,
         config: str,
         targets: Sequence[RecordedTarget],
+        *,
+        late: Sequence[HeatOp] = (),
     ) -> str:
         """Write a tick, and before it what changed of what it refers to.
 
@@ -115,6 +117,7 @@ class RecordingWriter:
                 moved=moved,
                 ms=tick.ms,
                 groups=tick.groups,
+                late=tuple(late),
             )
         )
         if len(raw) > MAX_RAW:

@@ -179,6 +179,8 @@ def build(
     makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
+    if recorder is not None:
+        service.on_decided = recorder.decided
     return service, tiers
 
 

@@ -106,6 +106,8 @@ class Service:
         """The service manager, told that the loop is alive."""
         self.on_attached: Callable[[Config], None] = lambda config: None
         """Called once, in the loop's thread, when a source is at work."""
+        self.on_decided: Callable[[], None] = lambda: None
+        """Called after each decision, before anything follows from it."""
 
     @property
     def config(self) -> Config:
@@ -279,6 +281,7 @@ class Service:
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
             plan = self._decide(now)
+            self.on_decided()
         else:
             self._last_tick_ns, self._granted, self._groups = now, None, None
             plan = MovePlan.empty({"paused": 1} if self.paused else None)

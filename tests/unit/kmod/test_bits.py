@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 HEADER = Path(__file__).resolve().parents[3] / "kmod/bits.h"
@@ -36,6 +36,7 @@ def bits(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return loaded
 
 
+@settings(deadline=None)
 @given(histories=st.binary(min_size=8, max_size=8), accessed=BYTE, present=BYTE, ours=BYTE)
 def test_ageing_is_that_of_each_page_alone(
     bits: ctypes.CDLL, histories: bytes, accessed: int, present: int, ours: int
@@ -50,6 +51,7 @@ def test_ageing_is_that_of_each_page_alone(
     assert (bytes(memory), result) == (bytes(wanted), int.from_bytes(returned, "little"))
 
 
+@settings(deadline=None)
 @given(histories=st.binary(min_size=8, max_size=8), least=st.integers(1, 8))
 def test_seen_counts_the_bits_of_each_page(bits: ctypes.CDLL, histories: bytes, least: int) -> None:
     wanted = sum(1 << page for page in range(8) if histories[page].bit_count() >= least)

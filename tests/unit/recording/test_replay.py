@@ -7,6 +7,8 @@ import dataclasses
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +22,12 @@ from tierd.cli import main
 from tierd.config import Config, loads
 from tierd.config.model import POLICIES
 from tierd.errors import ConfigError, ExitCode
+from tierd.moves import MovePlan, MoveReport
 from tierd.recording import RecordingError
 from tierd.recording.change import differences, make_change, parse_setting
 from tierd.recording.divergence import Divergence
 from tierd.recording.reader import Recording
+from tierd.recording.recorder import Recorder
 from tierd.recording.replay import Replay, shared_moves
 from tierd.recording.world import World
 from tierd.service.build import make_policy
@@ -356,3 +360,27 @@ def test_the_recorder_runs_beside_another_user(tmp_path: Path) -> None:
     """The file of root's service is for root: what is in it tells of processes."""
     record(tmp_path / "a.rec", 1, ticks=1)
     assert (tmp_path / "a.rec").stat().st_mode & 0o077 == 0
+
+
+def test_what_comes_in_while_pages_move_is_after_the_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
+    monkeypatch.setattr("tierd.service.loop.INGEST_S", 0.01)
+    path = tmp_path / "a.rec"
+    recorder = Recorder(path, 1 << 30)
+    made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)
+    move = made.execute
+
+    def slow(plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+        made.now += 300_000_000
+        time.sleep(0.05)
+        return move(plan, pids)
+
+    made.execute = slow  # type: ignore[method-assign]
+    made.run(25)
+    recorder.close()
+    assert sum(len(tick.late) > 2 for tick in Recording(path)) > 3
+    found = replay(path)
+    assert (found.ticks, found.differing) == (25, 0)
+    assert found.recorded == found.replayed
