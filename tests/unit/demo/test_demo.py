@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make demo` prints, on guests that tell what they are asked to."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "demo"
+TOTALS = {
+    "promoted_pages": 900,
+    "demoted_pages": 100,
+    "bounced_pages": 0,
+    "lost_samples": 0,
+    "move_seconds": 1.0,
+    "move_cpu_seconds": 0.5,
+    "native": {"most_in_a_second": 4096},
+}
+
+
+@pytest.fixture
+def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The program, with `figures` beside it."""
+    monkeypatch.syspath_prepend(str(FOLDER))
+    monkeypatch.delitem(sys.modules, "figures", raising=False)
+    spec = importlib.util.spec_from_file_location("demo_program", FOLDER / "demo.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # Its dataclass looks itself up there.
+    monkeypatch.setitem(sys.modules, "demo_program", module)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "build_module", lambda: Path("/nowhere/tierd.ko"))
+    return module
+
+
+def told(phase: str, seconds: int) -> list[dict[str, Any]]:
+    """What a guest tells of one run."""
+    report = {"phase": phase, "hot_pages": 1000, "updates": 1000}
+    lines: list[dict[str, Any]] = [
+        {**report, "event": "start", "t": 0.0, "clock": 50.0, "fast_share": 0.07},
+        {"event": "handed_over", "of": phase, "clock": 50.5},
+    ]
+    for second in range(1, seconds + 1):
+        share = min(0.97, 0.31 * second)
+        sample = {"event": "sample", "t": float(second), "clock": 50.0 + second}
+        lines.append({**report, **sample, "fast_share": share})
+    lines.append({"phase": phase, "tierd": TOTALS})
+    lines.append({"event": "tierd_cpu", "of": phase, "seconds": 2.0})
+    end = {"event": "end", "t": seconds + 0.5, "clock": 51.0 + seconds, "checksum_ok": True}
+    lines.append({**report, **end, "fast_share": lines[-3]["fast_share"]})
+    lines.append({"event": "tierd_exit", "of": phase, "code": 0})
+    return lines
+
+
+def play(demo: Any, monkeypatch: pytest.MonkeyPatch, *missing: str) -> list[tuple[str, list[str]]]:
+    """Have guests answer; which machines were booted for which sources."""
+    booted = []
+
+    def run(machine: Any, command: list[str], **more: Any) -> Any:
+        asked = [command[i + 1] for i, word in enumerate(command) if word == "--source"]
+        booted.append((machine.name, asked))
+        more["on_line"](json.dumps({"event": "tlbtick", "period_us": 4000}))
+        for phase in asked or ["without", "with"]:
+            for line in [] if phase in missing else told(phase, 6):
+                more["on_line"](json.dumps(line))
+        return SimpleNamespace(exit_status=0, kernel="6.12", accelerator="tcg")
+
+    monkeypatch.setattr(demo, "run", run)
+    return booted
+
+
+def test_the_demo_ends_with_the_sources_side_by_side_and_one_line_of_json(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    booted = play(demo, monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    assert demo.main() == 0
+    assert booted == [("dram-cxl", []), ("dram-cxl-card", ["damon", "scan", "neoprof"])]
+    lines = capsys.readouterr().out.splitlines()
+    result = json.loads(lines[-1])
+    assert result["fast_share_after"] == 0.97
+    assert result["seconds_to_90_percent"] == 2.5
+    assert result["checksum_ok"] is True
+    sources = result["compared"]["sources"]
+    assert list(sources) == ["damon", "scan", "neoprof"]
+    assert sources["neoprof"]["moves_per_hot_page"] == 1.0
+    assert sources["neoprof"]["most_bytes_promoted_in_a_second"] == 4096
+    rows = [line.split() for line in lines if line.startswith("  neoprof")]
+    assert rows == [["neoprof", "0.97", "2.5", "2.5", "900", "100", "1.0", "0", "2.0"]]
+
+
+def test_a_source_without_an_end_is_a_failure(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(demo, monkeypatch, "scan")
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--source", "scan", "--source", "neoprof"])
+    assert demo.main() == 1
+    out, err = capsys.readouterr()
+    assert list(json.loads(out.splitlines()[-1])["sources"]) == ["neoprof"]
+    assert "the run with scan did not end" in err
