@@ -8,6 +8,7 @@
 
 #include "clock.h"
 #include "model.h"
+#include "pace.h"
 #include "registers.h"
 #include "traffic.h"
 
@@ -43,6 +44,9 @@ int account_init(const struct options *options, unsigned int vcpus)
 				    (double)speed->bandwidth_mb * 1e6, options->cache_line))
 			return complain("speed= is for nodes below 64");
 	}
+	if (options->pace && pace_init(options->icount, (double)(1u << options->icount) /
+							    model.timing.instruction_ns))
+		return -1;
 	scores = qemu_plugin_scoreboard_new(sizeof(struct account_score));
 	user_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, user)};
 	kernel_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, kernel)};
@@ -127,8 +131,10 @@ void account_restart(void)
 
 void account_request(unsigned int node, uint64_t vline, bool write)
 {
-	if (enabled)
-		model_request(&model, node, vline, write, catch_up());
+	if (!enabled)
+		return;
+	model_request(&model, node, vline, write, catch_up());
+	pace_waited(model.timing.waited_ns);
 }
 
 void account_print(FILE *out)

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods that the benchmark compares; each is one entry of `METHODS`.
+
+Owns: what a method sets, starts and stops, and what it tells of itself.
+Must not touch: the workload's start and its marks (`cell` does).
+
+A method's life: `prepare` before the workload starts, `begin` when its memory is in place and
+it waits, `end` after it, with the machine left as before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import memory
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[4]
+BUILT = ROOT / "build/workloads"
+TOOLS = Path(sys.executable).parent
+CGROUP = Path("/sys/fs/cgroup/tiered")
+NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
+DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
+SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
+
+
+class Method:
+    """First touch: nothing moves.
+
+    Attributes:
+        wrapper: words in front of the workload's command.
+        limited: whether the fast node is filled up by ballast.
+    """
+
+    wrapper: Sequence[str] = ()
+    limited = True
+
+    def prepare(self) -> None:
+        """What has to run before the workload does."""
+
+    def begin(self, pid: int) -> None:
+        """The workload waits, its memory is in place."""
+
+    def end(self) -> dict[str, Any]:
+        """Stop; figures of its own: promoted, demoted, bounced if it knows them."""
+        return {}
+
+
+class Bound(Method):
+    """All memory on one node."""
+
+    def __init__(self, node: int) -> None:
+        self.wrapper = ("numactl", f"--membind={node}")
+        self.limited = node != memory.FAST
+
+
+class Oracle(Method):
+    """The pages with the most requests in an earlier run of the cell, as many as fit.
+
+    Args:
+        counts: file with the earlier run's virtual page numbers and requests.
+    """
+
+    def __init__(self, counts: Path) -> None:
+        self._counts = counts
+        self._placed: dict[str, int] = {}
+
+    def begin(self, pid: int) -> None:
+        with np.load(self._counts) as file:
+            known, requests = file["vpn"], file["requests"]
+        vpns, _ = memory.page_table(pid)
+        at = np.searchsorted(known, vpns)
+        at[at == len(known)] = 0
+        weight = np.where(known[at] == vpns, requests[at], 0)
+        room = int((memory.nodes_of(pid, vpns) == memory.FAST).sum())
+        fast = np.zeros(len(vpns), bool)
+        fast[np.argsort(-weight.astype(np.int64), kind="stable")[:room]] = True
+        self._placed = memory.place(pid, vpns, fast)
+
+    def end(self) -> dict[str, Any]:
+        return {"placed": self._placed, "promoted": 0, "demoted": 0}
+
+
+class NumaBalancing(Method):
+    """The kernel's memory tiering; `periods_ms`: least and most time between two scans."""
+
+    def __init__(self, periods_ms: tuple[int, int] | None = None) -> None:
+        self._periods = periods_ms
+        self._before: dict[str, str] = {}
+
+    def begin(self, pid: int) -> None:
+        if self._periods:
+            for name, value in zip(("min", "max"), self._periods, strict=True):
+                file = SCHED / f"scan_period_{name}_ms"
+                self._before[name] = file.read_text()
+                file.write_text(str(value))
+        self._counts = memory.moves()
+        DEMOTION.write_text("1")
+        NUMA_BALANCING.write_text("2")
+
+    def end(self) -> dict[str, Any]:
+        NUMA_BALANCING.write_text("0")
+        DEMOTION.write_text("0")
+        for name, value in self._before.items():
+            (SCHED / f"scan_period_{name}_ms").write_text(value)
+        now = memory.moves()
+        return {
+            "promoted": now["pgpromote_success"] - self._counts["pgpromote_success"],
+            "demoted": now["pgdemote"] - self._counts["pgdemote"],
+        }
+
+
+class Tierd(Method):
+    """The service with one source, on its defaults."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._log = Path("/tmp/tierd.log")
+
+    def prepare(self) -> None:
+        CGROUP.mkdir(exist_ok=True)
+        config = Path("/tmp/tierd-bench.toml")
+        text = (Path(__file__).parent / "tierd.toml").read_text()
+        config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
+        if self._source in ("scan", "neoprof"):
+            module = Path("/tmp/tierd.ko")
+            built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
+            subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
+            subprocess.run(["insmod", module], check=True)
+        self._errors = self._log.open("w")
+        self._daemon = subprocess.Popen(
+            [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"],
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            env={**os.environ, "LD_PRELOAD": str(BUILT / "daemonmark.so")},
+        )
+        assert self._daemon.stdout is not None
+        if not self._daemon.stdout.readline():
+            raise RuntimeError(f"tierd ended: {self._log.read_text()[-2000:]}")
+
+    def begin(self, pid: int) -> None:
+        (CGROUP / "cgroup.procs").write_text(str(pid))
+
+    def end(self) -> dict[str, Any]:
+        self._daemon.send_signal(signal.SIGTERM)
+        said, _ = self._daemon.communicate(timeout=600)
+        self._errors.close()
+        if Path("/sys/module/tierd").exists():
+            subprocess.run(["rmmod", "tierd"], check=True)
+        log = self._log.read_text()
+        totals = json.loads(said.splitlines()[-1])
+        if self._daemon.returncode or f"source={self._source}" not in log:
+            raise RuntimeError(f"tierd ended with {self._daemon.returncode}: {log[-2000:]}")
+        return {
+            "promoted": totals["promoted_pages"],
+            "demoted": totals["demoted_pages"],
+            "bounced": totals["bounced_pages"],
+            "lost_samples": totals["lost_samples"],
+            "fates": totals["fates"],
+            "warnings": [line for line in log.splitlines() if "level=warning" in line][:5],
+        }
+
+
+METHODS: dict[str, Callable[[Path], Method]] = {
+    "first-touch": lambda shared: Method(),
+    "all-fast": lambda shared: Bound(memory.FAST),
+    "all-slow": lambda shared: Bound(memory.SLOW),
+    "oracle": lambda shared: Oracle(shared / "counts.npz"),
+    "numa-balancing": lambda shared: NumaBalancing(),
+    "numa-balancing-1-3s": lambda shared: NumaBalancing((1000, 3000)),
+    "tierd-damon": lambda shared: Tierd("damon"),
+    "tierd-scan": lambda shared: Tierd("scan"),
+    "tierd-neoprof": lambda shared: Tierd("neoprof"),
+}

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs cells: boots the machine, lets the guest run one, and reads what the plugin modelled.
+
+Owns: the machine's life, and the host's part of a cell (guest/cell.py has the other).
+Must not touch: which cells are run, and what becomes of the results.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from figures import FAST, seconds_to_95, shares
+from results import Cell
+from workloads import Workload
+
+from tierd.errors import TierdError
+from tierd.lab import Guest, Machine, Share
+from tierd.lab.timemodel import Region
+
+ROOT = Path(__file__).resolve().parents[3]
+GUEST_SHARED = "/run/bench"
+LIMIT_S = 1800.0
+"""Host seconds for a cell; the guest is given up then."""
+ASK_S = 600.0
+_GUEST_LIMIT_S = 10.0**6
+
+
+class CellError(TierdError):
+    """A cell did not run."""
+
+
+class Runner:
+    """Cells of one machine, one after another. Use as a context manager.
+
+    A cell that fails takes its boot with it: the next one gets a fresh machine.
+    """
+
+    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S) -> None:
+        self._machine = machine
+        self._limit_s = limit_s
+        self._guest: Guest | None = None
+        self._folder = tempfile.TemporaryDirectory(prefix="tierd-bench-")
+        self.shared = Path(self._folder.name)
+        self.boots = 0
+
+    def __enter__(self) -> Runner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reboot()
+        self._folder.cleanup()
+
+    def reboot(self) -> None:
+        """End the machine; the next cell gets a fresh one."""
+        if self._guest is not None:
+            self._guest.close()
+            self._guest = None
+
+    def _booted(self) -> Guest:
+        if self._guest is None:
+            self._guest = Guest(
+                self._machine,
+                share=[Share(self.shared, Path(GUEST_SHARED))],
+                cwd=ROOT,
+                boot_timeout_s=900,
+                life_s=24 * 3600,
+            )
+            self._guest.boot()
+            self.boots += 1
+        return self._guest
+
+    def run(self, workload: Workload, method: str, *, pages: bool = False) -> Cell:
+        """Run a cell.
+
+        Args:
+            workload, method: which.
+            pages: leave `counts.npz` with the requests of each virtual page for the oracle.
+
+        Returns:
+            The cell, with `why` if it failed.
+        """
+        begin = time.monotonic()
+        try:
+            cell = self._run(workload, method, pages)
+        except (TierdError, TimeoutError, OSError) as error:
+            self.reboot()
+            why = " ".join(str(error).split())[-600:]
+            return Cell(workload.name, method, why=f"{type(error).__name__}: {why}")
+        cell.facts["host_s"] = round(time.monotonic() - begin, 1)
+        return cell
+
+    def _run(self, workload: Workload, method: str, pages: bool) -> Cell:
+        guest = self._booted()
+        assert guest.traffic is not None
+        (self.shared / "go").unlink(missing_ok=True)
+        told: dict[str, dict[str, Any]] = {}
+        changed = threading.Condition()
+
+        def on_line(line: str) -> None:
+            with changed:
+                if line.startswith("{"):
+                    event = json.loads(line)
+                    told[event["event"]] = event
+                    changed.notify_all()
+
+        command = [sys.executable, str(ROOT / "tests/bench/tiering/guest/cell.py")]
+        command += ["--method", method, "--shared", GUEST_SHARED, "--free", str(workload.free)]
+        command += ["--pages"] if pages else []
+        command += ["--workload", str(ROOT / "build/workloads" / workload.name)]
+        process = guest.start(
+            [*command, *workload.arguments], timeout_s=_GUEST_LIMIT_S, on_line=on_line
+        )
+        deadline = time.monotonic() + self._limit_s
+
+        def wait_for(*names: str) -> str:
+            with changed:
+                while True:
+                    for name in names:
+                        if name in told:
+                            return name
+                    left = deadline - time.monotonic()
+                    if left <= 0:
+                        raise CellError(f"no {names[0]!r} within {self._limit_s:.0f} s of host time")
+                    if not process.running:
+                        said = process.wait().stderr[-500:]
+                        raise CellError(f"ended before {names[0]!r}: {said}")
+                    changed.wait(min(1.0, left))
+
+        if wait_for("ready", "failed") == "ready":
+            guest.traffic.start(ASK_S)
+            guest.traffic.clear(ASK_S)
+            (self.shared / "go").touch()
+            if wait_for("end", "failed") == "end":
+                counts = guest.traffic.counts(ASK_S)
+            guest.traffic.stop(ASK_S)
+            wait_for("done", "failed")
+        process.wait(self._limit_s)
+        if "failed" in told:
+            raise CellError(told["failed"]["why"])
+        if not told["end"]["ok"]:
+            raise CellError("the workload's answer is wrong")
+        if counts.region is None:
+            raise CellError("the workload's marks were not seen")
+        if pages:
+            self._keep_counts(counts.requests)
+        return _cell(workload, method, counts.region, told)
+
+    def _keep_counts(self, requests: np.ndarray) -> None:
+        with np.load(self.shared / "pages.npz") as file:
+            vpn, pfn = file["vpn"], file["pfn"]
+        order = np.argsort(vpn)
+        np.savez(self.shared / "counts.npz", vpn=vpn[order], requests=requests[pfn[order]])
+
+
+def _cell(
+    workload: Workload, method: str, region: Region, told: dict[str, dict[str, Any]]
+) -> Cell:
+    figures, ready = told["done"]["method"], told["ready"]
+    curve = shares(region.curve, region.interval_ns)
+    return Cell(
+        workload.name,
+        method,
+        seconds=region.ns / 1e9,
+        fast_share=region.share(FAST),
+        seconds_to_95=seconds_to_95(curve),
+        promoted=figures.pop("promoted", 0),
+        demoted=figures.pop("demoted", 0),
+        bounced=figures.pop("bounced", None),
+        instructions=region.instructions,
+        curve=curve,
+        facts={
+            "size": workload.size,
+            "work": workload.work,
+            "free": ready["free"],
+            "fast_at_start": round(ready["fast_at_start"], 4),
+            "max_rss": told["end"]["max_rss"],
+            "guest_s": round(region.guest_ns / 1e9, 3),
+            "spent_s": {owner: round(ns / 1e9, 6) for owner, ns in region.spent_ns.items()},
+            "waited_s": {str(n): round(ns / 1e9, 6) for n, ns in region.waited_ns.items()},
+            "requests": {str(n): list(counts) for n, counts in region.node_requests.items()},
+            "moves": told["done"]["moves"],
+            "method": figures,
+            "spaces_dropped": region.spaces_dropped,
+        },
+    )
