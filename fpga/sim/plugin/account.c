@@ -10,6 +10,7 @@
 #include "model.h"
 #include "pace.h"
 #include "registers.h"
+#include "samples.h"
 #include "traffic.h"
 
 #include <string.h>
@@ -22,6 +23,7 @@ struct account_score {
 static struct qemu_plugin_scoreboard *scores;
 static qemu_plugin_u64 user_mode, kernel_mode, in_kernel;
 static struct model model;
+static unsigned int lines_log2; /* of the lines in a page */
 static bool enabled;
 
 static int complain(const char *what)
@@ -44,6 +46,10 @@ int account_init(const struct options *options, unsigned int vcpus)
 				    (double)speed->bandwidth_mb * 1e6, options->cache_line))
 			return complain("speed= is for nodes below 64");
 	}
+	while (options->cache_line << lines_log2 < 1u << TRUTH_PAGE_LOG2)
+		lines_log2++;
+	if (samples_open(options->window))
+		return -1;
 	if (options->pace && pace_init(options->icount, (double)(1u << options->icount) /
 							    model.timing.instruction_ns))
 		return -1;
@@ -129,11 +135,16 @@ void account_restart(void)
 		((struct account_score *)qemu_plugin_scoreboard_find(scores, 0))->in_kernel = 1;
 }
 
-void account_request(unsigned int node, uint64_t vline, bool write)
+void account_request(unsigned int node, uint64_t vline, enum account_kind kind)
 {
+	bool kernel;
+
 	if (!enabled)
 		return;
-	model_request(&model, node, vline, write, catch_up());
+	kernel = catch_up();
+	model_request(&model, node, vline, kind == ACCOUNT_WRITE_BACK, kernel);
+	if (kind != ACCOUNT_WRITE_BACK && !kernel && model.user == TIMING_WORKLOAD)
+		samples_miss(node, vline >> lines_log2, kind == ACCOUNT_STORE);
 	pace_waited(model.timing.waited_ns);
 }
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 MIB = 1 << 20
-SIZE = 384 * MIB
-FREE = 128 * MIB
+SIZE = 192 * MIB
+FREE = 96 * MIB
 """Free memory of the fast node when the workload starts: a third of what it needs."""
 
 

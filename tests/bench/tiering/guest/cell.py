@@ -62,7 +62,10 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     method.prepare()
     free = memory.leave_free(args.free if method.limited else None)
     with subprocess.Popen(
-        [*method.wrapper, *args.workload], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*method.wrapper, *args.workload],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=memory.default_policy,  # noqa: PLW1509
     ) as work:
         assert work.stdin is not None
         assert work.stdout is not None

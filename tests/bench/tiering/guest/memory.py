@@ -18,6 +18,7 @@ import numpy.typing as npt
 PAGE = 4096
 FAST, SLOW = 0, 1
 _HUGE = 2 << 20
+_SET_MEMPOLICY = 238
 _MOVE_PAGES = 279
 _MOVE_ALL = 4
 _PRESENT = np.uint64(1 << 63)
@@ -26,6 +27,12 @@ _PFN = np.uint64((1 << 55) - 1)
 Pages = npt.NDArray[np.uint64]
 
 _libc = ctypes.CDLL(None, use_errno=True)
+
+
+def default_policy() -> None:
+    """For `preexec_fn`: the child's memory comes from where the kernel wants, not from where
+    this process' does (the benchmark's own is kept on the slow node)."""
+    _libc.syscall(_SET_MEMPOLICY, 0, None, 0)
 
 
 def free_bytes(node: int) -> int:
@@ -50,7 +57,6 @@ def leave_free(wanted: int | None, node: int = FAST) -> int:
         Free bytes then.
     """
     pool = _pool(node)
-    Path("/proc/sys/vm/drop_caches").write_text("3")
     if wanted is None:
         pool.write_text("0")
         return free_bytes(node)
@@ -122,5 +128,6 @@ def moves() -> dict[str, int]:
     """The kernel's counts of migrated pages since the boot."""
     words = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
     names = ("pgpromote_success", "pgmigrate_success", "pgmigrate_fail", "numa_pages_migrated")
-    demoted = sum(int(words.get(f"pgdemote_{who}", 0)) for who in ("kswapd", "direct", "khugepaged"))
+    reclaimers = ("kswapd", "direct", "khugepaged")
+    demoted = sum(int(words.get(f"pgdemote_{who}", 0)) for who in reclaimers)
     return {name: int(words.get(name, 0)) for name in names} | {"pgdemote": demoted}

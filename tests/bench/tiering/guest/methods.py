@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import memory
 import numpy as np
@@ -29,6 +29,39 @@ CGROUP = Path("/sys/fs/cgroup/tiered")
 NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
+
+
+def load_module() -> None:
+    """insmod tierd.ko, without its debug information."""
+    module = Path("/tmp/tierd.ko")
+    built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
+    subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
+    subprocess.run(["insmod", module], check=True)
+
+
+def start_marked(
+    command: Sequence[str | Path], stderr: IO[str] | None = None
+) -> subprocess.Popen[str]:
+    """Start a program whose instructions count as the daemon's; it says a line when it runs."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        preexec_fn=memory.default_policy,  # noqa: PLW1509
+        env={**os.environ, "LD_PRELOAD": str(BUILT / "daemonmark.so")},
+    )
+    assert process.stdout is not None
+    if not process.stdout.readline():
+        raise RuntimeError(f"{Path(command[0]).name} ended with {process.wait()}")
+    return process
+
+
+def stop_marked(process: subprocess.Popen[str]) -> str:
+    """End it; its last line."""
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=600)
+    return said.splitlines()[-1]
 
 
 class Method:
@@ -130,33 +163,23 @@ class Tierd(Method):
         text = (Path(__file__).parent / "tierd.toml").read_text()
         config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
         if self._source in ("scan", "neoprof"):
-            module = Path("/tmp/tierd.ko")
-            built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
-            subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
-            subprocess.run(["insmod", module], check=True)
+            load_module()
         self._errors = self._log.open("w")
-        self._daemon = subprocess.Popen(
+        self._daemon = start_marked(
             [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"],
-            stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
-            env={**os.environ, "LD_PRELOAD": str(BUILT / "daemonmark.so")},
         )
-        assert self._daemon.stdout is not None
-        if not self._daemon.stdout.readline():
-            raise RuntimeError(f"tierd ended: {self._log.read_text()[-2000:]}")
 
     def begin(self, pid: int) -> None:
         (CGROUP / "cgroup.procs").write_text(str(pid))
 
     def end(self) -> dict[str, Any]:
-        self._daemon.send_signal(signal.SIGTERM)
-        said, _ = self._daemon.communicate(timeout=600)
+        said = stop_marked(self._daemon)
         self._errors.close()
         if Path("/sys/module/tierd").exists():
             subprocess.run(["rmmod", "tierd"], check=True)
         log = self._log.read_text()
-        totals = json.loads(said.splitlines()[-1])
+        totals = json.loads(said)
         if self._daemon.returncode or f"source={self._source}" not in log:
             raise RuntimeError(f"tierd ended with {self._daemon.returncode}: {log[-2000:]}")
         return {
@@ -169,6 +192,77 @@ class Tierd(Method):
         }
 
 
+class Baseline(Method):
+    """One of baselines.py; the kernel makes room by demotion where the daemon does not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def prepare(self) -> None:
+        if self._name == "pte-scan":
+            load_module()
+
+    def begin(self, pid: int) -> None:
+        self._counts = memory.moves()
+        DEMOTION.write_text("1")
+        self._daemon = start_marked(
+            [sys.executable, Path(__file__).with_name("baselines.py"), self._name, str(pid)]
+        )
+
+    def end(self) -> dict[str, Any]:
+        said = stop_marked(self._daemon)
+        DEMOTION.write_text("0")
+        if self._name == "pte-scan":
+            subprocess.run(["rmmod", "tierd"], check=True)
+        figures: dict[str, Any] = json.loads(said)
+        figures["demoted"] += memory.moves()["pgdemote"] - self._counts["pgdemote"]
+        return figures
+
+
+class Damon(Method):
+    """The kernel's DAMON as its sample for tiering sets it, through `damo`.
+
+    Two kdamonds: what is used on the slow node goes to the fast one, what is not used on the
+    fast one goes to the slow one, 200 MiB a second each. Kernels from 6.16 on have goals for the
+    use of a node, which hold the two back; before that nothing does.
+    """
+
+    def begin(self, pid: int) -> None:
+        release = tuple(int(word) for word in os.uname().release.split(".")[:2])
+        goals = release >= (6, 16)
+        common = "--monitoring_intervals 5ms 100ms 60s --monitoring_nr_regions_range 10 1000"
+        quota = "--damos_quota_interval 1s --damos_quota_space 200MiB "
+        quota += "--damos_quota_weights 0 100 100"
+        up = f"--kdamond --ops paddr --numa_node {memory.SLOW} {common}"
+        up += f" --damos_action migrate_hot {memory.FAST} --damos_access_rate 5% max"
+        up += f" {quota} --damos_filter allow young"
+        down = f"--kdamond --ops paddr --numa_node {memory.FAST} {common}"
+        down += f" --damos_action migrate_cold {memory.SLOW} --damos_access_rate 0% 0%"
+        down += f" {quota} --damos_filter reject young"
+        if goals:
+            up += f" --damos_quota_goal node_mem_used_bp 99.7% {memory.FAST}"
+            down += f" --damos_quota_goal node_mem_free_bp 0.5% {memory.FAST}"
+        self._schemes = f"{up} {down}"
+        self._damo("start", *self._schemes.split())
+
+    def _damo(self, *words: str) -> None:
+        done = subprocess.run([TOOLS / "damo", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"damo {words[0]}: {(done.stdout + done.stderr)[-1500:]}")
+
+    def end(self) -> dict[str, Any]:
+        moved: list[dict[str, int]] = []
+        kdamonds = Path("/sys/kernel/mm/damon/admin/kdamonds")
+        for number in range(2):
+            kdamond = kdamonds / str(number)
+            (kdamond / "state").write_text("update_schemes_stats")
+            stats = kdamond / "contexts/0/schemes/0/stats"
+            moved.append({file.name: int(file.read_text()) for file in stats.iterdir()})
+        self._damo("stop")
+        pages = [each["sz_applied"] // memory.PAGE for each in moved]
+        return {"promoted": pages[0], "demoted": pages[1], "schemes": moved, "set": self._schemes}
+
+
 METHODS: dict[str, Callable[[Path], Method]] = {
     "first-touch": lambda shared: Method(),
     "all-fast": lambda shared: Bound(memory.FAST),
@@ -176,6 +270,10 @@ METHODS: dict[str, Callable[[Path], Method]] = {
     "oracle": lambda shared: Oracle(shared / "counts.npz"),
     "numa-balancing": lambda shared: NumaBalancing(),
     "numa-balancing-1-3s": lambda shared: NumaBalancing((1000, 3000)),
+    "damon": lambda shared: Damon(),
+    "pte-scan": lambda shared: Baseline("pte-scan"),
+    "pebs-weak": lambda shared: Baseline("pebs-weak"),
+    "pebs-histogram": lambda shared: Baseline("pebs-histogram"),
     "tierd-damon": lambda shared: Tierd("damon"),
     "tierd-scan": lambda shared: Tierd("scan"),
     "tierd-neoprof": lambda shared: Tierd("neoprof"),
