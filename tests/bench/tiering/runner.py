@@ -20,7 +20,7 @@ from figures import FAST, seconds_to_95, shares
 from results import Cell
 
 from tierd.errors import TierdError
-from tierd.lab import Guest, Machine, Share
+from tierd.lab import Guest, GuestProcess, Machine, Share
 from tierd.lab.timemodel import Region
 from workloads import Workload
 
@@ -30,6 +30,8 @@ SETTINGS = "\n".join(
     (
         "set -e",
         "echo 0 > /proc/sys/kernel/numa_balancing",
+        # The oracle knows pages by their address, and runs shall repeat.
+        "echo 0 > /proc/sys/kernel/randomize_va_space",
         "echo 0 > /sys/kernel/mm/numa/demotion_enabled",
         # Huge pages, which the workloads do not use, have these two raised for a machine of
         # this size so far that they would be the benchmark.
@@ -62,6 +64,9 @@ class Runner:
         self._folder = tempfile.TemporaryDirectory(prefix="tierd-bench-")
         self.shared = Path(self._folder.name)
         self.boots = 0
+        self._process: GuestProcess | None = None
+        self._told: dict[str, dict[str, Any]] = {}
+        self._changed = threading.Condition()
 
     def __enter__(self) -> Runner:
         return self
@@ -88,6 +93,13 @@ class Runner:
             self._guest.boot()
             self.boots += 1
             self._guest.run(SETTINGS, timeout=600).check()
+            for name in ("go", "request"):
+                (self.shared / name).unlink(missing_ok=True)
+            self._told.clear()
+            # The benchmark's own memory, the files it reads included, is on the slow node.
+            command = ["numactl", "--preferred=1", sys.executable]
+            command += [str(ROOT / "tests/bench/tiering/guest/cell.py"), GUEST_SHARED]
+            self._process = self._guest.start(command, timeout_s=_GUEST_LIMIT_S, on_line=self._take)
         return self._guest
 
     def run(self, workload: Workload, method: str, *, pages: bool = False) -> Cell:
@@ -110,69 +122,63 @@ class Runner:
     def _run(self, workload: Workload, method: str, pages: bool) -> Cell:
         guest = self._booted()
         assert guest.traffic is not None
-        (self.shared / "go").unlink(missing_ok=True)
-        begin = time.monotonic()
-        told: dict[str, dict[str, Any]] = {}
-        changed = threading.Condition()
-
-        def on_line(line: str) -> None:
-            with changed:
-                if line.startswith("{"):
-                    event = json.loads(line)
-                    event["at"] = time.monotonic()
-                    told[event["event"]] = event
-                    changed.notify_all()
-
-        # The benchmark's own memory, the files it reads included, is on the slow node.
-        command = ["numactl", "--preferred=1", sys.executable]
-        command += [str(ROOT / "tests/bench/tiering/guest/cell.py")]
-        command += ["--method", method, "--shared", GUEST_SHARED, "--free", str(workload.free)]
-        command += ["--pages"] if pages else []
-        command += ["--workload", str(ROOT / "build/workloads" / workload.name)]
-        process = guest.start(
-            [*command, *workload.arguments], timeout_s=_GUEST_LIMIT_S, on_line=on_line
-        )
         deadline = time.monotonic() + self._limit_s
-
-        def wait_for(*names: str) -> str:
-            with changed:
-                while True:
-                    for name in names:
-                        if name in told:
-                            return name
-                    left = deadline - time.monotonic()
-                    if left <= 0:
-                        raise CellError(
-                            f"no {names[0]!r} within {self._limit_s:.0f} s of host time"
-                        )
-                    if not process.running:
-                        said = process.wait().stderr[-500:]
-                        raise CellError(f"ended before {names[0]!r}: {said}")
-                    changed.wait(min(1.0, left))
-
-        if wait_for("ready", "failed") == "ready":
-            guest.traffic.start(ASK_S)
-            guest.traffic.clear(ASK_S)
-            (self.shared / "go").touch()
-            if wait_for("end", "failed") == "end":
-                counts = guest.traffic.counts(ASK_S)
-            guest.traffic.stop(ASK_S)
-            wait_for("done", "failed")
-        process.wait(self._limit_s)
-        if "failed" in told:
-            raise CellError(told["failed"]["why"])
-        if not told["end"]["ok"]:
+        begin = time.monotonic()
+        self._told.clear()
+        request = {
+            "method": method,
+            "free": workload.free,
+            "pages": pages,
+            "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
+        }
+        (self.shared / "new").write_text(json.dumps(request), encoding="utf-8")
+        (self.shared / "new").rename(self.shared / "request")
+        self._wait_for("ready", deadline)
+        guest.traffic.start(ASK_S)
+        guest.traffic.clear(ASK_S)
+        (self.shared / "go").touch()
+        self._wait_for("end", deadline)
+        counts = guest.traffic.counts(ASK_S)
+        guest.traffic.stop(ASK_S)
+        self._wait_for("done", deadline)
+        if not self._told["end"]["ok"]:
             raise CellError("the workload's answer is wrong")
         if counts.region is None:
             raise CellError("the workload's marks were not seen")
         if pages:
             self._keep_counts(counts.requests)
-        cell = _cell(workload, method, counts.region, told)
+        cell = _cell(workload, method, counts.region, self._told)
         cell.facts["host_s"] = {
             "boot": round(guest.boot_s, 1),
-            **{name: round(event["at"] - begin, 1) for name, event in told.items()},
+            **{name: round(event["at"] - begin, 1) for name, event in self._told.items()},
         }
         return cell
+
+    def _take(self, line: str) -> None:
+        """A line of the guest's."""
+        with self._changed:
+            if line.startswith("{"):
+                event = json.loads(line)
+                event["at"] = time.monotonic()
+                self._told[event["event"]] = event
+                self._changed.notify_all()
+
+    def _wait_for(self, name: str, deadline: float) -> None:
+        """Until the guest told of that event.
+
+        Raises:
+            CellError: it failed, ended, or the time is up.
+        """
+        assert self._process is not None
+        with self._changed:
+            while name not in self._told:
+                if "failed" in self._told:
+                    raise CellError(self._told["failed"]["why"])
+                if time.monotonic() > deadline:
+                    raise CellError(f"no {name!r} in {self._limit_s:.0f} s of the host's time")
+                if not self._process.running:
+                    raise CellError(f"ended before {name!r}: {self._process.stdout[-500:]}")
+                self._changed.wait(1.0)
 
     def _keep_counts(self, requests: np.ndarray) -> None:
         with np.load(self.shared / "pages.npz") as file:

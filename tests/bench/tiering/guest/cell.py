@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One cell of the benchmark, inside the machine: one workload under one method.
+"""The cells of the benchmark, inside the machine: each one workload under one method.
 
 Owns: the order of things, from an empty machine to an empty machine.
 Must not touch: the watching of memory traffic; the host does that between `ready` and `go`.
 
-Prints one JSON object a line: `ready` when the workload waits and the method runs, `end`
-when the workload has ended, `done` with the figures, or `failed` with why.
+Takes cells from `request` in the shared folder, a JSON object each: method, command,
+free (bytes of the fast node), pages (whether to tell the workload's frames). Prints one JSON
+object a line: `ready` when the workload waits and the method runs, `end` when the workload has
+ended, `done` with the figures, or `failed` with why, after which no cell is taken any more.
 
-usage: cell.py --method NAME --shared DIR --free BYTES --workload PROGRAM [ARGUMENT...]
+usage: cell.py SHARED_DIR
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import subprocess
@@ -54,15 +55,24 @@ def wait_for(file: Path) -> None:
     file.unlink()
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def next_request(shared: Path) -> dict[str, Any]:
+    """The next cell. Nothing runs meanwhile, so that hours that are skipped do no harm."""
+    file = shared / "request"
+    while not file.exists():
+        time.sleep(0.2)
+    request: dict[str, Any] = json.loads(file.read_text())
+    file.unlink()
+    return request
+
+
+def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
-    shared = Path(args.shared)
-    method = methods.METHODS[args.method](shared)
+    method = methods.METHODS[request["method"]](shared)
     memory.leave_free(None)
     method.prepare()
-    free = memory.leave_free(args.free if method.limited else None)
+    free = memory.leave_free(request["free"] if method.limited else None)
     with subprocess.Popen(
-        [*method.wrapper, *args.workload],
+        [*method.wrapper, *request["command"]],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         preexec_fn=memory.default_policy,  # noqa: PLW1509
@@ -75,7 +85,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         fast = float((memory.nodes_of(pid, vpns) == memory.FAST).mean())
         before = memory.moves()
         method.begin(pid)
-        if args.pages:
+        if request["pages"]:
             np.savez(shared / "pages.npz", vpn=vpns, pfn=pfns)
         begun = time.monotonic()
         tell("ready", pid=pid, bytes=ready["bytes"], free=free, fast_at_start=fast)
@@ -97,22 +107,19 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    """0 if the cell ran."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--method", required=True, choices=methods.METHODS)
-    parser.add_argument("--shared", required=True)
-    parser.add_argument("--free", type=int, required=True)
-    parser.add_argument("--pages", action="store_true", help="tell which frames the pages have")
-    parser.add_argument("--workload", nargs=argparse.REMAINDER, required=True)
-    args = parser.parse_args()
-    try:
-        with tlbtick():
-            tell("done", **run(args))
-    except Exception as error:
-        traceback.print_exc()
-        tell("failed", why=f"{type(error).__name__}: {error}")
-        return 1
-    return 0
+    """Cells until one fails."""
+    shared = Path(sys.argv[1])
+    tell("booted")
+    with tlbtick():
+        while True:
+            request = next_request(shared)
+            try:
+                figures = run(shared, request)
+            except Exception as error:
+                traceback.print_exc()
+                tell("failed", why=f"{type(error).__name__}: {error}")
+                return 1
+            tell("done", **figures)
 
 
 if __name__ == "__main__":
