@@ -68,7 +68,6 @@ def next_request(shared: Path) -> dict[str, Any]:
 def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
     method = methods.METHODS[request["method"]](shared)
-    memory.leave_free(None)
     method.prepare()
     free = memory.leave_free(request["free"] if method.limited else None)
     with subprocess.Popen(
@@ -97,7 +96,6 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     after = memory.moves()
     tell("end", **{key: end[key] for key in ("ok", "answer", "operations", "max_rss")})
     figures = method.end()
-    memory.leave_free(None)
     return {
         "method": figures,
         "waited_s": waited,

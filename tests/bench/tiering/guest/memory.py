@@ -9,6 +9,7 @@ Must not touch: methods, workloads.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 from pathlib import Path
 
@@ -113,6 +114,8 @@ def _move_pages(
     )
     if result < 0:
         error = ctypes.get_errno()
+        if error == errno.ENOMEM and nodes is not None:
+            return nodes_of(pid, vpns)  # the node was full before all had moved
         raise OSError(error, f"move_pages of {len(vpns)} pages of {pid}: {os.strerror(error)}")
     return status
 

@@ -17,7 +17,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import memory
 import numpy as np
@@ -28,6 +28,8 @@ TOOLS = Path(sys.executable).parent
 CGROUP = Path("/sys/fs/cgroup/tiered")
 NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
+ERRORS = Path("/tmp/daemon.err")
+"""What the daemon of a method wrote."""
 SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
 
 
@@ -39,21 +41,19 @@ def load_module() -> None:
     subprocess.run(["insmod", module], check=True)
 
 
-def start_marked(
-    command: Sequence[str | Path], stderr: IO[str] | None = None
-) -> subprocess.Popen[str]:
+def start_marked(command: Sequence[str | Path]) -> subprocess.Popen[str]:
     """Start a program whose instructions count as the daemon's; it says a line when it runs."""
     process = subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
-        stderr=stderr,
+        stderr=ERRORS.open("w"),
         text=True,
         preexec_fn=memory.default_policy,  # noqa: PLW1509
         env={**os.environ, "LD_PRELOAD": str(BUILT / "daemonmark.so")},
     )
     assert process.stdout is not None
     if not process.stdout.readline():
-        raise RuntimeError(f"{Path(command[0]).name} ended with {process.wait()}")
+        raise RuntimeError(f"the daemon ended with {process.wait()}: {ERRORS.read_text()[-1500:]}")
     return process
 
 
@@ -61,6 +61,10 @@ def stop_marked(process: subprocess.Popen[str]) -> str:
     """End it; its last line."""
     process.send_signal(signal.SIGTERM)
     said, _ = process.communicate(timeout=600)
+    if process.returncode or not said:
+        raise RuntimeError(
+            f"the daemon ended with {process.returncode}: {ERRORS.read_text()[-1500:]}"
+        )
     return said.splitlines()[-1]
 
 
@@ -155,7 +159,6 @@ class Tierd(Method):
 
     def __init__(self, source: str) -> None:
         self._source = source
-        self._log = Path("/tmp/tierd.log")
 
     def prepare(self) -> None:
         CGROUP.mkdir(exist_ok=True)
@@ -164,10 +167,8 @@ class Tierd(Method):
         config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
         if self._source in ("scan", "neoprof"):
             load_module()
-        self._errors = self._log.open("w")
         self._daemon = start_marked(
-            [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"],
-            stderr=self._errors,
+            [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"]
         )
 
     def begin(self, pid: int) -> None:
@@ -175,13 +176,12 @@ class Tierd(Method):
 
     def end(self) -> dict[str, Any]:
         said = stop_marked(self._daemon)
-        self._errors.close()
         if Path("/sys/module/tierd").exists():
             subprocess.run(["rmmod", "tierd"], check=True)
-        log = self._log.read_text()
+        log = ERRORS.read_text()
         totals = json.loads(said)
-        if self._daemon.returncode or f"source={self._source}" not in log:
-            raise RuntimeError(f"tierd ended with {self._daemon.returncode}: {log[-2000:]}")
+        if f"source={self._source}" not in log:
+            raise RuntimeError(f"tierd did not use {self._source}: {log[-1500:]}")
         return {
             "promoted": totals["promoted_pages"],
             "demoted": totals["demoted_pages"],
