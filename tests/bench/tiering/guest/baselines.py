@@ -19,6 +19,7 @@ usage: baselines.py pte-scan|pebs-weak|pebs-histogram PID
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -212,9 +213,16 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     daemon = DAEMONS[sys.argv[1]](int(sys.argv[2]))
     print(json.dumps({"event": "watching"}), flush=True)
+    gone = False
     while not stopping:
         time.sleep(LOOK_S)
-        daemon.step()
+        try:
+            if not gone:
+                daemon.step()
+        except OSError as error:
+            if error.errno not in (errno.ESRCH, errno.EINVAL):
+                raise
+            gone = True  # the workload ended; whoever started us says when to stop
     figures = {"promoted": daemon.promoted, "demoted": daemon.demoted, **daemon.figures()}
     print(json.dumps(figures), flush=True)
 

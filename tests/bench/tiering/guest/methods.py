@@ -230,15 +230,14 @@ class Damon(Method):
     def begin(self, pid: int) -> None:
         release = tuple(int(word) for word in os.uname().release.split(".")[:2])
         goals = release >= (6, 16)
-        common = "--monitoring_intervals 5ms 100ms 60s --monitoring_nr_regions_range 10 1000"
-        quota = "--damos_quota_interval 1s --damos_quota_space 200MiB "
-        quota += "--damos_quota_weights 0 100 100"
-        up = f"--kdamond --ops paddr --numa_node {memory.SLOW} {common}"
-        up += f" --damos_action migrate_hot {memory.FAST} --damos_access_rate 5% max"
-        up += f" {quota} --damos_filter allow young"
-        down = f"--kdamond --ops paddr --numa_node {memory.FAST} {common}"
-        down += f" --damos_action migrate_cold {memory.SLOW} --damos_access_rate 0% 0%"
-        down += f" {quota} --damos_filter reject young"
+        head = "--kdamond --damon_ctx --ops paddr --monitoring_intervals 5ms 100ms 60s"
+        head += " --monitoring_nr_regions_range 10 1000 --damon_target --numa_node"
+        quota = "--damos_quota_interval 1s --damos_quota_space 200MiB"
+        quota += " --damos_quota_weights 0 100 100"
+        up = f"{head} {memory.SLOW} --damos_scheme --damos_action migrate_hot {memory.FAST}"
+        up += f" --damos_access_rate 5% max {quota} --damos_filter reject none young"
+        down = f"{head} {memory.FAST} --damos_scheme --damos_action migrate_cold {memory.SLOW}"
+        down += f" --damos_access_rate 0% 0% {quota} --damos_filter reject young"
         if goals:
             up += f" --damos_quota_goal node_mem_used_bp 99.7% {memory.FAST}"
             down += f" --damos_quota_goal node_mem_free_bp 0.5% {memory.FAST}"
