@@ -37,7 +37,7 @@
 #define NPW_LAB_START 1u      /* watch; the cache is empty at first */
 #define NPW_LAB_STOP 2u
 #define NPW_LAB_DUMP 3u	    /* write the counts to the host's files */
-#define NPW_LAB_CLEAR 4u    /* set the counts to zero */
+#define NPW_LAB_CLEAR 4u    /* set the counts to zero; if nothing is watched, forget marks */
 #define NPW_LAB_STATUS 0x48 /* s32: 0 or a negative errno of Linux */
 
 /* Card n lives at NPW_CARD_BASE + n * NPW_CARD_STRIDE. */

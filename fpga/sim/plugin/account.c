@@ -125,8 +125,20 @@ void account_translation(struct qemu_plugin_tb *tb, size_t count)
 						  QEMU_PLUGIN_COND_NE, in_kernel, 0, NULL);
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, user_mode,
 							  count);
+	account_marks(tb, count);
+}
+
+void account_marks(struct qemu_plugin_tb *tb, size_t count)
+{
+	if (qemu_plugin_tb_vaddr(tb) >> 63)
+		return;
 	for (size_t i = 0; i < count; i++)
 		watch_marks(qemu_plugin_tb_get_insn(tb, i));
+}
+
+void account_forget(void)
+{
+	model_forget(&model);
 }
 
 void account_restart(void)

@@ -20,6 +20,12 @@ bool account_enabled(void);
 /* Count what the translated block will execute, and look for marks in it. */
 void account_translation(struct qemu_plugin_tb *tb, size_t count);
 
+/* Look for marks only: programs say whose they are before anybody watches. */
+void account_marks(struct qemu_plugin_tb *tb, size_t count);
+
+/* Who said whose he is has ended. */
+void account_forget(void);
+
 /* Translations have been thrown away: whose turn it is must be found out again. */
 void account_restart(void);
 

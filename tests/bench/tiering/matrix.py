@@ -35,17 +35,17 @@ FOLDER = ROOT / "docs/benchmarks"
 METHODS = (
     "first-touch",
     "oracle",
-    "all-fast",
-    "all-slow",
     "tierd-neoprof",
     "numa-balancing-1-3s",
     "tierd-scan",
     "damon",
+    "pebs-weak",
     "numa-balancing",
     "tierd-damon",
     "pte-scan",
-    "pebs-weak",
     "pebs-histogram",
+    "all-slow",
+    "all-fast",
 )
 """In the order in which a workload's cells run: what says most first."""
 QUICK = ("first-touch", "oracle", "tierd-neoprof")

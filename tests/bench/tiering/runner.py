@@ -127,6 +127,7 @@ class Runner:
         deadline = time.monotonic() + self._limit_s
         begin = time.monotonic()
         self._told.clear()
+        guest.traffic.clear(ASK_S)  # of the processes of the cell before
         request = {
             "method": method,
             "free": workload.free,

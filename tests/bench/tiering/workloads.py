@@ -43,8 +43,8 @@ class Workload:
 WORKLOADS = {
     workload.name: workload
     for workload in (
-        Workload("updates", 16_000_000, "random updates, 90 % of them in a scattered tenth"),
-        Workload("moving", 24_000_000, "the same, another tenth from the middle on"),
+        Workload("updates", 12_000_000, "random updates, 90 % of them in a scattered tenth"),
+        Workload("moving", 20_000_000, "the same, another tenth from the middle on"),
         Workload("pagerank", 4, "PageRank on a Kronecker graph"),
         Workload("bfs", 8, "breadth-first searches in a Kronecker graph"),
         Workload("lookup", 1_000_000, "cross-section look-ups in the manner of XSBench"),

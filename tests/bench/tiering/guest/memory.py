@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import mmap
 import os
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import numpy.typing as npt
 PAGE = 4096
 FAST, SLOW = 0, 1
 _HUGE = 2 << 20
-_SET_MEMPOLICY = 238
+_SET_MEMPOLICY, _PREFERRED, _BIND = 238, 1, 2
 _MOVE_PAGES = 279
 _MOVE_ALL = 4
 _PRESENT = np.uint64(1 << 63)
@@ -52,22 +53,45 @@ def _pool(node: int) -> Path:
 def leave_free(wanted: int | None, node: int = FAST) -> int:
     """Take memory of a node away until `wanted` bytes are free (None: give all back).
 
-    Huge pages of the kernel's pool take it: nothing migrates, swaps or reclaims them.
+    Huge pages of the kernel's pool take it: nothing migrates, swaps or reclaims them. What is
+    less than one, or for which none can be made any more, is locked memory of this process.
 
     Returns:
         Free bytes then.
     """
     pool = _pool(node)
+    _rest.clear()
     if wanted is None:
         pool.write_text("0")
         return free_bytes(node)
     for _ in range(4):
-        have = int(pool.read_text())
         more = (free_bytes(node) - wanted) // _HUGE
         if not more:
             break
-        pool.write_text(str(max(0, have + more)))
+        pool.write_text(str(max(0, int(pool.read_text()) + more)))
+    rest = (free_bytes(node) - wanted) // PAGE * PAGE
+    if rest > 0:
+        _rest.append(_locked(rest, node))
     return free_bytes(node)
+
+
+_rest: list[mmap.mmap] = []
+
+
+def _locked(size: int, node: int) -> mmap.mmap:
+    """Memory of this process that stays on a node."""
+    mask = ctypes.c_ulong(1 << node)
+    _libc.syscall(_SET_MEMPOLICY, _BIND, ctypes.byref(mask), 64)
+    try:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
+        taken = mmap.mmap(-1, size, flags=flags)
+        held = ctypes.c_char.from_buffer(taken)
+        _libc.mlock(ctypes.c_void_p(ctypes.addressof(held)), ctypes.c_size_t(size))
+        del held
+    finally:
+        mask = ctypes.c_ulong(1 << SLOW)
+        _libc.syscall(_SET_MEMPOLICY, _PREFERRED, ctypes.byref(mask), 64)
+    return taken
 
 
 def page_table(pid: int) -> tuple[Pages, Pages]:
