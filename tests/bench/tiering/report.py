@@ -19,6 +19,7 @@ KERNEL = ("first-touch", "numa-balancing", "numa-balancing-1-3s", "damon")
 """What a stock kernel offers."""
 NOT_COMPARED = ("first-touch", "all-fast", "all-slow", "oracle")
 HEAD = """\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
 # tierd against other ways of tiering, in modelled time
 
 Made by `make bench-tiering`; [tiering.jsonl](tiering.jsonl) has every figure. What time
