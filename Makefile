@@ -82,6 +82,21 @@ bench: workloads
 	@$(PYTHON) tests/bench/gpu_huvm.py --scale 8 --only cases
 	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]
 
+# tierd against the kernel's own tiering and others, in modelled time: every workload under every
+# method. Hours; a run that was stopped goes on where it was, also on another machine. Results are
+# in docs/benchmarks. BENCH_FLAGS: see tests/bench/tiering/matrix.py --help.
+bench-tiering: workloads module-lab
+	@$(PYTHON) tests/bench/tiering/matrix.py $(BENCH_FLAGS)
+
+# One workload under three methods.
+bench-quick: workloads module-lab
+	@$(PYTHON) tests/bench/tiering/matrix.py --quick --folder build/bench-quick $(BENCH_FLAGS)
+
+# The kernel module for the lab's guests.
+module-lab: setup
+	@$(MAKE) --no-print-directory -s -C kmod \
+		KERNEL=$$($(PYTHON) -c 'from tierd.lab.host import find_kernel as f; print(f().version)')
+
 # The packages tierd and tierd-dkms in build/deb, and the wheel in build/wheel.
 deb: setup
 	@config/debian/build.sh
@@ -97,4 +112,5 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module deb wheel test lint fuzz bench clean
+.PHONY: all setup workloads demo demo-sources gpu module module-lab bench-tiering bench-quick \
+	deb wheel test lint fuzz bench clean

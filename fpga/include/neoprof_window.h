@@ -37,7 +37,7 @@
 #define NPW_LAB_START 1u      /* watch; the cache is empty at first */
 #define NPW_LAB_STOP 2u
 #define NPW_LAB_DUMP 3u	    /* write the counts to the host's files */
-#define NPW_LAB_CLEAR 4u    /* set the counts to zero */
+#define NPW_LAB_CLEAR 4u    /* set the counts to zero; if nothing is watched, forget marks */
 #define NPW_LAB_STATUS 0x48 /* s32: 0 or a negative errno of Linux */
 
 /* Card n lives at NPW_CARD_BASE + n * NPW_CARD_STRIDE. */
@@ -62,5 +62,17 @@
 #define NPW_BUFFER_BYTES 0x1000u
 
 #define NPW_BYTES (NPW_CARD_BASE + NPW_CARDS_MAX * NPW_CARD_STRIDE)
+
+/*
+ * Samples of the accesses that missed the cache, where the lab models time: the stand-in for a
+ * processor's event sampling. Behind the cards, in a window that is long enough; no driver
+ * needs it. Only accesses that a measured workload makes itself are sampled.
+ */
+#define NPW_SAMPLES NPW_BYTES
+#define NPW_SAMPLES_PERIOD (NPW_SAMPLES + 0x00) /* u32: one in so many of each node; 0: none */
+#define NPW_SAMPLES_HEAD (NPW_SAMPLES + 0x08)	/* u64: samples ever written */
+#define NPW_SAMPLES_RING (NPW_SAMPLES + 0x40)	/* u64[]: page << 8 | node << 1 | store */
+#define NPW_SAMPLES_SLOTS 4096u
+#define NPW_SAMPLES_END (NPW_SAMPLES_RING + NPW_SAMPLES_SLOTS * 8u)
 
 #endif /* NEOPROF_WINDOW_H */

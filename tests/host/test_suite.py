@@ -12,6 +12,8 @@ import pytest
 
 BUILT = Path(__file__).resolve().parents[2] / "build/workloads"
 WORK = {
+    "updates": 100_000,
+    "moving": 100_000,
     "pagerank": 2,
     "bfs": 2,
     "lookup": 20_000,

@@ -27,10 +27,13 @@ class TimeSpec:
         instruction_ps: picoseconds an instruction takes when it hits the cache.
         overlap: percent of demand misses that are under way at once: 100 means one after
             another.
+        follow: the guest's clock passes with modelled time, waiting for memory included, in
+            the scale of an instruction's guest time (2**icount ns) to `instruction_ps`.
     """
 
     instruction_ps: int = 250
     overlap: int = 100
+    follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +80,13 @@ def parse_time(top: Table) -> TimeSpec | None:
     default = TimeSpec()
     instruction = table.number("instruction_ps", default.instruction_ps) or 0
     overlap = table.number("overlap", default.overlap) or 0
+    follow = table.flag("follow", default.follow)
     table.finish()
     if not 1 <= instruction <= MAX_INSTRUCTION_PS:
         raise table.error("instruction_ps", f"must be between 1 and {MAX_INSTRUCTION_PS}")
     if not 100 <= overlap <= MAX_OVERLAP:
         raise table.error("overlap", f"must be between 100 and {MAX_OVERLAP} (percent)")
-    return TimeSpec(instruction, overlap)
+    return TimeSpec(instruction, overlap, follow)
 
 
 def parse_region(report: dict[str, Any] | None) -> Region | None:

@@ -103,6 +103,8 @@ class Traffic:
     def clear(self, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         """Set the counts to zero; cards and cache stay as they are.
 
+        While nothing is watched, also forget which processes said whose they are (mark.h).
+
         Raises:
             TrafficError: the plugin does not answer.
         """

@@ -8,7 +8,9 @@
 
 #include "clock.h"
 #include "model.h"
+#include "pace.h"
 #include "registers.h"
+#include "samples.h"
 #include "traffic.h"
 
 #include <string.h>
@@ -21,6 +23,7 @@ struct account_score {
 static struct qemu_plugin_scoreboard *scores;
 static qemu_plugin_u64 user_mode, kernel_mode, in_kernel;
 static struct model model;
+static unsigned int lines_log2; /* of the lines in a page */
 static bool enabled;
 
 static int complain(const char *what)
@@ -43,6 +46,13 @@ int account_init(const struct options *options, unsigned int vcpus)
 				    (double)speed->bandwidth_mb * 1e6, options->cache_line))
 			return complain("speed= is for nodes below 64");
 	}
+	while (options->cache_line << lines_log2 < 1u << TRUTH_PAGE_LOG2)
+		lines_log2++;
+	if (samples_open(options->window))
+		return -1;
+	if (options->pace && pace_init(options->icount, (double)(1u << options->icount) /
+							    model.timing.instruction_ns))
+		return -1;
 	scores = qemu_plugin_scoreboard_new(sizeof(struct account_score));
 	user_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, user)};
 	kernel_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, kernel)};
@@ -115,8 +125,20 @@ void account_translation(struct qemu_plugin_tb *tb, size_t count)
 						  QEMU_PLUGIN_COND_NE, in_kernel, 0, NULL);
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, user_mode,
 							  count);
+	account_marks(tb, count);
+}
+
+void account_marks(struct qemu_plugin_tb *tb, size_t count)
+{
+	if (qemu_plugin_tb_vaddr(tb) >> 63)
+		return;
 	for (size_t i = 0; i < count; i++)
 		watch_marks(qemu_plugin_tb_get_insn(tb, i));
+}
+
+void account_forget(void)
+{
+	model_forget(&model);
 }
 
 void account_restart(void)
@@ -125,10 +147,17 @@ void account_restart(void)
 		((struct account_score *)qemu_plugin_scoreboard_find(scores, 0))->in_kernel = 1;
 }
 
-void account_request(unsigned int node, uint64_t vline, bool write)
+void account_request(unsigned int node, uint64_t vline, enum account_kind kind)
 {
-	if (enabled)
-		model_request(&model, node, vline, write, catch_up());
+	bool kernel;
+
+	if (!enabled)
+		return;
+	kernel = catch_up();
+	model_request(&model, node, vline, kind == ACCOUNT_WRITE_BACK, kernel);
+	if (kind != ACCOUNT_WRITE_BACK && !kernel && model.user == TIMING_WORKLOAD)
+		samples_miss(node, vline >> lines_log2, kind == ACCOUNT_STORE);
+	pace_waited(model.timing.waited_ns);
 }
 
 void account_print(FILE *out)

@@ -20,11 +20,18 @@ bool account_enabled(void);
 /* Count what the translated block will execute, and look for marks in it. */
 void account_translation(struct qemu_plugin_tb *tb, size_t count);
 
+/* Look for marks only: programs say whose they are before anybody watches. */
+void account_marks(struct qemu_plugin_tb *tb, size_t count);
+
+/* Who said whose he is has ended. */
+void account_forget(void);
+
 /* Translations have been thrown away: whose turn it is must be found out again. */
 void account_restart(void);
 
-/* A line of `node` was read or written back; the traffic's lock is held. */
-void account_request(unsigned int node, uint64_t vline, bool write);
+/* A line of `node` was read, for a load or a store, or written back; the traffic's lock is held. */
+enum account_kind { ACCOUNT_LOAD, ACCOUNT_STORE, ACCOUNT_WRITE_BACK };
+void account_request(unsigned int node, uint64_t vline, enum account_kind kind);
 
 /* The last region as a member of a JSON object, with a comma before it. */
 void account_print(FILE *out);

@@ -143,6 +143,8 @@ static bool lab_operation(void)
 		break;
 	case NPW_LAB_CLEAR:
 		truth_clear(&traffic.truth);
+		if (!watching)
+			account_forget();
 		break;
 	default:
 		status = -EOPNOTSUPP;
@@ -199,6 +201,8 @@ static void on_translation(qemu_plugin_id_t id, struct qemu_plugin_tb *tb)
 						  POLL_INSTRUCTIONS, NULL);
 	if (watching && account_enabled())
 		account_translation(tb, count);
+	else if (account_enabled())
+		account_marks(tb, count);
 	for (size_t i = 0; watching && i < count; i++) {
 		struct qemu_plugin_insn *insn = qemu_plugin_tb_get_insn(tb, i);
 

@@ -52,6 +52,12 @@ static void claim(struct model *model, uint64_t root, enum timing_owner owner)
 	model->user = owner;
 }
 
+void model_forget(struct model *model)
+{
+	model->space_count = model->spaces_dropped = 0;
+	model->user = TIMING_OTHER;
+}
+
 static void snapshot(const struct model *model, struct model_counts *counts, uint64_t guest_ns)
 {
 	counts->now_ns = model->timing.now_ns;

@@ -57,6 +57,9 @@ void model_init(struct model *model, double instruction_ns, double mlp);
 /* So many instructions were executed since the start, in user mode and in the kernel. */
 void model_executed(struct model *model, uint64_t user, uint64_t kernel);
 
+/* No process is known any more: their page tables' places are used again when they end. */
+void model_forget(struct model *model);
+
 /* The processor goes on in user mode with the page tables at `root`. */
 void model_enter(struct model *model, uint64_t root);
 

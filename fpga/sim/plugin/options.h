@@ -11,6 +11,7 @@
  *   width=LOG2, ring=SLOTS, clock=CYCLES_PER_100US   as np_card_open() takes them
  *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
  *   time=PS:MLP        model time: picoseconds an instruction, percent of misses that overlap
+ *   pace=1             ... and the guest's clock follows it
  *   speed=ID:PS:MBPS   ... latency and bandwidth (MB/s) of a node
  *   start=boot         watch memory from the first instruction on (else from a mark)
  *
@@ -49,7 +50,7 @@ struct options {
 	int icount; /* below 0: none */
 	uint64_t cache_bytes;
 	unsigned int cache_ways, cache_line;
-	bool from_boot;
+	bool from_boot, pace;
 	unsigned int instruction_ps, mlp_percent; /* 0: no model of time */
 	struct speed speeds[OPTIONS_SPEEDS_MAX];
 	unsigned int speed_count;

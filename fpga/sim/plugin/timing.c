@@ -54,6 +54,7 @@ static void wait_for(struct timing *timing, enum timing_owner owner, struct timi
 	if (ns <= 0)
 		return;
 	node->waited_ns += ns;
+	timing->waited_ns += ns;
 	spend(timing, owner, ns);
 }
 

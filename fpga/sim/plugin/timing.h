@@ -39,6 +39,7 @@ struct timing_node {
 
 struct timing {
 	double now_ns, instruction_ns, mlp;
+	double waited_ns; /* of now_ns: for memory */
 	uint64_t instructions[TIMING_OWNERS];
 	double spent_ns[TIMING_OWNERS]; /* instructions and waiting */
 	struct timing_node nodes[TIMING_NODES_MAX];

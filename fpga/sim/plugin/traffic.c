@@ -26,13 +26,15 @@ static struct cache cache;
 static uint8_t *card_of; /* by MiB; NPW_CARDS_MAX: none */
 static unsigned int line_log2;
 
-static void memory_request(uint64_t address, uint64_t vline, bool write)
+static void memory_request(uint64_t address, uint64_t vline, enum account_kind kind)
 {
+	const bool write = kind == ACCOUNT_WRITE_BACK;
+
 	truth_count(&traffic.truth, address, write);
 	if (address >> TRUTH_PAGE_LOG2 < traffic.truth.page_count) {
 		const unsigned int number = card_of[address >> TRUTH_BLOCK_LOG2];
 
-		account_request(traffic.truth.node_of[address >> TRUTH_BLOCK_LOG2], vline, write);
+		account_request(traffic.truth.node_of[address >> TRUTH_BLOCK_LOG2], vline, kind);
 
 		if (number < NPW_CARDS_MAX && card_request(&traffic.cards[number], address, write))
 			card_advance(&traffic.cards[number], clock_ns());
@@ -46,10 +48,10 @@ static void cached_access(uint64_t address, uint64_t vline, bool store)
 	pthread_mutex_lock(&traffic.lock);
 	switch (cache_access(&cache, address, store, &evicted)) {
 	case CACHE_MISS_EVICT:
-		memory_request(evicted, 0, true);
+		memory_request(evicted, 0, ACCOUNT_WRITE_BACK);
 		/* fall through */
 	case CACHE_MISS:
-		memory_request(address, vline, false);
+		memory_request(address, vline, store ? ACCOUNT_STORE : ACCOUNT_LOAD);
 		break;
 	case CACHE_HIT:
 		break;

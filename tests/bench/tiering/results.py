@@ -28,7 +28,7 @@ class Cell:
         seconds_to_95: modelled seconds until 95 % of the best share of any interval was
             reached and kept; None if it never was.
         promoted, demoted, bounced: pages of 4 KiB; bounced were promoted again within
-            5 s of a demotion.
+            5 s of a demotion; None where nothing counts them.
         instructions: by owner (workload, daemon, kernel, other).
         curve: (second, share served fast) pairs.
         facts: versions and settings that the cell ran with.
@@ -42,7 +42,7 @@ class Cell:
     seconds_to_95: float | None = None
     promoted: int = 0
     demoted: int = 0
-    bounced: int = 0
+    bounced: int | None = None
     instructions: dict[str, int] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

@@ -88,7 +88,7 @@ def details(cells: Cells, workload: str, methods: Sequence[str]) -> str:
                 _number(cell.seconds_to_95, ".2f"),
                 str(cell.promoted),
                 str(cell.demoted),
-                str(cell.bounced),
+                _number(cell.bounced, "d"),
                 _number(cell.daemon_share, ".2%"),
             ]
         )

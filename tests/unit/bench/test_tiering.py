@@ -6,10 +6,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering"))
 
+from figures import seconds_to_95, shares
+from report import write_report
 from results import Cell, ResultFile
 from table import best_of, details, gaps, geometric_mean, speed_ups, times
 
@@ -78,9 +81,36 @@ def test_the_tables_have_every_cell_and_say_what_is_missing() -> None:
     assert table[4] == "| c | failed | 5.000 | not run |"
     assert table[5].endswith("| 1.000 | 4.243 | - |")
     assert len({line.count("|") for line in table}) == 1
-    assert "| x | 2.000 | 90.0% | - | 7 | 0 | 0 | 2.00% |" in details(CELLS, "a", ["base", "x"])
+    assert "| x | 2.000 | 90.0% | - | 7 | 0 | - | 2.00% |" in details(CELLS, "a", ["base", "x"])
     assert gaps(CELLS, ["c"], ["base", "x", "y"]).splitlines() == [
         "- c / base: the guest ran out of memory",
         "- c / y: not run",
     ]
     assert gaps(CELLS, ["a"], ["x"]) == "Every cell ran."
+
+
+def test_a_curve_is_the_share_of_each_interval_that_had_requests() -> None:
+    requests = np.array([[1, 3, 0, 0], [0, 0, 0, 0], [2, 2, 0, 0]], np.uint64)
+    assert shares(requests, 5e8) == [(0.5, 0.25), (1.5, 0.5)]
+    assert shares(requests, 5e8, points=2) == [(1.0, 0.25), (2.0, 0.5)]
+
+
+def test_convergence_is_over_when_the_share_stays_near_its_end() -> None:
+    rises = [(float(i + 1), min(1.0, 0.1 * i)) for i in range(40)]
+    assert seconds_to_95(rises) == 14.0  # the first mean of five above 0.95 ends at 13
+    dips = [(t, 0.2 if t == 30.0 else share) for t, share in rises]
+    assert seconds_to_95(dips) == 35.0
+    assert seconds_to_95([(1.0, 0.5)] * 9) == 0.0
+    assert seconds_to_95([]) is None
+
+
+def test_the_report_says_what_ran_and_what_did_not(tmp_path: Path) -> None:
+    (tmp_path / "reading.md").write_text("It loses on b.\n")
+    cells = {**CELLS, ("a", "tierd-scan"): Cell("a", "tierd-scan", 1.0, facts={"qemu": "10.0"})}
+    cells["a", "first-touch"] = Cell("a", "first-touch", 4.0, curve=[(1.0, 0.1), (2.0, 0.5)])
+    write_report(tmp_path, cells, ["a", "b"], ["first-touch", "tierd-scan"])
+    page = (tmp_path / "tiering.md").read_text()
+    assert "| tierd-scan | 4.000 (1) | 4.000 |" in page
+    assert "It loses on b." in page
+    assert "- b / tierd-scan: not run" in page
+    assert "- qemu: 10.0" in page

@@ -21,7 +21,8 @@ WORKLOAD, DAEMON, KERNEL = 0, 1, 2
 CDEF = """
 struct timing_node { double latency_ns, line_ns, free_ns; uint64_t demand, prefetched, written;
                      double waited_ns; };
-struct timing { double now_ns, instruction_ns, mlp; uint64_t instructions[4]; double spent_ns[4];
+struct timing { double now_ns, instruction_ns, mlp, waited_ns;
+                uint64_t instructions[4]; double spent_ns[4];
                 struct timing_node nodes[64]; uint64_t stream[32]; unsigned int next_stream; };
 void timing_init(struct timing *, double instruction_ns, double mlp);
 int timing_set_node(struct timing *, unsigned int, double, double, unsigned int);

@@ -217,3 +217,20 @@ def test_a_missing_library_says_what_builds_it(
         plugin.plugin_options(machine, Path("/run"))
     assert name in caught.value.message
     assert caught.value.hint == what
+
+
+def test_modelled_time_is_told_to_the_plugin_and_the_clock_follows_where_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin, "plugin_path", lambda: tmp_path / "lab.so")
+    speeds = 'latency = "118ns"\nbandwidth = "100GB/s"\n'
+    nodes = "".join(f"{part}{speeds}" for part in NODES.strip().split("\n\n"))
+    nodes = nodes.replace("[[node]]", "\n[[node]]").replace('"0"', '"0"\n', 1)
+    nodes = nodes.replace("initiator = 0", "initiator = 0\n")
+    for extra, told in (("", False), ("follow = true\n", True)):
+        text = f"icount = 0\n[time]\ninstruction_ps = 500\n{extra}{nodes}"
+        machine = parse_machine(tomllib.loads(text), name="timed")
+        words = plugin.plugin_options(machine, tmp_path)[-1].split(",")
+        assert "time=500:100" in words
+        assert "speed=1:118000:100000" in words
+        assert ("pace=1" in words) is told

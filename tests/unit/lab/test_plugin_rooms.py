@@ -10,6 +10,7 @@ import importlib.util
 import struct
 import subprocess
 from collections import OrderedDict
+from pathlib import Path
 from typing import Any
 
 import cffi
@@ -52,10 +53,21 @@ _Bool card_request(struct card *card, uint64_t host, _Bool write);
 static uint64_t card_register(struct card *card, uint32_t offset);
 static int card_set(struct card *card, uint32_t offset, uint64_t value);
 static uint64_t card_cycles(struct card *card);
+
+int samples_open(const char *window);
+void samples_miss(unsigned int node, uint64_t page, _Bool store);
+#define NPW_SAMPLES_PERIOD ...
+#define NPW_SAMPLES_HEAD ...
+#define NPW_SAMPLES_RING ...
+#define NPW_SAMPLES_SLOTS ...
+#define NPW_SAMPLES_END ...
 """
 SOURCE = """
 #include "cache.h"
 #include "card.h"
+#include "samples.h"
+
+#include "../../include/neoprof_window.h"
 
 static int replay(struct cache *cache, const uint64_t *addresses, const uint8_t *stores,
                   size_t count, uint8_t *events, uint64_t *evicted)
@@ -89,7 +101,7 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ffi.set_source(
         "lab_rooms",
         SOURCE,
-        sources=[str(PLUGIN / name) for name in ("cache.c", "hdm.c", "card.c")],
+        sources=[str(PLUGIN / name) for name in ("cache.c", "hdm.c", "card.c", "samples.c")],
         include_dirs=[str(PLUGIN)],
         libraries=["dl"],
         extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-fsanitize=undefined"],
@@ -350,3 +362,30 @@ def test_the_lab_clock_is_the_same_in_the_makefile() -> None:
     lines = (FPGA / "Makefile").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("LAB_CLOCK :=")]
     assert int(line.split(":=")[1]) == plugin.CYCLES_PER_100US
+
+
+def test_one_miss_in_so_many_of_each_node_is_sampled(rooms: Any, tmp_path: Path) -> None:
+    window = tmp_path / "window"
+    lib = rooms.lib
+    assert lib.samples_open(str(tmp_path / "none").encode()) == -1
+    window.write_bytes(bytes(lib.NPW_SAMPLES_END - 8))
+    assert lib.samples_open(str(window).encode()) == 0
+    lib.samples_miss(1, 5, False)  # too short a window: nothing happens
+    window.write_bytes(bytes(plugin.WINDOW_BYTES))
+    assert lib.samples_open(str(window).encode()) == 0
+    lib.samples_miss(1, 5, False)  # nobody asked for samples
+    with window.open("r+b") as file:
+        file.seek(lib.NPW_SAMPLES_PERIOD)
+        file.write(struct.pack("<I", 3))
+    for page in range(7):
+        lib.samples_miss(1, page, page == 5)
+        lib.samples_miss(0, 100 + page, False)
+    content = window.read_bytes()
+    assert struct.unpack_from("<Q", content, lib.NPW_SAMPLES_HEAD) == (4,)
+    words = struct.unpack_from("<5Q", content, lib.NPW_SAMPLES_RING)
+    assert words == (2 << 8 | 2, 102 << 8, 5 << 8 | 3, 105 << 8, 0)
+    for _ in range(3 * lib.NPW_SAMPLES_SLOTS):  # round the ring once, to where it was
+        lib.samples_miss(1, 7, False)
+    content = window.read_bytes()
+    assert struct.unpack_from("<Q", content, lib.NPW_SAMPLES_HEAD) == (lib.NPW_SAMPLES_SLOTS + 4,)
+    assert struct.unpack_from("<5Q", content, lib.NPW_SAMPLES_RING) == (7 << 8 | 2,) * 5

@@ -1,0 +1,279 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The methods that the benchmark compares; each is one entry of `METHODS`.
+
+Owns: what a method sets, starts and stops, and what it tells of itself.
+Must not touch: the workload's start and its marks (`cell` does).
+
+A method's life: `prepare` before the workload starts, `begin` when its memory is in place and
+it waits, `end` after it, with the machine left as before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import memory
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[4]
+BUILT = ROOT / "build/workloads"
+TOOLS = Path(sys.executable).parent
+CGROUP = Path("/sys/fs/cgroup/tiered")
+NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
+DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
+ERRORS = Path("/tmp/daemon.err")
+"""What the daemon of a method wrote."""
+SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
+
+
+def load_module() -> None:
+    """insmod tierd.ko, without its debug information."""
+    module = Path("/tmp/tierd.ko")
+    built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
+    subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
+    subprocess.run(["insmod", module], check=True)
+
+
+def start_marked(command: Sequence[str | Path]) -> subprocess.Popen[str]:
+    """Start a program whose instructions count as the daemon's; it says a line when it runs."""
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=ERRORS.open("w"),
+        text=True,
+        preexec_fn=memory.default_policy,  # noqa: PLW1509
+        env={**os.environ, "LD_PRELOAD": str(BUILT / "daemonmark.so")},
+    )
+    assert process.stdout is not None
+    if not process.stdout.readline():
+        raise RuntimeError(f"the daemon ended with {process.wait()}: {ERRORS.read_text()[-1500:]}")
+    return process
+
+
+def stop_marked(process: subprocess.Popen[str]) -> str:
+    """End it; its last line."""
+    process.send_signal(signal.SIGTERM)
+    said, _ = process.communicate(timeout=600)
+    if process.returncode or not said:
+        raise RuntimeError(
+            f"the daemon ended with {process.returncode}: {ERRORS.read_text()[-1500:]}"
+        )
+    return said.splitlines()[-1]
+
+
+class Method:
+    """First touch: nothing moves.
+
+    Attributes:
+        wrapper: words in front of the workload's command.
+        limited: whether the fast node is filled up by ballast.
+    """
+
+    wrapper: Sequence[str] = ()
+    limited = True
+
+    def prepare(self) -> None:
+        """What has to run before the workload does."""
+
+    def begin(self, pid: int) -> None:
+        """The workload waits, its memory is in place."""
+
+    def end(self) -> dict[str, Any]:
+        """Stop; figures of its own: promoted, demoted, bounced if it knows them."""
+        return {}
+
+
+class Bound(Method):
+    """All memory on one node."""
+
+    def __init__(self, node: int) -> None:
+        self.wrapper = ("numactl", f"--membind={node}")
+        self.limited = node != memory.FAST
+
+
+class Oracle(Method):
+    """The pages with the most requests in an earlier run of the cell, as many as fit.
+
+    Args:
+        counts: file with the earlier run's virtual page numbers and requests.
+    """
+
+    def __init__(self, counts: Path) -> None:
+        self._counts = counts
+        self._placed: dict[str, int] = {}
+
+    def begin(self, pid: int) -> None:
+        with np.load(self._counts) as file:
+            known, requests = file["vpn"], file["requests"]
+        vpns, _ = memory.page_table(pid)
+        at = np.searchsorted(known, vpns)
+        at[at == len(known)] = 0
+        weight = np.where(known[at] == vpns, requests[at], 0)
+        room = int((memory.nodes_of(pid, vpns) == memory.FAST).sum())
+        fast = np.zeros(len(vpns), bool)
+        fast[np.argsort(-weight.astype(np.int64), kind="stable")[:room]] = True
+        self._placed = memory.place(pid, vpns, fast)
+
+    def end(self) -> dict[str, Any]:
+        return {"placed": self._placed, "promoted": 0, "demoted": 0}
+
+
+class NumaBalancing(Method):
+    """The kernel's memory tiering; `periods_ms`: least and most time between two scans."""
+
+    def __init__(self, periods_ms: tuple[int, int] | None = None) -> None:
+        self._periods = periods_ms
+        self._before: dict[str, str] = {}
+
+    def begin(self, pid: int) -> None:
+        if self._periods:
+            for name, value in zip(("min", "max"), self._periods, strict=True):
+                file = SCHED / f"scan_period_{name}_ms"
+                self._before[name] = file.read_text()
+                file.write_text(str(value))
+        self._counts = memory.moves()
+        DEMOTION.write_text("1")
+        NUMA_BALANCING.write_text("2")
+
+    def end(self) -> dict[str, Any]:
+        NUMA_BALANCING.write_text("0")
+        DEMOTION.write_text("0")
+        for name, value in self._before.items():
+            (SCHED / f"scan_period_{name}_ms").write_text(value)
+        now = memory.moves()
+        return {
+            "promoted": now["pgpromote_success"] - self._counts["pgpromote_success"],
+            "demoted": now["pgdemote"] - self._counts["pgdemote"],
+        }
+
+
+class Tierd(Method):
+    """The service with one source, on its defaults."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def prepare(self) -> None:
+        CGROUP.mkdir(exist_ok=True)
+        config = Path("/tmp/tierd-bench.toml")
+        text = (Path(__file__).parent / "tierd.toml").read_text()
+        config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
+        if self._source in ("scan", "neoprof"):
+            load_module()
+        self._daemon = start_marked(
+            [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"]
+        )
+
+    def begin(self, pid: int) -> None:
+        (CGROUP / "cgroup.procs").write_text(str(pid))
+
+    def end(self) -> dict[str, Any]:
+        said = stop_marked(self._daemon)
+        if Path("/sys/module/tierd").exists():
+            subprocess.run(["rmmod", "tierd"], check=True)
+        log = ERRORS.read_text()
+        totals = json.loads(said)
+        if f"source={self._source}" not in log:
+            raise RuntimeError(f"tierd did not use {self._source}: {log[-1500:]}")
+        return {
+            "promoted": totals["promoted_pages"],
+            "demoted": totals["demoted_pages"],
+            "bounced": totals["bounced_pages"],
+            "lost_samples": totals["lost_samples"],
+            "fates": totals["fates"],
+            "warnings": [line for line in log.splitlines() if "level=warning" in line][:5],
+        }
+
+
+class Baseline(Method):
+    """One of baselines.py; the kernel makes room by demotion where the daemon does not."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def prepare(self) -> None:
+        if self._name == "pte-scan":
+            load_module()
+
+    def begin(self, pid: int) -> None:
+        self._counts = memory.moves()
+        DEMOTION.write_text("1")
+        self._daemon = start_marked(
+            [sys.executable, Path(__file__).with_name("baselines.py"), self._name, str(pid)]
+        )
+
+    def end(self) -> dict[str, Any]:
+        said = stop_marked(self._daemon)
+        DEMOTION.write_text("0")
+        if self._name == "pte-scan":
+            subprocess.run(["rmmod", "tierd"], check=True)
+        figures: dict[str, Any] = json.loads(said)
+        figures["demoted"] += memory.moves()["pgdemote"] - self._counts["pgdemote"]
+        return figures
+
+
+class Damon(Method):
+    """The kernel's DAMON as its sample for tiering sets it, through `damo`.
+
+    Two kdamonds: what is used on the slow node goes to the fast one, what is not used on the
+    fast one goes to the slow one, 200 MiB a second each. Kernels from 6.16 on have goals for the
+    use of a node, which hold the two back; before that nothing does.
+    """
+
+    def begin(self, pid: int) -> None:
+        release = tuple(int(word) for word in os.uname().release.split(".")[:2])
+        goals = release >= (6, 16)
+        head = "--kdamond --damon_ctx --ops paddr --monitoring_intervals 5ms 100ms 60s"
+        head += " --monitoring_nr_regions_range 10 1000 --damon_target --numa_node"
+        quota = "--damos_quota_interval 1s --damos_quota_space 200MiB"
+        quota += " --damos_quota_weights 0 100 100"
+        up = f"{head} {memory.SLOW} --damos_scheme --damos_action migrate_hot {memory.FAST}"
+        up += f" --damos_access_rate 5% max {quota} --damos_filter reject none young"
+        down = f"{head} {memory.FAST} --damos_scheme --damos_action migrate_cold {memory.SLOW}"
+        down += f" --damos_access_rate 0% 0% {quota} --damos_filter reject young"
+        if goals:
+            up += f" --damos_quota_goal node_mem_used_bp 99.7% {memory.FAST}"
+            down += f" --damos_quota_goal node_mem_free_bp 0.5% {memory.FAST}"
+        self._schemes = f"{up} {down}"
+        self._damo("start", *self._schemes.split())
+
+    def _damo(self, *words: str) -> None:
+        done = subprocess.run([TOOLS / "damo", *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"damo {words[0]}: {(done.stdout + done.stderr)[-1500:]}")
+
+    def end(self) -> dict[str, Any]:
+        moved: list[dict[str, int]] = []
+        kdamonds = Path("/sys/kernel/mm/damon/admin/kdamonds")
+        for number in range(2):
+            kdamond = kdamonds / str(number)
+            (kdamond / "state").write_text("update_schemes_stats")
+            stats = kdamond / "contexts/0/schemes/0/stats"
+            moved.append({file.name: int(file.read_text()) for file in stats.iterdir()})
+        self._damo("stop")
+        pages = [each["sz_applied"] // memory.PAGE for each in moved]
+        return {"promoted": pages[0], "demoted": pages[1], "schemes": moved, "set": self._schemes}
+
+
+METHODS: dict[str, Callable[[Path], Method]] = {
+    "first-touch": lambda shared: Method(),
+    "all-fast": lambda shared: Bound(memory.FAST),
+    "all-slow": lambda shared: Bound(memory.SLOW),
+    "oracle": lambda shared: Oracle(shared / "counts.npz"),
+    "numa-balancing": lambda shared: NumaBalancing(),
+    "numa-balancing-1-3s": lambda shared: NumaBalancing((1000, 3000)),
+    "damon": lambda shared: Damon(),
+    "pte-scan": lambda shared: Baseline("pte-scan"),
+    "pebs-weak": lambda shared: Baseline("pebs-weak"),
+    "pebs-histogram": lambda shared: Baseline("pebs-histogram"),
+    "tierd-damon": lambda shared: Tierd("damon"),
+    "tierd-scan": lambda shared: Tierd("scan"),
+    "tierd-neoprof": lambda shared: Tierd("neoprof"),
+}

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small cells of the benchmark in one boot: what is measured, and that methods do something."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/bench/tiering"))
+
+from results import Cell
+from runner import Runner
+
+from tierd.lab import Machine
+from workloads import MIB, Workload
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = Workload("updates", 400_000, "", size=32 * MIB, free=16 * MIB)
+
+
+@pytest.fixture(scope="module")
+def cells() -> Iterator[dict[str, Cell]]:
+    """One boot: two cells in which nothing moves, and one with a daemon that samples misses."""
+    for folder, target in (("fpga", "lab"), ("tests/workloads", "all")):
+        subprocess.run(["make", "-s", "-C", ROOT / folder, target], check=True)
+    subprocess.run(["make", "-s", "-C", ROOT / "tests/workloads/suite"], check=True)
+    with Runner(Machine.load("bench")) as runner:
+        found = {
+            method: runner.run(SMALL, method, pages=method == "first-touch")
+            for method in ("first-touch", "oracle", "pebs-weak")
+        }
+        found["again"] = runner.run(SMALL, "first-touch")
+        assert runner.boots == 1
+    for cell in found.values():
+        assert cell.seconds is not None, cell.why
+    yield found
+
+
+def test_the_guests_clock_passes_with_modelled_time(cells: dict[str, Cell]) -> None:
+    machine = Machine.load("bench")
+    assert machine.time is not None
+    scale = 1000 / machine.time.instruction_ps
+    for cell in cells.values():
+        assert cell.seconds is not None
+        assert cell.facts["guest_s"] == pytest.approx(scale * cell.seconds, rel=0.02)
+
+
+def test_the_same_cell_takes_the_same_time(cells: dict[str, Cell]) -> None:
+    first, again = cells["first-touch"], cells["again"]
+    print(f"{first.seconds} s and {again.seconds} s, {first.fast_share} and {again.fast_share}")
+    assert again.seconds == pytest.approx(first.seconds, rel=0.01)
+
+
+def test_the_oracle_serves_the_hot_tenth_fast(cells: dict[str, Cell]) -> None:
+    first, oracle = cells["first-touch"], cells["oracle"]
+    assert first.fast_share is not None
+    assert oracle.fast_share is not None
+    assert first.fast_share < 0.5
+    assert oracle.fast_share > 0.85
+    assert oracle.facts["method"]["placed"]["up"] > 0
+    assert oracle.facts["moves"]["pgpromote_success"] == 0
+
+
+def test_a_daemons_instructions_are_told_apart(cells: dict[str, Cell]) -> None:
+    assert cells["first-touch"].instructions["daemon"] == 0
+    sampled = cells["pebs-weak"]
+    assert sampled.instructions["daemon"] > 0
+    assert sampled.facts["method"]["samples"] > 0
+    assert sampled.promoted > 0
+    for cell in cells.values():
+        # The same work, whoever runs beside it.
+        assert cell.instructions["workload"] == pytest.approx(
+            cells["first-touch"].instructions["workload"], rel=0.01
+        )
