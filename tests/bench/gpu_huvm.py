@@ -2,6 +2,7 @@
 """Peer-GPU harvesting on the simulated 4 x V100: the paper's cases, sweep and ablation.
 
     python tests/bench/gpu_huvm.py [--scale N] [--out FILE] [--only cases,ablation,sweep]
+                                  [--bounded]
 
 All figures are simulated: virtual time on the stand-in driver (tests/fakegpu), with the
 real client library and the real harvester core. Prints a table, and JSON with --out.
@@ -74,7 +75,7 @@ def lenders(jobs: list[Job], scale: int) -> dict[str, float]:
     return run([Job("none", 0, idle, 1), *alone], None, scale).time_ns
 
 
-def cases(scale: int, report: dict[str, object]) -> None:
+def cases(scale: int, report: dict[str, object], _: HarvestSettings) -> None:
     """The four cases under every system; tierd with `durable` and without ("bounded")."""
     rows: dict[str, object] = {}
     print("case  mode     vs driver  vs host only  vs no peers  slowest lender")
@@ -125,36 +126,36 @@ def compare(
     }
 
 
-def ablation(scale: int, report: dict[str, object]) -> None:
+def ablation(scale: int, report: dict[str, object], base: HarvestSettings) -> None:
     """Each technique switched off, one at a time: time relative to all on."""
     rows: dict[str, dict[str, float]] = {}
     for number in (1, 2, 3, 4):
         jobs = gpu_cases.case(number, scale)
-        full = run(jobs, Techniques(), scale)
+        full = run(jobs, Techniques(), scale, base)
         for name in SWITCHES:
-            off = run(jobs, replace(Techniques(), **{name: False}), scale)
+            off = run(jobs, replace(Techniques(), **{name: False}), scale, base)
             rows.setdefault(name, {})[str(number)] = speedup(jobs, off, full)
     for name, row in rows.items():
         print(f"without {name:11}", *(f"{row[str(n)]:6.2f}" for n in (1, 2, 3, 4)), flush=True)
     report["ablation"] = rows
 
 
-def sweep(scale: int, report: dict[str, object]) -> None:
+def sweep(scale: int, report: dict[str, object], base: HarvestSettings) -> None:
     """Spare memory of neighbours from 5 to 60 %, prefetch from 2 to 32 MiB."""
     spare: dict[str, float] = {}
     jobs = gpu_cases.spare(0.5, scale)
-    base = run(jobs, None, scale)
+    driver = run(jobs, None, scale)
     prior = run(jobs, HOST_ONLY, scale)
     for percent in (5, 10, 20, 30, 40, 50, 60):
         jobs = gpu_cases.spare(percent / 100, scale)
-        ours = run(jobs, Techniques(), scale)
-        spare[str(percent)] = speedup(jobs, base, ours)
+        ours = run(jobs, Techniques(), scale, base)
+        spare[str(percent)] = speedup(jobs, driver, ours)
         print(f"spare {percent:2} %   vs driver {spare[str(percent)]:.2f}  "
               f"vs host only {speedup(jobs, prior, ours):.2f}", flush=True)  # fmt: skip
     ahead: dict[str, float] = {}
     for chunks in (1, 2, 4, 8, 16):
-        ours = run(jobs, Techniques(), scale, HarvestSettings(prefetch_chunks=chunks))
-        ahead[str(2 * chunks)] = speedup(jobs, base, ours)
+        ours = run(jobs, Techniques(), scale, replace(base, prefetch_chunks=chunks))
+        ahead[str(2 * chunks)] = speedup(jobs, driver, ours)
         print(f"prefetch {2 * chunks:2} MiB  vs driver {ahead[str(2 * chunks)]:.2f}", flush=True)
     report["spare"], report["prefetch_mib"] = spare, ahead
 
@@ -165,12 +166,17 @@ def main() -> int:
     parser.add_argument("--scale", type=int, default=1, help="divide every size by N")
     parser.add_argument("--out", type=Path, help="write the figures as JSON")
     parser.add_argument("--only", default="cases,ablation,sweep")
+    parser.add_argument(
+        "--bounded", action="store_true", help="ablation and sweep without `durable`"
+    )
     args = parser.parse_args()
+    base = HarvestSettings(durable=not args.bounded)
     report: dict[str, object] = {"simulated": True, "scale": args.scale, "paper_best": PAPER_BEST}
+    report["durable"] = base.durable
     print(f"simulated 4 x V100 (stand-in driver, virtual time), sizes divided by {args.scale}")
     for part in (cases, ablation, sweep):
         if part.__name__ in args.only.split(","):
-            part(args.scale, report)
+            part(args.scale, report, base)
     if args.out:
         args.out.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     return 0

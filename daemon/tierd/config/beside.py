@@ -92,7 +92,7 @@ class GpuConfig:
     )
     revoke_ns: int = option(
         "revoke",
-        duration("1ms", "10s"),
+        duration("20ms", "10s"),
         "50ms",
         "Time in which a lender gets back everything it lent.",
     )

@@ -6,8 +6,9 @@ Must not touch: what borrowers fetch (`tierd.gpu.plan`), the host.
 
 A revocation takes first what costs nothing (removable: the host has a copy), then what
 is needed last, to whichever other place it is worth most. That it ends within the bound
-follows from `Harvester.dirty_cap`: no more than the lender's host link carries in that
-time is ever parked without a host copy.
+follows from two rules: `Harvester.dirty_cap` (no more than the lender's host link carries
+in 60 % of that time is ever parked without a host copy), and `hurry`: a lender that goes on
+taking memory while it is given back gets more than it asks for, and all of it in time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 
 WRITE_BACKS = 8
 """Write-backs under way from one GPU, at most."""
+HURRY_FROM, HURRY_ALL = 0.1, 0.25
+"""Shares of the revoke bound: how old a revocation is when it takes more than was asked
+for, and when everything that is parked there."""
 SOON = 4
 """A chunk expected within this many transfer times is not worth a write-back."""
 
@@ -79,17 +83,23 @@ def _lease(core: Harvester) -> None:
             tenant.lease[index] = chunks
 
 
+def hurry(age_ns: int, bound_ns: int) -> float:
+    """The share of what is parked on a GPU that a revocation of this age takes at least."""
+    return min(1.0, max(0.0, (age_ns / bound_ns - HURRY_FROM) / (HURRY_ALL - HURRY_FROM)))
+
+
 def _revoke(core: Harvester, index: int, now_ns: int) -> None:
     """Tenants with more than their lease give it back."""
     gpu = core.gpus[index]
-    pending = False
-    for tenant in core.tenants.values():
-        if tenant.spec.home == index:
-            continue
+    guests = [t for t in core.tenants.values() if t.spec.home != index]
+    pending = any(t.count[index] > t.lease[index] for t in guests)
+    if pending and gpu.revoke_since_ns >= 0:
+        share = hurry(now_ns - gpu.revoke_since_ns, core.settings.revoke_bound_ns)
+        for tenant in guests:
+            kept = int(tenant.count[index] * (1 - share))
+            tenant.lease[index] = min(int(tenant.lease[index]), kept)
+    for tenant in guests:
         over = int(tenant.count[index] - tenant.lease[index])
-        if over <= 0:
-            continue
-        pending = True
         over -= sum(1 for _, op, source, _, _ in tenant.orders.values()
                     if source == index and op in (Op.MOVE, Op.DROP))  # fmt: skip
         if over > 0:
@@ -100,7 +110,9 @@ def _revoke(core: Harvester, index: int, now_ns: int) -> None:
         gpu.revoke_since_ns = now_ns
         core.counts["revocations"] += 1
     elif not pending and gpu.revoke_since_ns >= 0:
-        core.revoke_ns.append(now_ns - gpu.revoke_since_ns)
+        took = now_ns - gpu.revoke_since_ns
+        core.counts["revocations_hurried"] += hurry(took, core.settings.revoke_bound_ns) > 0
+        core.revoke_ns.append(took)
         del core.revoke_ns[:-4096]
         gpu.revoke_since_ns = -1
 

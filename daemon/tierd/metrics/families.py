@@ -183,6 +183,11 @@ GPU_UNBACKED = _gauge(
     "gpu",
 )
 GPU_LENDABLE = _gauge("tierd_gpu_lendable_bytes", "Memory of a GPU that may be borrowed.", "gpu")
+GPU_LEASED = _gauge("tierd_gpu_leased_bytes", "Memory of a GPU that borrowers may use now.", "gpu")
+GPU_LOST = _gauge("tierd_gpu_lost", "1: the driver says it is gone.", "gpu")
+GPU_REVOCATION = _gauge(
+    "tierd_gpu_revocation_longest_seconds", "The longest of the last 4096 revocations."
+)
 GPU_TENANTS = _gauge("tierd_gpu_tenants", "Clients that said where they compute.")
 GPU_MOVES = _counter("tierd_gpu_moves_total", "Chunk commands by outcome.", "outcome", "what")
 GPU_EVENTS = _counter("tierd_gpu_events_total", "Events of lending GPU memory.", "what")

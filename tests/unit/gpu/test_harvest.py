@@ -169,6 +169,38 @@ def test_a_lender_that_takes_everything_gets_everything_back() -> None:
     assert host.core.counts["revocations"] >= 1
 
 
+@pytest.mark.parametrize("flags", [0, StateFlag.HOST_COPY], ids=["alone", "copied"])
+def test_a_lender_that_takes_whatever_is_given_back_has_all_of_it_within_the_bound(
+    flags: int,
+) -> None:
+    bound = 20 * MS
+    host = Host(replace(SETTINGS, revoke_bound_ns=bound))
+    tenant = parked(host)
+    for chunk in range(100):
+        host.place(1, chunk, 1, flags)
+    refill = host.core.settings.refill_bytes // CHUNK_BYTES
+    for _ in range(40):
+        # Its own use grows into what was given back: always one chunk short.
+        host.own[1] = max(host.own[1], TOTAL - int(tenant.count[1]) - refill + 1)
+        host.tick()
+        host.obey()
+    assert tenant.count[1] == 0
+    assert host.core.counts["revocations"] == len(host.core.revoke_ns) == 1
+    assert host.core.revoke_ns[0] <= bound
+    assert host.core.counts["revocations_hurried"] == 1
+
+
+def test_a_short_revocation_takes_no_more_than_was_asked_for() -> None:
+    host = Host()
+    tenant = parked(host)
+    host.own[1] = TOTAL - 100 - host.core.settings.refill_bytes // CHUNK_BYTES + 10
+    for _ in range(4):
+        host.tick()
+        host.obey()
+    assert tenant.count[1] == 90
+    assert host.core.counts["revocations_hurried"] == 0
+
+
 def test_a_newcomer_gets_its_share_from_one_that_has_everything() -> None:
     host = Host()
     first = host.join(1, 0, 2000)

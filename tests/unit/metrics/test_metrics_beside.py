@@ -3,9 +3,18 @@
 
 from __future__ import annotations
 
-from tierd.gpu.metrics import Sample
+import numpy as np
+from prometheus_client import generate_latest
+
+from tierd.gpu.harvest import Harvester
+from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
+from tierd.gpu.metrics import Sample, samples
+from tierd.gpu.settings import HarvestSettings
+from tierd.gpu.tenant import TenantSpec
 from tierd.metrics import families as f
 from tierd.metrics.beside import of_gpu, of_recorder
+from tierd.metrics.collector import make_registry
+from tierd.metrics.values import Values
 from tierd.recording.recorder import RecorderStats
 
 
@@ -41,3 +50,38 @@ def test_the_harvesters_figures_have_a_bounded_number_of_families() -> None:
     }
     for name, series in told.items():
         assert {len(labels) for labels in series} == {len(f.FAMILIES[name].labels)}
+
+
+def test_every_gauge_of_the_harvester_is_served_as_one_with_its_labels() -> None:
+    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 512 * CHUNK_BYTES) for i in range(2))
+    rate = np.full((3, 3), 25e9)
+    topology = GpuTopology(gpus, rate, np.ones((2, 2), np.int64))
+    core = Harvester(topology, HarvestSettings(observe_ns=0))
+    tenant = core.join(TenantSpec(1, 0, home=0, max_chunks=64))
+    tenant.set_range(0, 64, True)
+    tenant.set_state(0, HOST, 0, 1)
+    core.tick(1)
+    core.set_memory(1, 0, lost=True)
+    core.revoke_ns.append(9_000_000)
+    told = list(samples(core))
+    for sample in told:
+        if sample.kind == "gauge":
+            family = f.FAMILIES[sample.name]
+            assert (family.type, family.help) == (f.Type.GAUGE, sample.help)
+            assert family.labels == tuple(sample.labels)
+    values = Values()
+    values.publish()
+    registry = make_registry(lambda: values.snapshot, [lambda: of_gpu(told)])
+    served = generate_latest(registry).decode().splitlines()
+    leased = tenant.lease[1] * CHUNK_BYTES
+    assert leased > 0
+    for name, series in {
+        "tierd_gpu_leased_bytes": {'{gpu="0"}': 0, '{gpu="1"}': leased},
+        "tierd_gpu_lost": {'{gpu="0"}': 0, '{gpu="1"}': 1},
+        "tierd_gpu_revocation_longest_seconds": {"": 0.009},
+    }.items():
+        assert f"# TYPE {name} gauge" in served
+        lines = [line.rsplit(" ", 1) for line in served if line.startswith(name)]
+        assert {key: float(value) for key, value in lines} == {
+            name + labels: value for labels, value in series.items()
+        }
