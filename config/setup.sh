@@ -243,7 +243,7 @@ install_project() {
     fi
     rm -f "$stamp"
     pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
-    pip_install --no-build-isolation --editable "${root}[lab,dev,gpu,report,rtl]"
+    pip_install --no-build-isolation --editable "${root}[lab,dev,gpu,report,rtl,bench]"
     printf '%s\n' "$now" >"$stamp"
     say "installed: $venv/bin/tierd"
 }
