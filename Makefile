@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 # Not the two headers that scripts of fpga/ write.
 C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 	':!fpga/include/neoprof_regs.h')
-# Two guests at a time: more starve each other on a small host.
+# One worker for guests, one for all else (tests/conftest.py).
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the tests share workers (pytest-xdist).
 
-Tests of one file run in one worker, in order, since they share guests and built things.
-All of host/ is one group: those tests change this kernel's one DAMON and count its events.
-The guests of vm/ take longest and start first; unit tests fill the gaps.
+All of vm/ is one group and starts first: it takes longest, two guests at a time starve each
+other on a small host, and tests share them. All of host/ is one group: those tests change
+this kernel's one DAMON and count its events. Unit tests are grouped by file.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 
 HERE = Path(__file__).parent
 FIRST = ("vm", "host", "unit")
+ALONE = ("tests/vm/", "tests/host/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,12 +30,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from xdist.scheduler import LoadScopeScheduling
 
-    class ByFile(LoadScopeScheduling):
+    class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return (
-                "tests/host"
-                if nodeid.startswith("tests/host/")
-                else nodeid.split("::", maxsplit=1)[0]
-            )
+            path, _, _ = nodeid.partition("::")
+            return next((room for room in ALONE if path.startswith(room)), path)
 
-    return ByFile(config, log)
+    return ByRoom(config, log)
