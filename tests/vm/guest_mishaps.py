@@ -239,6 +239,8 @@ def main() -> int:
         parser.add_argument(f"--{name}", required=True)
     args = parser.parse_args()
     CONFIG.write_text(SETTINGS)
+    # Else the kernel may move the hot pages first, and there is nothing left to watch.
+    Path("/proc/sys/kernel/numa_balancing").write_text("0")
     mishaps = (target_killed, service_killed, stopped_while_moving, another_damon_user, dry_run)
     with subprocess.Popen([args.tlbtick, "4000"]) as tick:
         for mishap in mishaps:

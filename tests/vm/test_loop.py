@@ -77,11 +77,6 @@ def test_the_mover_against_contents_fates_and_mishaps(vm: Any) -> None:
     assert [check for check in checks if not check["ok"]] == []
 
 
-NOT_YET = pytest.mark.xfail(
-    reason="a target that is found while it is small sees no move in 120 s: a regression, open"
-)
-
-
 @pytest.fixture(scope="module")
 def mishaps(vm: Any) -> dict[str, dict[str, Any]]:
     """The facts of each mishap, all from one run in the guest."""
@@ -90,7 +85,6 @@ def mishaps(vm: Any) -> dict[str, dict[str, Any]]:
     return {entry["mishap"]: entry for entry in told}
 
 
-@NOT_YET
 def test_a_killed_target_does_not_stop_the_service(mishaps: Any) -> None:
     facts = mishaps["target_killed"]
     assert facts["moved_before"]
@@ -100,7 +94,6 @@ def test_a_killed_target_does_not_stop_the_service(mishaps: Any) -> None:
     assert "failed" not in facts["totals"]["fates"]
 
 
-@NOT_YET
 def test_after_sigkill_the_next_start_cleans_up_and_goes_on(mishaps: Any) -> None:
     facts = mishaps["service_killed"]
     assert facts["moved_before"]
@@ -112,7 +105,6 @@ def test_after_sigkill_the_next_start_cleans_up_and_goes_on(mishaps: Any) -> Non
     assert facts["left_at_the_end"] == {"kdamonds": "0", "instance": False}
 
 
-@NOT_YET
 def test_sigterm_in_the_middle_of_a_plan_ends_with_zero(mishaps: Any) -> None:
     facts = mishaps["stopped_while_moving"]
     assert facts["moved_before"]
@@ -121,7 +113,6 @@ def test_sigterm_in_the_middle_of_a_plan_ends_with_zero(mishaps: Any) -> None:
     assert facts["checksum_ok"] is True
 
 
-@NOT_YET
 def test_another_damon_user_is_left_alone(mishaps: Any) -> None:
     facts = mishaps["another_damon_user"]
     assert facts["exit"] == ExitCode.UNAVAILABLE
@@ -130,7 +121,6 @@ def test_another_damon_user_is_left_alone(mishaps: Any) -> None:
     assert facts["their_state"] == "on"
 
 
-@NOT_YET
 def test_dry_run_plans_and_moves_nothing(mishaps: Any) -> None:
     facts = mishaps["dry_run"]
     assert facts["exit"] == 0
