@@ -99,6 +99,7 @@ class Tracking:
         self._pages: dict[int, _Pages] = {}
         self.residents = Residents()
         self._turn = 0
+        self._walk_from_ns = 0
 
     @property
     def pids(self) -> dict[int, int]:
@@ -141,6 +142,7 @@ class Tracking:
 
     def refresh(self, now_ns: int) -> bool:
         """Look for started and ended processes, and changed mappings; true if any."""
+        self._walk_from_ns = 0
         changes = self._registry.refresh(now_ns)
         for target in changes.ended:
             self._forget(target)
@@ -180,7 +182,11 @@ class Tracking:
             max_pages: 4 KiB pages to look at, over all targets.
             insert_on: nodes whose cold pages heat shall know of (to demote them).
         """
+        if now_ns < self._walk_from_ns:
+            return 0
         left = max_pages
+        waiting = True
+        self._walk_from_ns = now_ns + self._walk_interval_ns
         for number, pages in self._in_turn():
             if left <= 0:
                 break
@@ -188,11 +194,15 @@ class Tracking:
                 target = self._registry.targets[number]
                 due_ns = pages.next_walk_ns(target, self._walk_interval_ns)
                 if now_ns < due_ns:
+                    self._walk_from_ns = min(self._walk_from_ns, due_ns)
                     continue
+            waiting = False
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
                 if pages.cursor is None:
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
+        if not waiting:
+            self._walk_from_ns = 0
         return max_pages - left
 
     def _in_turn(self) -> Iterator[tuple[int, _Pages]]:
