@@ -189,6 +189,7 @@ class Tracking:
         self._walk_from_ns = now_ns + self._walk_interval_ns
         for number, pages in self._in_turn():
             if left <= 0:
+                waiting = False
                 break
             if pages.cursor is None:
                 target = self._registry.targets[number]
