@@ -12,14 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-import numpy as np
-
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
 from tierd.hangup import HungUp
 from tierd.moves import MovePlan, MoveReport
-from tierd.pagekey import target_of
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import LEAST_STRAINED, BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
@@ -277,6 +274,7 @@ class Service:
             self.totals.add_report(between)
             rooms.tracking.residents.moved(between)
             self._shares.spent(rooms.tracking.rules, between)
+            rooms.cgroup_strain.note_moves(between)
         self._usage = rooms.read_usage(self._tiers)
         decides = not self.paused and (not gather or self._knows_enough(now))
         if decides:
@@ -406,8 +404,8 @@ class Service:
         """Targets whose control groups wait for memory or a CPU."""
         rooms, budget = self._rooms, self._config.budget
         strain, tracking = rooms.cgroup_strain, rooms.tracking
-        if self._last is not None and len(self._last.plan):
-            strain.note(np.unique(target_of(self._last.plan.page)).tolist())
+        if self._last is not None:
+            strain.note_moves(self._last)
 
         def group_of() -> dict[int, str]:
             return {number: target.cgroup for number, target in tracking.targets.items()}

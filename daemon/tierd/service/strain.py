@@ -14,6 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
+from tierd.moves import MoveReport
+from tierd.pagekey import target_of
 from tierd.policy.inputs import Pressure
 
 READ_NS: Final = 2 * 10**9
@@ -100,6 +104,11 @@ class CgroupStrain:
     def note(self, targets: Iterable[int]) -> None:
         """Pages of these targets, by number, are being moved."""
         self._moving.update(targets)
+
+    def note_moves(self, report: MoveReport) -> None:
+        """Pages of the targets in `report` were moved."""
+        if len(report.plan):
+            self.note(np.unique(target_of(report.plan.page)).tolist())
 
     def read(
         self,

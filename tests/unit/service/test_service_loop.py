@@ -8,6 +8,7 @@ import os
 import queue
 import signal
 import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from loopbench import Bench, interrupt_at, tier_map
 
 from tierd.errors import ExitCode, UnavailableError
 from tierd.moves import Fate, MovePlan, MoveReport
+from tierd.service.strain import CgroupStrain
 from tierd.service.tick import Calls, TickRecord
 
 
@@ -251,6 +253,22 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     assert totals.fates["moved"] == own + 5 * ticks
     assert totals.as_json()["bounced_pages"] == 3
     assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
+
+
+def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_path: Path) -> None:
+    folder = tmp_path / "init.scope"
+    folder.mkdir()
+    (folder / "cpu.pressure").write_text("some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n")
+    bench = Bench(tier_map(118, 430), steering=Steering())
+    bench.service._rooms = dataclasses.replace(
+        bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
+    )
+    bench.source.on_poll = interrupt_at(1)
+    bench.service.run()
+    # Before any tick moved a page.
+    groups = bench.seen[0].groups
+    assert groups is not None
+    assert groups.of_target.tolist() == [0]
 
 
 def test_a_paused_service_holds_the_native_path():
