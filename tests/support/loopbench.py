@@ -22,6 +22,7 @@ from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.service.loop import Service
+from tierd.service.privileges import needed
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
@@ -225,10 +226,13 @@ class Bench:
         self.seen: list[TickRecord] = []
         self.fresh: dict[str, Source] = {}
         """Sources that a reload makes, by name."""
+        self.lacks: frozenset[str] = frozenset()
+        """Capabilities that the loop has not."""
         makers = Makers(
             policy=lambda config: WatermarkPolicy(WatermarkSettings(margin=config.policy.margin)),
             sources=self._make_sources,
             read_tiers=lambda config: lambda: later or tiers,
+            lacking=lambda config: self.lacks & needed(config),
         )
         self.service = Service(
             loads(CONFIG), rooms, tiers, wait=wait, observers=[self], makers=makers

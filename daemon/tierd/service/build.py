@@ -21,6 +21,7 @@ from tierd.recording.heat import RecordingHeat
 from tierd.recording.recorder import Recorder
 from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
+from tierd.service import privileges
 from tierd.service.changes import ForgetSettings
 from tierd.service.companion import Companion
 from tierd.service.loop import Service
@@ -176,7 +177,12 @@ def build(
         companions=companions,
         steering=make_steering(config, heat, tracking, sources, mover),
     )
-    makers = Makers(policy=make_policy, sources=make_sources, read_tiers=tier_reader)
+    makers = Makers(
+        policy=make_policy,
+        sources=make_sources,
+        read_tiers=tier_reader,
+        lacking=privileges.lacking,
+    )
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
     if recorder is not None:

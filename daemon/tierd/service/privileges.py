@@ -61,6 +61,12 @@ def needed(config: Config) -> frozenset[str]:
     return frozenset(names)
 
 
+def lacking(config: Config) -> frozenset[str]:
+    """What `config` needs and this thread has not, or has no longer."""
+    have = held()
+    return frozenset(name for name in needed(config) if not have >> NUMBERS[name] & 1)
+
+
 def held() -> int:
     """This thread's permitted capabilities, as a mask."""
     _, permitted, _ = _get()

@@ -29,6 +29,8 @@ log = logging.getLogger(__name__)
 
 RESTART: Final = ("control", "heat.memory", "metrics")
 """Keys, and tables of keys, that take effect only at the next start."""
+PRIVILEGED: Final = ("migrations", "sources")
+"""Those that do where they need a capability which the loop has given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,13 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
         TierdError: `new` cannot be used here; the message says why.
     """
     keys = [difference.key for difference in differences(old, new)]
-    restart = tuple(key for key in keys if _under(key, RESTART))
-    config: Config = _keep(new, old, RESTART)
+    waiting: tuple[str, ...] = RESTART
+    lacking = makers.lacking(new) - makers.lacking(old)
+    if lacking:
+        waiting = (*RESTART, *PRIVILEGED)
+        log.warning(logfmt(event="reload_lacks_privileges", lacking=",".join(sorted(lacking))))
+    restart = tuple(key for key in keys if _under(key, waiting))
+    config: Config = _keep(new, old, waiting)
     changed = tuple(key for key in keys if key not in restart)
     tiers = None
     fresh: dict[str, Any] = {}

@@ -45,8 +45,12 @@ class Rooms:
 
 @dataclass(frozen=True)
 class Makers:
-    """How the parts are made that a reload replaces; each may raise a TierdError."""
+    """How the parts are made that a reload replaces; each may raise a TierdError.
+
+    `lacking` tells the capabilities that a configuration needs and the loop has not.
+    """
 
     policy: Callable[[Config], Policy]
     sources: Callable[[Config], Sequence[AccessSource]]
     read_tiers: Callable[[Config], Callable[[], TierMap]]
+    lacking: Callable[[Config], frozenset[str]]

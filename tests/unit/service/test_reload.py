@@ -83,6 +83,26 @@ def test_what_needs_a_restart_is_said_each_time_and_not_in_force(bench: Bench) -
     assert bench.service.reconfigure(loads(CONFIG)) == Applied()
 
 
+def test_sources_that_need_a_capability_given_up_wait_and_the_rest_is_in_force(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
+    watch = "[migrations]\nwatch = false\n"
+    before = loads(CONFIG + watch + '[sources]\norder = ["damon"]\n')
+    bench.service.reconfigure(before)
+    bench.lacks = frozenset(("CAP_BPF", "CAP_NET_ADMIN"))
+    text = CONFIG + watch + '[sources]\norder = ["faults", "damon"]\n[budget]\nretries = 1\n'
+    for _ in range(2):
+        applied = bench.service.reconfigure(loads(text))
+        assert applied.restart == ("sources.order",)
+    assert "event=reload_lacks_privileges lacking=CAP_BPF" in caplog.text
+    assert bench.service.config.sources == before.sources
+    assert bench.service.config.budget.retries == 1
+    assert bench.fresh["damon"].closed == 0
+    # Where no more is needed than before, sources change as ever.
+    bench.lacks = frozenset()
+    assert bench.service.reconfigure(loads(text)).changed == ("sources.order",)
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
