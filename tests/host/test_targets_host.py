@@ -18,7 +18,8 @@ from tierd import config
 from tierd.errors import UnavailableError
 from tierd.targets.events import ProcessEventSocket
 from tierd.targets.maps import movable_ranges
-from tierd.targets.registry import Target, TargetRegistry
+from tierd.targets.registry import TargetRegistry
+from tierd.targets.target import Target
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

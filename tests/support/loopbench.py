@@ -28,7 +28,7 @@ from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
 from tierd.service.strain import CgroupStrain, Strain
 from tierd.service.tick import TickRecord
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 PAGES = 10_000

@@ -26,7 +26,7 @@ from tierd.service.build import BYTES_A_PAGE, make_policy
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 KINDS = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))

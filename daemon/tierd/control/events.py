@@ -18,7 +18,7 @@ import numpy as np
 from tierd.moves import Direction, Fate, MoveReport
 from tierd.pagekey import target_of
 from tierd.service.tick import TickRecord
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 from tierd.tiermap import TierMap
 
 Event = dict[str, Any]

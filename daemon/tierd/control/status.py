@@ -20,7 +20,7 @@ from tierd.metrics.state import MetricsState
 from tierd.metrics.values import Labels
 from tierd.pagekey import target_of
 from tierd.service.loop import Service
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 
 LOOKED_AT: Final = 4096
 """Hottest folios of each node that are looked at to say which targets are hot."""

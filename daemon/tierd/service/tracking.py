@@ -24,7 +24,8 @@ from tierd.residency import ResidencyScanner
 from tierd.service.extents import Extents, watched
 from tierd.service.shares import Residents
 from tierd.targets.maps import MapReader
-from tierd.targets.registry import Target, TargetRegistry
+from tierd.targets.registry import TargetRegistry
+from tierd.targets.target import Target
 
 log = logging.getLogger(__name__)
 

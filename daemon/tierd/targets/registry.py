@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which processes are watched now, each with a number that page keys carry.
 
-Owns: target numbers, pidfds, and the choice of who is watched.
+Owns: pidfds, and the choice of who is watched.
 Must not touch: memory maps, or any process.
 
 A process is watched when it matches, is not denied, is neither a kernel thread
@@ -18,78 +18,24 @@ from __future__ import annotations
 import dataclasses
 import os
 import select
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError, UnavailableError
-from tierd.pagekey import MAX_TARGETS
 from tierd.targets.events import ProcessEvents, ProcessEventSocket
-from tierd.targets.procs import PROC, Process, Stat, list_pids, read_stat
+from tierd.targets.numbers import Numbers
+from tierd.targets.procs import PROC, Process, Stat, read_stat
+from tierd.targets.readings import Readings
+from tierd.targets.target import Target, TargetChanges
 
-FULL_POLL_NS: Final = 60 * 10**9
-"""With process events, all of /proc is still read once in this time, as a safety net."""
 _KEEP_RSS: Final = 0.75
 """A target is kept until it has less than this share of min_rss, so that it does not flap."""
 _KEEP_RANK: Final = 1.25
 """A newcomer must be larger than a target by this factor to take its place."""
 _MOST_PARENTS: Final = 64
-REST: Final = 2
-"""With process events, a process that is no target, or a target that did nothing, is passed over
-in so many refreshes after one in which it was read."""
-_YOUNG: Final = 3
-"""Readings of a new process before that: it may be growing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A watched process.
-
-    Attributes:
-        number: what page keys carry, 0 to 65535.
-        pid: process id, valid while `pidfd` is held.
-        start_time: clock ticks since boot.
-        pidfd: descriptor of the process, owned by the registry.
-        comm: its name at the last refresh; chosen by the process, for people only.
-        cgroup: its cgroup at the last refresh.
-        uid: its effective user at the last refresh.
-        rss_bytes: resident memory at the last refresh.
-        rule: index of the first rule that matched it at the last refresh, -1 for none.
-        activity: `Stat.activity` at the last refresh. While it stays the same, cgroup and
-            uid are not read anew.
-    """
-
-    number: int
-    pid: int
-    start_time: int
-    pidfd: int
-    comm: str
-    cgroup: str
-    uid: int
-    rss_bytes: int
-    rule: int = -1
-    activity: tuple[bytes, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class TargetChanges:
-    """What one refresh changed. A process that executed a program is in both."""
-
-    started: tuple[Target, ...] = ()
-    ended: tuple[Target, ...] = ()
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The last reading of a process, and how it is gone on with."""
-
-    stat: Stat
-    readings: int = 0
-    rest: int = 0
 
 
 class TargetRegistry:
@@ -98,7 +44,6 @@ class TargetRegistry:
     Attributes:
         left_out: processes that matched at the last refresh but exceed the limit
             (or the numbers and descriptors that are left).
-        full_polls: times all of /proc was read.
         events: the process event socket, or None where /proc is polled.
         events_refused: why there are no process events, or "".
     """
@@ -132,14 +77,10 @@ class TargetRegistry:
         self._by_pid: dict[int, Target] = {}
         self._by_number: dict[int, Target] = {}
         self._processes: dict[int, Process] = {}
-        self._seen: dict[int, _Seen] = {}
+        self._readings = Readings(root)
         self._pending = ProcessEvents(lost=True)
-        self._last_full_ns = 0
-        self._unused = 0
-        self._free: deque[int] = deque()
-        self._unreleased: set[int] = set()
+        self._numbers = Numbers()
         self.left_out = 0
-        self.full_polls = 0
         self.events: ProcessEventSocket | None = None
         self.events_refused = "not asked for"
         if open_events is not None:
@@ -157,15 +98,19 @@ class TargetRegistry:
     @property
     def left_unreleased(self) -> int:
         """Numbers of ended targets that were not released yet."""
-        return len(self._unreleased)
+        return self._numbers.unreleased
+
+    @property
+    def full_polls(self) -> int:
+        """Times all of /proc was read."""
+        return self._readings.full_polls
 
     def configure(self, config: TargetsConfig, rules: Sequence[RuleConfig] = ()) -> None:
         """Use other rules from the next refresh on."""
         self._config = config
         self._rules = tuple(rules)
         self._processes.clear()
-        for seen in self._seen.values():
-            seen.rest = 0
+        self._readings.wake()
 
     def collect(self) -> bool:
         """Take in waiting process events; True when a target ended or executed a program.
@@ -187,7 +132,8 @@ class TargetRegistry:
         """
         self.collect()
         events, self._pending = self._pending, ProcessEvents()
-        stats, rested = self._read(events, now_ns)
+        heard = None if self.events is None else events
+        stats, rested = self._readings.read(heard, now_ns, self._by_pid)
         exited = self._exited()
         matched = self._match(stats, exited, rested)
         chosen = self._choose(matched)
@@ -209,8 +155,7 @@ class TargetRegistry:
         Raises:
             KeyError: the number is not that of an ended target.
         """
-        self._unreleased.remove(number)
-        self._free.append(number)
+        self._numbers.release(number)
 
     def close(self) -> None:
         """Let go of all processes and stop listening."""
@@ -219,46 +164,6 @@ class TargetRegistry:
         if self.events is not None:
             self.events.close()
             self.events = None
-
-    def _read(self, events: ProcessEvents, now_ns: int) -> tuple[dict[int, Stat], set[int]]:
-        """Stat of every user process, by pid, and those that were passed over."""
-        due = now_ns - self._last_full_ns >= FULL_POLL_NS
-        if self.events is None or events.lost or due:
-            self.full_polls += 1
-            self._last_full_ns = now_ns
-            pids: set[int] = set(list_pids(self._root))
-            anew = pids
-        else:
-            pids = (self._seen.keys() - events.ended) | events.started | events.executed
-            anew = events.started | events.executed | events.changed
-        stats, rested, all_seen = {}, set(), {}
-        for pid in pids:
-            seen = self._seen.get(pid)
-            if seen is not None and seen.rest and pid not in anew:
-                seen.rest -= 1
-                rested.add(pid)
-            else:
-                seen = self._look(pid, seen)
-            if seen is not None:
-                stats[pid], all_seen[pid] = seen.stat, seen
-        self._seen = all_seen
-        return stats, rested
-
-    def _look(self, pid: int, before: _Seen | None) -> _Seen | None:
-        """Read a process; None if there is none, or none of a user's."""
-        try:
-            stat = read_stat(pid, self._root)
-        except TargetGoneError:
-            return None
-        if stat.kernel_thread or stat.ended:
-            return None
-        if before is None or before.stat.start_time != stat.start_time:
-            return _Seen(stat)
-        idle = pid not in self._by_pid or before.stat.activity == stat.activity
-        before.stat = stat
-        before.readings += 1
-        before.rest = REST if idle and before.readings >= _YOUNG else 0
-        return before
 
     def _exited(self) -> set[int]:
         """Processes whose pidfd says that they have ended."""
@@ -332,17 +237,17 @@ class TargetRegistry:
         )
 
     def _start(self, process: Process) -> Target | None:
-        number = self._take_number()
+        number = self._numbers.take()
         if number is None:
             self.left_out += 1
             return None
         try:
             pidfd = self._pidfd_open(process.pid)
         except ProcessLookupError:
-            self._free.appendleft(number)
+            self._numbers.give_back(number)
             return None
         except OSError:
-            self._free.appendleft(number)
+            self._numbers.give_back(number)
             self.left_out += 1
             return None
         try:
@@ -364,7 +269,7 @@ class TargetRegistry:
             )
         except TargetGoneError:
             os.close(pidfd)
-            self._free.appendleft(number)
+            self._numbers.give_back(number)
             return None
         self._by_pid[target.pid] = target
         self._by_number[number] = target
@@ -394,13 +299,5 @@ class TargetRegistry:
         del self._by_pid[target.pid]
         del self._by_number[target.number]
         os.close(target.pidfd)
-        self._unreleased.add(target.number)
+        self._numbers.retire(target.number)
         return target
-
-    def _take_number(self) -> int | None:
-        if self._free:
-            return self._free.popleft()
-        if self._unused < MAX_TARGETS:
-            self._unused += 1
-            return self._unused - 1
-        return None

@@ -23,7 +23,7 @@ from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
 from tierd.service.reload import Reloader
 from tierd.service.tick import TickRecord
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 
 
 def test_a_pause_is_kept_across_restarts_until_resumed(tmp_path: Path):

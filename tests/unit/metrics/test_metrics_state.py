@@ -17,7 +17,7 @@ from tierd.metrics.state import SLOW_NS, MetricsState
 from tierd.metrics.values import BUCKETS, MOST_SERIES, Values
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
-from tierd.targets.registry import Target
+from tierd.targets.target import Target
 
 UP, DOWN = Direction.PROMOTE, Direction.DEMOTE
 

@@ -13,7 +13,7 @@ from tierd.access import WatchedRange
 from tierd.config import TargetsConfig
 from tierd.service.tracking import QUIET_NS, QUIET_WALKS, Tracking
 from tierd.targets.maps import MovableRanges
-from tierd.targets.registry import Target, TargetChanges
+from tierd.targets.target import Target, TargetChanges
 
 SECOND = 10**9
 INTERVAL = 20 * SECOND

@@ -13,7 +13,8 @@ from fake_proc import PF_KTHREAD, FakeEvents, FakeProc
 from tierd import config
 from tierd.errors import UnavailableError
 from tierd.targets.events import ProcessEventSocket
-from tierd.targets.registry import FULL_POLL_NS, TargetRegistry
+from tierd.targets.readings import FULL_POLL_NS
+from tierd.targets.registry import TargetRegistry
 
 OWN = 4000
 SECOND = 10**9
