@@ -12,7 +12,7 @@ import pytest
 from tierd.access import WatchedRange
 from tierd.config import TargetsConfig
 from tierd.service.tracking import QUIET_NS, QUIET_WALKS, Tracking
-from tierd.targets.maps import MovableRanges
+from tierd.targets.mappings import MovableRanges
 from tierd.targets.target import Target, TargetChanges
 
 SECOND = 10**9

@@ -14,7 +14,8 @@ from hypothesis import given, settings
 
 from tierd.access import WatchedRange
 from tierd.errors import TargetGoneError
-from tierd.targets.maps import MAX_RANGES, MIN_PAGES, MapReader, MovableRanges, movable_ranges
+from tierd.targets.mappings import MAX_RANGES, MIN_PAGES, MovableRanges
+from tierd.targets.maps import MapReader, movable_ranges
 from tierd.targets.procs import read_stat
 
 CAPTURED = Path(__file__).parent / "fixtures" / "captured"
