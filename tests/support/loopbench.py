@@ -17,7 +17,7 @@ from fakeheat import ArrayHeat, pages
 from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.config import Config, loads
 from tierd.errors import UnavailableError
-from tierd.heat.table import HeatStats
+from tierd.heat.stats import HeatStats
 from tierd.moves import Fate, MovePlan, MoveReport
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings

@@ -8,8 +8,7 @@ Must not touch: the host; sources, residency and reports are handed in.
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -17,40 +16,13 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.access import AccessBatch, BoolArray, Domain, F32Array, WatchedRange
+from tierd.heat.stats import HeatStats
 from tierd.heat.view import Histogram, PageSet
 from tierd.moves import I16Array, MoveReport, U8Array
 from tierd.pagekey import MAX_TARGETS, U64Array
 
 _NODES: Final = 256
 _EMPTY_RANGE: Final = np.empty(0, np.uint64)
-
-
-@dataclass(frozen=True, slots=True)
-class HeatStats:
-    """Counters of a heat table since it was made.
-
-    Attributes:
-        tracked: folios in the table now.
-        huge: those of them that are 2 MiB folios.
-        capacity: the most folios that the table will hold.
-        memory_bytes: memory the table holds.
-        ingested: records counted.
-        evicted: folios that gave way to others because the table was full.
-        dropped: records not counted, by reason: "invalid" (count negative, not a
-            number or beyond 2^60; key of all ones) and "full".
-        folded: blocks whose 4 KiB entries became one 2 MiB entry.
-        split: 2 MiB entries that became 4 KiB entries.
-    """
-
-    tracked: int
-    huge: int
-    capacity: int
-    memory_bytes: int
-    ingested: int
-    evicted: int
-    folded: int
-    split: int
-    dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -253,30 +225,6 @@ class HeatTable:
         if result != 0:
             _raise(result, "histogram")
         return Histogram(edges=_EDGES, pages=pages)
-
-    def quantile(self, node: int, q: float) -> float:
-        """Heat below which a share `q` of the node's tracked 4 KiB pages lies.
-
-        Linear within a histogram bin, so right to an eighth of a doubling; 0 if the
-        node has no tracked page.
-
-        Raises:
-            ValueError: `q` is not between 0 and 1.
-        """
-        if not 0.0 <= q <= 1.0:
-            raise ValueError(f"{q} is not a share between 0 and 1")
-        histogram = self.histogram(node)
-        below = np.cumsum(histogram.pages)
-        if below[-1] == 0:
-            return 0.0
-        wanted = q * float(below[-1])
-        index = int(np.searchsorted(below, wanted))
-        if index == 0:
-            return 0.0
-        low = float(_EDGES[index])
-        high = float(_EDGES[index + 1]) if index + 1 < len(_EDGES) else 2 * low
-        inside = (wanted - float(below[index - 1])) / float(histogram.pages[index])
-        return low + (high - low) * inside
 
     def lookup(self, key: int) -> PageSet:
         """What is known of the folio whose first page is `key`; empty if it is not tracked."""

@@ -54,6 +54,26 @@ class Histogram:
     edges: F32Array
     pages: npt.NDArray[np.int64]
 
+    def quantile(self, q: float) -> float:
+        """Heat below which a share `q` of the pages lies; 0 without pages.
+
+        Linear within a bin, so right to a bin's width.
+
+        Raises:
+            ValueError: `q` is not between 0 and 1.
+        """
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"{q} is not a share between 0 and 1")
+        below = np.cumsum(self.pages)
+        wanted = q * float(below[-1])
+        index = int(np.searchsorted(below, wanted))
+        if wanted == 0 or index == 0:
+            return 0.0
+        low = float(self.edges[index])
+        high = float(self.edges[index + 1]) if index + 1 < len(self.edges) else 2 * low
+        inside = (wanted - float(below[index - 1])) / float(self.pages[index])
+        return low + (high - low) * inside
+
 
 class HeatView(Protocol):
     """Questions the policy asks; answers are snapshots at the time of the last tick.
@@ -73,8 +93,4 @@ class HeatView(Protocol):
 
     def histogram(self, node: int) -> Histogram:
         """How heat is distributed over the tracked folios of `node`."""
-        ...
-
-    def quantile(self, node: int, q: float) -> float:
-        """Heat below which a share `q` (0 to 1) of the node's tracked pages lies."""
         ...

@@ -18,7 +18,7 @@ from tierd.moves import Fate
 def test_it_is_a_heat_view() -> None:
     view: HeatView = table()
     assert len(view.hottest(0, 5)) == 0
-    assert view.quantile(0, 0.5) == 0.0
+    assert view.histogram(0).quantile(0.5) == 0.0
 
 
 def test_another_half_life_counts_from_now_on() -> None:
@@ -310,9 +310,9 @@ def test_histogram_counts_4k_pages_and_quantiles_follow_it() -> None:
     below = np.searchsorted(histogram.edges, np.arange(1, 1001), side="right") - 1
     assert np.bincount(below, minlength=len(histogram.pages)).tolist() == histogram.pages.tolist()
     for share in (0.1, 0.5, 0.9, 1.0):
-        assert one.quantile(1, share) == pytest.approx(1000 * share, rel=0.13)
+        assert histogram.quantile(share) == pytest.approx(1000 * share, rel=0.13)
     with pytest.raises(ValueError, match="share"):
-        one.quantile(1, 1.1)
+        histogram.quantile(1.1)
 
 
 def test_a_full_table_stays_evenly_filled() -> None:

@@ -94,7 +94,7 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
 
 def test_every_change_of_heat_is_told(tmp_path: Path) -> None:
     """A new method of the heat table must be told to recorders, or known to change nothing."""
-    queries = {"hottest", "coldest", "unplaced", "histogram", "quantile", "lookup", "where",
+    queries = {"hottest", "coldest", "unplaced", "histogram", "lookup", "where",
                "memory_bytes", "stats", "check", "novel"}  # fmt: skip
     by_way_of_another = {"forget_target"}
     public = {name for name in vars(HeatTable) if not name.startswith("_")}
