@@ -75,14 +75,18 @@ class Tierd:
             time.sleep(0.05)
         return False
 
-    def wait_for_moves(self) -> bool:
-        """True once a tick has moved pages."""
+    def wait_for_tick(self, without: str, since: int = 0) -> bool:
+        """True once a tick, from line `since` of the log on, does not say `without`."""
         end = time.monotonic() + DEADLINE_S
         while time.monotonic() < end and self.process.poll() is None:
-            if any("event=tick" in x and "moved_bytes=0 " not in x for x in list(self.log)):
+            if any("event=tick" in x and f"{without} " not in x for x in self.log[since:]):
                 return True
             time.sleep(0.02)
         return False
+
+    def wait_for_moves(self, since: int = 0) -> bool:
+        """True once a tick has moved pages."""
+        return self.wait_for_tick("moved_bytes=0", since)
 
     def stop(self, number: int = signal.SIGTERM) -> int:
         """Signal it and wait for its end; its exit status."""
@@ -124,11 +128,7 @@ def target_killed(args: argparse.Namespace) -> dict[str, Any]:
     first.wait()
     second = start_workload(args, 600)
     lines = len(tierd.log)
-    again = False
-    end = time.monotonic() + DEADLINE_S
-    while not again and time.monotonic() < end:
-        again = any("event=tick" in x and "moved_bytes=0 " not in x for x in tierd.log[lines:])
-        time.sleep(0.05)
+    again = tierd.wait_for_moves(since=lines)
     report = finish(second)
     return {
         "moved_before": moved,
@@ -152,9 +152,7 @@ def service_killed(args: argparse.Namespace) -> dict[str, Any]:
     }
     second = Tierd(args.tierd)
     ticked = second.wait_for("samples=", 3)
-    second_sampled = second.wait_for_moves() or any(
-        "event=tick" in x and "samples=0 " not in x for x in second.log
-    )
+    second_sampled = second.wait_for_tick("samples=0")
     code = second.stop()
     report = finish(workload)
     return {
