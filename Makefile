@@ -7,7 +7,7 @@ PYTHON := .venv/bin/python
 C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 	':!fpga/include/neoprof_regs.h')
 # One worker for guests, one for all else (tests/conftest.py).
-PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder
+PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
 test bench: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
