@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the tests share workers (pytest-xdist).
 
-All of vm/ is one group and starts first: it takes longest, two guests at a time starve each
-other on a small host, and tests share them. All of host/ is one group: those tests change
-this kernel's one DAMON and count its events. Unit tests are grouped by file.
+All of vm/ but test_kmod.py is one group and starts first: it takes longest, and tests share
+guests. All of host/ is one group: those tests change this kernel's one DAMON and count its
+events. Unit tests are grouped by file. The module's guests come last, so that there are two
+guests at a time only when nothing else is left to do.
 """
 
 from __future__ import annotations
@@ -15,13 +16,16 @@ import pytest
 
 HERE = Path(__file__).parent
 FIRST = ("vm", "host", "unit")
-ALONE = ("tests/vm/", "tests/host/")
+LAST = "vm/test_kmod.py"
+ALONE = (f"tests/{LAST}", "tests/vm/", "tests/host/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        room = item.path.relative_to(HERE).parts[0]
-        return FIRST.index(room) if room in FIRST else len(FIRST)
+        path = item.path.relative_to(HERE)
+        if path.as_posix() == LAST:
+            return len(FIRST) + 1
+        return FIRST.index(path.parts[0]) if path.parts[0] in FIRST else len(FIRST)
 
     items.sort(key=place)
 

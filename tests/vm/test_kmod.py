@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from kernels import buildable
+from module_build import build_module
 
 from tierd.lab import Guest, Machine
 
@@ -32,8 +33,8 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     kernel = buildable(request.param)
     if kernel is None:
         pytest.skip(f"no kernel {request.param} with headers (config/setup.sh --with-6.1)")
-    for folder, words in (("kmod", [f"KERNEL={kernel.version}", "W=1"]), ("tests/workloads", [])):
-        subprocess.run(["make", "-s", "-C", str(ROOT / folder), *words], check=True)
+    build_module(kernel.version)
+    subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
 
         def run(script: str, name: str, *options: str, timeout: float = 600) -> dict[str, Any]:
@@ -86,7 +87,7 @@ def test_torture_under_the_allocators_own_checks() -> None:
     kernel = buildable(RELEASES[0])
     if kernel is None:
         pytest.skip(f"no kernel {RELEASES[0]} with headers")
-    subprocess.run(["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={kernel.version}"], check=True)
+    build_module(kernel.version)
     machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))
     runs = {
         "guest_kmod_torture.py": ["exits", "churn", "dirty", "readers", "removal"],

@@ -8,13 +8,13 @@ how busy this host is; how long a run takes here does.
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from module_build import build_module
 
 from tierd.lab import Machine
 
@@ -41,12 +41,7 @@ def run(vm: Any, *options: str) -> dict[str, Any]:
     """The figures of one run in the guest; it must end well."""
     guest = vm(MACHINE)
     release = guest.run(["uname", "-r"], timeout=600).stdout.strip()
-    if not (ROOT / "build/kmod" / release / "tierd.ko").exists():
-        subprocess.run(
-            ["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={release}"],
-            check=True,
-            env={**os.environ},
-        )
+    build_module(release)
     command = [sys.executable, str(ROOT / "tests/vm/guest_neomem.py"), *options]
     outcome = guest.run(command, timeout=3000)
     assert outcome.status == 0, f"{outcome.stdout[-3000:]}\n{outcome.stderr[-3000:]}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 import neoprof_build
 import pytest
 from kernels import buildable
+from module_build import build_module
 from window_server import WindowServer, model_cards
 
 from tierd.lab import Guest, Machine
@@ -58,8 +58,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
     kernel = buildable(request.param)
     if kernel is None:
         pytest.skip(f"no kernel {request.param} with headers (config/setup.sh --with-6.1)")
-    module = ["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={kernel.version}", "W=1"]
-    subprocess.run(module, check=True)
+    build_module(kernel.version)
     built = neoprof_build.make("build/libneoprof-model.so")
     assert built.returncode == 0, built.stderr
     server = WindowServer(tmp_path_factory.mktemp("neoprof"), model_cards())

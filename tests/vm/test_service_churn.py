@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from module_build import build_module
 
 ROOT = Path(__file__).resolve().parents[2]
 TIERD = Path(sys.executable).with_name("tierd")
@@ -27,10 +28,10 @@ def churn(vm: Any) -> dict[str, Any]:
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     guest = vm("dram-cxl")
     release = guest.run(["uname", "-r"]).check().stdout.strip()
-    subprocess.run(["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={release}"], check=True)
+    module = build_module(release)
     command = [sys.executable, str(ROOT / "tests/vm/guest_service_churn.py")]
     command += ["--hotset", str(ROOT / "build/workloads/hotset"), "--tierd", str(TIERD)]
-    command += ["--module", str(ROOT / f"build/kmod/{release}/tierd.ko")]
+    command += ["--module", str(module)]
     command += ["--minutes", str(MINUTES)]
     result = guest.run(command, timeout=MINUTES * 60 + 2400)
     assert result.status == 0, result.stderr[-3000:]
