@@ -25,7 +25,7 @@ qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static clang clang-format debootstrap e2fsprogs file iproute2 kmod
+    build-essential busybox-static clang clang-format cpio debootstrap e2fsprogs file iproute2 kmod
     libbpf1 libsqlite3-dev numactl openssl python3 python3-bpfcc python3-dev
     python3-venv redis-tools scdoc shellcheck udev util-linux
 )

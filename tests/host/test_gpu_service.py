@@ -168,7 +168,6 @@ def numbers(process: subprocess.Popen[str]) -> list[int]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    pytest.importorskip("pynvml")
     standin.load()
     return tmp_path
 

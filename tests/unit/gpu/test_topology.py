@@ -18,8 +18,6 @@ from tierd.gpu.links import HOST, Gpu, GpuTopology
 from tierd.gpu.nvml import Nvml, available
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
-pytest.importorskip("pynvml")
-
 
 def read(name: str) -> tuple[GpuTopology, list[int | None]]:
     with World(name, gpu_bytes=64 << 20, blocks=64):

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from tierd.kmod import cardapi, uapi
 
@@ -76,8 +74,6 @@ def expected() -> dict[str, int]:
 
 
 def test_header_and_python_have_the_same_numbers(tmp_path: Path) -> None:
-    if not shutil.which("cc"):
-        pytest.skip("no C compiler")
     said = expected()
     lines = "".join(f'printf("%llu\\n", (unsigned long long)({text}));' for text in said)
     source = (

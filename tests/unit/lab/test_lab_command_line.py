@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from dataclasses import replace
 from itertools import pairwise
@@ -132,7 +131,6 @@ def test_script_refuses_a_name_no_shell_takes() -> None:
         guest_script("true", env={"A;B": "x"}, cwd="/", machine="flat")
 
 
-@pytest.mark.skipif(shutil.which("cpio") is None, reason="cpio is not installed")
 def test_archive_is_read_by_cpio(tmp_path: Path) -> None:
     """The added archive holds one program, `mount`."""
     archive = root_cache_archive(512)

@@ -188,7 +188,6 @@ def test_a_written_png_is_a_png() -> None:
 def test_the_picture_shows_the_heat_map_where_the_figures_have_it(
     path: Path, tmp_path: Path
 ) -> None:
-    pytest.importorskip("matplotlib", reason="the extra tierd[report] is not installed")
     from matplotlib import image
 
     assert main(["report", str(path), "-o", str(tmp_path / "a.png")]) == ExitCode.OK

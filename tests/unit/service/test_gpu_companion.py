@@ -184,7 +184,6 @@ def test_a_coherent_gpus_node_is_a_gpu_tier_of_the_hosts_map() -> None:
 def test_the_command_shows_a_coherent_gpus_node_as_gpu_memory(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pynvml")
     gpu = Gpu(0, bytes(16), "GH200", 1 << 30, "0000:09:00.0", numa_node=0)
     found = GpuTopology((gpu,), np.full((2, 2), 4e11), np.zeros((1, 1), np.int64))
     monkeypatch.setattr("tierd.service.gpu.with_gpus", lambda tiers: with_coherent(tiers, found))
