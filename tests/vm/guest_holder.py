@@ -13,7 +13,6 @@ import mmap
 import os
 import signal
 import threading
-from types import TracebackType
 from typing import Any, TextIO
 
 import numpy as np
@@ -207,12 +206,7 @@ class Holder:
     def __enter__(self) -> Holder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         with contextlib.suppress(BrokenPipeError):
             self._commands.close()
         self._answers.close()

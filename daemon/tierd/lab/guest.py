@@ -23,7 +23,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Final, Self
 
 from tierd.lab.command import CommandResult, GuestProcess, encode
@@ -105,12 +104,7 @@ class Guest:
         """Boot."""
         return self.boot()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the guest."""
         self.close()
 

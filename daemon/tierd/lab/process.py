@@ -19,7 +19,6 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from tierd.lab.host import find_program
@@ -48,12 +47,7 @@ class QemuProcess:
         self._wake_fd = self._pipe("wake")
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End QEMU and close everything."""
         try:
             self.kill()
