@@ -23,7 +23,7 @@ class Story:
     )
     tierd: dict[str, dict[str, Any]] = field(default_factory=dict)
     tierd_before_move: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """The last totals before the hot set moved."""
+    """The last totals before the hot set moved for the first time."""
     notes: dict[tuple[str, str], Any] = field(default_factory=dict)
     """By event and the phase it is of (empty: of none)."""
     begun: float = field(default_factory=time.monotonic)
@@ -39,7 +39,7 @@ class Story:
         elif "phase" in event:
             self.reports.setdefault(event["phase"], []).append(event)
             if event["event"] == "hot_set_moved" and event["phase"] in self.tierd:
-                self.tierd_before_move[event["phase"]] = self.tierd[event["phase"]]
+                self.tierd_before_move.setdefault(event["phase"], self.tierd[event["phase"]])
             self.show(event)
         else:
             self.notes[event["event"], event.get("of", "")] = event

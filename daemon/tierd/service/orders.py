@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.heat.view import HeatView
-from tierd.mover.promoter import VICTIM, Way
+from tierd.mover.orders import VICTIM, Way
 from tierd.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates

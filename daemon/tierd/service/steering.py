@@ -27,15 +27,15 @@ from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.promoter import (
+from tierd.mover.orders import (
     SPAN,
     Orders,
     OutcomeArray,
-    Promoter,
     PromoterSettings,
     PromoterStats,
     report_of,
 )
+from tierd.mover.promoter import Promoter
 from tierd.moves import Direction, Fate, MoveReport
 from tierd.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.policy.fairness import Groups

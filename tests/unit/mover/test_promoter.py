@@ -19,7 +19,8 @@ from fake_kernel import FIRST_PAGE
 
 from tierd.kmod import uapi
 from tierd.mover import promoter as binding
-from tierd.mover.promoter import SPAN, VICTIM, Orders, Promoter, PromoterSettings, Way
+from tierd.mover.orders import OUTCOME, SPAN, VICTIM, Orders, PromoterSettings, Way
+from tierd.mover.promoter import Promoter
 from tierd.moves import Direction, Fate
 from tierd.service.explain import Reason
 
@@ -212,7 +213,7 @@ def test_too_few_accesses_are_no_reason_to_move(world: World, count: int, moves:
 
 def test_the_quota_holds_in_every_second(world: World) -> None:
     quota = 400 * PAGE
-    world.settings = binding.PromoterSettings(
+    world.settings = PromoterSettings(
         **{
             **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__},
             "quota_bytes_per_s": quota,
@@ -239,7 +240,7 @@ def test_the_quota_holds_in_every_second(world: World) -> None:
 
 
 def test_who_waits_too_long_for_the_quota_is_told_so(world: World) -> None:
-    world.settings = binding.PromoterSettings(
+    world.settings = PromoterSettings(
         **{
             **{name: getattr(SETTINGS, name) for name in SETTINGS.__slots__},
             "quota_bytes_per_s": 128 * PAGE,
@@ -508,7 +509,7 @@ def test_the_native_header_repeats_reasons_and_records(native: Any) -> None:
     for name, field in ffi.typeof("struct tierd_hot_record").fields:
         dtype, offset = uapi.RECORD.fields[names.get(name, name)][:2]
         assert (field.offset, ffi.sizeof(field.type)) == (offset, dtype.itemsize)
-    for dtype, kind in ((binding.OUTCOME, "struct tierd_outcome"), (VICTIM, "struct tierd_victim")):
+    for dtype, kind in ((OUTCOME, "struct tierd_outcome"), (VICTIM, "struct tierd_victim")):
         fields = dict(ffi.typeof(kind).fields)
         for name in dtype.names:
             assert dtype.fields[name][1] == fields[name].offset
