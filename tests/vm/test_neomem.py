@@ -78,7 +78,7 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
 
 def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any) -> None:
     """Others leave so little DRAM that for most of what comes in something must leave."""
-    short = ["--others-leave", "130M", "--leave-free", "60M"]
+    short = ["--others-leave", "130MiB", "--leave-free", "60M"]
     quota = f"policy.neomem.quota_bytes_per_s={SMALL_QUOTA}"
     told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
     log, hot = told["log"], told["hot_pages"]

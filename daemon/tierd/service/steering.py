@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steers what happens between two ticks: the native promoter, and cards' thresholds.
 
-Owns: when the promoter runs, what it is told each tick, and what is done with its answers.
-Must not touch: single pages; those are the promoter's, and of the heat table.
+Owns: what the promoter is told each tick, and what is done with its answers.
+Must not touch: single pages; those are the promoter's, and of the heat table. The promoter's
+thread and ring: `tierd.service.nativepath`.
 
 The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
 still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
@@ -16,26 +17,17 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.access import AccessBatch
-from tierd.errors import UnavailableError
 from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.orders import (
-    SPAN,
-    Orders,
-    OutcomeArray,
-    PromoterSettings,
-    PromoterStats,
-    report_of,
-)
-from tierd.mover.promoter import Promoter
+from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
 from tierd.moves import Direction, Fate, MoveReport
 from tierd.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.policy.fairness import Groups
@@ -43,6 +35,7 @@ from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
+from tierd.service.nativepath import NativePath
 from tierd.service.orders import held_back, victims, ways
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
@@ -112,22 +105,17 @@ class Steering:
         self._heat = heat
         self._tracking = tracking
         self._sources = sources
-        self._open_ring = open_ring
         self._root = root
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
         self.log = DecisionLog()
         self.explainer = Explainer(heat, self.log, self, policy)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
-        self._promoter = (
-            Promoter(mover, self._promoter_settings(None), root=root)
+        self._native = (
+            NativePath(mover, self._promoter_settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
-        self._ring: Ring | None = None
-        self._hold: Any = None
-        self._before: PromoterStats | None = None
-        self._before_ns = 0
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
         self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
@@ -180,24 +168,22 @@ class Steering:
         self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     ) -> None:
         """Start the native path as soon as cards count: the rest of the tick may be long."""
-        source, promoter = self._source, self._promoter
-        if source is None or promoter is None or promoter.running or not self._settings.enabled:
+        source, native = self._source, self._native
+        if source is None or native is None or native.running or not self._settings.enabled:
             return
         self._tiers = tiers
         self._usage = read_usage(tiers)
-        self._run(source, promoter, self._usage)
+        self._run(source, native, self._usage)
 
     def begin(self, now_ns: int) -> MoveReport | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
-        if self._promoter is None:
+        if self._native is None:
             return None
-        if self._hold is None:
-            self._hold = self._promoter.held()
-            self._hold.__enter__()
-        ran = self._promoter.running
-        report = self._collect(self._promoter, now_ns)
+        self._native.hold()
+        ran = self._native.running
+        report = self._collect(self._native, now_ns)
         if ran and (self._source is None or not self._settings.enabled):
-            self._stop()
+            self._stop(self._native)
         return report if ran or len(report.plan) else None
 
     def end(
@@ -216,31 +202,30 @@ class Steering:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
             self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
-            if self._promoter is not None:
-                self._promoter.note(report, now_ns)
+            if self._native is not None:
+                self._native.note(report, now_ns)
         source = self._source
         if source is None:
             return
         self.thresholds_of.update(source, self._costs(), now_ns)
-        if not paused and self._settings.enabled and self._promoter is not None:
-            self._run(source, self._promoter, usage)
+        if not paused and self._settings.enabled and self._native is not None:
+            self._run(source, self._native, usage)
 
     def close(self) -> None:
         """End the native path."""
-        if self._promoter is not None:
-            self._stop()
-            self._promoter.close()
+        if self._native is not None:
+            self._native.close()
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""
-        return None if self._promoter is None else self._promoter.stats()
+        return None if self._native is None else self._native.stats()
 
     def tell(self, totals: Totals) -> None:
         """Add what is counted here to the service's totals."""
         totals.hot_set_moves = self.changes.found
-        if self._promoter is None:
+        stats = self.stats()
+        if stats is None:
             return
-        stats = self._promoter.stats()
         totals.bounced_pages = stats.counters["bounced"]
         totals.bounces_held = stats.counters["bounce_held"]
         totals.native = dict(stats.counters) | {
@@ -257,17 +242,15 @@ class Steering:
         return active if isinstance(active, NeoProfSource) and active.counting else None
 
     def _run(
-        self, source: NeoProfSource, promoter: Promoter, usage: Mapping[int, NodeUsage]
+        self, source: NeoProfSource, native: NativePath, usage: Mapping[int, NodeUsage]
     ) -> None:
-        if self._hold is None:
-            self._hold = promoter.held()
-            self._hold.__enter__()
-        promoter.set(self._promoter_settings(source))
+        native.hold()
         slack = int(self._settings.quota_bytes_per_s * SLACK_S)
         held = held_back(self._groups, self.tiers, usage, slack)
         spans = np.array(self._tracking.spans(), SPAN)
         self._spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
-        promoter.steer(
+        native.run(
+            self._promoter_settings(source),
             Orders(
                 spans=self._spans,
                 pids=self._tracking.pids,
@@ -284,40 +267,13 @@ class Steering:
                     for number, epoch in source.epochs.items()
                 },
                 ways=ways(self.tiers, usage, self._policy, read_held(self._root)),
-            )
+            ),
         )
-        if not promoter.running:
-            self._start(promoter)
-        self._release()
 
-    def _start(self, promoter: Promoter) -> None:
-        try:
-            self._ring = self._open_ring(self._root, (Kind.HOT,))
-            promoter.start(self._ring.memory)
-        except UnavailableError as error:
-            log.warning('event=no_native_path reason="%s"', error)
-            self._close_ring()
-        else:
-            log.info("event=native_path_started interval_ns=%d", self._settings.interval_ns)
-
-    def _stop(self) -> None:
-        """The thread ends; the promoter stays, and with it what it knows of late moves."""
-        if self._promoter is not None and self._promoter.running:
-            self._promoter.stop()
+    def _stop(self, native: NativePath) -> None:
+        """The thread ends; what is known of late moves stays."""
+        if native.stop():
             self.thresholds_of.forget()
-            log.info("event=native_path_stopped")
-        self._close_ring()
-        self._release()
-
-    def _close_ring(self) -> None:
-        if self._ring is not None:
-            self._ring.close()
-            self._ring = None
-
-    def _release(self) -> None:
-        if self._hold is not None:
-            self._hold.__exit__(None, None, None)
-            self._hold = None
 
     def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
         policy = self._policy
@@ -333,34 +289,16 @@ class Steering:
             rate_cap=1.0 if source is None else source.rate_cap,
         )
 
-    def _collect(self, promoter: Promoter, now_ns: int) -> MoveReport:
+    def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
         """Outcomes since the last tick: to heat, to the log, to the source."""
-        outcomes, stats = promoter.take(), promoter.stats()
-        before, since = self._before, self._before_ns
-        self._before, self._before_ns = stats, now_ns
-
-        def grown(name: str) -> int:
-            return stats.counters[name] - (before.counters[name] if before else 0)
-
-        report = report_of(
-            outcomes,
-            moved_bytes=grown("moved_bytes"),
-            duration_ns=now_ns - since if since else 0,
-            cpu_ns=grown("cpu_ns"),
-            retries=grown("retries"),
-            errors={
-                code: count - (before.errors.get(code, 0) if before else 0)
-                for code, count in stats.errors.items()
-                if count > (before.errors.get(code, 0) if before else 0)
-            },
-        )
+        outcomes, report = native.take(now_ns)
         self._heat.moved(report)
         self._tell(outcomes)
         moved = outcomes[outcomes["fate"] == Fate.MOVED]
         up = moved["direction"] == Direction.PROMOTE
         if self._source is not None:
             self._source.promoted(moved["page"][up].copy())
-        self._recent_pages = int(np.count_nonzero(up)) + stats.counters["pending"]
+        self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
 
     def _tell(self, outcomes: OutcomeArray) -> None:

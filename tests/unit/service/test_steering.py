@@ -308,7 +308,7 @@ def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
     for _ in range(20):
         bench.put(range(PAGES))
     bench.steering.close()
-    assert not bench.steering._promoter.running  # type: ignore[union-attr]
+    assert not bench.steering._native.running  # type: ignore[union-attr]
 
 
 def test_a_moved_hot_set_fades_heat_and_begins_a_new_epoch(bench: Bench) -> None:
