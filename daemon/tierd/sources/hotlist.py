@@ -88,6 +88,10 @@ class HotList:
         before = now_ns if old is None else old.start_ns
         self.epochs[card] = Epoch(now_ns, before, scale)
 
+    def forget(self, card: int) -> None:
+        """A card counts no more."""
+        self.epochs.pop(card, None)
+
     def leave(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, are not on a card any more."""
         self._left.append(page)
