@@ -188,21 +188,26 @@ class Promoter:
             if count < _TAKE:
                 return np.concatenate(parts)
 
+    def quota_left(self) -> int:
+        """Bytes that may be promoted at once, now, without passing the quota in any second."""
+        return int(lib.tierd_promoter_quota_left(self._promoter))
+
     def note(self, report: MoveReport, time_ns: int) -> None:
-        """Tell of moves that the control loop made, for residency and bounces."""
+        """Tell of moves that the control loop made, for quota, residency and bounces."""
         if not len(report.plan):
             return
-        page = np.ascontiguousarray(report.plan.page, np.uint64)
-        fate = np.ascontiguousarray(report.fate, np.uint8)
-        direction = np.ascontiguousarray(report.plan.direction, np.uint8)
-        lib.tierd_promoter_note(
-            self._promoter,
-            ffi.from_buffer("uint64_t[]", page),
-            ffi.from_buffer("uint8_t[]", fate),
-            ffi.from_buffer("uint8_t[]", direction),
-            len(page),
-            time_ns,
-        )
+        plan = report.plan
+        noted = ffi.new("struct tierd_noted *")
+        kept = [
+            ffi.from_buffer("uint64_t[]", np.ascontiguousarray(plan.page, np.uint64)),
+            *(
+                ffi.from_buffer("uint8_t[]", np.ascontiguousarray(array, np.uint8))
+                for array in (plan.order, report.fate, plan.direction)
+            ),
+        ]
+        noted.page, noted.order, noted.fate, noted.direction = kept
+        noted.n = len(plan)
+        lib.tierd_promoter_note(self._promoter, noted, time_ns)
 
     def stats(self) -> PromoterStats:
         """Counters."""

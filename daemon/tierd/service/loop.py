@@ -288,7 +288,8 @@ class Service:
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
-        self._last = self._execute(plan, worker)
+        allowed = plan if rooms.steering is None else rooms.steering.allow(plan)
+        self._last = self._execute(allowed, worker)
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
             rooms.steering.end(

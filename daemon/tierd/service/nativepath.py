@@ -108,6 +108,10 @@ class NativePath:
         )
         return outcomes, report
 
+    def quota_left(self) -> int:
+        """Bytes that may still be promoted, now; moves of ticks that are noted count."""
+        return self._promoter.quota_left()
+
     def note(self, report: MoveReport, now_ns: int) -> None:
         """Tell of moves that a tick made."""
         self._promoter.note(report, now_ns)

@@ -28,7 +28,7 @@ from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
 from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
-from tierd.moves import Direction, Fate, MoveReport
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
@@ -36,7 +36,7 @@ from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
-from tierd.service.orders import held_back, victims, ways
+from tierd.service.orders import held_back, victims, ways, within_quota
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.thresholds import Costs, Thresholds
@@ -118,6 +118,7 @@ class Steering:
         )
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
+        self._over_quota = 0
         self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
         self._tiers: TierMap | None = None
         self._usage: Mapping[int, NodeUsage] = {}
@@ -186,6 +187,14 @@ class Steering:
             self._stop(self._native)
         return report if ran or len(report.plan) else None
 
+    def allow(self, plan: MovePlan) -> MovePlan:
+        """What of a tick's plan the quota leaves to it, where the native path shares it."""
+        if self._native is None or not self._native.running:
+            return plan
+        allowed, waiting = within_quota(plan, self._native.quota_left())
+        self._over_quota += waiting
+        return allowed
+
     def end(
         self,
         now_ns: int,
@@ -229,9 +238,10 @@ class Steering:
         totals.bounced_pages = stats.counters["bounced"]
         totals.bounces_held = stats.counters["bounce_held"]
         totals.native = dict(stats.counters) | {
+            "ticks_over_quota": self._over_quota,
             "held": {
                 reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
-            }
+            },
         }
 
     # ------------------------------------------------------------- inside

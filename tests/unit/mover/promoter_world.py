@@ -12,6 +12,7 @@ from fakering import FakeRing, hot_records
 from tierd.mover import promoter as binding
 from tierd.mover.orders import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.mover.promoter import Promoter
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.service.explain import Reason
 
 FAST, SLOW = 0, 1
@@ -28,6 +29,21 @@ SETTINGS = PromoterSettings(
     heat_s=7.0,
     rate_cap=7.0,
 )
+
+
+def moves_of_a_tick(pages: range, direction: Direction, *, order: int = 0) -> MoveReport:
+    """What a tick tells of folios that it moved."""
+    n = len(pages)
+    plan = MovePlan(
+        page=np.array(pages, np.uint64) + np.uint64(FIRST_PAGE),
+        order=np.full(n, order, np.uint8),
+        source=np.zeros(n, np.int16),
+        dest=np.zeros(n, np.int16),
+        direction=np.full(n, direction, np.uint8),
+        heat=np.ones(n, np.float32),
+    )
+    fate = np.full(n, Fate.MOVED, np.uint8)
+    return MoveReport(plan, fate, plan.dest, {}, n << 12 << order, 1, 1, 0)
 
 
 class FakeMover:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from fake_kernel import FIRST_PAGE
 from fakering import hot_records
-from promoter_world import FAST, MS, SETTINGS, SLOW, S, World
+from promoter_world import FAST, MS, SETTINGS, SLOW, S, World, moves_of_a_tick
 
 from tierd.errors import UnavailableError
 from tierd.kmod import uapi
@@ -116,26 +116,13 @@ def test_a_page_demoted_lately_stays_and_counts_as_a_bounce_held(world: World) -
 def test_a_bounce_is_counted_whoever_moved_the_page(world: World) -> None:
     world.slow(range(10))
     promoter = world.build()
-
-    class Plan:
-        page = np.arange(5, dtype=np.uint64) + np.uint64(FIRST_PAGE)
-        direction = np.zeros(5, np.uint8)
-
-        def __len__(self) -> int:
-            return 5
-
-    class Report:
-        plan = Plan()
-        fate = np.full(5, Fate.MOVED, np.uint8)
-
-    promoter.note(Report(), world.now)  # type: ignore[arg-type]
-    Plan.direction = np.full(5, Direction.PROMOTE, np.uint8)
-    promoter.note(Report(), world.now + 4 * S)  # type: ignore[arg-type]
-    assert world.counter("bounced") == 5
-    Plan.direction = np.zeros(5, np.uint8)
-    promoter.note(Report(), world.now + 5 * S)  # type: ignore[arg-type]
-    Plan.direction = np.full(5, Direction.PROMOTE, np.uint8)
-    promoter.note(Report(), world.now + 11 * S)  # type: ignore[arg-type]
+    for direction, seconds in (
+        (Direction.DEMOTE, 0),
+        (Direction.PROMOTE, 4),
+        (Direction.DEMOTE, 5),
+        (Direction.PROMOTE, 11),
+    ):
+        promoter.note(moves_of_a_tick(range(5), direction), world.now + seconds * S)
     assert world.counter("bounced") == 5
 
 

@@ -6,9 +6,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from fakering import FakeRing
-from promoter_world import FAST, MS, PAGE, SETTINGS, SLOW, S, World
+from promoter_world import FAST, MS, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
 
+from tierd.moves import Direction
 from tierd.service.explain import Reason
 
 
@@ -30,6 +32,25 @@ def test_the_quota_holds_in_every_second(world: World) -> None:
     told = world.counter("most_in_a_second") // PAGE
     assert 0.9 * in_second.max() <= told <= quota // PAGE
     assert world.counter("pending") == 4000 - n
+
+
+@pytest.mark.parametrize("order", [0, 9])
+def test_what_ticks_promote_comes_off_the_quota(world: World, order: int) -> None:
+    """In the second after them the promoter has what they left, and no more."""
+    pages = 300 if order == 0 else 512
+    world.settings = replace(SETTINGS, quota_bytes_per_s=600 * PAGE, patience_s=60.0)
+    promoter = world.after(range(4000))
+    assert promoter.quota_left() == 600 * PAGE
+    promoter.note(moves_of_a_tick(range(pages >> order), Direction.PROMOTE, order=order), world.now)
+    promoter.note(moves_of_a_tick(range(100), Direction.DEMOTE), world.now)
+    assert promoter.quota_left() == (600 - pages) * PAGE
+    world.report(range(1000, 4000), count=100)
+    world.run(99)
+    assert world.counter("promoted") <= 600 - pages
+    assert world.counter("most_in_a_second") <= 600 * PAGE
+    world.run(200)
+    assert world.counter("promoted") > 600
+    assert world.counter("most_in_a_second") <= 600 * PAGE
 
 
 def test_who_waits_too_long_for_the_quota_is_told_so(world: World) -> None:

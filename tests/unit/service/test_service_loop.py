@@ -224,6 +224,10 @@ class Steering:
         fate = np.full(5, Fate.MOVED, np.uint8)
         return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
 
+    def allow(self, plan: MovePlan) -> MovePlan:
+        self.calls.append("allow")
+        return plan
+
     def end(
         self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool, groups: Any
     ) -> None:
@@ -244,7 +248,7 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     assert bench.service.run() == ExitCode.OK
     ticks = bench.service.totals.ticks
     assert ticks >= 2
-    assert steering.calls == ["see", "prepare", "begin", "end"] * ticks + ["close"]
+    assert steering.calls == ["see", "prepare", "begin", "allow", "end"] * ticks + ["close"]
     assert steering.paused[0] is False
     totals = bench.service.totals
     own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)

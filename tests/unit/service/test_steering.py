@@ -288,6 +288,27 @@ def test_the_ticks_own_moves_count_for_bounces(bench: Bench) -> None:
     assert totals.bounced_pages == 1
 
 
+def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> None:
+    def plan(pages: int) -> MovePlan:
+        return MovePlan(
+            np.arange(pages, dtype=np.uint64),
+            np.zeros(pages, np.uint8),
+            np.ones(pages, np.int16),
+            np.zeros(pages, np.int16),
+            np.full(pages, Direction.PROMOTE, np.uint8),
+            np.ones(pages, np.float32),
+        )
+
+    quota = 256_000_000 // 4096
+    assert len(bench.steering.allow(plan(quota + 10))) == quota + 10
+    bench.watch()
+    bench.tick()
+    assert len(bench.steering.allow(plan(quota + 10))) == quota
+    totals = Totals()
+    bench.steering.tell(totals)
+    assert totals.native["ticks_over_quota"] == 10
+
+
 def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     bench.watch()
     bench.cards.histogram[0] = (1 << 19) - 1000
