@@ -240,6 +240,7 @@ struct tierd_promoter_stats {
 	uint64_t intervals;
 	uint64_t records;
 	uint64_t stale;	      /* reported before its page was moved; promoted already */
+	uint64_t copied;      /* reported for what their own demotion wrote */
 	uint64_t not_slow;    /* on a node that nothing is promoted from */
 	uint64_t promoted;    /* pages */
 	uint64_t demoted;     /* pages */

@@ -357,8 +357,10 @@ class Service:
     def _ingest(self, now: int) -> list[AccessBatch]:
         """Sources to heat; what they had seen."""
         self._rooms.heat.advance(now)
-        batches = self._rooms.sources.poll(now)
         steering = self._rooms.steering
+        if steering is not None:
+            steering.listen()
+        batches = self._rooms.sources.poll(now)
         self._moved = steering is not None and steering.see(batches, now)
         for batch in batches:
             self._rooms.heat.ingest(batch)

@@ -13,6 +13,8 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+import numpy as np
+
 from tierd.errors import UnavailableError
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
@@ -47,6 +49,7 @@ class NativePath:
         self._root = root
         self._ring: Ring | None = None
         self._held: AbstractContextManager[None] | None = None
+        self._seen: list[OutcomeArray] = []
         self._before: PromoterStats | None = None
         self._before_ns = 0
 
@@ -85,9 +88,17 @@ class NativePath:
         self._release()
         return ran
 
+    def look(self) -> OutcomeArray:
+        """What became of pages since the last look; `take` has it too."""
+        fresh = self._promoter.take()
+        self._seen.append(fresh)
+        return fresh
+
     def take(self, now_ns: int) -> tuple[OutcomeArray, MoveReport]:
         """What became of pages since the last call, and the moves of it as a report."""
-        outcomes, stats = self._promoter.take(), self._promoter.stats()
+        self.look()
+        outcomes, stats = np.concatenate(self._seen), self._promoter.stats()
+        self._seen = []
         before, since = self._before, self._before_ns
         self._before, self._before_ns = stats, now_ns
 

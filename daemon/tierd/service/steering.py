@@ -29,7 +29,7 @@ from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
 from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
-from tierd.pagekey import PAGE_SIZE, VPN_BITS
+from tierd.pagekey import PAGE_SIZE, VPN_BITS, small_pages
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
@@ -154,6 +154,17 @@ class Steering:
 
     # ------------------------------------------------------------- the loop's calls
 
+    def listen(self) -> None:
+        """Before sources are asked: cards must not take pages' copies for accesses."""
+        source, native = self._source, self._native
+        if source is None or native is None:
+            return
+        fresh = native.look()
+        moved = fresh[fresh["fate"] == Fate.MOVED]
+        up = moved["direction"] == Direction.PROMOTE
+        source.promoted(small_pages(moved["page"][up], moved["order"][up]))
+        source.demoted(small_pages(moved["page"][~up], moved["order"][~up]))
+
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
         """Batches before they go into heat; true if the hot set has moved."""
         active = self._sources.active
@@ -188,12 +199,17 @@ class Steering:
         return report if ran or len(report.plan) else None
 
     def allow(self, plan: MovePlan) -> MovePlan:
-        """What of a tick's plan the quota leaves to it, where the native path shares it."""
-        if self._native is None or not self._native.running:
-            return plan
-        allowed, waiting = within_quota(plan, self._native.quota_left())
-        self._over_quota += waiting
-        return allowed
+        """What of a tick's plan the quota leaves to it, where the native path shares it.
+
+        To be called just before the plan is carried out.
+        """
+        if self._native is not None and self._native.running:
+            plan, waiting = within_quota(plan, self._native.quota_left())
+            self._over_quota += waiting
+        if self._source is not None:
+            down = plan.direction == Direction.DEMOTE
+            self._source.demoted(small_pages(plan.page[down], plan.order[down]))
+        return plan
 
     def end(
         self,
@@ -211,6 +227,9 @@ class Steering:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
             self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
+            if self._source is not None:
+                up = (report.fate == Fate.MOVED) & (report.plan.direction == Direction.PROMOTE)
+                self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
             if self._native is not None:
                 self._native.note(report, now_ns)
         source = self._source
@@ -301,13 +320,11 @@ class Steering:
 
     def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
         """Outcomes since the last tick: to heat, to the log, to the source."""
+        self.listen()
         outcomes, report = native.take(now_ns)
         self._heat.moved(report)
         self._tell(outcomes)
-        moved = outcomes[outcomes["fate"] == Fate.MOVED]
-        up = moved["direction"] == Direction.PROMOTE
-        if self._source is not None:
-            self._source.promoted(moved["page"][up].copy())
+        up = (report.plan.direction == Direction.PROMOTE) & (report.fate == Fate.MOVED)
         self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
 

@@ -192,6 +192,10 @@ class NeoProfSource:
         """These pages, uint64[n] keys, have left the cards: they are not credited further."""
         self._list.leave(page)
 
+    def demoted(self, page: U64Array) -> None:
+        """These pages, uint64[n] keys, were written to memory that cards see, maybe."""
+        self._list.arrive(page, self._clock())
+
     def clear(self) -> AccessBatch:
         """Begin a new epoch on all cards; what is credited for the one that ends."""
         batch = self._list.end_epoch(self._clock())

@@ -96,7 +96,7 @@ def test_a_page_demoted_lately_stays_and_counts_as_a_bounce_held(world: World) -
     world.report([0])
     world.run()
     assert world.node(100) == SLOW
-    world.report([100])
+    world.report([100], count=104)
     world.run()
     assert world.node(100) == SLOW
     assert world.counter("bounce_held") == 1
@@ -124,6 +124,18 @@ def test_a_bounce_is_counted_whoever_moved_the_page(world: World) -> None:
     ):
         promoter.note(moves_of_a_tick(range(5), direction), world.now + seconds * S)
     assert world.counter("bounced") == 5
+
+
+def test_a_page_reported_for_its_own_copy_is_no_bounce(world: World) -> None:
+    """64 lines were written to demote it; that it is used as well shows in what is beyond."""
+    promoter = world.after(range(10))
+    promoter.note(moves_of_a_tick(range(10), Direction.DEMOTE), world.now)
+    world.lib.fake_pass(MS)
+    world.report(range(5), count=64)
+    world.report(range(5, 10), count=200)
+    assert world.run() == 0
+    assert world.counter("copied") == 5
+    assert world.counter("bounce_held") == world.held(Reason.MOVED_LATELY) == 5
 
 
 def test_on_hold_nothing_moves_and_nothing_is_lost(world: World) -> None:
