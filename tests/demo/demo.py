@@ -65,6 +65,7 @@ def boot(args: argparse.Namespace) -> tuple[Story, LabResult | None]:
     command += ["--with-seconds", str(args.with_seconds), "--log-level", args.log_level]
     command += ["--module", args.module] if args.module else []
     command += ["--size", args.size, "--move-after", str(args.move_after)]
+    command += ["--report-every", str(args.report_every)]
     for source in args.source or []:
         command += ["--source", source]
     try:
@@ -134,6 +135,7 @@ def main() -> int:
     parser.add_argument("--without-seconds", type=float, default=10)
     parser.add_argument("--with-seconds", type=float, default=40)
     parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
+    parser.add_argument("--report-every", type=float, default=1, help="seconds of guest time")
     parser.add_argument("--size", default="1200M")
     parser.add_argument(
         "--source",

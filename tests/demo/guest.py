@@ -73,7 +73,8 @@ def workload(args: argparse.Namespace, seconds: float, phase: str) -> subprocess
     """Start the workload with its hot set on the slow node."""
     drop_caches()
     tell(event="populating", of=phase, size=args.size)
-    command = [args.hotset, "--seconds", str(seconds), "--interval", "1", "--size", args.size]
+    command = [args.hotset, "--seconds", str(seconds), "--size", args.size]
+    command += ["--interval", str(args.report_every)]
     command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
     command += ["--hot-share", str(args.hot_share), "--leave-free", args.leave_free]
     command += ["--scattered"] if args.layout == "scattered" else []
@@ -229,6 +230,7 @@ def main() -> int:
     parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--report-every", type=float, default=1, help="seconds")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
     parser.add_argument(
