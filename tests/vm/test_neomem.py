@@ -78,15 +78,15 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
 
 def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any) -> None:
     """Others leave so little DRAM that for most of what comes in something must leave."""
-    short = ["--others-leave", "130MiB", "--leave-free", "60M"]
+    short = ["--others-leave", "130MiB", "--leave-free", "50M"]
     quota = f"policy.neomem.quota_bytes_per_s={SMALL_QUOTA}"
     told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
     log, hot = told["log"], told["hot_pages"]
     assert min(told[each]["final"] for each in ("first", "move_1", "move_2")) >= 0.9
-    # The record is whole, and the shortage real: two sets of three had to push others out.
+    # The record is whole, and the shortage real: more than a set and a half pushed others out.
     assert log["forgotten"] == 0
     assert log["promoted"] > 2.5 * hot
-    assert log["demoted"] > 2 * hot
+    assert log["demoted"] > 1.5 * hot
     assert log["bounced"] == told["totals"]["bounced_pages"]
     assert log["bounced"] < 0.01 * log["promoted"]
     # It binds, and holds in each second, wherever that begins; also with the ticks' promotions.

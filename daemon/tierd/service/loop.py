@@ -293,7 +293,12 @@ class Service:
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
             rooms.steering.end(
-                now, self._tiers, self._usage, self._last, paused=stands, groups=self._groups
+                self._clock(),
+                self._tiers,
+                self._usage,
+                self._last,
+                paused=stands,
+                groups=self._groups,
             )
             rooms.steering.tell(self.totals)
         laps.mark("move")
