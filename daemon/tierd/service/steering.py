@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.access import AccessBatch
 from tierd.heat.table import HeatTable
@@ -39,6 +38,7 @@ from tierd.service.nativepath import NativePath
 from tierd.service.orders import held_back, victims, ways, within_quota
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
+from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
@@ -109,7 +109,8 @@ class Steering:
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
         self.log = DecisionLog()
-        self.explainer = Explainer(heat, self.log, self, policy)
+        self.around = Surroundings(tracking, sources)
+        self.explainer = Explainer(heat, self.log, self.around, policy)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
         self._native = (
             NativePath(mover, self._promoter_settings(None), open_ring=open_ring, root=root)
@@ -119,38 +120,7 @@ class Steering:
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
         self._over_quota = 0
-        self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
-        self._tiers: TierMap | None = None
-        self._usage: Mapping[int, NodeUsage] = {}
         self._groups: Groups | None = None
-
-    # ------------------------------------------------------------- what explain asks
-
-    @property
-    def pids(self) -> Mapping[int, int]:
-        """Target number → pid."""
-        return self._tracking.pids
-
-    @property
-    def tiers(self) -> TierMap:
-        """The tiers at the last tick."""
-        return self._tiers or TierMap((), {})
-
-    @property
-    def usage(self) -> Mapping[int, NodeUsage]:
-        """How full the nodes were at the last tick."""
-        return self._usage
-
-    def movable(self, key: int) -> bool:
-        """Whether the page is in a range that may be moved."""
-        return any(start <= key < end for start, end in self._tracking.spans())
-
-    def thresholds(self) -> Mapping[str, int]:
-        """Counts above which a page is hot, by card."""
-        source = self._source
-        if source is None:
-            return {}
-        return {str(number): card.settings.threshold for number, card in source.cards.items()}
 
     # ------------------------------------------------------------- the loop's calls
 
@@ -183,9 +153,8 @@ class Steering:
         source, native = self._source, self._native
         if source is None or native is None or native.running or not self._settings.enabled:
             return
-        self._tiers = tiers
-        self._usage = read_usage(tiers)
-        self._run(source, native, self._usage)
+        self.around.tiers, self.around.usage = tiers, read_usage(tiers)
+        self._run(source, native)
 
     def begin(self, now_ns: int) -> MoveReport | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
@@ -222,7 +191,7 @@ class Steering:
         groups: Groups | None = None,
     ) -> None:
         """After a tick's moves: new orders, and on with the native path."""
-        self._tiers, self._usage, self._groups = tiers, usage, groups
+        self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
@@ -237,7 +206,7 @@ class Steering:
             return
         self.thresholds_of.update(source, self._costs(), now_ns)
         if not paused and self._settings.enabled and self._native is not None:
-            self._run(source, self._native, usage)
+            self._run(source, self._native)
 
     def close(self) -> None:
         """End the native path."""
@@ -267,25 +236,23 @@ class Steering:
 
     @property
     def _source(self) -> NeoProfSource | None:
-        active = self._sources.active
-        return active if isinstance(active, NeoProfSource) and active.counting else None
+        return self.around.source
 
-    def _run(
-        self, source: NeoProfSource, native: NativePath, usage: Mapping[int, NodeUsage]
-    ) -> None:
+    def _run(self, source: NeoProfSource, native: NativePath) -> None:
+        tiers, usage = self.around.tiers, self.around.usage
         native.hold()
         slack = int(self._settings.quota_bytes_per_s * SLACK_S)
-        held = held_back(self._groups, self.tiers, usage, slack)
+        held = held_back(self._groups, tiers, usage, slack)
         spans = np.array(self._tracking.spans(), SPAN)
-        self._spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
+        spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
         native.run(
             self._promoter_settings(source),
             Orders(
-                spans=self._spans,
+                spans=spans,
                 pids=self._tracking.pids,
                 victims=victims(
                     self._heat,
-                    self.tiers,
+                    tiers,
                     usage,
                     self._policy,
                     self._victims_wanted(source),
@@ -295,7 +262,7 @@ class Steering:
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=ways(self.tiers, usage, self._policy, read_held(self._root)),
+                ways=ways(tiers, usage, self._policy, read_held(self._root)),
             ),
         )
 

@@ -320,7 +320,7 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     threshold = bench.cards.known[0].settings.threshold
     edges = histogram_edges()
     assert edges[20] <= threshold < edges[21]
-    assert bench.steering.thresholds() == {"0": threshold}
+    assert bench.steering.around.thresholds() == {"0": threshold}
 
 
 def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
