@@ -34,8 +34,8 @@ demo: workloads
 # detection of such moves as well. Slow: a quarter of an hour and more.
 demo-sources: workloads
 	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
-		--leave-free 135M --without-seconds 0 --with-seconds 30 --move-after 16 \
-		--source damon --source scan --source neoprof --source neoprof-still \
+		--leave-free 160M --without-seconds 0 --with-seconds 24 --move-after 13 --report-every 0.5 \
+		--source neoprof --source neoprof-still --source scan --source damon \
 		--timeout 3600 $(DEMO_FLAGS)
 
 # The kernel module for the running kernel, or with KERNEL=release for another one.

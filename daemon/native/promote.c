@@ -246,22 +246,38 @@ int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcom
 	return (int64_t)n;
 }
 
-void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page, const uint8_t *fate,
-			 const uint8_t *direction, size_t n, uint64_t time_ns)
+uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 {
-	pthread_mutex_lock(&promoter->lock);
-	for (size_t i = 0; i < n; i++) {
-		const struct recent *recent;
+	uint64_t quota, spent;
 
-		if (fate[i] != TIERD_MOVED)
+	pthread_mutex_lock(&promoter->lock);
+	quota = promoter->settings.quota_bytes_per_s;
+	spent = promoted_lately(promoter);
+	pthread_mutex_unlock(&promoter->lock);
+	return quota > spent ? quota - spent : 0;
+}
+
+void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_noted *moves,
+			 uint64_t time_ns)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&promoter->lock);
+	for (size_t i = 0; i < moves->n; i++) {
+		const struct recent *recent;
+		bool up = moves->direction[i] == TIERD_PROMOTE;
+
+		if (moves->fate[i] != TIERD_MOVED)
 			continue;
-		recent = recent_find(promoter, page[i]);
-		if (direction[i] == TIERD_PROMOTE && recent != NULL &&
-		    recent_direction(recent) == TIERD_DEMOTE &&
+		recent = recent_find(promoter, moves->page[i]);
+		if (up && recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
 		    time_ns - recent->time_ns < promoter->settings.bounce_ns)
 			promoter->stats.bounced++;
-		recent_add(promoter, page[i], direction[i], time_ns);
+		if (up)
+			bytes += order_bytes(moves->order[i]);
+		recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
 	}
+	spend_quota(promoter, bytes);
 	pthread_mutex_unlock(&promoter->lock);
 }
 

@@ -121,6 +121,8 @@ void note_free(struct tierd_promoter *promoter);
 int64_t promote_work(struct tierd_promoter *promoter);
 void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,
 	       enum tierd_reason reason, uint64_t now_ns);
+uint64_t promoted_lately(struct tierd_promoter *promoter);
+void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /* recent.c */
 const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
 void recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);

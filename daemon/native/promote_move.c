@@ -174,22 +174,32 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	up->n = kept;
 }
 
-/* Keep the most that was promoted in any second. */
-static void note_promoted(struct tierd_promoter *promoter, uint64_t bytes)
+/* Bytes promoted in the second until now; steps that are over are forgotten. */
+uint64_t promoted_lately(struct tierd_promoter *promoter)
 {
 	uint64_t step = sys_monotonic_ns() / STEP_NS, sum = 0;
 
-	if (bytes == 0)
-		return;
 	if (step - promoter->last_step >= SECOND_STEPS)
 		memset(promoter->step, 0, sizeof(promoter->step));
 	else
 		while (promoter->last_step < step)
 			promoter->step[++promoter->last_step % SECOND_STEPS] = 0;
 	promoter->last_step = step;
-	promoter->step[step % SECOND_STEPS] += bytes;
 	for (size_t i = 0; i < SECOND_STEPS; i++)
 		sum += promoter->step[i];
+	return sum;
+}
+
+/* So much was promoted just now: it is taken off the quota, and the most of any second kept. */
+void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
+{
+	uint64_t sum;
+
+	if (bytes == 0)
+		return;
+	bucket_take(&promoter->quota, (double)bytes, sys_monotonic_ns());
+	sum = promoted_lately(promoter) + bytes;
+	promoter->step[promoter->last_step % SECOND_STEPS] += bytes;
 	if (sum > promoter->stats.most_in_a_second)
 		promoter->stats.most_in_a_second = sum;
 }
@@ -219,8 +229,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 		drop_unplaced(promoter);
 	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, end);
 	taken = (double)(promoted * PAGE_BYTES);
-	bucket_take(&promoter->quota, taken, sys_monotonic_ns());
-	note_promoted(promoter, promoted * PAGE_BYTES);
+	spend_quota(promoter, promoted * PAGE_BYTES);
 	promoter->demand += (taken - promoter->demand) / 8.0;
 	stats->promoted += promoted;
 	stats->demoted += demoted;

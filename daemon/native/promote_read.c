@@ -9,6 +9,9 @@
 enum { TAIL_AT = 16 };
 
 static const uint64_t LEAST_AGE_NS = 1000000;
+/* Requests of a page's copy; written ones reach the card when the cache lets go of them. */
+static const float COPY_REQUESTS = 64.0F;
+static const uint64_t COPY_SETTLES_NS = 1000000000;
 
 uint64_t ring_waiting(const struct ring *ring)
 {
@@ -40,14 +43,18 @@ static bool movable(const struct tierd_orders *orders, uint64_t page)
  * A card reports a page when its count since the epoch's start passes the threshold, so
  * count and age give its rate. Heat is what a page with that rate would have in the heat
  * table in the long run; a rate known from n accesses has a relative error of n^-1/2.
+ * A page that was demoted into the card's memory in this epoch counted its own copy: false
+ * if that is all.
  */
-static void weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
+static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
 		  struct candidate *candidate)
 {
 	const struct tierd_orders *orders = &promoter->orders;
 	unsigned int card = record->card % TIERD_CARDS;
 	uint64_t start = orders->epoch_ns[card], end = record->time_ns;
-	float count = record->count > 0 ? (float)record->count : 1.0F, rate;
+	const struct recent *recent = recent_find(promoter, record->page);
+	float scale = orders->scale[card], rate;
+	float requests = scale * (record->count > 0 ? (float)record->count : 1.0F);
 
 	/* Reported before the counters were cleared, drained after. */
 	if (end < start) {
@@ -56,11 +63,18 @@ static void weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 	}
 	if (end < start + LEAST_AGE_NS)
 		end = start + LEAST_AGE_NS;
-	rate = count * orders->scale[card] / ((float)(end - start) * 1e-9F);
+	if (recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
+	    recent->time_ns + COPY_SETTLES_NS >= start) {
+		requests -= COPY_REQUESTS;
+		if (requests <= 0.0F)
+			return false;
+	}
+	rate = requests / ((float)(end - start) * 1e-9F);
 	if (rate > promoter->settings.rate_cap)
 		rate = promoter->settings.rate_cap;
 	candidate->heat = rate * promoter->settings.heat_s;
-	candidate->doubt = candidate->heat * candidate->heat / count;
+	candidate->doubt = candidate->heat * candidate->heat * scale / requests;
+	return true;
 }
 
 static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot_record *record,
@@ -101,7 +115,10 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		promoter->stats.not_slow++;
 		return;
 	}
-	weigh(promoter, record, &candidate);
+	if (!weigh(promoter, record, &candidate)) {
+		promoter->stats.copied++;
+		return;
+	}
 	if (!movable(&promoter->orders, record->page))
 		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
 	else if (record->order >= HUGE_ORDER)

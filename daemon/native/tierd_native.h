@@ -240,6 +240,7 @@ struct tierd_promoter_stats {
 	uint64_t intervals;
 	uint64_t records;
 	uint64_t stale;	      /* reported before its page was moved; promoted already */
+	uint64_t copied;      /* reported for what their own demotion wrote */
 	uint64_t not_slow;    /* on a node that nothing is promoted from */
 	uint64_t promoted;    /* pages */
 	uint64_t demoted;     /* pages */
@@ -256,8 +257,17 @@ struct tierd_promoter_stats {
 	uint64_t ring_closing;
 	uint64_t moved_bytes;
 	uint64_t retries;
-	uint64_t most_in_a_second; /* bytes promoted in any second, at most, of 10 ms steps */
+	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
 	uint64_t errors[256];
+};
+
+/* Moves of a tick, by page. */
+struct tierd_noted {
+	const uint64_t *page;
+	const uint8_t *order;
+	const uint8_t *fate;
+	const uint8_t *direction;
+	size_t n;
 };
 
 struct tierd_promoter;
@@ -286,9 +296,11 @@ void tierd_promoter_release(struct tierd_promoter *promoter);
 /* Outcomes since the last call, oldest first; their number. */
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out,
 			    size_t room);
-/* Moves that somebody else made: for residency and bounces. */
-void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page, const uint8_t *fate,
-			 const uint8_t *direction, size_t n, uint64_t time_ns);
+/* Bytes that may be promoted at once, now: what the last second has left of the quota. */
+uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter);
+/* Moves that somebody else made just now: for quota, residency and bounces. */
+void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_noted *moves,
+			 uint64_t time_ns);
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
 
 /* ---- heat, when the hot set moves ---- */

@@ -44,3 +44,14 @@ def vpn_of(keys: U64Array) -> U64Array:
 def target_of(keys: U64Array) -> U64Array:
     """Target numbers, uint64[n], of `keys`, uint64[n]."""
     return keys >> np.uint64(VPN_BITS)
+
+
+def small_pages(keys: U64Array, order: npt.NDArray[np.uint8]) -> U64Array:
+    """Keys of all 4 KiB pages of folios: first pages uint64[n], sizes 2^order pages, uint8[n]."""
+    if not order.any():
+        return keys
+    size = np.int64(1) << order.astype(np.int64)
+    first = np.repeat(np.cumsum(size) - size, size)
+    pages: U64Array = np.repeat(keys, size)
+    pages += (np.arange(len(first)) - first).astype(np.uint64)
+    return pages

@@ -24,6 +24,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tierd.config import loads
+from tierd.policy.watermark import WatermarkSettings
+from tierd.service.orders import low_bytes
+from tierd.service.usage import read_usage
+
 TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
 VARIANTS = {"-still": "\n[policy.change]\nenabled = false\n"}
@@ -64,10 +69,12 @@ def drop_caches() -> None:
     Path("/proc/sys/vm/drop_caches").write_text("3")
 
 
-def workload(args: argparse.Namespace, seconds: float) -> subprocess.Popen[str]:
+def workload(args: argparse.Namespace, seconds: float, phase: str) -> subprocess.Popen[str]:
     """Start the workload with its hot set on the slow node."""
     drop_caches()
-    command = [args.hotset, "--seconds", str(seconds), "--interval", "1", "--size", args.size]
+    tell(event="populating", of=phase, size=args.size)
+    command = [args.hotset, "--seconds", str(seconds), "--size", args.size]
+    command += ["--interval", str(args.report_every)]
     command += ["--fast-node", str(FAST_NODE), "--slow-node", str(SLOW_NODE)]
     command += ["--hot-share", str(args.hot_share), "--leave-free", args.leave_free]
     command += ["--scattered"] if args.layout == "scattered" else []
@@ -98,7 +105,10 @@ def configuration(base: str, source: str) -> str:
 
 
 def watch_traffic(wanted: bool) -> None:
-    """Watch memory traffic for the cards of this machine, or not: it costs host time only."""
+    """Watch memory traffic for the cards of this machine, or not.
+
+    It costs host time only, but much of it: nobody watches while memory is taken and summed up.
+    """
     sys.path.insert(0, str(SUPPORT))
     from card_window import Window, WindowError
 
@@ -126,6 +136,14 @@ def start_tierd(args: argparse.Namespace, phase: str, config: str) -> subprocess
 
     threading.Thread(target=pass_on, daemon=True).start()
     return process
+
+
+def tell_room(phase: str, config: str) -> None:
+    """Bytes that may come into the fast node before something must leave it."""
+    usage = read_usage([FAST_NODE])[FAST_NODE]
+    policy = loads(Path(config).read_text()).policy
+    low = low_bytes(usage, WatermarkSettings(low_watermark=policy.low_watermark))
+    tell(event="room", of=phase, free_bytes=usage.free_bytes, kept_bytes=low)
 
 
 def cpu_seconds(pid: int) -> float:
@@ -167,17 +185,21 @@ class Scanner:
 def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     """The workload with tierd; True if the checksum and tierd's exit are right."""
     phase = source or "with"
+    cards = source.startswith("neoprof")
     if source:
-        watch_traffic(source.startswith("neoprof"))
+        watch_traffic(False)
     # Before the workload has its memory: it is the free memory of the start that counts.
     scanner = Scanner() if args.module else None
     tierd = start_tierd(args, phase, configuration(args.config, source))
     before, running = 0.0, True
-    with workload(args, args.with_seconds) as process:
+    with workload(args, args.with_seconds, phase) as process:
         for report in events(process, phase):
             if report["event"] == "start":
                 before = cpu_seconds(tierd.pid)
                 drop_caches()
+                if cards:
+                    watch_traffic(True)
+                tell_room(phase, args.config)
                 if scanner:
                     scanner.begin()
                 tell(event="handed_over", of=phase, clock=time.monotonic())
@@ -190,6 +212,8 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
                 if scanner:
                     scanner.tell(phase)
                 tierd.send_signal(signal.SIGTERM)
+                if cards:
+                    watch_traffic(False)
     code = tierd.wait(timeout=30)
     tell(event="tierd_exit", of=phase, code=code)
     return process.returncode == 0 and code == 0
@@ -206,6 +230,7 @@ def main() -> int:
     parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--report-every", type=float, default=1, help="seconds")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
     parser.add_argument(
@@ -224,7 +249,7 @@ def main() -> int:
         tell(event="tlbtick", period_us=TLB_PERIOD_US)
         try:
             if args.without_seconds > 0:
-                with workload(args, args.without_seconds) as process:
+                with workload(args, args.without_seconds, "without") as process:
                     for _ in events(process, "without"):
                         pass
                 ok = process.returncode == 0

@@ -28,8 +28,15 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
+import numpy as np
+import numpy.typing as npt
 
+from tierd.moves import Direction, Fate
+from tierd.pagekey import PAGE_SIZE
+from tierd.service.decisions import DecisionLog
 from tierd.service.tick import TickRecord
+
+I64Array = npt.NDArray[np.int64]
 
 FAST, SLOW = 0, 1
 CGROUP = Path("/sys/fs/cgroup/tiered")
@@ -45,6 +52,39 @@ class Told(logging.Handler):
             print("told", json.dumps(text), flush=True)
         if "event=hot_set_moved" in text:
             print("moved", json.dumps([time.monotonic(), text]), flush=True)
+
+
+BOUNCE_NS = 5_000_000_000
+
+
+def most_in_a_second(times_ns: I64Array) -> int:
+    """The most of these moments that lie within one second, wherever it begins."""
+    times = np.sort(times_ns)
+    within = np.searchsorted(times, times + 1_000_000_000) - np.arange(len(times))
+    return int(within.max(initial=0))
+
+
+def moves_told(log: DecisionLog) -> dict[str, int]:
+    """What the decisions say of moves, page by page, whatever the promoter's counters say.
+
+    `native_` is what was promoted between ticks, which alone has a bar that was passed.
+    """
+    entries = log._entries[log._entries["time_ns"] != 0]
+    moved = entries[entries["fate"] == Fate.MOVED]
+    moved = moved[np.lexsort((moved["time_ns"], moved["page"]))]
+    when = moved["time_ns"].astype(np.int64)
+    up = moved["direction"] == Direction.PROMOTE
+    again = (moved["page"][1:] == moved["page"][:-1]) & up[1:] & ~up[:-1]
+    native = up & np.isfinite(moved["bar"])
+    return {
+        "forgotten": log.overwritten,
+        "promoted": int(np.count_nonzero(up)),
+        "demoted": int(np.count_nonzero(~up)),
+        "promoted_again": int(np.count_nonzero(again)),
+        "bounced": int(np.count_nonzero(again & (np.diff(when) < BOUNCE_NS))),
+        "native_most_in_a_second": most_in_a_second(when[native]) * PAGE_SIZE,
+        "most_in_a_second": most_in_a_second(when[up]) * PAGE_SIZE,
+    }
 
 
 class Watcher:
@@ -95,6 +135,8 @@ def service(args: argparse.Namespace) -> None:
     print("totals", json.dumps(made.totals.as_json()), flush=True)
     steering = made._rooms.steering
     thresholds = [] if steering is None else list(steering.thresholds_of.history)
+    if steering is not None:
+        print("log", json.dumps(moves_told(steering.log)), flush=True)
     print("thresholds", json.dumps(thresholds), flush=True)
     sys.exit(code)
 
@@ -170,17 +212,20 @@ def watch(
             if args.unbind_at and not gone and seconds > args.unbind_at:
                 gone = take_card_away()
         if report["event"] == "end":
-            usage = Path(f"/proc/{daemon.pid}/schedstat").read_text().split()
-            result["daemon_cpu_share"] = round(int(usage[0]) / 1e9 / seconds, 3)
             result["fast_share_after"] = report["fast_share"]
             result["checksum_ok"] = report["checksum_ok"]
+        # After the last sample the workload sums up its memory: all of it looks hot then.
+        over = report["event"] == "end" or report["t"] >= args.seconds
+        if over and "daemon_cpu_share" not in result:
+            usage = Path(f"/proc/{daemon.pid}/schedstat").read_text().split()
+            result["daemon_cpu_share"] = round(int(usage[0]) / 1e9 / seconds, 3)
             daemon.send_signal(signal.SIGTERM)
     result["exit"] = daemon.wait(timeout=120)
     listener.join(timeout=10)
     result |= {"unbound": gone, "started": started}
     for line in said:
         kind, _, text = line.partition(" ")
-        if kind in ("totals", "rows", "thresholds"):
+        if kind in ("totals", "rows", "thresholds", "log"):
             result[kind] = json.loads(text)
         elif kind in ("told", "moved"):
             result.setdefault(kind, []).append(json.loads(text))

@@ -25,6 +25,8 @@ SMALL = ["--size", "300M", "--rate", "100000", "--set", "loop.residency_pages=81
 RESTLESS = "policy.min_residency_ns=1000000000"
 """With the default of 10 s no page could come back within 5 s."""
 BUDGET, QUOTA = 200_000_000, 256_000_000
+SMALL_QUOTA = 8_000_000
+"""The hot set of `SMALL` is 30 MiB: it binds for four seconds."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -67,6 +69,25 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
     assert totals["bounced_pages"] < 0.01 * totals["promoted_pages"]
     assert 0 < totals["native"]["most_in_a_second"] <= QUOTA
     assert told["most_bytes_in_a_second"] <= BUDGET
+
+
+def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any) -> None:
+    """Others leave so little DRAM that for most of what comes in something must leave."""
+    short = ["--others-leave", "130MiB", "--leave-free", "50M"]
+    quota = f"policy.neomem.quota_bytes_per_s={SMALL_QUOTA}"
+    told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
+    log, hot = told["log"], told["hot_pages"]
+    assert min(told[each]["final"] for each in ("first", "move_1", "move_2")) >= 0.9
+    # The record is whole, and the shortage real: more than a set and a half pushed others out.
+    assert log["forgotten"] == 0
+    assert log["promoted"] > 2.5 * hot
+    assert log["demoted"] > 1.5 * hot
+    assert log["bounced"] == told["totals"]["bounced_pages"]
+    assert log["bounced"] < 0.01 * log["promoted"]
+    # It binds, and holds in each second, wherever that begins; also with the ticks' promotions.
+    assert 0.8 * SMALL_QUOTA < log["native_most_in_a_second"] <= SMALL_QUOTA
+    assert log["most_in_a_second"] <= SMALL_QUOTA
+    assert told["totals"]["native"]["most_in_a_second"] <= SMALL_QUOTA
 
 
 def test_without_the_card_the_next_source_takes_over(vm: Any) -> None:

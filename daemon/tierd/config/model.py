@@ -142,7 +142,7 @@ class NeoMemConfig:
     p_init: float = option("p_init", Share(1e-6, 1.0), "0.1%", "... at first.")
     p_max: float = option("p_max", Share(1e-6, 1.0), "1.56%", "... at most.")
     quota_bytes_per_s: int = option(
-        "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted between passes."
+        "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted in any second."
     )
     alpha: float = option(
         "alpha",

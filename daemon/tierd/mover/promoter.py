@@ -13,132 +13,32 @@ executes a plan holds the promoter meanwhile.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd._native import ffi, lib
-from tierd.access import F32Array
 from tierd.errors import UnavailableError
 from tierd.mover.native import NativeMover
-from tierd.moves import Fate, I16Array, MovePlan, MoveReport, U8Array
-from tierd.pagekey import U64Array
+from tierd.mover.orders import (
+    OUTCOME,
+    SPAN,
+    VICTIM,
+    Orders,
+    OutcomeArray,
+    PromoterSettings,
+    PromoterStats,
+    Way,
+)
+from tierd.moves import MoveReport
 
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
 _TAKE: Final = 16384
-
-OUTCOME: Final = np.dtype(
-    {
-        "names": [
-            "page",
-            "time_ns",
-            "heat",
-            "bar",
-            "source",
-            "dest",
-            "node",
-            "order",
-            "fate",
-            "direction",
-            "reason",
-        ],
-        "formats": ["=u8", "=u8", "=f4", "=f4", "=i2", "=i2", "=i2", "u1", "u1", "u1", "u1"],
-        "offsets": [0, 8, 16, 20, 24, 26, 28, 30, 31, 32, 33],
-        "itemsize": ffi.sizeof("struct tierd_outcome"),
-    }
-)
-"""struct tierd_outcome."""
-
-VICTIM: Final = np.dtype(
-    {
-        "names": ["page", "heat", "node", "order"],
-        "formats": ["=u8", "=f4", "=i2", "u1"],
-        "offsets": [0, 8, 12, 14],
-        "itemsize": ffi.sizeof("struct tierd_victim"),
-    }
-)
-"""struct tierd_victim."""
-
-SPAN: Final = np.dtype([("start", "=u8"), ("end", "=u8")])
-"""struct tierd_span: page keys [start, end)."""
-
-OutcomeArray = npt.NDArray[np.void]
-
-
-@dataclass(frozen=True, slots=True)
-class PromoterSettings:
-    """How the promoter works; see `struct tierd_promoter_settings`.
-
-    Attributes:
-        interval_ns: time between two looks into the ring, at least 1 ms.
-        quota_bytes_per_s: bytes promoted in any second, at most.
-        residency_s: seconds that a moved page stays where it is.
-        bounce_s: a page promoted this soon after its demotion has bounced.
-        patience_s: how long a page waits for room or quota.
-        margin, confidence: of the watermark policy's rule.
-        heat_s: heat of a page that is accessed once a second for ever.
-        rate_cap: accesses a second beyond which heat does not grow.
-    """
-
-    interval_ns: int
-    quota_bytes_per_s: int
-    residency_s: float
-    bounce_s: float
-    patience_s: float
-    margin: float
-    confidence: float
-    heat_s: float
-    rate_cap: float
-
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What the promoter does with the pages of a node.
-
-    Attributes:
-        up, down: nodes that its pages are promoted and demoted to, best first.
-        low_bytes: what stays free on it.
-        held_bytes: free memory that CPUs hold on to, which MemFree leaves out.
-    """
-
-    up: tuple[int, ...] = ()
-    down: tuple[int, ...] = ()
-    low_bytes: int = 0
-    held_bytes: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Orders:
-    """What the control loop says once a tick.
-
-    Attributes:
-        spans: `SPAN`[n], what may be moved; ascending and apart.
-        pids: target number → process id.
-        victims: `VICTIM`[n], what may leave fast nodes, coldest first.
-        epochs: card → start of its epoch, of the one before, accesses a count stands for.
-        ways: node → where its pages go.
-    """
-
-    spans: npt.NDArray[np.void]
-    pids: Mapping[int, int]
-    victims: npt.NDArray[np.void]
-    epochs: Mapping[int, tuple[int, int, int]]
-    ways: Mapping[int, Way] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class PromoterStats:
-    """Counters since the promoter was made; see `struct tierd_promoter_stats`."""
-
-    counters: Mapping[str, int]
-    held: tuple[int, ...]
-    errors: Mapping[int, int]
 
 
 class Promoter:
@@ -288,21 +188,26 @@ class Promoter:
             if count < _TAKE:
                 return np.concatenate(parts)
 
+    def quota_left(self) -> int:
+        """Bytes that may be promoted at once, now, without passing the quota in any second."""
+        return int(lib.tierd_promoter_quota_left(self._promoter))
+
     def note(self, report: MoveReport, time_ns: int) -> None:
-        """Tell of moves that the control loop made, for residency and bounces."""
+        """Tell of moves that the control loop made, for quota, residency and bounces."""
         if not len(report.plan):
             return
-        page = np.ascontiguousarray(report.plan.page, np.uint64)
-        fate = np.ascontiguousarray(report.fate, np.uint8)
-        direction = np.ascontiguousarray(report.plan.direction, np.uint8)
-        lib.tierd_promoter_note(
-            self._promoter,
-            ffi.from_buffer("uint64_t[]", page),
-            ffi.from_buffer("uint8_t[]", fate),
-            ffi.from_buffer("uint8_t[]", direction),
-            len(page),
-            time_ns,
-        )
+        plan = report.plan
+        noted = ffi.new("struct tierd_noted *")
+        kept = [
+            ffi.from_buffer("uint64_t[]", np.ascontiguousarray(plan.page, np.uint64)),
+            *(
+                ffi.from_buffer("uint8_t[]", np.ascontiguousarray(array, np.uint8))
+                for array in (plan.order, report.fate, plan.direction)
+            ),
+        ]
+        noted.page, noted.order, noted.fate, noted.direction = kept
+        noted.n = len(plan)
+        lib.tierd_promoter_note(self._promoter, noted, time_ns)
 
     def stats(self) -> PromoterStats:
         """Counters."""
@@ -328,46 +233,6 @@ class Promoter:
         self._meminfo = {}
 
 
-def report_of(
-    outcomes: OutcomeArray,
-    *,
-    moved_bytes: int,
-    duration_ns: int,
-    cpu_ns: int,
-    retries: int,
-    errors: Mapping[int, int],
-) -> MoveReport:
-    """The moves among outcomes as the report of a plan that was carried out.
-
-    Args:
-        outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
-        moved_bytes, duration_ns, cpu_ns, retries, errors: see `MoveReport`.
-    """
-    tried = outcomes[outcomes["fate"] != Fate.NOT_TRIED]
-    order: U8Array = tried["order"].copy()
-    source: I16Array = tried["source"].copy()
-    heat: F32Array = tried["heat"].copy()
-    page: U64Array = tried["page"].copy()
-    plan = MovePlan(
-        page=page,
-        order=order,
-        source=source,
-        dest=tried["dest"].copy(),
-        direction=tried["direction"].copy(),
-        heat=heat,
-    )
-    return MoveReport(
-        plan=plan,
-        fate=tried["fate"].copy(),
-        node=tried["node"].copy(),
-        errors=dict(errors),
-        moved_bytes=moved_bytes,
-        duration_ns=duration_ns,
-        cpu_ns=cpu_ns,
-        retries=retries,
-    )
-
-
 def _settings(settings: PromoterSettings) -> Any:
     given = ffi.new("struct tierd_promoter_settings *")
     given.interval_ns = settings.interval_ns
@@ -381,8 +246,6 @@ def _settings(settings: PromoterSettings) -> Any:
 
 
 def _check(result: int, what: str) -> None:
-    import errno
-
     if result == -errno.ENOMEM:
         raise MemoryError(f"promoter: {what}")
     if result != 0:

@@ -38,7 +38,7 @@ class Lookup(Protocol):
 
 
 class Surroundings(Protocol):
-    """What an explanation needs of the service; `tierd.service.steering` has it."""
+    """What an explanation needs of the service; `tierd.service.surroundings` has it."""
 
     @property
     def pids(self) -> Mapping[int, int]:

@@ -286,11 +286,17 @@ class Service:
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
-        self._last = self._execute(plan, worker)
+        allowed = plan if rooms.steering is None else rooms.steering.allow(plan)
+        self._last = self._execute(allowed, worker)
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
             rooms.steering.end(
-                now, self._tiers, self._usage, self._last, paused=stands, groups=self._groups
+                self._clock(),
+                self._tiers,
+                self._usage,
+                self._last,
+                paused=stands,
+                groups=self._groups,
             )
             rooms.steering.tell(self.totals)
         laps.mark("move")
@@ -354,8 +360,10 @@ class Service:
     def _ingest(self, now: int) -> list[AccessBatch]:
         """Sources to heat; what they had seen."""
         self._rooms.heat.advance(now)
-        batches = self._rooms.sources.poll(now)
         steering = self._rooms.steering
+        if steering is not None:
+            steering.listen()
+        batches = self._rooms.sources.poll(now)
         self._moved = steering is not None and steering.see(batches, now)
         for batch in batches:
             self._rooms.heat.ingest(batch)

@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.heat.view import HeatView
-from tierd.mover.promoter import VICTIM, Way
+from tierd.mover.orders import VICTIM, Way
+from tierd.moves import Direction, MovePlan
 from tierd.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -23,6 +24,8 @@ from tierd.policy.fairness import BoolArray, Fairness, Groups
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.tiermap import Tier, TierMap
+
+MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
 def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
@@ -103,6 +106,24 @@ def held_back(
     room = [fair.room(tier.nodes) for tier in promoted_into(tiers)]
     least = np.min(room, axis=0) if room else np.full(len(fair), slack_bytes)
     return fair.targets(set(np.flatnonzero(least < slack_bytes).tolist()), inside=True)
+
+
+def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
+    """A plan that promotes no more than so much, and the pages of it that must wait.
+
+    The first of its promotions stay, which are the hottest. What was to be demoted last made
+    room for those that wait, and stays where it is.
+    """
+    size = np.int64(PAGE_SIZE) << plan.order.astype(np.int64)
+    up = plan.direction == Direction.PROMOTE
+    waits = up & (np.cumsum(np.where(up, size, 0)) > left_bytes)
+    missing = int(size[waits].sum())
+    if not missing:
+        return plan, 0
+    from_end = np.cumsum(np.where(up, 0, size)[::-1])[::-1]
+    keep = ~waits & (up | (from_end > missing))
+    kept = {name: getattr(plan, name)[keep] for name in MOVE_COLUMNS}
+    return MovePlan(**kept, notes=plan.notes), missing // PAGE_SIZE
 
 
 def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness | None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steers what happens between two ticks: the native promoter, and cards' thresholds.
 
-Owns: when the promoter runs, what it is told each tick, and what is done with its answers.
-Must not touch: single pages; those are the promoter's, and of the heat table.
+Owns: what the promoter is told each tick, and what is done with its answers.
+Must not touch: single pages; those are the promoter's, and of the heat table. The promoter's
+thread and ring: `tierd.service.nativepath`.
 
 The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
 still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
@@ -16,36 +17,28 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.access import AccessBatch
-from tierd.errors import UnavailableError
 from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.promoter import (
-    SPAN,
-    Orders,
-    OutcomeArray,
-    Promoter,
-    PromoterSettings,
-    PromoterStats,
-    report_of,
-)
-from tierd.moves import Direction, Fate, MoveReport
-from tierd.pagekey import PAGE_SIZE, VPN_BITS
+from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
+from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.pagekey import PAGE_SIZE, VPN_BITS, small_pages
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
-from tierd.service.orders import held_back, victims, ways
+from tierd.service.nativepath import NativePath
+from tierd.service.orders import held_back, victims, ways, within_quota
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
+from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
@@ -112,58 +105,35 @@ class Steering:
         self._heat = heat
         self._tracking = tracking
         self._sources = sources
-        self._open_ring = open_ring
         self._root = root
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
         self.log = DecisionLog()
-        self.explainer = Explainer(heat, self.log, self, policy)
+        self.around = Surroundings(tracking, sources)
+        self.explainer = Explainer(heat, self.log, self.around, policy)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
-        self._promoter = (
-            Promoter(mover, self._promoter_settings(None), root=root)
+        self._native = (
+            NativePath(mover, self._promoter_settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
-        self._ring: Ring | None = None
-        self._hold: Any = None
-        self._before: PromoterStats | None = None
-        self._before_ns = 0
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
-        self._spans: npt.NDArray[np.void] = np.zeros(0, SPAN)
-        self._tiers: TierMap | None = None
-        self._usage: Mapping[int, NodeUsage] = {}
+        self._over_quota = 0
         self._groups: Groups | None = None
 
-    # ------------------------------------------------------------- what explain asks
-
-    @property
-    def pids(self) -> Mapping[int, int]:
-        """Target number → pid."""
-        return self._tracking.pids
-
-    @property
-    def tiers(self) -> TierMap:
-        """The tiers at the last tick."""
-        return self._tiers or TierMap((), {})
-
-    @property
-    def usage(self) -> Mapping[int, NodeUsage]:
-        """How full the nodes were at the last tick."""
-        return self._usage
-
-    def movable(self, key: int) -> bool:
-        """Whether the page is in a range that may be moved."""
-        return any(start <= key < end for start, end in self._tracking.spans())
-
-    def thresholds(self) -> Mapping[str, int]:
-        """Counts above which a page is hot, by card."""
-        source = self._source
-        if source is None:
-            return {}
-        return {str(number): card.settings.threshold for number, card in source.cards.items()}
-
     # ------------------------------------------------------------- the loop's calls
+
+    def listen(self) -> None:
+        """Before sources are asked: cards must not take pages' copies for accesses."""
+        source, native = self._source, self._native
+        if source is None or native is None:
+            return
+        fresh = native.look()
+        moved = fresh[fresh["fate"] == Fate.MOVED]
+        up = moved["direction"] == Direction.PROMOTE
+        source.promoted(small_pages(moved["page"][up], moved["order"][up]))
+        source.demoted(small_pages(moved["page"][~up], moved["order"][~up]))
 
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
         """Batches before they go into heat; true if the hot set has moved."""
@@ -180,25 +150,35 @@ class Steering:
         self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     ) -> None:
         """Start the native path as soon as cards count: the rest of the tick may be long."""
-        source, promoter = self._source, self._promoter
-        if source is None or promoter is None or promoter.running or not self._settings.enabled:
+        source, native = self._source, self._native
+        if source is None or native is None or native.running or not self._settings.enabled:
             return
-        self._tiers = tiers
-        self._usage = read_usage(tiers)
-        self._run(source, promoter, self._usage)
+        self.around.tiers, self.around.usage = tiers, read_usage(tiers)
+        self._run(source, native)
 
     def begin(self, now_ns: int) -> MoveReport | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
-        if self._promoter is None:
+        if self._native is None:
             return None
-        if self._hold is None:
-            self._hold = self._promoter.held()
-            self._hold.__enter__()
-        ran = self._promoter.running
-        report = self._collect(self._promoter, now_ns)
+        self._native.hold()
+        ran = self._native.running
+        report = self._collect(self._native, now_ns)
         if ran and (self._source is None or not self._settings.enabled):
-            self._stop()
+            self._stop(self._native)
         return report if ran or len(report.plan) else None
+
+    def allow(self, plan: MovePlan) -> MovePlan:
+        """What of a tick's plan the quota leaves to it, where the native path shares it.
+
+        To be called just before the plan is carried out.
+        """
+        if self._native is not None and self._native.running:
+            plan, waiting = within_quota(plan, self._native.quota_left())
+            self._over_quota += waiting
+        if self._source is not None:
+            down = plan.direction == Direction.DEMOTE
+            self._source.demoted(small_pages(plan.page[down], plan.order[down]))
+        return plan
 
     def end(
         self,
@@ -211,69 +191,68 @@ class Steering:
         groups: Groups | None = None,
     ) -> None:
         """After a tick's moves: new orders, and on with the native path."""
-        self._tiers, self._usage, self._groups = tiers, usage, groups
+        self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
             self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
             self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
-            if self._promoter is not None:
-                self._promoter.note(report, now_ns)
+            if self._source is not None:
+                up = (report.fate == Fate.MOVED) & (report.plan.direction == Direction.PROMOTE)
+                self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
+            if self._native is not None:
+                self._native.note(report, now_ns)
         source = self._source
         if source is None:
             return
         self.thresholds_of.update(source, self._costs(), now_ns)
-        if not paused and self._settings.enabled and self._promoter is not None:
-            self._run(source, self._promoter, usage)
+        if not paused and self._settings.enabled and self._native is not None:
+            self._run(source, self._native)
 
     def close(self) -> None:
         """End the native path."""
-        if self._promoter is not None:
-            self._stop()
-            self._promoter.close()
+        if self._native is not None:
+            self._native.close()
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""
-        return None if self._promoter is None else self._promoter.stats()
+        return None if self._native is None else self._native.stats()
 
     def tell(self, totals: Totals) -> None:
         """Add what is counted here to the service's totals."""
         totals.hot_set_moves = self.changes.found
-        if self._promoter is None:
+        stats = self.stats()
+        if stats is None:
             return
-        stats = self._promoter.stats()
         totals.bounced_pages = stats.counters["bounced"]
         totals.bounces_held = stats.counters["bounce_held"]
         totals.native = dict(stats.counters) | {
+            "ticks_over_quota": self._over_quota,
             "held": {
                 reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
-            }
+            },
         }
 
     # ------------------------------------------------------------- inside
 
     @property
     def _source(self) -> NeoProfSource | None:
-        active = self._sources.active
-        return active if isinstance(active, NeoProfSource) and active.counting else None
+        return self.around.source
 
-    def _run(
-        self, source: NeoProfSource, promoter: Promoter, usage: Mapping[int, NodeUsage]
-    ) -> None:
-        if self._hold is None:
-            self._hold = promoter.held()
-            self._hold.__enter__()
-        promoter.set(self._promoter_settings(source))
+    def _run(self, source: NeoProfSource, native: NativePath) -> None:
+        tiers, usage = self.around.tiers, self.around.usage
+        native.hold()
         slack = int(self._settings.quota_bytes_per_s * SLACK_S)
-        held = held_back(self._groups, self.tiers, usage, slack)
+        held = held_back(self._groups, tiers, usage, slack)
         spans = np.array(self._tracking.spans(), SPAN)
-        self._spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
-        promoter.steer(
+        spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
+        native.run(
+            self._promoter_settings(source),
             Orders(
-                spans=self._spans,
+                spans=spans,
                 pids=self._tracking.pids,
                 victims=victims(
                     self._heat,
-                    self.tiers,
+                    tiers,
                     usage,
                     self._policy,
                     self._victims_wanted(source),
@@ -283,41 +262,14 @@ class Steering:
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=ways(self.tiers, usage, self._policy, read_held(self._root)),
-            )
+                ways=ways(tiers, usage, self._policy, read_held(self._root)),
+            ),
         )
-        if not promoter.running:
-            self._start(promoter)
-        self._release()
 
-    def _start(self, promoter: Promoter) -> None:
-        try:
-            self._ring = self._open_ring(self._root, (Kind.HOT,))
-            promoter.start(self._ring.memory)
-        except UnavailableError as error:
-            log.warning('event=no_native_path reason="%s"', error)
-            self._close_ring()
-        else:
-            log.info("event=native_path_started interval_ns=%d", self._settings.interval_ns)
-
-    def _stop(self) -> None:
-        """The thread ends; the promoter stays, and with it what it knows of late moves."""
-        if self._promoter is not None and self._promoter.running:
-            self._promoter.stop()
+    def _stop(self, native: NativePath) -> None:
+        """The thread ends; what is known of late moves stays."""
+        if native.stop():
             self.thresholds_of.forget()
-            log.info("event=native_path_stopped")
-        self._close_ring()
-        self._release()
-
-    def _close_ring(self) -> None:
-        if self._ring is not None:
-            self._ring.close()
-            self._ring = None
-
-    def _release(self) -> None:
-        if self._hold is not None:
-            self._hold.__exit__(None, None, None)
-            self._hold = None
 
     def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
         policy = self._policy
@@ -333,34 +285,14 @@ class Steering:
             rate_cap=1.0 if source is None else source.rate_cap,
         )
 
-    def _collect(self, promoter: Promoter, now_ns: int) -> MoveReport:
+    def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
         """Outcomes since the last tick: to heat, to the log, to the source."""
-        outcomes, stats = promoter.take(), promoter.stats()
-        before, since = self._before, self._before_ns
-        self._before, self._before_ns = stats, now_ns
-
-        def grown(name: str) -> int:
-            return stats.counters[name] - (before.counters[name] if before else 0)
-
-        report = report_of(
-            outcomes,
-            moved_bytes=grown("moved_bytes"),
-            duration_ns=now_ns - since if since else 0,
-            cpu_ns=grown("cpu_ns"),
-            retries=grown("retries"),
-            errors={
-                code: count - (before.errors.get(code, 0) if before else 0)
-                for code, count in stats.errors.items()
-                if count > (before.errors.get(code, 0) if before else 0)
-            },
-        )
+        self.listen()
+        outcomes, report = native.take(now_ns)
         self._heat.moved(report)
         self._tell(outcomes)
-        moved = outcomes[outcomes["fate"] == Fate.MOVED]
-        up = moved["direction"] == Direction.PROMOTE
-        if self._source is not None:
-            self._source.promoted(moved["page"][up].copy())
-        self._recent_pages = int(np.count_nonzero(up)) + stats.counters["pending"]
+        up = (report.plan.direction == Direction.PROMOTE) & (report.fate == Fate.MOVED)
+        self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
 
     def _tell(self, outcomes: OutcomeArray) -> None:

@@ -11,6 +11,9 @@ still be on the card when the epoch ends, what it had since is credited then, at
 rate: it is not reported again, however often it is used. Pages below the threshold are not
 told, and have no heat.
 
+**A page's own copy.** A page that is demoted into a card's memory is written there, line by
+line, and may be reported for that. These requests are taken off its count.
+
 **One unit.** Cards see memory behind them only. Pages elsewhere, those of the fast tier
 above all, come from the module's accessed-bit scanner, which runs beside the cards for the
 nodes, or parts of nodes, that no card sees. An accessed bit says nothing beyond about 2.8
@@ -36,6 +39,10 @@ from tierd.sources._scan_records import COUNTS
 LOOK_CEILING: Final = float(COUNTS.max())
 """Accesses a look beyond which an accessed bit tells no difference."""
 LEAST_AGE_S: Final = 0.001
+COPY_REQUESTS: Final = 64
+"""What a page's copy adds to its count: its lines of 64 bytes."""
+COPY_SETTLES_NS: Final = 1_000_000_000
+"""Written lines reach the card when the CPU's cache lets go of them, which takes no longer."""
 _CARDS: Final = 256
 
 
@@ -76,6 +83,7 @@ class HotList:
         self.epochs: dict[int, Epoch] = {}
         self._reported: list[_Reported] = []
         self._left: list[U64Array] = []
+        self._arrived: list[tuple[int, U64Array]] = []
 
     @property
     def rate_cap(self) -> float:
@@ -88,9 +96,18 @@ class HotList:
         before = now_ns if old is None else old.start_ns
         self.epochs[card] = Epoch(now_ns, before, scale)
 
+    def forget(self, card: int) -> None:
+        """A card counts no more."""
+        self.epochs.pop(card, None)
+
     def leave(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, are not on a card any more."""
         self._left.append(page)
+
+    def arrive(self, page: U64Array, now_ns: int) -> None:
+        """These pages, uint64[n] keys, were demoted, maybe into a card's memory, until now."""
+        if len(page):
+            self._arrived.append((now_ns, page))
 
     def take(self, records: RecordArray, now_ns: int, lost: int) -> AccessBatch:
         """Hot records as the accesses since the start of their epoch."""
@@ -106,6 +123,11 @@ class HotList:
         age_ns = np.where(late, start[card] - before[card], time_ns - start[card])
         age = np.maximum(age_ns / 1e9, LEAST_AGE_S)
         counted = np.maximum(hot["value"], 1) * scale[card]
+        if self._arrived:
+            copied = np.isin(hot["page"], np.concatenate([page for _, page in self._arrived]))
+            counted = np.where(copied, counted - COPY_REQUESTS, counted)
+            real = counted > 0
+            hot, age, counted, late = hot[real], age[real], counted[real], late[real]
         rate = np.minimum(counted / age, self.rate_cap).astype(np.float32)
         now = ~late
         self._reported.append(
@@ -122,6 +144,7 @@ class HotList:
 
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
+        self._arrived = [each for each in self._arrived if now_ns - each[0] < COPY_SETTLES_NS]
         if not self._reported:
             return empty_batch(self._source, now_ns, 0)
         page = np.concatenate([each.page for each in self._reported])

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """NeoProf cards as an access source: every request to slow memory, counted in hardware.
 
-Owns: cards through the kernel module: which count, since when, above which threshold; and
-the scanner that sees what they do not.
+Owns: the ring of hot records, and the scanner that sees what no card does.
 Must not touch: the algorithm that chooses thresholds (`tierd.policy.neomem`), moves.
 
-What an entry means in accesses, and how that compares with accessed bits: `sources.hotlist`.
+The cards themselves: `sources.cardset`. What an entry means in accesses, and how that compares
+with accessed bits: `sources.hotlist`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Final
 
 from tierd.access import AccessBatch, Availability, BoolArray, WatchedTarget
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
+from tierd.errors import UnavailableError
 from tierd.kmod.neoprof import Card, Cards, Profile
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
 from tierd.sources.cardmap import CardMap, Coverage
+from tierd.sources.cardset import CardSet, CountSettings, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
 from tierd.sources.scan import ScanSettings, ScanSource
 
@@ -37,27 +37,18 @@ LOOK_US: Final = 1_000_000
 cards what is hot, and each look at a large fast tier is many records."""
 KNOWN_ROUNDS: Final = 4
 """Scans after which the scanner's silence about a page of the fast tier means something."""
-TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
 
 
 @dataclass(frozen=True, slots=True)
-class NeoProfSettings:
-    """How cards count.
+class NeoProfSettings(CountSettings):
+    """How cards count, and what is done beside it.
 
     Attributes:
-        drain_us: time between two looks into a card's hot list.
         clear_us: length of an epoch.
-        track: "reads", "writes" or "both".
-        conservative: conservative update of the sketch, where the card has it.
-        first_threshold: until the first profile says better.
         scan: how the scanner looks at what no card sees.
     """
 
-    drain_us: int = 10_000
     clear_us: int = 5_000_000
-    track: str = "both"
-    conservative: bool = True
-    first_threshold: int = 64
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 
@@ -90,10 +81,9 @@ class NeoProfSource:
         self._open_cards = open_cards
         self._open_ring = open_ring
         self._make_scan = make_scan or self._scanner
-        self._cards: Cards | None = None
+        self._cards: CardSet | None = None
         self._ring: Ring | None = None
         self._scan: ScanSource | None = None
-        self._using: dict[int, Card] = {}
         self._map = CardMap(())
         self._dropped = 0
         self._check_ns = 0
@@ -119,23 +109,7 @@ class NeoProfSource:
         module = ScanSource(root=self._root).available()
         if not module.ok:
             return module
-        try:
-            cards = self._open_cards()
-        except UnavailableError as error:
-            return Availability(False, error.message, error.hint)
-        try:
-            found = cards.cards()
-        except UnavailableError as error:
-            return Availability(False, error.message, error.hint)
-        finally:
-            cards.close()
-        usable = _usable(found)
-        if usable:
-            return Availability(True, f"{len(usable)} NeoProf card(s) of {len(found)} can count")
-        if not found:
-            return Availability(False, "no NeoProf card was found", "docs/neomem.md says which are")
-        told = "; ".join(f"card {card.number}: {_why_not(card)}" for card in found)
-        return Availability(False, f"no NeoProf card can count: {told}", "see docs/neomem.md")
+        return availability(self._open_cards)
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Count for these targets from now on.
@@ -172,8 +146,6 @@ class NeoProfSource:
     def close(self) -> None:
         """Stop the cards, and let go of the module."""
         if self._cards is not None:
-            for number in self._using:
-                self._try_set(number, enable=False)
             self._cards.close()
             self._cards = None
         if self._ring is not None:
@@ -182,7 +154,7 @@ class NeoProfSource:
         if self._scan is not None:
             self._scan.close()
             self._scan = None
-        self._using, self.rounds = {}, 0
+        self.rounds = 0
         self._list = HotList(self.name, self._list.look_s)
 
     # ------------------------------------------------------------- for who steers it
@@ -190,12 +162,12 @@ class NeoProfSource:
     @property
     def counting(self) -> bool:
         """True while cards count for us."""
-        return bool(self._using)
+        return bool(self.cards)
 
     @property
     def cards(self) -> Mapping[int, Card]:
         """The cards in use, by number, as they were last seen."""
-        return self._using
+        return {} if self._cards is None else self._cards.using
 
     @property
     def rate_cap(self) -> float:
@@ -209,92 +181,52 @@ class NeoProfSource:
 
     def profiles(self) -> dict[int, Profile]:
         """A snapshot of every card; those that do not answer are left out."""
-        found = {}
-        for number in self._using:
-            assert self._cards is not None
-            try:
-                found[number] = self._cards.profile(number)
-            except (TargetGoneError, UnavailableError) as error:
-                log.warning('card=%d event=no_profile reason="%s"', number, error)
-        return found
+        return {} if self._cards is None else self._cards.profiles()
 
     def program(self, number: int, threshold: int) -> None:
         """Set a card's threshold; a card that refuses is found out by the next check."""
-        if self._using[number].settings.threshold != threshold and self._try_set(
-            number, threshold=threshold
-        ):
-            card = self._using[number]
-            settings = replace(card.settings, threshold=threshold)
-            self._using[number] = replace(card, settings=settings)
+        assert self._cards is not None
+        self._cards.program(number, threshold)
 
     def promoted(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, have left the cards: they are not credited further."""
         self._list.leave(page)
 
+    def demoted(self, page: U64Array) -> None:
+        """These pages, uint64[n] keys, were written to memory that cards see, maybe."""
+        self._list.arrive(page, self._clock())
+
     def clear(self) -> AccessBatch:
         """Begin a new epoch on all cards; what is credited for the one that ends."""
         batch = self._list.end_epoch(self._clock())
-        for number, card in list(self._using.items()):
-            has_clear = Features.CLEAR in card.geometry.features
-            do = CardDo.CLEAR if has_clear else CardDo.RESET
-            if self._try_set(number, do=do, enable=None if has_clear else True):
-                self._list.begin(number, self._clock(), 1 << card.settings.downsample)
+        if self._cards is not None:
+            self._cards.clear()
         return batch
 
     # ------------------------------------------------------------- inside
 
     def _start(self) -> None:
-        cards = self._open_cards()
-        self._cards = cards
+        self._cards = CardSet(
+            self._open_cards(),
+            self.settings,
+            begun=self._epoch_begins,
+            lost=self._list.forget,
+        )
         try:
-            usable = _usable(cards.cards())
-            if not usable:
-                raise UnavailableError("no NeoProf card can count", hint="see docs/neomem.md")
             self._ring = self._open_ring(self._root, (Kind.HOT,))
             self._dropped = self._ring.dropped
-            for card in usable:
-                self._enable(card)
-            if not self._using:
-                raise UnavailableError("no NeoProf card could be enabled")
+            self._cards.enable_all()
             self._cover()
         except UnavailableError:
             self.close()
             raise
 
-    def _enable(self, card: Card) -> None:
-        settings = self.settings
-        has = card.geometry.features
-        flags = card.settings.flags & ~(CardFlags.CONSERVATIVE | CardFlags.PERSIST)
-        if settings.conservative and Features.CONSERVATIVE in has:
-            flags |= CardFlags.CONSERVATIVE
-        threshold = min(settings.first_threshold, card.geometry.threshold_max)
-        done = self._try_set(
-            card.number,
-            do=CardDo.RESET,
-            drain_us=settings.drain_us,
-            epoch_us=0,
-            threshold=threshold,
-            track=TRACKS[settings.track] if Features.TRACK in has else None,
-            unit_log2=12,
-            flags=flags,
-            enable=True,
-        )
-        if not done:
-            return
-        kept = replace(card.settings, threshold=threshold)
-        self._using[card.number] = replace(card, settings=kept)
+    def _epoch_begins(self, card: Card) -> None:
         self._list.begin(card.number, self._clock(), 1 << card.settings.downsample)
-        log.info(
-            "card=%d event=card_enabled backend=%s device=%s nodes=%s",
-            card.number,
-            card.backend,
-            card.device,
-            ",".join(map(str, sorted(card.nodes))),
-        )
 
     def _cover(self) -> None:
         """Let the scanner see what the cards in use do not."""
-        self._map = CardMap(self._using.values())
+        self._map = CardMap(self.cards.values())
         self.coverage = self._map.coverage(self._root)
         for node in sorted(self.coverage.partial):
             share = self.coverage.covered[node]
@@ -339,27 +271,9 @@ class NeoProfSource:
         return [batch for batch in batches if len(batch) or batch.lost] + scan.poll()
 
     def _check(self) -> None:
-        """Look after the cards; those that failed or went away are let go."""
+        """Look after the cards; what is lost with one is scanned from now on."""
         assert self._cards is not None
-        found = {card.number: card for card in self._cards.cards()}
-        before = set(self._using)
-        for number in list(self._using):
-            card = found.get(number)
-            if card is not None and card.state is CardState.COUNTING:
-                self._using[number] = card
-                continue
-            why = "it was removed" if card is None else _why_not(card)
-            log.warning('card=%d event=card_lost reason="%s"', number, why)
-            del self._using[number]
-            self._list.epochs.pop(number, None)
-        for number, card in found.items():
-            if number not in before and card in _usable([card]):
-                self._enable(card)
-        if not self._using:
-            raise UnavailableError(
-                "no NeoProf card counts any more", hint="another source takes over"
-            )
-        if set(self._using) != before:
+        if self._cards.check():
             self._cover()
             assert self._scan is not None
             self._scan.watch(self._targets)
@@ -377,25 +291,3 @@ class NeoProfSource:
         elif lost:
             batches.append(empty_batch(self.name, now, lost))
         return batches
-
-    def _try_set(self, number: int, **settings: object) -> bool:
-        """Set something on a card; False if it is gone or refused."""
-        assert self._cards is not None
-        try:
-            self._cards.set(number, **settings)  # type: ignore[arg-type]
-        except (TargetGoneError, UnavailableError) as error:
-            log.warning('card=%d event=card_refused reason="%s"', number, error)
-            return False
-        return True
-
-
-def _usable(cards: Sequence[Card]) -> list[Card]:
-    return [card for card in cards if card.state is not CardState.FAILED and card.nodes]
-
-
-def _why_not(card: Card) -> str:
-    if card.state is CardState.FAILED:
-        return card.why or "it failed"
-    if not card.nodes:
-        return card.why or "none of its memory is in use as system memory"
-    return f"it is {card.state.name.lower()}"

@@ -26,15 +26,14 @@ TOTALS = {
 
 @pytest.fixture
 def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The program, with `figures` beside it."""
+    """The program, with the modules beside it."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    monkeypatch.delitem(sys.modules, "figures", raising=False)
+    for beside in ("figures", "story", "tables"):
+        monkeypatch.delitem(sys.modules, beside, raising=False)
     spec = importlib.util.spec_from_file_location("demo_program", FOLDER / "demo.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # Its dataclass looks itself up there.
-    monkeypatch.setitem(sys.modules, "demo_program", module)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "build_module", lambda: Path("/nowhere/tierd.ko"))
     return module
@@ -42,9 +41,11 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def told(phase: str, seconds: int) -> list[dict[str, Any]]:
     """What a guest tells of one run."""
-    report = {"phase": phase, "hot_pages": 1000, "updates": 1000}
+    report = {"phase": phase, "hot_pages": 1000, "updates": 1000, "hot_on_node": {"1": 1.0}}
     lines: list[dict[str, Any]] = [
+        {"event": "populating", "of": phase, "size": "1200M"},
         {**report, "event": "start", "t": 0.0, "clock": 50.0, "fast_share": 0.07},
+        {"event": "room", "of": phase, "free_bytes": 1000 * 4096, "kept_bytes": 200 * 4096},
         {"event": "handed_over", "of": phase, "clock": 50.5},
     ]
     for second in range(1, seconds + 1):
@@ -59,8 +60,10 @@ def told(phase: str, seconds: int) -> list[dict[str, Any]]:
     return lines
 
 
-def play(demo: Any, monkeypatch: pytest.MonkeyPatch, *missing: str) -> list[tuple[str, list[str]]]:
-    """Have guests answer; which machines were booted for which sources."""
+def play(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, *missing: str, dies_in: str = ""
+) -> list[tuple[str, list[str]]]:
+    """Have guests answer, or die in a run; which machines were booted for which sources."""
     booted = []
 
     def run(machine: Any, command: list[str], **more: Any) -> Any:
@@ -68,9 +71,13 @@ def play(demo: Any, monkeypatch: pytest.MonkeyPatch, *missing: str) -> list[tupl
         booted.append((machine.name, asked))
         more["on_line"](json.dumps({"event": "tlbtick", "period_us": 4000}))
         for phase in asked or ["without", "with"]:
+            if phase == dies_in:
+                raise demo.GuestError("the guest died before the command ended")
             for line in [] if phase in missing else told(phase, 6):
                 more["on_line"](json.dumps(line))
-        return SimpleNamespace(exit_status=0, kernel="6.12", accelerator="tcg")
+        return SimpleNamespace(
+            exit_status=0, timed_out=False, kernel="6.12", accelerator="tcg", duration_s=100.0
+        )
 
     monkeypatch.setattr(demo, "run", run)
     return booted
@@ -82,18 +89,23 @@ def test_the_demo_ends_with_the_sources_side_by_side_and_one_line_of_json(
     booted = play(demo, monkeypatch)
     monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
     assert demo.main() == 0
-    assert booted == [("dram-cxl", []), ("dram-cxl-card", ["damon", "scan", "neoprof"])]
-    lines = capsys.readouterr().out.splitlines()
+    assert booted == [("dram-cxl", []), ("dram-cxl-card", ["neoprof", "scan", "damon"])]
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
     result = json.loads(lines[-1])
     assert result["fast_share_after"] == 0.97
     assert result["seconds_to_90_percent"] == 2.5
     assert result["checksum_ok"] is True
     sources = result["compared"]["sources"]
-    assert list(sources) == ["damon", "scan", "neoprof"]
+    assert list(sources) == ["neoprof", "scan", "damon"]
     assert sources["neoprof"]["moves_per_hot_page"] == 1.0
     assert sources["neoprof"]["most_bytes_promoted_in_a_second"] == 4096
     rows = [line.split() for line in lines if line.startswith("  neoprof")]
-    assert rows == [["neoprof", "0.97", "2.5", "2.5", "900", "100", "1.0", "0", "2.0"]]
+    # 200 of 1000 hot pages find no room: as many must leave for them.
+    figures = ["900", "100", "1.0", "1.2", "0", "0.0", "2.0"]
+    assert rows == [["neoprof", "0.97", "2.5", "2.5", *figures]]
+    assert "damon: the workload takes its memory, 1200M" in err
+    assert "scan: guest second   6.0: served by DRAM  97.0%" in err
 
 
 def test_a_source_without_an_end_is_a_failure(
@@ -105,3 +117,27 @@ def test_a_source_without_an_end_is_a_failure(
     out, err = capsys.readouterr()
     assert list(json.loads(out.splitlines()[-1])["sources"]) == ["neoprof"]
     assert "the run with scan did not end" in err
+
+
+def test_what_was_told_before_the_guest_died_is_not_lost(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(demo, monkeypatch, dies_in="scan")
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    assert demo.main() == 1
+    out, err = capsys.readouterr()
+    result = json.loads(out.splitlines()[-1])
+    assert result["fast_share_after"] == 0.97
+    assert list(result["compared"]["sources"]) == ["neoprof"]
+    assert result["compared"]["kernel"] is None
+    assert "the guest died before the command ended" in err
+    assert "the run with scan did not end" in err
+
+
+def test_a_guest_that_dies_without_tierd_leaves_no_result(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(demo, monkeypatch, dies_in="without")
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    assert demo.main() == 1
+    assert capsys.readouterr().out == ""

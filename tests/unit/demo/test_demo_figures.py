@@ -7,6 +7,8 @@ import importlib.util
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 FILE = Path(__file__).resolve().parents[2] / "demo/figures.py"
 SPEC = importlib.util.spec_from_file_location("demo_figures", FILE)
 assert SPEC is not None
@@ -75,3 +77,16 @@ def test_the_move_parts_the_run_in_two() -> None:
     assert found["moves_per_hot_page"] == 0.75
     assert found["moves_per_hot_page_before_move"] == 0.9
     assert found["checksum_ok"] is True
+
+
+@pytest.mark.parametrize(
+    ("sets", "room_pages", "least"), [(1, 1000, 1.0), (1, 600, 1.4), (2, 1200, 1.4), (2, 0, 2.0)]
+)
+def test_the_fewest_moves_are_those_in_and_out_beyond_the_room(
+    sets: int, room_pages: int, least: float
+) -> None:
+    assert figures.least_moves(1000, 1.0, sets, room_pages * 4096) == least
+
+
+def test_hot_pages_that_are_there_already_need_no_move() -> None:
+    assert figures.least_moves(1000, 0.4, 1, 4096 * 400) == 0.4

@@ -206,6 +206,9 @@ class Steering:
         self.calls: list[str] = []
         self.paused: list[bool] = []
 
+    def listen(self) -> None:
+        self.calls.append("listen")
+
     def see(self, batches: Any, now_ns: int) -> bool:
         self.calls.append("see")
         return True
@@ -225,6 +228,10 @@ class Steering:
         )
         fate = np.full(5, Fate.MOVED, np.uint8)
         return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+
+    def allow(self, plan: MovePlan) -> MovePlan:
+        self.calls.append("allow")
+        return plan
 
     def end(
         self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool, groups: Any
@@ -246,7 +253,9 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     assert bench.service.run() == ExitCode.OK
     ticks = bench.service.totals.ticks
     assert ticks >= 2
-    assert steering.calls == ["see", "prepare", "begin", "end"] * ticks + ["close"]
+    assert steering.calls == ["listen", "see", "prepare", "begin", "allow", "end"] * ticks + [
+        "close"
+    ]
     assert steering.paused[0] is False
     totals = bench.service.totals
     own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)

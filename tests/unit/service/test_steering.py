@@ -288,6 +288,27 @@ def test_the_ticks_own_moves_count_for_bounces(bench: Bench) -> None:
     assert totals.bounced_pages == 1
 
 
+def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> None:
+    def plan(pages: int) -> MovePlan:
+        return MovePlan(
+            np.arange(pages, dtype=np.uint64),
+            np.zeros(pages, np.uint8),
+            np.ones(pages, np.int16),
+            np.zeros(pages, np.int16),
+            np.full(pages, Direction.PROMOTE, np.uint8),
+            np.ones(pages, np.float32),
+        )
+
+    quota = 256_000_000 // 4096
+    assert len(bench.steering.allow(plan(quota + 10))) == quota + 10
+    bench.watch()
+    bench.tick()
+    assert len(bench.steering.allow(plan(quota + 10))) == quota
+    totals = Totals()
+    bench.steering.tell(totals)
+    assert totals.native["ticks_over_quota"] == 10
+
+
 def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     bench.watch()
     bench.cards.histogram[0] = (1 << 19) - 1000
@@ -299,7 +320,7 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     threshold = bench.cards.known[0].settings.threshold
     edges = histogram_edges()
     assert edges[20] <= threshold < edges[21]
-    assert bench.steering.thresholds() == {"0": threshold}
+    assert bench.steering.around.thresholds() == {"0": threshold}
 
 
 def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
@@ -308,7 +329,7 @@ def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
     for _ in range(20):
         bench.put(range(PAGES))
     bench.steering.close()
-    assert not bench.steering._promoter.running  # type: ignore[union-attr]
+    assert not bench.steering._native.running  # type: ignore[union-attr]
 
 
 def test_a_moved_hot_set_fades_heat_and_begins_a_new_epoch(bench: Bench) -> None:

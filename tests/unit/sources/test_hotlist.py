@@ -77,6 +77,28 @@ def test_down_sampled_counts_stand_for_more() -> None:
     assert batch.count == pytest.approx([8])
 
 
+def test_what_a_pages_own_copy_counted_is_no_access() -> None:
+    """Pages 1 and 2 were demoted; 2 was used 36 times on top of its 64 lines."""
+    hotlist = made()
+    hotlist.arrive(np.array([1, 2], np.uint64), 11 * S)
+    batch = hotlist.take(hot_records([1, 2, 3], [13, 100, 13], 20 * S), 20 * S, 0)
+    assert batch.page.tolist() == [2, 3]
+    assert batch.count == pytest.approx([36, 13])
+    assert hotlist.end_epoch(25 * S).page.tolist() == [2, 3]
+
+
+@pytest.mark.parametrize(("demoted_at", "told"), [(15 * S - S // 2, [2]), (13 * S, [1, 2])])
+def test_a_copy_made_just_before_the_clear_is_written_after_it(
+    demoted_at: int, told: list[int]
+) -> None:
+    hotlist = made()
+    hotlist.arrive(np.array([1], np.uint64), demoted_at)
+    hotlist.end_epoch(15 * S)
+    hotlist.begin(0, 15 * S, 1)
+    batch = hotlist.take(hot_records([1, 2], [60, 60], 19 * S), 19 * S, 0)
+    assert batch.page.tolist() == told
+
+
 def test_records_of_other_kinds_are_left_out() -> None:
     records = hot_records([1, 2], [4, 4], 12 * S)
     records["kind"][0] = 1

@@ -17,7 +17,8 @@ from tierd.kmod.cardapi import CardDo, CardFlags, Track
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
-from tierd.sources.neoprof import TRACKS, NeoProfSettings, NeoProfSource
+from tierd.sources.cardset import TRACKS
+from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSettings
 
 S = 10**9
