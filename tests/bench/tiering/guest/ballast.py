@@ -14,9 +14,9 @@ from pathlib import Path
 import memory
 
 ROUGHLY = 2 << 20
-NEAR = 256 << 10
+NEAR = 64 << 10
 _HUGE = 2 << 20
-_SPARE = 256 << 10
+_TRIES = 32
 _SET_MEMPOLICY, _PREFERRED, _BIND = 238, 1, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -56,18 +56,26 @@ def leave_about(wanted: int) -> int:
 
 
 def leave_exactly(wanted: int) -> int:
-    """Take memory away until `wanted` bytes are free; free bytes then.
+    """Take memory away, or give back, until `wanted` bytes are free; free bytes then.
 
-    Locked memory of this process takes it: at first a little less than is to be taken, as its
-    page tables take some too.
+    Locked memory of this process takes it. It is not done at once: page tables take some too,
+    and the kernel holds some back where no count tells.
 
     Raises:
-        RuntimeError: there are fewer, or more than NEAR more.
+        RuntimeError: the kernel's count does not come near.
     """
-    for spare in (_SPARE, _SPARE, 0, 0):
-        more = (free_bytes() - wanted - spare) // memory.PAGE * memory.PAGE
+    for _ in range(_TRIES):
+        more = free_bytes() - wanted
+        if abs(more) <= NEAR:
+            break
         if more > 0:
-            _locked.append(_lock(more))
+            _locked.append(_lock(more // memory.PAGE * memory.PAGE))
+        elif _locked:
+            left = len(_locked[-1]) + more // memory.PAGE * memory.PAGE
+            if left > 0:
+                _locked[-1].resize(left)
+            else:
+                _locked.pop()
     free = free_bytes()
     if abs(free - wanted) > NEAR:
         raise RuntimeError(f"{free} bytes of the fast node are free, not {wanted}")

@@ -106,7 +106,8 @@ def place(pid: int, vpns: Pages, fast: npt.NDArray[np.bool_]) -> dict[str, int]:
 def moves() -> dict[str, int]:
     """The kernel's counts of migrated pages since the boot."""
     words = dict(line.split() for line in Path("/proc/vmstat").read_text().splitlines())
-    names = ("pgpromote_success", "pgmigrate_success", "pgmigrate_fail", "numa_pages_migrated")
+    names = ("pgpromote_success", "pgmigrate_success", "pgmigrate_fail")
+    names += ("numa_pages_migrated", "numa_pte_updates", "numa_hint_faults")
     reclaimers = ("kswapd", "direct", "khugepaged")
     demoted = sum(int(words.get(f"pgdemote_{who}", 0)) for who in reclaimers)
     return {name: int(words.get(name, 0)) for name in names} | {"pgdemote": demoted}
