@@ -19,6 +19,7 @@ SOURCES = (
     "heat_evict.c",
     "heat_place.c",
     "heat_select.c",
+    "heat_sort.c",
     "heat_table.c",
     "job.c",
     "mover.c",
@@ -27,6 +28,7 @@ SOURCES = (
     "promote_pick.c",
     "promote_read.c",
     "recent.c",
+    "records.c",
     "residency.c",
     "sys.c",
 )

@@ -118,28 +118,21 @@ int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages)
  * What is selected beyond the threshold bin goes straight into the answer; the
  * threshold bin's own members compete in a heap for the places that are left.
  */
-struct rank {
-	float heat;
-	uint64_t slot;
-};
-
 /* Whether `a` is asked for before `b`; equal heat goes by key, so that replays agree. */
-static bool better(const struct tierd_heat *heat, bool hottest, const struct rank *a,
-		   const struct rank *b)
+static bool better(bool hottest, const struct rank *a, const struct rank *b)
 {
 	if (a->heat != b->heat)
 		return hottest ? a->heat > b->heat : a->heat < b->heat;
-	return slot_key(&heat->slots[a->slot]) < slot_key(&heat->slots[b->slot]);
+	return a->key < b->key;
 }
 
-static void sift_down(const struct tierd_heat *heat, bool hottest, struct rank *heap, size_t n,
-		      size_t at)
+static void sift_down(bool hottest, struct rank *heap, size_t n, size_t at)
 {
 	for (;;) {
 		size_t worst = at;
 
 		for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++) {
-			if (better(heat, hottest, &heap[worst], &heap[child]))
+			if (better(hottest, &heap[worst], &heap[child]))
 				worst = child;
 		}
 		if (worst == at)
@@ -152,37 +145,23 @@ static void sift_down(const struct tierd_heat *heat, bool hottest, struct rank *
 }
 
 /* Put `item` into a heap whose root is its worst member; at `room` the worst gives way. */
-static size_t heap_offer(const struct tierd_heat *heat, bool hottest, struct rank *heap, size_t n,
-			 size_t room, struct rank item)
+static size_t heap_offer(bool hottest, struct rank *heap, size_t n, size_t room, struct rank item)
 {
 	if (n < room) {
 		size_t at = n;
 
-		while (at > 0 && better(heat, hottest, &heap[(at - 1) / 2], &item)) {
+		while (at > 0 && better(hottest, &heap[(at - 1) / 2], &item)) {
 			heap[at] = heap[(at - 1) / 2];
 			at = (at - 1) / 2;
 		}
 		heap[at] = item;
 		return n + 1;
 	}
-	if (room > 0 && better(heat, hottest, &item, &heap[0])) {
+	if (room > 0 && better(hottest, &item, &heap[0])) {
 		heap[0] = item;
-		sift_down(heat, hottest, heap, n, 0);
+		sift_down(hottest, heap, n, 0);
 	}
 	return n;
-}
-
-static void heap_sort(const struct tierd_heat *heat, bool hottest, struct rank *rank, size_t n)
-{
-	for (size_t i = n / 2; i-- > 0;)
-		sift_down(heat, hottest, rank, n, i);
-	for (size_t end = n; end-- > 1;) {
-		struct rank swap = rank[0];
-
-		rank[0] = rank[end];
-		rank[end] = swap;
-		sift_down(heat, hottest, rank, end, 0);
-	}
 }
 
 /* The bin in which the n-th folio lies, and how many lie before that bin. */
@@ -239,6 +218,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 	struct hist_row some;
 	struct rank *rank;
 	size_t before, taken = 0, competing = 0, room;
+	bool all;
 	int lowest = hottest && min_heat > 0.0F ? heat_bin(min_heat) : 0, edge_bin;
 	int err = hist_update(heat);
 
@@ -255,6 +235,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 		n = heat->tracked;
 	edge_bin = threshold_bin(row, hottest != 0, lowest, n, &before);
 	room = n - before;
+	all = row->folios[edge_bin] <= room;
 	rank = malloc((n + 1) * sizeof(*rank));
 	if (rank == NULL)
 		return -ENOMEM;
@@ -265,20 +246,24 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 
 		if (!selectable(heat, slot, node, among))
 			continue;
-		item = (struct rank){.heat = slot->heat * heat->inverse_gain, .slot = i};
+		item = (struct rank){
+		    .heat = slot->heat * heat->inverse_gain, .key = slot_key(slot), .slot = i};
 		if (hottest && !(item.heat > min_heat))
 			continue;
 		bin = heat_bin(item.heat);
-		if (bin == edge_bin)
-			competing =
-			    heap_offer(heat, hottest != 0, rank + before, competing, room, item);
-		else if (hottest ? bin > edge_bin : bin < edge_bin)
+		if (bin == edge_bin && !all)
+			competing = heap_offer(hottest != 0, rank + before, competing, room, item);
+		else if (bin == edge_bin || (hottest ? bin > edge_bin : bin < edge_bin))
 			rank[taken++] = item;
 	}
 	/* With a least heat inside the last bin, fewer may come before the heap than counted. */
 	memmove(rank + taken, rank + before, competing * sizeof(*rank));
 	taken += competing;
-	heap_sort(heat, hottest != 0, rank, taken);
+	err = heat_rank_sort(hottest != 0, rank, taken);
+	if (err != 0) {
+		free(rank);
+		return err;
+	}
 	for (size_t i = 0; i < taken; i++) {
 		const struct slot *slot = &heat->slots[rank[i].slot];
 

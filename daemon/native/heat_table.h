@@ -182,4 +182,14 @@ bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
+/* A selected slot; of equal heat the lower key comes first, so that replays agree. */
+struct rank {
+	float heat;
+	uint64_t key;
+	uint64_t slot;
+};
+
+/* Sorts by heat, hottest or coldest first, then by key. -ENOMEM leaves the order as it was. */
+int heat_rank_sort(bool hottest, struct rank *rank, size_t n);
+
 #endif

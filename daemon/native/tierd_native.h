@@ -309,4 +309,29 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			  size_t n, float least, double *total);
 
+/* ---- records of the module's scanner ---- */
+
+/* What a record's history may say, and how many looks it is of at most. */
+enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
+
+/* Kinds and flags of records, as kmod/uapi/tierd.h has them (a test compares). */
+enum {
+	TIERD_KIND_PAGE = 1,
+	TIERD_RECORD_HOT = 1,
+	TIERD_RECORD_CHANGED = 2,
+	TIERD_RECORD_DIRTY = 4,
+	TIERD_RECORD_PMD = 32,
+};
+
+/*
+ * The hot pages among records of a scan, and the accesses that each stands for.
+ *
+ * keep: NULL, or which records to take, by record. stays, becomes: accesses, by depth and
+ * history, of a page that stays hot and of one that has become so. dirty: NULL, or room for
+ * whether each page was written to. Returns the number of pages.
+ */
+size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
+			  const float *stays, const float *becomes, uint64_t *page, float *count,
+			  uint8_t *dirty);
+
 #endif

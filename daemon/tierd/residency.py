@@ -29,6 +29,8 @@ from tierd.pagemap_file import HUGE_ORDER, HUGE_PAGES, Runs
 _REGIONS: Final = 4096
 _SPAN_GAP_PAGES: Final = 64 * HUGE_PAGES
 _SPAN_PAGES: Final = 1 << 18
+_SPACE_ENDS: Final = frozenset(1 << bits - PAGE_SHIFT for bits in (47, 56))
+"""Pages of a user address space, by x86's four and five levels of page tables."""
 _NO_IOCTL: Final = frozenset({errno.ENOTTY, errno.EINVAL})
 
 
@@ -201,7 +203,10 @@ def _spans(blocks: U64Array) -> Iterator[tuple[int, int]]:
     # Stretches of page numbers that cover all blocks (ascending) without wide gaps.
     new = np.flatnonzero(np.diff(blocks) > np.uint64(_SPAN_GAP_PAGES)) + 1
     for stretch in np.split(blocks, new):
-        yield int(stretch[0]), int(stretch[-1]) + HUGE_PAGES
+        end = int(stretch[-1]) + HUGE_PAGES
+        # The last page below the end of the address space is never mapped, and a scan up to
+        # that end is refused: a stack may lie in the last block.
+        yield int(stretch[0]), end - 1 if end in _SPACE_ENDS else end
 
 
 def _folios(runs: Sequence[Runs], ranges: Sequence[WatchedRange]) -> tuple[U64Array, U8Array, int]:

@@ -144,3 +144,24 @@ def test_no_file_stays_open(laid: Laid) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     whole(ResidencyScanner(), target_of(laid), 1000)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.parametrize("use_ioctl", [None, False])
+def test_a_stack_at_the_very_end_of_the_address_space_can_be_asked_for(
+    use_ioctl: bool | None,
+) -> None:
+    """Without address randomisation the last mapped page is in the last block of all."""
+    with subprocess.Popen(["setarch", "-R", "sleep", "100"]) as process:
+        try:
+            maps = Path(f"/proc/{process.pid}/maps")
+            while "sleep" not in (text := maps.read_text()):
+                pass
+            ends = [int(line.split()[0].split("-")[1], 16) for line in text.splitlines()]
+            last = max(end for end in ends if end < 1 << 63) // mmap.PAGESIZE - 1
+            pages = np.array([last], np.uint64)
+            node, order = ResidencyScanner(use_ioctl=use_ioctl).query(process.pid, pages)
+        finally:
+            process.kill()
+    assert last > (1 << 35) - 512
+    assert node[0] >= 0
+    assert order[0] == 0

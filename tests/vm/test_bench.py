@@ -19,7 +19,7 @@ from tierd.lab import Machine
 from workloads import MIB, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = Workload("updates", 400_000, "", size=32 * MIB, free=16 * MIB)
+SMALL = Workload("updates", 400_000, "", size=32 * MIB, fast=11 * MIB)
 
 
 @pytest.fixture(scope="module")

@@ -23,9 +23,10 @@ from typing import Final
 
 import numpy as np
 
+from tierd._native import ffi, lib
 from tierd.access import AccessBatch, BoolArray, Domain, F32Array
 from tierd.kmod.ring import RecordArray
-from tierd.kmod.uapi import HISTORY, Kind, PageFlags
+from tierd.kmod.uapi import HISTORY
 
 SEEN: Final = np.array([int(history).bit_count() for history in range(256)], np.float32)
 """Looks of eight that found an access, float32[history byte]."""
@@ -58,6 +59,7 @@ class ScanRecords:
         # of those that have become hot.
         self._stays = (COUNTS * report_scans).astype(np.float32)
         self._becomes = (COUNTS * SEEN).astype(np.float32)
+        assert self._stays.shape == (lib.TIERD_DEPTHS, lib.TIERD_HISTORIES)
 
     def batch(
         self,
@@ -73,25 +75,30 @@ class ScanRecords:
             records: `uapi.RECORD`[n].
             now: time of the batch, ns.
             lost: records that were lost before these.
-            keep: which of the hot ones to count, bool[n] for records[n]; None counts all.
+            keep: which of them to count if they are hot, bool[n] for records[n]; None counts all.
         """
-        hot = (records["kind"] == Kind.PAGE) & (records["flags"] & PageFlags.HOT != 0)
-        pages = records[hot]
-        if keep is not None:
-            pages = pages[keep(pages)]
-        depth = np.minimum(pages["value"], HISTORY)
-        count = self._stays[depth, pages["history"]]
-        changed = np.flatnonzero(pages["flags"] & PageFlags.CHANGED)
-        count[changed] = self._becomes[depth[changed], pages["history"][changed]]
-        huge = np.flatnonzero(pages["flags"] & PageFlags.PMD)
-        if len(huge):
-            count[huge] *= (1 << pages["order"][huge].astype(np.int64)).astype(np.float32)
+        page = np.empty(len(records), np.uint64)
+        count = np.empty(len(records), np.float32)
+        dirty = np.empty(len(records) if self._writes else 0, np.uint8)
+        kept = None if keep is None else np.ascontiguousarray(keep(records), np.uint8)
+        found = 0
+        if len(records):
+            found = lib.tierd_scan_records(
+                ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
+                len(records),
+                ffi.NULL if kept is None else ffi.from_buffer("uint8_t[]", kept),
+                ffi.from_buffer("float[]", self._stays),
+                ffi.from_buffer("float[]", self._becomes),
+                ffi.from_buffer("uint64_t[]", page),
+                ffi.from_buffer("float[]", count),
+                ffi.from_buffer("uint8_t[]", dirty) if self._writes else ffi.NULL,
+            )
         return AccessBatch(
             domain=Domain.VIRTUAL,
-            page=pages["page"].copy(),
-            count=count,
+            page=page[:found].copy(),
+            count=count[:found].copy(),
             time_ns=now,
             source=self._source,
-            is_write=(pages["flags"] & PageFlags.DIRTY != 0) if self._writes else None,
+            is_write=dirty[:found] != 0 if self._writes else None,
             lost=lost,
         )

@@ -162,7 +162,7 @@ def scaled(workload: Workload, scale: float) -> Workload:
         max(1, round(workload.work * scale)),
         workload.what,
         workload.size,
-        workload.free,
+        workload.fast,
     )
 
 

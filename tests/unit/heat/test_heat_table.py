@@ -118,6 +118,22 @@ def test_equal_heat_goes_by_key_so_that_replays_agree() -> None:
     assert one.coldest(0, 10).page.tolist() == [T + each for each in range(10)]
 
 
+@pytest.mark.parametrize("asked", [1, 100, 4999, 5000])
+def test_many_pages_of_few_heats_come_in_order_of_heat_and_key(asked: int) -> None:
+    one, random = table(), np.random.default_rng(7)
+    # Keys that differ in low, middle and high bits, and two targets.
+    offsets = np.unique(random.integers(0, 1 << 34, 5000, np.uint64))
+    pages = random.permutation(T + offsets)
+    heats = random.integers(1, 50, len(pages)).astype(np.float32)
+    place(one, pages, 0, insert_on=[0])
+    one.ingest(batch(pages, heats))
+    by_key = np.argsort(pages)
+    hot = by_key[np.argsort(-heats[by_key], kind="stable")]
+    cold = by_key[np.argsort(heats[by_key], kind="stable")]
+    assert one.hottest(0, asked).page.tolist() == pages[hot][:asked].tolist()
+    assert one.coldest(0, asked).page.tolist() == pages[cold][:asked].tolist()
+
+
 def test_pages_are_inserted_cold_only_where_wanted() -> None:
     one = table()
     place(one, [T], 0, insert_on=[0])

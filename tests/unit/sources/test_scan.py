@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tierd._native import lib
 from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
@@ -238,6 +239,12 @@ def test_a_page_that_has_cooled_has_no_accesses() -> None:
     batch = to_batch(records)
     assert batch.page.tolist() == [2]
     assert batch.is_write is None
+
+
+def test_the_native_header_repeats_kinds_and_flags() -> None:
+    assert lib.TIERD_KIND_PAGE == Kind.PAGE
+    for flag in ("HOT", "CHANGED", "DIRTY", "PMD"):
+        assert getattr(lib, f"TIERD_RECORD_{flag}") == PageFlags[flag]
 
 
 def test_a_huge_page_counts_for_each_of_its_pages() -> None:

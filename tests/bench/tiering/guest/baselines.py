@@ -14,7 +14,7 @@ Must not touch: the service tierd, whose parts they do not use but to read acces
 
 The samples come from the lab's plugin (NPW_SAMPLES_*, fpga/include/neoprof_window.h).
 
-usage: baselines.py pte-scan|pebs-weak|pebs-histogram PID
+usage: baselines.py pte-scan|pebs-weak|pebs-histogram, and the process' id as a line of input
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ import memory
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
+
+from card_window import BYTES, find_device
+
+from tierd.kmod import Control, Ring
+from tierd.kmod.uapi import Kind, PageFlags
 
 PERIOD = 997
 LOOK_S = 0.01
@@ -53,8 +58,6 @@ class Samples:
     """The plugin's ring of samples."""
 
     def __init__(self, period: int) -> None:
-        from card_window import BYTES, find_device
-
         fd = os.open(find_device(), os.O_RDWR | os.O_SYNC)
         self._map = mmap.mmap(fd, 128 << 10, mmap.MAP_SHARED)
         os.close(fd)
@@ -165,9 +168,6 @@ class PteScan:
     """Promotes what a look at the accessed bits found used."""
 
     def __init__(self, pid: int) -> None:
-        from tierd.kmod import Control, Ring
-        from tierd.kmod.uapi import Kind, PageFlags
-
         self._pid = pid
         self._page, self._hot = Kind.PAGE, PageFlags.HOT
         self._ring, self._control = Ring.open(), Control.open()
@@ -209,9 +209,10 @@ DAEMONS = {"pte-scan": PteScan, "pebs-weak": Weak, "pebs-histogram": Histogram}
 
 
 def main() -> None:
-    """Run until SIGTERM; one JSON line when it watches, one at the end."""
+    """Run until SIGTERM; a JSON line when it runs, one when it watches, one at the end."""
     signal.signal(signal.SIGTERM, stop)
-    daemon = DAEMONS[sys.argv[1]](int(sys.argv[2]))
+    print(json.dumps({"event": "running"}), flush=True)
+    daemon = DAEMONS[sys.argv[1]](int(sys.stdin.readline()))
     print(json.dumps({"event": "watching"}), flush=True)
     gone = False
     while not stopping:

@@ -4,8 +4,10 @@
 Owns: what a method sets, starts and stops, and what it tells of itself.
 Must not touch: the workload's start and its marks (`cell` does).
 
-A method's life: `prepare` before the workload starts, `begin` when its memory is in place and
-it waits, `end` after it, with the machine left as before.
+A method's life: `prepare` before the workload starts, `settle` when its memory is in place and
+it waits, `begin` just before it goes on, `end` after it, with the machine left as before. All but
+`begin` run while no memory traffic is watched, which makes the machine slow: what takes long is
+in them.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 ERRORS = Path("/tmp/daemon.err")
 """What the daemon of a method wrote."""
+KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
 
 
@@ -45,6 +48,7 @@ def start_marked(command: Sequence[str | Path]) -> subprocess.Popen[str]:
     """Start a program whose instructions count as the daemon's; it says a line when it runs."""
     process = subprocess.Popen(
         command,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=ERRORS.open("w"),
         text=True,
@@ -82,8 +86,11 @@ class Method:
     def prepare(self) -> None:
         """What has to run before the workload does."""
 
-    def begin(self, pid: int) -> None:
+    def settle(self, pid: int) -> None:
         """The workload waits, its memory is in place."""
+
+    def begin(self, pid: int) -> None:
+        """The workload goes on in a moment."""
 
     def end(self) -> dict[str, Any]:
         """Stop; figures of its own: promoted, demoted, bounced if it knows them."""
@@ -109,7 +116,7 @@ class Oracle(Method):
         self._counts = counts
         self._placed: dict[str, int] = {}
 
-    def begin(self, pid: int) -> None:
+    def settle(self, pid: int) -> None:
         with np.load(self._counts) as file:
             known, requests = file["vpn"], file["requests"]
         vpns, _ = memory.page_table(pid)
@@ -201,13 +208,18 @@ class Baseline(Method):
     def prepare(self) -> None:
         if self._name == "pte-scan":
             load_module()
+        script = Path(__file__).with_name("baselines.py")
+        self._daemon = start_marked([sys.executable, script, self._name])
 
     def begin(self, pid: int) -> None:
         self._counts = memory.moves()
         DEMOTION.write_text("1")
-        self._daemon = start_marked(
-            [sys.executable, Path(__file__).with_name("baselines.py"), self._name, str(pid)]
-        )
+        assert self._daemon.stdin is not None
+        assert self._daemon.stdout is not None
+        self._daemon.stdin.write(f"{pid}\n")
+        self._daemon.stdin.flush()
+        if not self._daemon.stdout.readline():
+            raise RuntimeError(f"the daemon ended: {ERRORS.read_text()[-1500:]}")
 
     def end(self) -> dict[str, Any]:
         said = stop_marked(self._daemon)
@@ -227,7 +239,7 @@ class Damon(Method):
     use of a node, which hold the two back; before that nothing does.
     """
 
-    def begin(self, pid: int) -> None:
+    def settle(self, pid: int) -> None:
         release = tuple(int(word) for word in os.uname().release.split(".")[:2])
         goals = release >= (6, 16)
         head = "--kdamond --damon_ctx --ops paddr --monitoring_intervals 5ms 100ms 60s"
@@ -243,6 +255,15 @@ class Damon(Method):
             down += f" --damos_quota_goal node_mem_free_bp 0.5% {memory.FAST}"
         self._schemes = f"{up} {down}"
         self._damo("start", *self._schemes.split())
+        self._turn("off")
+
+    def begin(self, pid: int) -> None:
+        self._turn("on")
+
+    def _turn(self, state: str) -> None:
+        for kdamond in sorted(KDAMONDS.iterdir()):
+            if kdamond.is_dir():
+                (kdamond / "state").write_text(state)
 
     def _damo(self, *words: str) -> None:
         done = subprocess.run([TOOLS / "damo", *words], capture_output=True, text=True, check=False)
@@ -251,9 +272,8 @@ class Damon(Method):
 
     def end(self) -> dict[str, Any]:
         moved: list[dict[str, int]] = []
-        kdamonds = Path("/sys/kernel/mm/damon/admin/kdamonds")
         for number in range(2):
-            kdamond = kdamonds / str(number)
+            kdamond = KDAMONDS / str(number)
             (kdamond / "state").write_text("update_schemes_stats")
             stats = kdamond / "contexts/0/schemes/0/stats"
             moved.append({file.name: int(file.read_text()) for file in stats.iterdir()})
