@@ -16,7 +16,10 @@ Watermarks, shares of groups and the least residency hold as in the watermark po
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,6 +27,7 @@ from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
 from tierd.pagekey import U64Array
 from tierd.policy import pageset
+from tierd.policy.costwords import sentence
 from tierd.policy.demand import Demand, Kinds, estimate, kinds_of
 from tierd.policy.exchange import REMAP_S, Exchange, Rule, Step
 from tierd.policy.inputs import Inputs
@@ -100,6 +104,20 @@ class CostPolicy:
         self.settings = settings
         self.outcomes = Outcomes(settings.margin, settings.horizon_s)
         self.sight: Sight | None = None
+        self._asked: Callable[[PageSet], str] | None = None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing shall be promoted between two decisions: a tier is overloaded."""
+        sight = self.sight
+        if sight is None:
+            return False
+        upside_down = any(one > other for one, other in pairwise(sight.loaded_ns))
+        return sight.standing or upside_down
+
+    def explain(self, page: PageSet) -> str:
+        """What the rule says of one page; "" before the first decision."""
+        return "" if self._asked is None else self._asked(page)
 
     def decide(self, inputs: Inputs) -> MovePlan:
         """The moves to make now, in order: what makes room before what needs it."""
@@ -123,6 +141,15 @@ class CostPolicy:
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
         work.exchange(rule, lines, trade=not standing)
         self.outcomes.planned(work.gain, *work.brought())
+        self._asked = partial(
+            sentence,
+            tiers=inputs.tiers,
+            traffic=traffic,
+            model=work.model,
+            weight=work.weight,
+            rule=rule,
+            confidence=work.confidence,
+        )
         return work.plan()
 
     def _look(self, traffic: Traffic, work: _Round) -> bool:
@@ -166,7 +193,7 @@ class _Round(Round):
         self.reserve = settings.reserve
         self.steps: list[Step] = []
         self.gain = 0.0
-        self._confidence = settings.watermarks.confidence / np.sqrt(2)
+        self.confidence = float(settings.watermarks.confidence / np.sqrt(2))
 
     def _movable(self) -> PageSet:
         """The hottest and the coldest pages of each node that moved long enough ago."""
@@ -240,9 +267,7 @@ class _Round(Round):
         self.notes["moved lately"] += int(np.count_nonzero(~settled))
         for _, planned, _ in self.moves:
             settled &= ~np.isin(self.pages.page, planned.page)
-        kinds = kinds_of(
-            self.pages, np.where(settled, self.tier, -1), self.demand, self._confidence
-        )
+        kinds = kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence)
         short = [min(0, self._short(tier)) for tier in tiers]
         work = Exchange(
             self.model,

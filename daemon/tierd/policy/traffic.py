@@ -23,8 +23,6 @@ class LoadSource(enum.StrEnum):
 
     CARD = "card"
     """The state monitor of a NeoProf card in front of it."""
-    UNCORE = "uncore"
-    """Counters of the memory controllers, through perf."""
     RESCTRL = "resctrl"
     """Memory bandwidth monitoring of the caches (resctrl file system)."""
     SAMPLES = "samples"

@@ -23,6 +23,7 @@ from tierd.pagekey import target_of
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import LEAST_STRAINED, BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
+from tierd.policy.traffic import Traffic
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
 from tierd.service.reload import Applied, Reloader, ReloadResult, prepare
@@ -81,6 +82,7 @@ class Service:
         self._budget = BudgetKeeper(_guards(config))
         self._shares = Shares(config.rules)
         self._groups: Groups | None = None
+        self._traffic: Traffic | None = None
         self._stopping = False
         self._hurry = False
         self._last: MoveReport | None = None
@@ -284,6 +286,7 @@ class Service:
             self.on_decided()
         else:
             self._last_tick_ns, self._granted, self._groups = now, None, None
+            self._traffic = None
             plan = MovePlan.empty({"paused": 1} if self.paused else None)
         laps.mark("decide")
         self.totals.ticks += 1
@@ -291,6 +294,7 @@ class Service:
         self._last = self._execute(plan, worker)
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
+            stands = stands or bool(getattr(rooms.policy, "holds", False))
             rooms.steering.end(
                 now, self._tiers, self._usage, self._last, paused=stands, groups=self._groups
             )
@@ -316,6 +320,7 @@ class Service:
                 groups=self._groups,
                 between=between,
                 hot_set_moved=self._moved,
+                traffic=self._traffic,
             )
         )
         return decides
@@ -359,6 +364,10 @@ class Service:
         batches = self._rooms.sources.poll(now)
         steering = self._rooms.steering
         self._moved = steering is not None and steering.see(batches, now)
+        if self._rooms.loads is not None:
+            if self._moved:
+                self._rooms.loads.forget()
+            self._rooms.loads.see(batches, self._rooms.sources.active)
         for batch in batches:
             self._rooms.heat.ingest(batch)
             self._first_sample_ns = self._first_sample_ns or now
@@ -391,6 +400,12 @@ class Service:
             self._strained(now),
             int(self._granted.move_bytes * LEAST_STRAINED),
         )
+        loads = self._rooms.loads
+        self._traffic = (
+            None
+            if loads is None
+            else loads.read(now, sorted(self._tiers.nodes), self._rooms.sources.active)
+        )
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -399,6 +414,7 @@ class Service:
                 budget=self._granted,
                 last=self._last,
                 groups=self._groups,
+                traffic=self._traffic,
             )
         )
 

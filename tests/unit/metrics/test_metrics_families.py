@@ -144,7 +144,11 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_strain_deferred_total",
         "tierd_recorded_ticks_total",
         "tierd_recorded_bytes_total",
-    } | {name for name in FAMILIES if name.startswith(("tierd_gpu_", "tierd_recording_"))}
+    } | {
+        name
+        for name in FAMILIES
+        if name.startswith(("tierd_gpu_", "tierd_recording_", "tierd_cost_"))
+    }
 
 
 def test_the_alert_rules_are_valid_and_ask_only_for_what_is_exported(exported: str):
