@@ -43,6 +43,7 @@ class AccessBatch:
         time_ns: CLOCK_MONOTONIC at the end of the interval.
         source: name of the source, for metrics and logs.
         lost: records that the source knows it dropped in the interval.
+        ordered: records are single accesses (or samples) in the order in which they were made.
     """
 
     domain: Domain
@@ -52,6 +53,7 @@ class AccessBatch:
     source: str
     is_write: BoolArray | None = None
     lost: int = 0
+    ordered: bool = False
 
     def __post_init__(self) -> None:
         if self.page.shape != self.count.shape:

@@ -38,7 +38,9 @@ from tierd.overrides import TopologyOverrides
 from tierd.pagekey import MAX_TARGETS
 from tierd.targets.matchers import Matcher
 
-POLICIES = ("watermark",)
+POLICIES = ("watermark", "cost")
+LADDERS = ("time", "latency")
+"""What `policy.cost.ladder` may be; a test compares it with the policy's."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -164,6 +166,39 @@ class NeoMemConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class CostConfig:
+    """[policy.cost]: the policy "cost", by the time that a move saves."""
+
+    horizon_ns: int = option(
+        "horizon",
+        duration("100ms", "1h"),
+        "10s",
+        "Time for which accesses are expected to go on; a move pays within it.",
+    )
+    margin: float = option(
+        "margin",
+        Number(0.0, 100.0, whole=False),
+        0.5,
+        "A move happens when it saves more than it costs by this share; learned upwards.",
+    )
+    reserve: float = option(
+        "hbm_reserve",
+        Share(0.0, 0.9),
+        "0%",
+        "Share of HBM that migration leaves free for urgent allocations.",
+    )
+    ladder: str = option(
+        "ladder",
+        Text(LADDERS),
+        "time",
+        "What tiers differ in: loaded time by kind of access, or idle latency alone.",
+    )
+    probe: bool = option(
+        "probe", Flag(), True, "Measure each tier at the start, in case its numbers are wrong."
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class ChangeConfig:
     """[policy.change]: what is done when the hot set moves."""
 
@@ -219,6 +254,7 @@ class PolicyConfig:
     neomem: NeoMemConfig = section(
         "neomem", NeoMemConfig, "Promotion between passes, where NeoProf cards count."
     )
+    cost: CostConfig = section("cost", CostConfig, "The policy cost: by the time that moves save.")
     change: ChangeConfig = section("change", ChangeConfig, "What is done when the hot set moves.")
 
     def check(self, path: str) -> None:

@@ -256,6 +256,7 @@ def _explain(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     explainer = getattr(steering, "explainer", None)
     if explainer is None:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
+    explainer.judge = getattr(getattr(desk.service.rooms, "policy", None), "explain", None)
     if pid is not None:
         return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from tierd import __version__
 from tierd.metrics import families as f
+from tierd.metrics.cost import cost_of
 from tierd.metrics.state import MetricsState
 from tierd.metrics.values import Labels
 from tierd.pagekey import target_of
@@ -85,6 +86,9 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
         },
     }
+    sight = getattr(service.rooms.policy, "sight", None)
+    if sight is not None:
+        told["cost"] = cost_of(service.tiers, sight)
     if hottest:
         told["hottest"] = _hottest(service)
     return told

@@ -281,6 +281,7 @@ class Sampler:
             lost=lost,
             throttled=raw.throttled,
             physical=np.concatenate(raw.physical) if raw.physical else np.empty(0, np.uint64),
+            ordered=bool(raw.keys) and not len(counts.key),
         )
 
     def _read_rings(self, watched: Watched) -> RawSamples:

@@ -65,6 +65,7 @@ class Sampled:
         outside: samples of watched processes outside their watched ranges.
         lost: samples that gave way or found no room. throttled: of the kernel, times.
         physical: uint64[m] page frame numbers of raw samples that have one.
+        ordered: each CPU's samples follow each other in the order of time.
     """
 
     key: U64Array
@@ -75,6 +76,7 @@ class Sampled:
     lost: int
     throttled: int
     physical: U64Array
+    ordered: bool = False
 
 
 class RawSamples:

@@ -247,8 +247,17 @@ class SampledSource(ABC):
                 source=self.name,
                 is_write=drained.is_write,
                 lost=drained.lost,
+                ordered=drained.ordered,
             )
         ]
+
+    @property
+    def lines_per_count(self) -> float:
+        """Events, each a line from memory, that a count of one stands for; 0: not known."""
+        return float(self._first_period) if self._counts_lines() else 0.0
+
+    def _counts_lines(self) -> bool:
+        return False
 
     def _adapt(self, sampler: Sampler, now: int) -> None:
         if now - self._mark_ns < ADAPT_NS or self._period is None or self._mode is None:

@@ -195,6 +195,31 @@ GPU_CONNECTIONS = _counter(
     "tierd_gpu_connections_total", "Connections of GPU programs by outcome.", "outcome", "reason"
 )
 
+TIER_LOAD = _gauge(
+    "tierd_cost_tier_load_bytes_per_second",
+    "What a tier serves, and who says so.",
+    "tier",
+    "source",
+)
+TIER_LATENCY = _gauge(
+    "tierd_cost_tier_loaded_latency_seconds", "Latency of a tier with its present load.", "tier"
+)
+COST_PREDICTED = _gauge(
+    "tierd_cost_predicted_gain_ratio", "Waiting that all moves were predicted to save, s/s."
+)
+COST_OBSERVED = _gauge(
+    "tierd_cost_observed_gain_ratio", "Waiting that they were observed to save, s/s."
+)
+COST_MINUTE = _gauge(
+    "tierd_cost_last_minute_gain_seconds", "Gain of the last minute's moves over the horizon."
+)
+COST_CORRELATION = _gauge(
+    "tierd_cost_rank_correlation_ratio", "Of predicted with observed gains; absent until known."
+)
+COST_TRUST = _gauge("tierd_cost_trust_ratio", "Share of a predicted gain that is believed.")
+COST_MARGIN = _gauge("tierd_cost_margin_ratio", "By how much a gain must exceed its cost.")
+COST_STANDING = _gauge("tierd_cost_standing_still", "1 while nothing moves, as moves lost.")
+
 FAMILIES: Final[dict[str, Family]] = _ALL
 """All of them, by name, in the order they are served."""
 

@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 from tierd import __version__
 from tierd.config import Config
 from tierd.metrics import families as f
+from tierd.metrics.cost import set_cost
 from tierd.metrics.flows import flows, flows_by_target, ranks
 from tierd.metrics.groups import OTHER, Groups, label
 from tierd.metrics.values import Labels, Values
@@ -108,6 +109,9 @@ class MetricsState:
         self._capacity(tick)
         self._sources(tick)
         self._plan(tick.plan)
+        sight = getattr(self._service.rooms.policy, "sight", None)
+        if sight is not None:
+            set_cost(self.values, self._names, sight)
         if tick.report is not None:
             self._report(tick.report)
         if tick.time_ns >= self._slow_due_ns:

@@ -14,6 +14,7 @@ from typing import Protocol
 from tierd.heat.view import HeatView
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
+from tierd.policy.traffic import Traffic
 from tierd.tiermap import TierMap
 
 
@@ -70,6 +71,8 @@ class Inputs:
     last: MoveReport | None = None
     groups: Groups | None = None
     """Groups of targets with shares of their own; None where there are none."""
+    traffic: Traffic | None = None
+    """What memory serves now; None where nobody looked."""
 
 
 class Policy(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.heat.view import PageSet
-from tierd.moves import I16Array
+from tierd.moves import I16Array, U8Array
 from tierd.pagekey import PAGE_SIZE
 
 I64Array = npt.NDArray[np.int64]
@@ -51,7 +51,12 @@ def concat(sets: Sequence[PageSet]) -> PageSet:
 
 def sizes(pages: PageSet) -> I64Array:
     """Bytes, int64[n], of each folio."""
-    return np.int64(PAGE_SIZE) << pages.order.astype(np.int64)
+    return sizes_of(pages.order)
+
+
+def sizes_of(order: U8Array) -> I64Array:
+    """Bytes, int64[n], of folios of these orders, uint8[n]."""
+    return np.int64(PAGE_SIZE) << order.astype(np.int64)
 
 
 def total(pages: PageSet) -> int:

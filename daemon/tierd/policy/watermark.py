@@ -74,7 +74,7 @@ class WatermarkPolicy:
 
     def decide(self, inputs: Inputs) -> MovePlan:
         """The moves to make now: all demotions, then all promotions, hottest first."""
-        work = _Round(inputs, self.settings)
+        work = Round(inputs, self.settings)
         for tier in inputs.tiers.tiers:
             work.relieve(tier)
             work.keep_shares(tier)
@@ -82,7 +82,7 @@ class WatermarkPolicy:
         return work.plan()
 
 
-class _Round:
+class Round:
     """One decision in the making: room and budget left, moves planned, reasons counted."""
 
     def __init__(self, inputs: Inputs, settings: WatermarkSettings) -> None:
@@ -205,10 +205,13 @@ class _Round:
 
     def plan(self) -> MovePlan:
         """All that was planned, demotions first."""
+        return self._joined(sorted(self.moves, key=lambda move: move[0]))
+
+    def _joined(self, moves: list[tuple[Direction, PageSet, I16Array]]) -> MovePlan:
+        """`moves` in their order, with the reasons for what was not planned."""
         notes = {reason: count for reason, count in self.notes.items() if count}
-        if not self.moves:
+        if not moves:
             return MovePlan.empty(notes)
-        moves = sorted(self.moves, key=lambda move: move[0])
         pages = pageset.concat([move[1] for move in moves])
         return MovePlan(
             page=pages.page,

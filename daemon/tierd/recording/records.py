@@ -16,6 +16,7 @@ from tierd.moves import I16Array, MovePlan, MoveReport, U8Array
 from tierd.pagekey import U64Array
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.traffic import Traffic
 from tierd.tiermap import TierMap
 
 
@@ -142,6 +143,7 @@ class RecordedTick:
     ms: Mapping[str, int]
     groups: Groups | None = None
     late: tuple[HeatOp, ...] = ()
+    traffic: Traffic | None = None
 
     @property
     def batches(self) -> list[AccessBatch]:

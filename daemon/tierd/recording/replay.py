@@ -169,6 +169,7 @@ class Replay:
                     budget=budget,
                     last=last,
                     groups=world.groups(tick),
+                    traffic=tick.traffic,
                 )
             )
             difference = plan_difference(tick.plan, plan)

@@ -30,10 +30,12 @@ from tierd.recording.records import (
     RecordedTick,
     SetHalfLife,
 )
+from tierd.recording.traffic import decode_traffic, encode_traffic
 from tierd.tiermap import TierMap
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
-_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE = 1, 2, 4, 8, 16, 32
+_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
+_WRITES, _ORDERED = 1, 2
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
 MAX_NODES: Final = 1024
@@ -48,6 +50,7 @@ def encode_tick(tick: RecordedTick) -> bytes:
     flags |= _MOVED_TOLD if tick.moved else 0
     flags |= _GROUPS if tick.groups is not None else 0
     flags |= _LATE if tick.late else 0
+    flags |= _TRAFFIC if tick.traffic is not None else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
     out.number("QQQIIIB", tick.number, tick.time_ns, tick.end_ns, tick.located, tick.walked,
@@ -70,6 +73,8 @@ def encode_tick(tick: RecordedTick) -> bytes:
         out.number("I", len(tick.late))
         for op in tick.late:
             _encode_op(out, op)
+    if tick.traffic is not None:
+        encode_traffic(out, tick.traffic)
     return out.bytes()
 
 
@@ -101,6 +106,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
     late: tuple[HeatOp, ...] = ()
     if flags & _LATE:
         late = tuple(_decode_op(take) for _ in range(take.one("I")))
+    traffic = decode_traffic(take) if flags & _TRAFFIC else None
     take.done()
     if flags & _MOVED_TOLD and report is None:
         raise RecordingError("a tick's moves were taken in, and there is no report of them")
@@ -123,6 +129,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
         ms=ms,
         groups=groups,
         late=late,
+        traffic=traffic,
     )
 
 
@@ -205,7 +212,9 @@ def _decode_keep(take: Decoder) -> Keep:
 
 def _encode_batch(out: Encoder, batch: AccessBatch) -> None:
     out.text(batch.source)
-    out.number("QQB", batch.time_ns, batch.lost, batch.is_write is not None)
+    flags = _WRITES if batch.is_write is not None else 0
+    flags |= _ORDERED if batch.ordered else 0
+    out.number("QQB", batch.time_ns, batch.lost, flags)
     out.pages(batch.page)
     out.array(batch.count, np.float32)
     if batch.is_write is not None:
@@ -214,11 +223,12 @@ def _encode_batch(out: Encoder, batch: AccessBatch) -> None:
 
 def _decode_batch(take: Decoder) -> AccessBatch:
     source = take.text()
-    time_ns, lost, has_writes = take.number("QQB")
+    time_ns, lost, flags = take.number("QQB")
     page = take.pages()
     count = take.array(len(page), np.float32)
-    is_write = take.array(len(page), np.uint8) != 0 if has_writes else None
-    return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost)
+    is_write = take.array(len(page), np.uint8) != 0 if flags & _WRITES else None
+    ordered = bool(flags & _ORDERED)
+    return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost, ordered)
 
 
 def _encode_plan(out: Encoder, plan: MovePlan) -> None:

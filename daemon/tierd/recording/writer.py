@@ -117,6 +117,7 @@ class RecordingWriter:
                 moved=moved,
                 ms=tick.ms,
                 groups=tick.groups,
+                traffic=tick.traffic,
                 late=tuple(late),
             )
         )

@@ -15,6 +15,8 @@ from tierd.access import AccessSource
 from tierd.config import Config
 from tierd.heat.table import HeatTable
 from tierd.mover import DryMover, Mover, NativeMover
+from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.recording.heat import RecordingHeat
@@ -24,6 +26,7 @@ from tierd.residency import ResidencyScanner
 from tierd.service import privileges
 from tierd.service.changes import ForgetSettings
 from tierd.service.companion import Companion
+from tierd.service.loads import Loads
 from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
@@ -53,9 +56,27 @@ def make_mover(config: Config, *, dry_run: bool) -> Mover:
     )
 
 
-def make_policy(config: Config) -> WatermarkPolicy:
+def make_policy(config: Config) -> Policy:
     """The configured policy."""
+    if config.policy.name == CostPolicy.name:
+        cost = config.policy.cost
+        return CostPolicy(
+            CostSettings(
+                watermarks=_watermarks(config),
+                horizon_s=cost.horizon_ns / 1e9,
+                margin=cost.margin,
+                reserve=cost.reserve,
+                ladder=cost.ladder,
+            )
+        )
     return WatermarkPolicy(_watermarks(config))
+
+
+def make_loads(config: Config, heat: HeatTable) -> Loads | None:
+    """What memory serves, for a policy that asks."""
+    if config.policy.name != CostPolicy.name:
+        return None
+    return Loads(heat, config.heat.half_life_ns / 1e9)
 
 
 def _watermarks(config: Config) -> WatermarkSettings:
@@ -176,12 +197,14 @@ def build(
         hotplug=topology.HotplugWatcher(),
         companions=companions,
         steering=make_steering(config, heat, tracking, sources, mover),
+        loads=make_loads(config, heat),
     )
     makers = Makers(
         policy=make_policy,
         sources=make_sources,
         read_tiers=tier_reader,
         lacking=privileges.lacking,
+        loads=make_loads,
     )
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations

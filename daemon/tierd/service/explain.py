@@ -10,7 +10,7 @@ own rule again, on what is known now: that costs nothing until somebody asks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -81,6 +81,8 @@ class Explainer:
         self._log = log
         self._around = around
         self._settings = settings
+        self.judge: Callable[[PageSet], str] | None = None
+        """What the policy in use says of a page, where it is not the watermark policy."""
 
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         """Why a page is where it is, or what was decided about a process.
@@ -145,7 +147,7 @@ class Explainer:
                 f"it stays: moved {idle:.1f} s ago, and a moved page stays for "
                 f"{self._settings.min_residency_s:g} s (policy.min_residency)"
             )
-        return self._by_heat(page)
+        return (self.judge(page) if self.judge is not None else "") or self._by_heat(page)
 
     def _by_heat(self, page: PageSet) -> str:
         tiers, node, heat = self._around.tiers, int(page.node[0]), float(page.heat[0])

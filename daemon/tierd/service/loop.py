@@ -20,6 +20,7 @@ from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.guards import LEAST_STRAINED, BudgetKeeper, GuardSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
+from tierd.policy.traffic import Traffic
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
 from tierd.service.reload import Applied, Reloader, ReloadResult, prepare
@@ -78,6 +79,7 @@ class Service:
         self._budget = BudgetKeeper(_guards(config))
         self._shares = Shares(config.rules)
         self._groups: Groups | None = None
+        self._traffic: Traffic | None = None
         self._stopping = False
         self._hurry = False
         self._last: MoveReport | None = None
@@ -282,6 +284,7 @@ class Service:
             self.on_decided()
         else:
             self._last_tick_ns, self._granted, self._groups = now, None, None
+            self._traffic = None
             plan = MovePlan.empty({"paused": 1} if self.paused else None)
         laps.mark("decide")
         self.totals.ticks += 1
@@ -290,6 +293,7 @@ class Service:
         self._last = self._execute(allowed, worker)
         if rooms.steering is not None:
             stands = self.paused or self._stopping or gather
+            stands = stands or bool(getattr(rooms.policy, "holds", False))
             rooms.steering.end(
                 self._clock(),
                 self._tiers,
@@ -320,6 +324,7 @@ class Service:
                 groups=self._groups,
                 between=between,
                 hot_set_moved=self._moved,
+                traffic=self._traffic,
             )
         )
         return decides
@@ -365,6 +370,10 @@ class Service:
             steering.listen()
         batches = self._rooms.sources.poll(now)
         self._moved = steering is not None and steering.see(batches, now)
+        if self._rooms.loads is not None:
+            if self._moved:
+                self._rooms.loads.forget()
+            self._rooms.loads.see(batches, self._rooms.sources.active)
         for batch in batches:
             self._rooms.heat.ingest(batch)
             self._first_sample_ns = self._first_sample_ns or now
@@ -397,6 +406,12 @@ class Service:
             self._strained(now),
             int(self._granted.move_bytes * LEAST_STRAINED),
         )
+        loads = self._rooms.loads
+        self._traffic = (
+            None
+            if loads is None
+            else loads.read(now, sorted(self._tiers.nodes), self._rooms.sources.active)
+        )
         return self._rooms.policy.decide(
             Inputs(
                 heat=self._rooms.heat,
@@ -405,6 +420,7 @@ class Service:
                 budget=self._granted,
                 last=self._last,
                 groups=self._groups,
+                traffic=self._traffic,
             )
         )
 

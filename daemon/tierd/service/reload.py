@@ -83,6 +83,8 @@ class Change:
         """Set what parts that stay take from the configuration; let go of what goes."""
         config = self.config
         old.heat.set_half_life(config.heat.half_life_ns / 1e9)
+        if self.rooms.loads is not None:
+            self.rooms.loads.set_half_life(config.heat.half_life_ns / 1e9)
         old.mover.set_rate(config.budget.rate_bytes_per_s)
         old.mover.set_limits(busy_retries=config.budget.retries, cpu_share=config.budget.cpu_share)
         old.tracking.configure(config.targets, config.rules, config.loop.residency_interval_ns)
@@ -127,6 +129,8 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
                 raise TierdError("the new [topology] leaves one tier: nothing to move between")
     if config.policy != old.policy:
         fresh["policy"] = makers.policy(config)
+        if config.policy.name != old.policy.name:
+            fresh["loads"] = makers.loads(config, rooms.heat)
     if config.sources != old.sources:
         fresh["sources"] = _usable(makers.sources(config), rooms.sources)
     return Change(

@@ -16,6 +16,7 @@ from tierd.heat.table import HeatTable
 from tierd.mover import Mover
 from tierd.policy.inputs import NodeUsage, Policy
 from tierd.service.companion import Companion
+from tierd.service.loads import Loads
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering
 from tierd.service.strain import CgroupStrain, Strain
@@ -41,6 +42,8 @@ class Rooms:
     """The native path between ticks, and what answers changes of the hot set."""
     strain: Strain = field(default_factory=Strain)
     cgroup_strain: CgroupStrain = field(default_factory=CgroupStrain)
+    loads: Loads | None = None
+    """What memory serves; None where the policy does not ask."""
 
 
 @dataclass(frozen=True)
@@ -54,3 +57,4 @@ class Makers:
     sources: Callable[[Config], Sequence[AccessSource]]
     read_tiers: Callable[[Config], Callable[[], TierMap]]
     lacking: Callable[[Config], frozenset[str]]
+    loads: Callable[[Config, HeatTable], Loads | None] = lambda config, heat: None

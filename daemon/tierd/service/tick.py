@@ -22,6 +22,7 @@ from tierd.config import Config
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.traffic import Traffic
 from tierd.service.summary import logfmt
 from tierd.tiermap import TierMap
 
@@ -67,6 +68,7 @@ class TickRecord:
         groups: the groups that the decision was made on, if there are rules.
         between: moves that the native path made between the tick before and this one, as
             the report of a plan; None where it does not run.
+        traffic: what memory served, where the policy asks for it.
         hot_set_moved: whether the tick found that the hot set has moved.
     """
 
@@ -88,6 +90,7 @@ class TickRecord:
     groups: Groups | None = None
     between: MoveReport | None = None
     hot_set_moved: bool = False
+    traffic: Traffic | None = None
 
 
 class Observer(Protocol):

@@ -227,3 +227,7 @@ class PmuSource(SampledSource):
     def make_sampler(self) -> Sampler:
         """The events on each CPU."""
         return Sampler("pmu", self.plans(), self._settings.sampler)
+
+    def _counts_lines(self) -> bool:
+        """Whether every event sampled is a line that memory served."""
+        return self._settings.events == ("l3-miss",)

@@ -175,3 +175,10 @@ def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong() -> None:
         {"profile": "bold"},
     ):
         assert not validator.is_valid(wrong), wrong
+
+
+def test_the_ladders_of_the_configuration_are_those_of_the_policy() -> None:
+    from tierd.config.model import LADDERS
+    from tierd.policy import cost
+
+    assert cost.LADDERS == LADDERS

@@ -139,7 +139,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_recorded_ticks_total",
         "tierd_recording_active",
         "tierd_gpu_memory_bytes",
-    }
+    } | {name for name in FAMILIES if name.startswith("tierd_cost_")}
 
 
 def test_the_alert_rules_are_valid_and_ask_only_for_what_is_exported(exported: str):

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What pages ask of memory: accesses a second, how sure that is, how many are of streams.
+
+Owns: the estimate for single pages, and putting pages that are alike into groups.
+Must not touch: tiers' times, moves, the host.
+
+Heat is a decayed count of samples, so a page's rate is uncertain by about the root of it. Pages
+of a 2 MiB region whose heat differs no more than chance explains (a stream, or random access
+to all of it) are estimated by their region's mean, those that do differ by their own heat;
+in between by both, weighted by how much of the spread chance explains (James and Stein). A
+decayed Poisson count of mean m has the variance m / 2.
+
+A miss of a store is not waited for, and its line is written back later: it loads its tier with
+two lines and counts as parallel.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.heat.pattern import REGION_SHIFT, STREAM
+from tierd.heat.view import PageSet
+from tierd.policy import pageset
+from tierd.policy.pageset import I64Array
+from tierd.policy.tiermodel import DEPTH
+from tierd.policy.traffic import LINE_BYTES, Traffic
+
+F64Array = npt.NDArray[np.float64]
+
+UNKNOWN_PARALLEL: Final = 0.0
+"""Taken where nobody tells streams from random access: every access waits."""
+LEAST_LEVEL: Final = 0.01
+LEAST_PAGES: Final = 16
+"""Pages of a region from which on their spread says something."""
+_RATE_STEPS: Final = 2.0
+"""Groups a doubling of the rate."""
+_PARALLEL_STEPS: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """Estimates for the folios of a page set, float64[n] each.
+
+    Attributes:
+        lines: cache lines a second, read by the program.
+        doubt: standard deviation of that.
+        share: of a latency, what one such access waits on average: 1 for one that depends on
+            the one before, 1 / DEPTH for one of a stream.
+        unsure: standard deviation of the share.
+        moved: bytes that tiers move for each line (a written one goes back).
+    """
+
+    lines: F64Array
+    doubt: F64Array
+    share: F64Array
+    unsure: F64Array
+    moved: F64Array
+
+
+def estimate(pages: PageSet, traffic: Traffic) -> Demand:
+    """The demand of `pages`."""
+    known = traffic.patterns.at(pages.page)
+    parallel = np.where(np.isnan(known.parallel), UNKNOWN_PARALLEL, known.parallel)
+    written = np.nan_to_num(known.written)
+    heat, variance = _smoothed(pages, known.counted, parallel)
+    tau_s = traffic.half_life_s / math.log(2)
+    size = pageset.sizes(pages) // 4096
+    level = -math.expm1(-traffic.seen_s / tau_s)  # that heat has reached by now
+    scale = traffic.lines_per_count / tau_s / max(level, LEAST_LEVEL) * size
+    parallel = parallel + (1 - parallel) * written
+    return Demand(
+        lines=heat * scale,
+        doubt=np.sqrt(variance) * scale,
+        share=(1 - parallel) + parallel / DEPTH,
+        unsure=np.nan_to_num(known.doubt) * (1 - written) * (1 - 1 / DEPTH),
+        moved=LINE_BYTES * (1 + written),
+    )
+
+
+def _smoothed(pages: PageSet, counted: F64Array, parallel: F64Array) -> tuple[F64Array, F64Array]:
+    """Heat and its variance; a stream's pages differ by where the stream is: they are one."""
+    heat = pages.heat.astype(np.float64)
+    if not len(heat):
+        return heat, heat
+    _, at, members = np.unique(
+        pages.page >> np.uint64(REGION_SHIFT), return_inverse=True, return_counts=True
+    )
+    present = np.bincount(at, heat) / members
+    known = counted / (1 << REGION_SHIFT)
+    mean = np.where(np.isnan(known), present[at], known)
+    spread = (np.bincount(at, (heat - mean) ** 2) / members)[at]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        chance = np.where(spread > 0, np.clip(mean / 2 / spread, 0, 1), 1.0)
+    chance = np.where((members[at] >= LEAST_PAGES) & (pages.order == 0), chance, 0.0)
+    weight = np.where(pages.order == 0, np.maximum(chance, np.minimum(1, parallel / STREAM)), 0.0)
+    smoothed = weight * mean + (1 - weight) * heat
+    variance = (1 - weight) ** 2 * heat + weight**2 * mean / (1 << REGION_SHIFT)
+    return smoothed, variance
+
+
+@dataclass
+class Kinds:
+    """Groups of folios that are alike: in one tier, of one size, of like demand.
+
+    Sums over the folios that are left in a group; `take` takes some out.
+
+    Attributes:
+        tier: int64[g] rank.
+        folios: int64[g]. size: int64[g] bytes of a folio.
+        lines, low, high: float64[g] lines a second of one folio: the estimate, less and plus
+            the doubt.
+        share, moved: float64[g] as of `Demand`; short, long: the share less and plus the doubt.
+    """
+
+    tier: I64Array
+    folios: I64Array
+    size: I64Array
+    lines: F64Array
+    low: F64Array
+    high: F64Array
+    share: F64Array
+    short: F64Array
+    long: F64Array
+    moved: F64Array
+    members: list[I64Array]
+    """Indices of the folios of each group in the page set, best first."""
+
+    def __len__(self) -> int:
+        return len(self.tier)
+
+    @property
+    def weight(self) -> F64Array:
+        """Latencies waited for a second by a folio, float64[g]."""
+        return np.asarray(self.lines * self.share)
+
+    def take(self, group: int, count: int) -> I64Array:
+        """Take the best `count` folios out; their indices."""
+        taken, self.members[group] = np.split(self.members[group], [count])
+        self.folios[group] -= count
+        return taken
+
+
+def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) -> Kinds:
+    """Put pages into groups.
+
+    Args:
+        pages: all that may move.
+        tier: int64[n] ranks, -1 for pages of no tier, which are left out.
+        demand: of the pages.
+        confidence: standard deviations by which a rate is doubted.
+    """
+    per_page = demand.lines / (pageset.sizes(pages) // 4096)
+    with np.errstate(divide="ignore"):
+        rate = np.floor(np.log2(per_page) * _RATE_STEPS)
+    rate = np.clip(np.where(per_page > 0, rate, -200), -200, 200).astype(np.int64) + 200
+    part = np.round(demand.share * _PARALLEL_STEPS).astype(np.int64)
+    key = ((tier * 64 + pages.order) * 8 + part) * 512 + rate
+    best = np.lexsort((pages.page, -demand.lines, key))
+    best = best[tier[best] >= 0]
+    _, first, folios = np.unique(key[best], return_index=True, return_counts=True)
+    at = np.repeat(np.arange(len(first)), folios)
+
+    def mean(values: F64Array) -> F64Array:
+        return np.asarray(np.bincount(at, values[best], len(first)) / folios)
+
+    doubt = confidence * demand.doubt
+    return Kinds(
+        tier=tier[best][first],
+        folios=folios.astype(np.int64),
+        size=pageset.sizes(pages)[best][first],
+        lines=mean(demand.lines),
+        low=mean(np.maximum(demand.lines - doubt, 0)),
+        high=mean(demand.lines + doubt),
+        share=mean(demand.share),
+        short=mean(np.maximum(demand.share - demand.unsure, 1 / DEPTH)),
+        long=mean(np.minimum(demand.share + demand.unsure, 1)),
+        moved=mean(demand.moved),
+        members=np.split(best, first[1:]) if len(first) else [],
+    )

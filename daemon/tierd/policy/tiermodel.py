@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`TierModel`: how long an access to each tier takes, idle and under load.
+
+Owns: the queueing form, and which number is believed where several differ.
+Must not touch: pages, moves, the host.
+
+Lines of a tier are served one after another, `line = 64 / bandwidth` each. They come in
+bursts: a prefetcher asks for up to `DEPTH` lines at once. In an M[X]/D/1 queue with bursts of
+that size a line waits, at the utilisation u = load / bandwidth,
+
+    wait(u) = DEPTH · line · u / (2 (1 - u))
+
+and its loaded latency is the idle latency plus that. No more lines than all CPUs have
+outstanding can wait, `DEPTH` for each: where the form passes that, at u = 2c / (1 + 2c) for c
+CPUs, it goes on as its tangent, so that it stays finite, rising and convex for any load.
+
+An access that depends on the one before takes the loaded latency, one of a stream a DEPTH-th
+of it, as so many are under way at once.
+
+Each number has its origin. What is missing, zero or not a number is taken to be equal to that
+of the first tier that has one: tiers that are equal are no reason to move anything. A probe
+that found a tier slower than it says while it was idle is believed, and so is a load beyond the
+bandwidth that a tier says it has. `notes` says all that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
+from tierd.tiermap import Quantity, Tier, TierMap
+
+F64Array = npt.NDArray[np.float64]
+
+DEPTH: Final = 24
+"""Lines that a stream has under way (the prefetchers of current cores; Intel's L2 alone has 48
+line fill slots, of which a stream gets about half)."""
+EQUAL: Final = "equal"
+"""Origin of a number that stands in for one that is missing."""
+MEASURED: Final = "measured"
+OBSERVED: Final = "observed"
+"""... of one that outcomes of moves contradict."""
+LIE: Final = 1.25
+"""A probe that finds a tier so many times as slow as it says is believed."""
+CALM: Final = 0.25
+"""... while the tier's utilisation is below this: above it, slow may be busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A number and its origin: a provenance of the tier map's, "measured" or "equal"."""
+
+    value: float
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class TierModel:
+    """All tiers, by rank.
+
+    Attributes:
+        latency: idle latency, ns.
+        bandwidth: bytes a second.
+        load: float64[tiers] bytes a second now.
+        source: where each load is from.
+        cpus: CPUs that may have lines under way.
+        notes: one sentence for each number that was not taken as told.
+    """
+
+    latency: tuple[Figure, ...]
+    bandwidth: tuple[Figure, ...]
+    load: F64Array
+    source: tuple[str, ...]
+    cpus: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def idle_ns(self) -> F64Array:
+        """Idle latencies, float64[tiers]."""
+        return np.array([figure.value for figure in self.latency])
+
+    @property
+    def bytes_per_s(self) -> F64Array:
+        """Bandwidths, float64[tiers]."""
+        return np.array([figure.value for figure in self.bandwidth])
+
+    @property
+    def _burst_ns(self) -> F64Array:
+        return np.asarray(DEPTH * LINE_BYTES * 1e9 / self.bytes_per_s)
+
+    @property
+    def _knee(self) -> float:
+        return 2 * self.cpus / (1 + 2 * self.cpus)
+
+    def loaded_ns(self, load: F64Array) -> F64Array:
+        """Loaded latencies, float64[tiers], at `load`, float64[tiers] bytes a second."""
+        u = np.maximum(load, 0) / self.bytes_per_s
+        below = np.minimum(u, self._knee)
+        wait = below / (2 * (1 - below)) + self._steepness(below) * (u - below)
+        return np.asarray(self.idle_ns + self._burst_ns * wait)
+
+    def slope(self, load: F64Array) -> F64Array:
+        """How loaded latencies rise with load, float64[tiers] ns for each byte a second."""
+        u = np.maximum(load, 0) / self.bytes_per_s
+        return np.asarray(
+            self._burst_ns * self._steepness(np.minimum(u, self._knee)) / self.bytes_per_s
+        )
+
+    @staticmethod
+    def _steepness(u: F64Array) -> F64Array:
+        return np.asarray(0.5 / (1 - u) ** 2)
+
+    def suspecting(self, names: Sequence[str], times: Mapping[str, float]) -> TierModel:
+        """The tiers with some thought to be so many times slower than they say.
+
+        Args:
+            names: of the tiers, by rank.
+            times: by name.
+        """
+        latency, bandwidth, notes = list(self.latency), list(self.bandwidth), list(self.notes)
+        for rank, name in enumerate(names):
+            if name in times:
+                latency[rank] = Figure(latency[rank].value * times[name], OBSERVED)
+                bandwidth[rank] = Figure(bandwidth[rank].value / times[name], OBSERVED)
+                notes.append(f"tier {name}: less was served after moves to it; thought slower")
+        return replace(self, latency=tuple(latency), bandwidth=tuple(bandwidth), notes=tuple(notes))
+
+    def without_load(self) -> TierModel:
+        """The same tiers as a ladder of latency: so wide that load does not slow them."""
+        wide = tuple(Figure(1e18, "ladder") for _ in self.bandwidth)
+        return replace(self, bandwidth=wide, load=np.zeros_like(self.load))
+
+
+def make_model(tiers: TierMap, traffic: Traffic | None) -> TierModel:
+    """The model of the tiers of a map, with what is known of their traffic."""
+    notes: list[str] = []
+    all_tiers = tiers.tiers
+    load = np.zeros(len(all_tiers))
+    source = ["none"] * len(all_tiers)
+    measured: Mapping[int, Measured] = {}
+    if traffic is not None:
+        measured = traffic.measured
+        for tier in all_tiers:
+            told = [node for node in tier.nodes if node in traffic.load]
+            load[tier.rank] = sum(_sane(traffic.load[node]) or 0.0 for node in told)
+            source[tier.rank] = (
+                "+".join(sorted({str(traffic.source.get(node, "none")) for node in told})) or "none"
+            )
+    latency = _figures([tier.latency_ns for tier in all_tiers], all_tiers, "latency", notes)
+    bandwidth = _figures(
+        [tier.bandwidth_bytes_per_s for tier in all_tiers], all_tiers, "bandwidth", notes
+    )
+    for tier in all_tiers:
+        rank = tier.rank
+        found = [measured[node] for node in tier.nodes if node in measured]
+        calm = bool(load[rank] < CALM * bandwidth[rank].value)
+        latency[rank] = _probed(tier, latency[rank], calm, found, notes)
+        bandwidth[rank] = _borne(tier, bandwidth[rank], float(load[rank]), found, notes)
+    cpus = sum(len(node.cpus) for node in tiers.nodes.values())
+    return TierModel(
+        tuple(latency), tuple(bandwidth), load, tuple(source), max(1, cpus), tuple(notes)
+    )
+
+
+def _sane(value: float) -> float | None:
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def _figures(
+    told: Sequence[Quantity], tiers: Sequence[Tier], what: str, notes: list[str]
+) -> list[Figure]:
+    stand_in = next((each.value for each in told if _sane(each.value)), 1.0)
+    figures = []
+    for tier, each in zip(tiers, told, strict=True):
+        if _sane(each.value):
+            figures.append(Figure(each.value, str(each.provenance)))
+            continue
+        figures.append(Figure(stand_in, EQUAL))
+        notes.append(
+            f"tier {tier.name}: {each.provenance} gives a {what} of {each.value:g}; "
+            "taken to be equal to the first tier that tells one"
+        )
+    return figures
+
+
+def _probed(
+    tier: Tier, told: Figure, calm: bool, found: Sequence[Measured], notes: list[str]
+) -> Figure:
+    """Believe a probe that found an idle tier slower than it says."""
+    values = [_sane(each.latency_ns or 0) for each in found]
+    probed = min((each for each in values if each is not None), default=None)
+    if probed is None or not calm or (probed <= LIE * told.value and told.origin != EQUAL):
+        return told
+    notes.append(
+        f"tier {tier.name}: {told.origin} gives {told.value:.0f} ns, a probe found "
+        f"{probed:.0f} ns; the probe is believed"
+    )
+    return Figure(probed, MEASURED)
+
+
+def _borne(
+    tier: Tier, told: Figure, load: float, found: Sequence[Measured], notes: list[str]
+) -> Figure:
+    """Believe a tier that bears more than it says; without a number, what a probe got."""
+    streams = [_sane(each.bandwidth_bytes_per_s or 0) for each in found]
+    probed = sum(each for each in streams if each is not None)
+    least = max(load, probed)
+    if least <= told.value and (told.origin != EQUAL or not probed):
+        return told
+    notes.append(
+        f"tier {tier.name}: {told.origin} gives {told.value / 1e9:.1f} GB/s, and it serves "
+        f"{least / 1e9:.1f} GB/s; that is believed"
+    )
+    return Figure(least, MEASURED)

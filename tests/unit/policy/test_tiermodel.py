@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of tiers: the queue, and which number is believed."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from tierd.policy.tiermodel import DEPTH, LIE, TierModel, make_model
+from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
+
+
+def tier_map(*figures: tuple[float, float], cpus: int = 16) -> TierMap:
+    nodes, tiers = {}, []
+    for number, (latency, bandwidth) in enumerate(figures):
+        told = Quantity(latency, Provenance.HMAT), Quantity(bandwidth, Provenance.HMAT)
+        own = frozenset(range(cpus)) if not number else frozenset[int]()
+        nodes[number] = MemoryNode(number, 1 << 30, own, MemoryKind.DRAM, *told)
+        tiers.append(Tier(number, f"t{number}", MemoryKind.DRAM, (number,), 1 << 30, *told))
+    return TierMap(tuple(tiers), nodes)
+
+
+def model(*figures: tuple[float, float], cpus: int = 16, **known: object) -> TierModel:
+    return make_model(tier_map(*figures, cpus=cpus), Traffic(1, 5.0, **known))  # type: ignore[arg-type]
+
+
+def test_an_idle_tier_takes_its_idle_latency() -> None:
+    made = model(DRAM, CXL)
+    assert list(made.loaded_ns(np.zeros(2))) == [118, 430]
+
+
+def test_half_used_a_line_waits_for_half_a_burst() -> None:
+    made = model(DRAM)
+    burst_ns = DEPTH * LINE_BYTES / 100
+    assert made.loaded_ns(np.array([50e9]))[0] == pytest.approx(118 + burst_ns / 2)
+
+
+@pytest.mark.parametrize("cpus", [1, 4, 64])
+def test_latency_rises_without_end_and_without_a_leap(cpus: int) -> None:
+    made = model(DRAM, cpus=cpus)
+    load = np.linspace(0, 300e9, 3001)
+    latency = np.array([made.loaded_ns(np.array([each]))[0] for each in load])
+    rise = np.diff(latency)
+    assert np.all(rise > 0)
+    assert np.all(np.diff(rise) > -1e-6)  # convex
+    slope = np.array([made.slope(np.array([each]))[0] for each in load[1:-1]])
+    middle = (latency[2:] - latency[:-2]) / (load[2:] - load[:-2])
+    assert slope == pytest.approx(middle, rel=0.05)
+
+
+def test_under_load_dram_is_slower_than_idle_cxl() -> None:
+    made = model(DRAM, CXL)
+    dram, cxl = made.loaded_ns(np.array([99e9, 0]))
+    assert dram > cxl
+
+
+def test_loads_and_their_sources_are_those_of_the_tiers_nodes() -> None:
+    made = model(DRAM, CXL, load={1: 5e9}, source={1: LoadSource.CARD})
+    assert list(made.load) == [0, 5e9]
+    assert made.source == ("none", "card")
+
+
+@pytest.mark.parametrize("lie", [0.0, -1.0, math.nan, math.inf])
+def test_a_missing_number_is_taken_to_be_equal(lie: float) -> None:
+    made = model(DRAM, (lie, lie))
+    assert list(made.idle_ns) == [118, 118]
+    assert list(made.bytes_per_s) == [100e9, 100e9]
+    assert made.latency[1].origin == made.bandwidth[1].origin == "equal"
+    assert len(made.notes) == 2
+    assert "t1" in made.notes[0]
+
+
+def test_nothing_at_all_is_harmless() -> None:
+    made = model((0.0, 0.0), (math.nan, 0.0))
+    assert made.idle_ns[0] == made.idle_ns[1] > 0
+    assert made.bytes_per_s[0] == made.bytes_per_s[1] > 0
+    assert np.all(np.isfinite(made.loaded_ns(np.array([1e12, 0]))))
+
+
+def test_a_probe_that_finds_a_tier_slower_is_believed() -> None:
+    made = model(DRAM, CXL, measured={1: Measured(latency_ns=900.0)})
+    assert made.idle_ns[1] == 900
+    assert made.latency[1].origin == "measured"
+    assert "900" in made.notes[0]
+
+
+def test_a_probe_that_agrees_more_or_less_changes_nothing() -> None:
+    made = model(DRAM, CXL, measured={1: Measured(latency_ns=430 * LIE)})
+    assert made.idle_ns[1] == 430
+    assert not made.notes
+
+
+def test_under_load_a_slow_probe_is_no_proof() -> None:
+    made = model(DRAM, CXL, load={1: 15e9}, measured={1: Measured(latency_ns=900.0)})
+    assert made.idle_ns[1] == 430
+
+
+def test_a_probe_stands_in_for_a_missing_number() -> None:
+    made = model(DRAM, (0.0, 0.0), measured={1: Measured(300.0, 12e9)})
+    assert made.idle_ns[1] == 300
+    assert made.bytes_per_s[1] == 12e9
+
+
+def test_a_tier_that_serves_more_than_it_says_is_wider() -> None:
+    made = model(DRAM, (430.0, 1e9), load={1: 15e9})
+    assert made.bytes_per_s[1] == 15e9
+    assert made.bandwidth[1].origin == "measured"
+
+
+def test_a_suspected_tier_is_slower_and_narrower() -> None:
+    made = model(DRAM, CXL).suspecting(["t0", "t1"], {"t1": 2.0})
+    assert list(made.idle_ns) == [118, 860]
+    assert list(made.bytes_per_s) == [100e9, 10e9]
+    assert made.latency[1].origin == "observed"
+
+
+def test_as_a_ladder_load_does_not_count() -> None:
+    made = model(DRAM, CXL, load={0: 90e9}).without_load()
+    assert list(made.loaded_ns(np.array([90e9, 0]))) == pytest.approx([118, 430], rel=1e-3)
