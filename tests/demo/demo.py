@@ -133,7 +133,7 @@ def main() -> int:
     parser.add_argument("--leave-free", default="100M", help="DRAM left free when it begins")
     parser.add_argument("--hot-share", type=float, default=0.1)
     parser.add_argument("--without-seconds", type=float, default=10)
-    parser.add_argument("--with-seconds", type=float, default=40)
+    parser.add_argument("--with-seconds", type=float, default=60)
     parser.add_argument("--move-after", type=float, default=0, help="another hot set then")
     parser.add_argument("--report-every", type=float, default=1, help="seconds of guest time")
     parser.add_argument("--size", default="1200M")
