@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tierd.config.schema import Flag, ListOf, Number, Share, duration, option, show_value, size
+from tierd.config.schema import ListOf, option
 from tierd.config.serving import path_bytes
+from tierd.config.values import Flag, Number, Share, duration, show_value, size
 from tierd.errors import ConfigError
 
 MOST_ID = 4_294_967_294

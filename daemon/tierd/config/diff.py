@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tierd.config.model import ROOT, Config
-from tierd.config.schema import Kind, Numbered, Section, join, kind_of
+from tierd.config.schema import Numbered, Section, kind_of
+from tierd.config.values import Kind, join
 from tierd.config.write import as_table
 
 

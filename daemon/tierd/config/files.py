@@ -19,7 +19,8 @@ from typing import Any, Final, TypeVar
 
 from tierd.config.model import ROOT, Config
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
-from tierd.config.schema import Kind, Numbered, Section, join, kind_of
+from tierd.config.schema import Numbered, Section, kind_of
+from tierd.config.values import Kind, join
 from tierd.errors import ConfigError
 from tierd.tiermap import TierMap
 

@@ -15,19 +15,8 @@ from tierd import units
 from tierd.config.model import ROOT
 from tierd.config.overrides import KindName
 from tierd.config.rules import MatcherKind, RulesKind
-from tierd.config.schema import (
-    REQUIRED,
-    Flag,
-    ListOf,
-    Measure,
-    Number,
-    Numbered,
-    Optional,
-    Section,
-    Share,
-    Text,
-    options_of,
-)
+from tierd.config.schema import REQUIRED, ListOf, Numbered, Optional, Section, options_of
+from tierd.config.values import Flag, Measure, Number, Share, Text
 from tierd.tiermap import MemoryKind
 
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?"

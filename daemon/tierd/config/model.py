@@ -15,23 +15,9 @@ from tierd.config.beside import GpuConfig, MigrationsConfig
 from tierd.config.overrides import TopologyKind
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import MatcherKind, RuleConfig, RulesKind
-from tierd.config.schema import (
-    KEY,
-    Flag,
-    ListOf,
-    Number,
-    Option,
-    Section,
-    Share,
-    Text,
-    duration,
-    join,
-    option,
-    rate,
-    section,
-    size,
-)
+from tierd.config.schema import KEY, ListOf, Option, Section, option, section
 from tierd.config.serving import ControlConfig, MetricsConfig
+from tierd.config.values import Flag, Number, Share, Text, duration, join, rate, size
 from tierd.config.watching import SourcesConfig
 from tierd.errors import ConfigError
 from tierd.overrides import TopologyOverrides

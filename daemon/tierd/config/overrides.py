@@ -13,19 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tierd.config.schema import (
-    ListOf,
-    Number,
-    Numbered,
-    Optional,
-    Section,
-    Text,
-    duration,
-    join,
-    option,
-    rate,
-    required,
-)
+from tierd.config.schema import ListOf, Numbered, Optional, Section, option, required
+from tierd.config.values import Number, Text, duration, join, rate
 from tierd.errors import ConfigError
 from tierd.overrides import NodeOverride, TierOverride, TopologyOverrides
 from tierd.tiermap import MemoryKind

@@ -11,19 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tierd.config.schema import (
-    Flag,
-    ListOf,
-    Optional,
-    Section,
-    Share,
-    Text,
-    join,
-    option,
-    rate,
-    required,
-    unknown_key,
-)
+from tierd.config.schema import ListOf, Optional, Section, option, required
+from tierd.config.values import Flag, Share, Text, join, rate, unknown_key
 from tierd.errors import ConfigError
 from tierd.targets.matchers import Matcher
 from tierd.targets.parsing import KEYS, Parser

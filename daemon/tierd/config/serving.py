@@ -14,15 +14,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tierd.config.schema import (
-    Flag,
-    ListOf,
-    Number,
-    duration,
-    join,
-    option,
-    show_value,
-)
+from tierd.config.schema import ListOf, option
+from tierd.config.values import Flag, Number, duration, join, show_value
 from tierd.errors import ConfigError
 
 _BCRYPT: Final = re.compile(r"([A-Za-z0-9._@-]{1,64}):(\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53})")

@@ -10,17 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tierd.config.schema import (
-    Flag,
-    ListOf,
-    Number,
-    Share,
-    Text,
-    duration,
-    join,
-    option,
-    section,
-)
+from tierd.config.schema import ListOf, option, section
+from tierd.config.values import Flag, Number, Share, Text, duration, join
 from tierd.errors import ConfigError
 
 SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tierd.config.model import ROOT, Config
-from tierd.config.schema import Kind, Numbered, Section, kind_of
+from tierd.config.schema import Numbered, Section, kind_of
+from tierd.config.values import Kind
 
 
 def dumps(config: Config) -> str:

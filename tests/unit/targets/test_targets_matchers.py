@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tierd.config.schema import unknown_key
+from tierd.config.values import unknown_key
 from tierd.errors import ConfigError
 from tierd.targets.matchers import CMDLINE_LIMIT, Matcher
 from tierd.targets.parsing import KEYS, MAX_DEPTH, MAX_MATCHERS, Parser
