@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -88,6 +89,7 @@ def lookups() -> Result:
     told: dict[str, int] = {}
     wrong = checked = rounds = 0
     times = []
+    example: dict[str, Any] = {}
     with lab.module(), lab.connection() as control, joiner() as join:
         for kind in ("map", "fork", "huge", "exec"):
             with Churner(kind, 10_000) as churner:
@@ -107,7 +109,13 @@ def lookups() -> Result:
                     busy = table["status"] == OwnerStatus.BUSY
                     right = mapped & (table["target"] == TARGET) & (table["pid"] == churner.pid)
                     right = (right | shared) & (table["vpn"] == vpn)
-                    wrong += int(np.count_nonzero(stayed & ~right & ~busy))
+                    off = stayed & ~right & ~busy
+                    wrong += int(np.count_nonzero(off))
+                    if off.any() and not example:
+                        at = int(np.argmax(off))
+                        example = {"kind": kind, "vpn": int(vpn[at]), "pid": churner.pid}
+                        example["told"] = str(table[at])
+                        example["pages"] = np.flatnonzero(off)[:32].tolist()
                     # What did not stay may be anybody's by now, but never ours elsewhere.
                     ours = mapped & (table["pid"] == churner.pid) & stayed
                     wrong += int(np.count_nonzero(ours & (table["vpn"] != vpn)))
@@ -127,6 +135,7 @@ def lookups() -> Result:
     return {
         "ok": wrong == 0 and checked > 50_000,
         "wrong": wrong,
+        "first_wrong": example,
         "checked": checked,
         "rounds": rounds,
         "told": told,

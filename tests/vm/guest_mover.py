@@ -427,6 +427,8 @@ def main() -> int:
     if far < 0:
         print(json.dumps({"check": "nodes", "ok": False, "found": found}))
         return 1
+    # Else the kernel moves pages as well, towards the CPU that asks where they are.
+    Path("/proc/sys/kernel/numa_balancing").write_text("0")
     checks = Checks(near, far, args.pages)
     names = args.checks or [
         name
