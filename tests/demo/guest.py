@@ -31,6 +31,8 @@ from tierd.service.usage import read_usage
 
 TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
+STEADY_REPORTS = 10
+"""So many in a row, for --until."""
 VARIANTS = {"-still": "\n[policy.change]\nenabled = false\n"}
 """Endings of a source's name on the command line, and what they add to the configuration."""
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -191,7 +193,7 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     # Before the workload has its memory: it is the free memory of the start that counts.
     scanner = Scanner() if args.module else None
     tierd = start_tierd(args, phase, configuration(args.config, source))
-    before, running = 0.0, True
+    before, running, steady = 0.0, True, 0
     with workload(args, args.with_seconds, phase) as process:
         for report in events(process, phase):
             if report["event"] == "start":
@@ -204,8 +206,14 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
                     scanner.begin()
                 tell(event="handed_over", of=phase, clock=time.monotonic())
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
+            if args.until and report["event"] == "sample":
+                steady = steady + 1 if report["fast_share"] >= args.until else 0
+                if steady == STEADY_REPORTS:
+                    process.terminate()
             # After the last sample the workload sums up its memory: all of it looks hot then.
-            over = report["event"] == "sample" and report["t"] >= args.with_seconds
+            over = report["event"] == "sample" and (
+                report["t"] >= args.with_seconds or steady == STEADY_REPORTS
+            )
             if running and (over or report["event"] == "end"):
                 running = False
                 tell(event="tierd_cpu", of=phase, seconds=cpu_seconds(tierd.pid) - before)
@@ -230,6 +238,7 @@ def main() -> int:
     parser.add_argument("--layout", choices=("contiguous", "scattered"), default="contiguous")
     parser.add_argument("--without-seconds", type=float, default=15)
     parser.add_argument("--with-seconds", type=float, default=60)
+    parser.add_argument("--until", type=float, help="end once so many reports had this share")
     parser.add_argument("--report-every", type=float, default=1, help="seconds")
     parser.add_argument("--log-level", default="info")
     parser.add_argument("--move-after", type=float, default=0, help="another hot set then")

@@ -37,7 +37,7 @@ def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]
     """The demo's guest side with tierd only: the workload's end and tierd's totals."""
     settings = ["--tierd", str(TIERD), "--config", str(ROOT / "tests/demo/tierd.toml")]
     told = lines(
-        guest, "demo/guest.py", *TOOLS, *settings, "--without-seconds", "0", *options, timeout=300
+        guest, "demo/guest.py", *TOOLS, *settings, "--without-seconds", "0", *options, timeout=580
     )
     end = next(x for x in told if x.get("event") == "end")
     totals = [x["tierd"] for x in told if "tierd" in x][-1]
@@ -49,7 +49,7 @@ def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]
 
 def test_hot_pages_end_in_dram_and_stay(vm: Any) -> None:
     """The demo's run with DAMON: share served by DRAM, moves, contents."""
-    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "60")
+    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "240", "--until", "0.95")
     assert end["fast_share"] >= 0.95
     assert totals["promoted_pages"] + totals["demoted_pages"] < 2 * end["hot_pages"]
 
