@@ -194,7 +194,7 @@ class CostConfig:
         "What tiers differ in: loaded time by kind of access, or idle latency alone.",
     )
     probe: bool = option(
-        "probe", Flag(), True, "Measure each tier at the start, in case its numbers are wrong."
+        "probe", Flag(), True, "Measure each tier now and then, in case its numbers are wrong."
     )
 
 
