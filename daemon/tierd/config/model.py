@@ -181,6 +181,12 @@ class CostConfig:
         0.5,
         "A move happens when it saves more than it costs by this share; learned upwards.",
     )
+    epoch_ns: int = option(
+        "epoch",
+        duration("50ms", "5min"),
+        "2s",
+        "Time for which what moves brought is looked at before more follow, at first.",
+    )
     reserve: float = option(
         "hbm_reserve",
         Share(0.0, 0.9),

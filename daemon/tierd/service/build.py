@@ -67,6 +67,7 @@ def make_policy(config: Config) -> Policy:
                 horizon_s=cost.horizon_ns / 1e9,
                 margin=cost.margin,
                 reserve=cost.reserve,
+                epoch_s=cost.epoch_ns / 1e9,
                 ladder=cost.ladder,
             )
         )
