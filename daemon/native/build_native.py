@@ -23,6 +23,7 @@ SOURCES = (
     "heat_table.c",
     "job.c",
     "mover.c",
+    "probe.c",
     "promote.c",
     "promote_move.c",
     "promote_pick.c",

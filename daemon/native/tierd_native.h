@@ -135,6 +135,16 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
+/* ---- probe ---- */
+
+/*
+ * Measures a node's memory from the CPU it runs on, with a buffer of `bytes` there: the time of
+ * a dependent read (over `steps` of them) and what a stream of one CPU gets. -EINVAL for no such
+ * node or an empty buffer, else -errno of what failed.
+ */
+int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
+		     double *bandwidth_bytes_per_s);
+
 /* ---- promoter: hot pages of profiling cards to moves, at an interval of its own ---- */
 
 /* Cards of the module, node numbers, and nodes that are tried as destination of a move. */

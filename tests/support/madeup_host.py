@@ -22,7 +22,8 @@ from tierd.policy.inputs import NodeUsage
 from tierd.recording.heat import RecordingHeat
 from tierd.recording.recorder import Recorder, RecorderStats
 from tierd.recording.records import RecordedTarget
-from tierd.service.build import BYTES_A_PAGE, make_loads, make_policy
+from tierd.service.build import BYTES_A_PAGE, make_policy
+from tierd.service.loads import Loads
 from tierd.service.loop import Rooms, Service
 from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
@@ -98,7 +99,7 @@ class MadeUpHost:
                 read_tiers=lambda: self.tiers,
                 read_usage=lambda tiers: self.usage(),
                 hotplug=self,  # type: ignore[arg-type]
-                loads=make_loads(config, self.heat),
+                loads=None if config.policy.name != "cost" else Loads(self.heat, 5.0),
             ),
             self.tiers,
             observers=[recorder] if recorder is not None else [],

@@ -11,7 +11,7 @@ tracker and policy are the service's own; moves succeed at once and load both ti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -249,8 +249,8 @@ class Loop:
         policy: Policy,
         *,
         tick_s: float = 0.5,
-        samples: int = 20000,
-        rate: int = 400_000_000,
+        samples: int = 10_000,
+        rate: int = 200_000_000,
         order: bool = True,
         told: LoadSource = LoadSource.CARD,
         measured: Mapping[int, Measured] | None = None,
@@ -422,3 +422,28 @@ class Loop:
         )
         self.heat.moved(report)
         return report
+
+
+def restless(
+    tiers: Sequence[SimTier], policy: Policy, seed: int, seconds: float, every_s: float
+) -> Loop:
+    """Five arrays of two programs whose use changes at random: DRAM, HBM (less of it), CXL."""
+    arrays = [
+        Array("a", 2000, 2, 1.0, 0.3),
+        Array("b", 3000, 1, 0.0, skew=0.8),
+        Array("c", 2500, 1, 1.0),
+        Array("d", 4000, 1, 0.0, 0.2),
+        Array("e", 3000, 0.5, 0.5, skew=0.5),
+    ]
+    programs = [Program(arrays[:3], threads=8), Program(arrays[3:], threads=8)]
+    dram, hbm, cxl = tiers
+    machine = Machine([dram, replace(hbm, pages=4000), cxl], programs, seed)
+    loop = Loop(machine, policy)
+    loop.place({name: [0, 1, 2] for name in "edcba"})
+    rng = np.random.default_rng(seed)
+    for _ in range(int(seconds / every_s)):
+        loop.run(every_s)
+        for array in arrays:
+            array.lines = float(rng.choice([0.0, 0.2, 1.0, 3.0]))
+        machine.refresh()
+    return loop

@@ -167,6 +167,12 @@ class CostConfig:
         0.5,
         "A move happens when it saves more than it costs by this share; learned upwards.",
     )
+    epoch_ns: int = option(
+        "epoch",
+        duration("50ms", "5min"),
+        "2s",
+        "Time for which what moves brought is looked at before more follow, at first.",
+    )
     reserve: float = option(
         "hbm_reserve",
         Share(0.0, 0.9),
@@ -180,7 +186,7 @@ class CostConfig:
         "What tiers differ in: loaded time by kind of access, or idle latency alone.",
     )
     probe: bool = option(
-        "probe", Flag(), True, "Measure each tier at the start, in case its numbers are wrong."
+        "probe", Flag(), True, "Measure each tier now and then, in case its numbers are wrong."
     )
 
 

@@ -31,7 +31,7 @@ from tierd.policy.costwords import sentence
 from tierd.policy.demand import Demand, Kinds, estimate, kinds_of
 from tierd.policy.exchange import REMAP_S, Exchange, Rule, Step
 from tierd.policy.inputs import Inputs
-from tierd.policy.outcome import Outcomes
+from tierd.policy.outcome import EPOCH_S, Outcomes
 from tierd.policy.pageset import I64Array
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import LINE_BYTES, Traffic
@@ -54,6 +54,7 @@ class CostSettings:
         horizon_s: how long accesses are expected to go on as they are.
         margin: by how much, relative to a move's cost, its benefit exceeds it, at least.
         reserve: share of HBM that is kept free for groups with a floor.
+        epoch_s: how long what moves bring is looked at before the next ones follow.
         ladder: "time", or "latency" for tiers that differ in idle latency alone.
     """
 
@@ -61,6 +62,7 @@ class CostSettings:
     horizon_s: float = 10.0
     margin: float = 0.5
     reserve: float = 0.0
+    epoch_s: float = EPOCH_S
     ladder: str = "time"
 
 
@@ -102,7 +104,7 @@ class CostPolicy:
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.outcomes = Outcomes(settings.margin, settings.horizon_s)
+        self.outcomes = Outcomes(settings.margin, settings.horizon_s, settings.epoch_s)
         self.sight: Sight | None = None
         self._asked: Callable[[PageSet], str] | None = None
 
@@ -199,7 +201,9 @@ class _Round(Round):
         """The hottest and the coldest pages of each node that moved long enough ago."""
         heat, found = self.inputs.heat, []
         for node in self.spare:
-            found += [heat.hottest(node, self._limit), heat.coldest(node, self._limit)]
+            found.append(heat.hottest(node, self._limit, -1.0))
+            if len(found[-1]) >= self._limit:  # else these are all
+                found.append(heat.coldest(node, self._limit))
         pages = pageset.concat(found)
         _, first = np.unique(pages.page, return_index=True)
         return pageset.take(pages, first)

@@ -4,7 +4,7 @@
 Owns: the comparison, and what follows from it (trust, margin, standing still).
 Must not touch: pages' choice, the host; time comes with what is handed in.
 
-Time is cut into epochs of `EPOCH_S`. An epoch's predicted gain is the sum over its moves that
+Time is cut into epochs. An epoch's predicted gain is the sum over its moves that
 were carried out. Its observed gain is taken one epoch later: what its pages, as they are
 accessed then, would make everybody wait more if they were back where they were, with the loads
 and latencies of then. So a page that has gone cold since counts nothing, and one that slows
@@ -58,7 +58,7 @@ FIRST: Final = 0.05
 """Share of all lines that may change tier in the first epoch."""
 TRIAL: Final = 0.01
 """Epochs that moved less than this share of all lines prove nothing."""
-SUSPECT: Final = (1.5, 16.0)
+SUSPECT: Final = (1.5, 64.0)
 """Least and most times that a suspected tier is thought to be slower."""
 FADE: Final = 0.98
 """What is left of suspicion after an epoch."""
@@ -148,11 +148,13 @@ class Outcomes:
     Args:
         margin: the least, relative to a move's cost.
         horizon_s: as of the rule.
+        epoch_s: length of an epoch.
     """
 
-    def __init__(self, margin: float, horizon_s: float) -> None:
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float = EPOCH_S) -> None:
         self._least_margin = margin
         self._horizon_s = horizon_s
+        self._epoch_ns = int(epoch_s * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
         self.margin = margin
@@ -238,7 +240,7 @@ class Outcomes:
         if not self._begun_ns:
             self._begun_ns = time_ns
         self._rates.append(now.lines_per_s)
-        if time_ns - self._begun_ns >= EPOCH_S * 1e9:
+        if time_ns - self._begun_ns >= self._epoch_ns:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
             before = self._mix
@@ -281,7 +283,7 @@ class Outcomes:
         if self.last_minute_s(time_ns) < 0:
             self.margin = min(MOST_MARGIN, 2 * max(self.margin, 0.1))
             self.stood_still += 1
-            self._still_until_ns = time_ns + int(EPOCH_S * 1e9)
+            self._still_until_ns = time_ns + self._epoch_ns
         elif observed > 0:
             self.margin = max(self._least_margin, 0.8 * self.margin)
 

@@ -19,7 +19,8 @@ of it, as so many are under way at once.
 
 Each number has its origin. What is missing, zero or not a number is taken to be equal to that
 of the first tier that has one: tiers that are equal are no reason to move anything. A probe
-that found a tier slower than it says while it was idle is believed, and so is a load beyond the
+that found a tier slower than it says (the least of several probes, as load makes them longer) is
+believed, and so is a load beyond the
 bandwidth that a tier says it has. `notes` says all that.
 """
 
@@ -48,8 +49,6 @@ OBSERVED: Final = "observed"
 """... of one that outcomes of moves contradict."""
 LIE: Final = 1.25
 """A probe that finds a tier so many times as slow as it says is believed."""
-CALM: Final = 0.25
-"""... while the tier's utilisation is below this: above it, slow may be busy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,12 +155,21 @@ def make_model(tiers: TierMap, traffic: Traffic | None) -> TierModel:
     bandwidth = _figures(
         [tier.bandwidth_bytes_per_s for tier in all_tiers], all_tiers, "bandwidth", notes
     )
+    probes = [[measured[n] for n in tier.nodes if n in measured] for tier in all_tiers]
+    probed = [_least_latency(each) for each in probes]
+    wrong = [_is_wrong(told, each) for told, each in zip(latency, probed, strict=True)]
     for tier in all_tiers:
         rank = tier.rank
-        found = [measured[node] for node in tier.nodes if node in measured]
-        calm = bool(load[rank] < CALM * bandwidth[rank].value)
-        latency[rank] = _probed(tier, latency[rank], calm, found, notes)
-        bandwidth[rank] = _borne(tier, bandwidth[rank], float(load[rank]), found, notes)
+        each = probed[rank]
+        if any(wrong) and each is not None:
+            # All by one yardstick: what is told of the others and what is measured differ, too.
+            if wrong[rank]:
+                notes.append(
+                    f"tier {tier.name}: {latency[rank].origin} gives {latency[rank].value:.0f} ns, "
+                    f"a probe found {each:.0f} ns; probes are believed"
+                )
+            latency[rank] = Figure(each, MEASURED)
+        bandwidth[rank] = _borne(tier, bandwidth[rank], float(load[rank]), probes[rank], notes)
     cpus = sum(len(node.cpus) for node in tiers.nodes.values())
     return TierModel(
         tuple(latency), tuple(bandwidth), load, tuple(source), max(1, cpus), tuple(notes)
@@ -189,19 +197,14 @@ def _figures(
     return figures
 
 
-def _probed(
-    tier: Tier, told: Figure, calm: bool, found: Sequence[Measured], notes: list[str]
-) -> Figure:
-    """Believe a probe that found an idle tier slower than it says."""
+def _least_latency(found: Sequence[Measured]) -> float | None:
     values = [_sane(each.latency_ns or 0) for each in found]
-    probed = min((each for each in values if each is not None), default=None)
-    if probed is None or not calm or (probed <= LIE * told.value and told.origin != EQUAL):
-        return told
-    notes.append(
-        f"tier {tier.name}: {told.origin} gives {told.value:.0f} ns, a probe found "
-        f"{probed:.0f} ns; the probe is believed"
-    )
-    return Figure(probed, MEASURED)
+    return min((each for each in values if each is not None), default=None)
+
+
+def _is_wrong(told: Figure, probed: float | None) -> bool:
+    """Whether a probe found the tier much slower than it says, or it says nothing."""
+    return probed is not None and (probed > LIE * told.value or told.origin == EQUAL)
 
 
 def _borne(

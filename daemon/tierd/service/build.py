@@ -8,7 +8,7 @@ Must not touch: the loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tierd import topology
 from tierd.access import AccessSource
@@ -18,6 +18,7 @@ from tierd.mover import DryMover, Mover, NativeMover
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
+from tierd.policy.traffic import Measured
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.recording.heat import RecordingHeat
 from tierd.recording.recorder import Recorder
@@ -40,6 +41,7 @@ from tierd.service.usage import read_usage
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import TargetRegistry
 from tierd.tiermap import TierMap
+from tierd.topology.probe import probe
 
 BYTES_A_PAGE = 24
 """What the heat table needs for one tracked page."""
@@ -66,6 +68,7 @@ def make_policy(config: Config) -> Policy:
                 horizon_s=cost.horizon_ns / 1e9,
                 margin=cost.margin,
                 reserve=cost.reserve,
+                epoch_s=cost.epoch_ns / 1e9,
                 ladder=cost.ladder,
             )
         )
@@ -76,7 +79,15 @@ def make_loads(config: Config, heat: HeatTable) -> Loads | None:
     """What memory serves, for a policy that asks."""
     if config.policy.name != CostPolicy.name:
         return None
-    return Loads(heat, config.heat.half_life_ns / 1e9)
+    measured: Callable[[], Mapping[int, Measured]] = dict
+    if config.policy.cost.probe:
+        read_tiers = tier_reader(config)
+
+        def measured() -> Mapping[int, Measured]:
+            tiers = read_tiers()
+            return probe(tiers, read_usage(tiers.nodes))
+
+    return Loads(heat, config.heat.half_life_ns / 1e9, measured=measured)
 
 
 def _watermarks(config: Config) -> WatermarkSettings:

@@ -31,6 +31,8 @@ from tierd.sources.neoprof import NeoProfSource
 
 SMOOTH_S: Final = 1.0
 """Loads are means over about this time."""
+PROBE_NS: Final = 60 * 10**9
+"""Time between two probes of all nodes; each takes some milliseconds."""
 RESCTRL: Final = "sys/fs/resctrl/mon_data"
 
 
@@ -40,7 +42,7 @@ class Loads:
     Args:
         heat: which node pages are on.
         half_life_s: of heat, and of patterns.
-        measured: what probes found at the start, by node.
+        measured: probes nodes.
         root: root of /sys.
     """
 
@@ -55,7 +57,8 @@ class Loads:
         self._heat = heat
         self._half_life_s = half_life_s
         self._measure = measured
-        self._measured: Mapping[int, Measured] | None = None
+        self._measured: dict[int, Measured] = {}
+        self._probe_ns = 0
         self._root = root
         self.patterns = PatternTracker(half_life_s)
         self._lines: dict[int, float] = {}
@@ -95,8 +98,10 @@ class Loads:
 
     def read(self, now_ns: int, nodes: Sequence[int], source: AccessSource | None) -> Traffic:
         """What is known now."""
-        if self._measured is None:
-            self._measured = dict(self._measure())
+        if now_ns >= self._probe_ns:
+            self._probe_ns = now_ns + PROBE_NS
+            for node, found in self._measure().items():
+                self._measured[node] = found.beside(self._measured.get(node, found))
         elapsed_s = (now_ns - self._last_ns) / 1e9 if self._last_ns else 0.0
         if elapsed_s > 0:
             self._account(elapsed_s, nodes, source)
@@ -111,7 +116,7 @@ class Loads:
             source=dict(self._sources),
             lines_per_count=self._period,
             patterns=self.patterns.snapshot(),
-            measured=self._measured,
+            measured=dict(self._measured),
         )
 
     def _account(self, elapsed_s: float, nodes: Sequence[int], source: AccessSource | None) -> None:

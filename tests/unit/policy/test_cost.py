@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat, pages
-from tiersim import Array, Loop, Machine, Program, SimTier
+from tiersim import Array, Loop, Machine, Program, SimTier, restless
 
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, MovePlan
@@ -26,9 +26,9 @@ from tierd.policy.traffic import LoadSource, Measured, Traffic
 from tierd.policy.watermark import WatermarkSettings
 from tierd.tiermap import MemoryKind
 
-DRAM = SimTier(MemoryKind.DRAM, 12_000, 118, 60e9)
-HBM = SimTier(MemoryKind.HBM, 20_000, 130, 400e9)
-CXL = SimTier(MemoryKind.CXL, 40_000, 430, 20e9)
+DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
+HBM = SimTier(MemoryKind.HBM, 10_000, 130, 400e9)
+CXL = SimTier(MemoryKind.CXL, 20_000, 430, 20e9)
 TIERS = (DRAM, HBM, CXL)
 RESIDENCY_S = 5.0
 
@@ -38,9 +38,9 @@ def policy(**changed: object) -> CostPolicy:
     return CostPolicy(replace(CostSettings(watermarks=marks), **changed))  # type: ignore[arg-type]
 
 
-def triad_and_chase(tiers: Sequence[SimTier] = TIERS, size: int = 5000) -> Machine:
+def triad_and_chase(tiers: Sequence[SimTier] = TIERS, size: int = 2500) -> Machine:
     arrays = [Array(name, size, 3.0, 1.0, float(name == "a")) for name in "abc"]
-    return Machine(tiers, [Program([*arrays, Array("chase", 8192, 1.0, 0.0)], 48, 5)])
+    return Machine(tiers, [Program([*arrays, Array("chase", 4096, 1.0, 0.0)], 48, 5)])
 
 
 def started(machine: Machine, made: CostPolicy | None = None, **settings: object) -> Loop:
@@ -53,7 +53,7 @@ def started(machine: Machine, made: CostPolicy | None = None, **settings: object
 def test_streams_end_in_hbm_and_the_chase_in_dram_without_being_told() -> None:
     best, _ = triad_and_chase().best_static()
     loop = started(triad_and_chase())
-    loop.run(30)
+    loop.run(25)
     for name in "abc":
         assert loop.share_on(name, 1) > 0.8
     assert loop.share_on("chase", 0) > 0.95
@@ -65,7 +65,7 @@ def test_a_ladder_of_latency_loses() -> None:
         started(triad_and_chase(), policy(ladder=ladder)) for ladder in ("time", "latency")
     )
     for loop in (rule, ladder):
-        loop.run(30)
+        loop.run(25)
     print(f"{rule.total():.4g} by time, {ladder.total():.4g} by latency")
     assert rule.total() > 1.03 * ladder.total()
     assert ladder.share_on("chase", 0) < 0.5
@@ -73,63 +73,41 @@ def test_a_ladder_of_latency_loses() -> None:
 
 def test_overloaded_dram_gives_pages_to_cxl_until_both_are_level() -> None:
     def machine() -> Machine:
-        streams = [Program([Array(f"s{i}", 8000, 1, 1)], threads=8, compute_ns=1) for i in range(4)]
-        return Machine([replace(DRAM, pages=40_000), CXL], streams)
+        streams = [Program([Array(f"s{i}", 4000, 1, 1)], threads=8, compute_ns=1) for i in range(4)]
+        return Machine([replace(DRAM, pages=20_000), CXL], streams)
 
     best, _ = machine().best_static()
     loop = Loop(machine(), policy())
     loop.place({f"s{i}": [0] for i in range(4)})
     start = loop.total()
-    loop.run(30)
+    loop.run(25)
     assert loop.total() >= 0.95 * best
     assert loop.total() > 1.1 * start
     assert min(tick.total for tick in loop.history) > 0.95 * start
 
 
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.25, 0.5])
+@pytest.mark.parametrize("share", [0.05, 0.25, 0.5])
 def test_stream_analytics_with_hbm_of_any_size(share: float) -> None:
     def machine() -> Machine:
-        keys = [Array("keys", 2000, 4, 1.0, 0.5), Array("index", 2000, 4, 1.0, 0.5)]
-        arrays = [*keys, Array("merge", 2000, 4, 1.0, 0.9), Array("records", 12_000, 1.0, 0.3)]
-        hbm = replace(HBM, pages=int(18_000 * share) + 500)
+        keys = [Array("keys", 1024, 4, 1.0, 0.5), Array("index", 1024, 4, 1.0, 0.5)]
+        arrays = [*keys, Array("merge", 1024, 4, 1.0, 0.9), Array("records", 6000, 1.0, 0.3)]
+        hbm = replace(HBM, pages=int(9000 * share) + 250)
         return Machine(
-            [replace(DRAM, pages=30_000), hbm, CXL], [Program(arrays, threads=32, compute_ns=5)]
+            [replace(DRAM, pages=15_000), hbm, CXL], [Program(arrays, threads=32, compute_ns=5)]
         )
 
     best, _ = machine().best_static()
     loop = started(machine())
     dram_only = loop.total()
-    loop.run(30)
+    loop.run(25)
     print(f"{share:.0%}: {loop.total() / dram_only:.2f} of DRAM only, {loop.total() / best:.3f}")
     assert loop.total() >= 0.95 * best
     assert loop.total() > dram_only
 
 
-def restless(seed: int, seconds: float, every_s: float, made: CostPolicy) -> Loop:
-    """Five arrays of two programs whose use changes at random."""
-    arrays = [
-        Array("a", 4000, 2, 1.0, 0.3),
-        Array("b", 6000, 1, 0.0, skew=0.8),
-        Array("c", 5000, 1, 1.0),
-        Array("d", 8000, 1, 0.0, 0.2),
-        Array("e", 6000, 0.5, 0.5, skew=0.5),
-    ]
-    programs = [Program(arrays[:3], threads=8), Program(arrays[3:], threads=8)]
-    machine = Machine([DRAM, replace(HBM, pages=8000), CXL], programs, seed)
-    loop = Loop(machine, made)
-    loop.place({name: [0, 1, 2] for name in "edcba"})
-    rng = np.random.default_rng(seed)
-    for _ in range(int(seconds / every_s)):
-        loop.run(every_s)
-        for array in arrays:
-            array.lines = float(rng.choice([0.0, 0.2, 1.0, 3.0]))
-        machine.refresh()
-    return loop
-
-
-@pytest.fixture(scope="module", params=[4, 5])
+@pytest.fixture(scope="module", params=[4])
 def unrest(request: pytest.FixtureRequest) -> Loop:
-    return restless(request.param, 120, 30, policy())
+    return restless(TIERS, policy(), request.param, 120, 30)
 
 
 def test_predicted_gains_correlate_with_observed_ones(unrest: Loop) -> None:
@@ -187,12 +165,14 @@ def test_watermarks_are_kept(unrest: Loop) -> None:
     ids=["no bandwidth", "nothing", "slow and says near", "narrow and says wide"],
 )
 def test_numbers_that_are_missing_or_wrong_do_no_lasting_harm(hbm: SimTier) -> None:
-    loop = started(triad_and_chase([DRAM, hbm, CXL], 3000))
+    loop = started(triad_and_chase([DRAM, hbm, CXL], 1536))
     start = loop.total()
     loop.run(45)
-    assert loop.total() >= 0.95 * start
-    lost = [tick.total for tick in loop.history if tick.total < 0.9 * start]
-    assert len(lost) * loop.tick_s <= 8
+    totals = np.array([tick.total for tick in loop.history])
+    print(f"{totals[-40:].mean() / start:.2f} at last, {totals.min() / start:.2f} at worst")
+    assert totals[-40:].mean() >= start
+    # Trials that fail are short, and seldom.
+    assert np.count_nonzero(totals < 0.9 * start) * loop.tick_s <= 12
     made = loop.policy
     assert isinstance(made, CostPolicy)
     assert made.sight is not None
@@ -201,9 +181,9 @@ def test_numbers_that_are_missing_or_wrong_do_no_lasting_harm(hbm: SimTier) -> N
 
 def test_a_probe_spares_the_trial() -> None:
     tiers = [DRAM, replace(HBM, latency_ns=1000, told_latency_ns=60.0), CXL]
-    loop = started(triad_and_chase(tiers, 3000), measured={1: Measured(1000.0, 12e9)})
+    loop = started(triad_and_chase(tiers, 1536), measured={1: Measured(1000.0, 12e9)})
     start = loop.total()
-    loop.run(30)
+    loop.run(25)
     assert min(tick.total for tick in loop.history) > 0.95 * start
     assert loop.total() > start
 
@@ -211,7 +191,7 @@ def test_a_probe_spares_the_trial() -> None:
 def test_without_loads_heat_stands_in() -> None:
     best, _ = triad_and_chase().best_static()
     loop = started(triad_and_chase(), told=LoadSource.NONE)
-    loop.run(30)
+    loop.run(25)
     assert loop.total() >= 0.9 * best
     made = loop.policy
     assert isinstance(made, CostPolicy)
@@ -222,20 +202,21 @@ def test_without_loads_heat_stands_in() -> None:
 def test_without_order_hbm_gets_no_page_that_waits() -> None:
     loop = started(triad_and_chase(), order=False)
     start = loop.total()
-    loop.run(30)
+    loop.run(25)
     assert loop.total() >= start
 
 
 # ------------------------------------------------------------------ one decision
 
 
-MAP = triad_and_chase().map()
+BIG = [replace(tier, pages=2 * tier.pages) for tier in TIERS]
+MAP = triad_and_chase(BIG).map()
 
 
 def usage(*free: int) -> dict[int, NodeUsage]:
     return {
         node: NodeUsage(tier.pages * PAGE_SIZE, pages_free * PAGE_SIZE, 0)
-        for node, (tier, pages_free) in enumerate(zip(TIERS, free, strict=True))
+        for node, (tier, pages_free) in enumerate(zip(BIG, free, strict=True))
     }
 
 
@@ -285,7 +266,7 @@ def test_hot_replaces_cold_in_an_order_that_makes_room() -> None:
 def test_a_reserve_of_hbm_is_left_free() -> None:
     made = policy(reserve=0.5)
     loop = started(triad_and_chase(), made)
-    loop.run(30)
+    loop.run(25)
     used = loop.node[loop.node == 1].size
     assert 0.4 * HBM.pages < used <= 0.5 * HBM.pages
 

@@ -154,17 +154,14 @@ def test_a_card_of_two_nodes_cannot_say_which(tmp_path: Path) -> None:
     assert world.second(np.arange(10), cards).load == {}
 
 
-def test_what_probes_found_is_asked_for_once(tmp_path: Path) -> None:
-    asked = []
-
-    def measure() -> dict[int, Measured]:
-        asked.append(1)
-        return {1: Measured(500.0)}
-
-    world = World.made(tmp_path, measured=measure)
-    traffic = world.second(np.arange(1), Sampler())
-    assert traffic.measured == {1: Measured(500.0)}
-    assert len(asked) == 1
+def test_of_several_probes_the_least_latency_and_the_most_bandwidth_count(tmp_path: Path) -> None:
+    told = iter([Measured(500.0, 1e9), Measured(450.0, None), Measured(700.0, 2e9)])
+    world = World.made(tmp_path, measured=lambda: {1: next(told)})
+    for _ in range(2):
+        world.now_ns += 60 * SECOND
+        traffic = world.second(np.arange(1), Sampler())
+    assert traffic.measured == {1: Measured(450.0, 2e9)}
+    world.second(np.arange(1), Sampler())  # too soon for another
 
 
 # ------------------------------------------------------------------ recordings

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host's side of programs on DRAM, HBM and CXL in modelled time (tests/vm/guest_hbm.py)."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tierd.lab import Guest, Machine, Share
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = "/run/hbm"
+DRAM, HBM, CXL = 0, 1, 2
+ASK_S = 600.0
+SETTINGS = "\n".join(
+    (
+        "set -e",
+        "echo 0 > /proc/sys/kernel/numa_balancing",
+        "echo 0 > /sys/kernel/mm/numa/demotion_enabled",
+        "echo 0 > /proc/sys/vm/compaction_proactiveness",
+        "echo 8192 > /proc/sys/vm/min_free_kbytes",
+        "echo 1000000 > /proc/sys/vm/percpu_pagelist_high_fraction",
+        "echo 3 > /proc/sys/vm/drop_caches",
+    )
+)
+CONFIG = """
+[targets]
+match = {{ cgroup = "/tiered" }}
+[loop]
+tick = "50ms"
+cpu = "25%"
+targets_refresh = "250ms"
+residency_interval = "30s"
+[heat]
+half_life = "250ms"
+[policy]
+name = "cost"
+min_residency = "1s"
+low_watermark = "0.5%"
+high_watermark = "1%"
+[policy.cost]
+epoch = "150ms"
+ladder = "{ladder}"
+# The daemon starts before time is modelled: it would measure the emulator.
+probe = false
+[budget]
+rate = "400MB/s"
+cpu = "50%"
+[control]
+enabled = false
+[metrics]
+enabled = false
+"""
+"""Ten times as fast as the defaults: a guest's second takes many of the host's."""
+
+
+class HbmLab:
+    """Runs one request after another in one boot. Use as a context manager."""
+
+    def __init__(self, machine: str = "hbm-bench") -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="tierd-hbm-")
+        self.shared = Path(self._folder.name)
+        self._told: set[str] = set()
+        self._why = ""
+        self._changed = threading.Condition()
+        self.guest = Guest(
+            Machine.load(machine),
+            share=[Share(self.shared, Path(SHARED))],
+            cwd=ROOT,
+            boot_timeout_s=900,
+            life_s=24 * 3600,
+        )
+
+    def __enter__(self) -> HbmLab:
+        self.guest.boot()
+        self.guest.run(SETTINGS, timeout=600).check()
+        script = str(ROOT / "tests/vm/guest_hbm.py")
+        command = ["numactl", f"--preferred={CXL}", sys.executable, script, SHARED]
+        self._process = self.guest.start(command, timeout_s=10.0**6, on_line=self._take)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.guest.close()
+        self._folder.cleanup()
+
+    def run(
+        self,
+        command: Sequence[str],
+        *,
+        free: Mapping[int, int],
+        place: Mapping[str, int] | None = None,
+        config: str | None = None,
+        limit_s: float = 1800.0,
+    ) -> dict[str, Any]:
+        """Run a program; its figures, with the modelled `region` beside them."""
+        assert self.guest.traffic is not None
+        deadline = time.monotonic() + limit_s
+        self._told.clear()
+        self.guest.traffic.clear(ASK_S)
+        request = {"command": list(command), "free": free, "place": place, "config": config}
+        (self.shared / "new").write_text(json.dumps(request))
+        (self.shared / "new").rename(self.shared / "request")
+        self._wait("ready", deadline)
+        self.guest.traffic.start(ASK_S)
+        self.guest.traffic.clear(ASK_S)
+        (self.shared / "go").touch()
+        self._wait("end", deadline)
+        region = self.guest.traffic.counts(ASK_S).region
+        self.guest.traffic.stop(ASK_S)
+        self._wait("done", deadline)
+        figures: dict[str, Any] = json.loads((self.shared / "figures").read_text())
+        assert figures["end"]["ok"], "the program's answer is wrong"
+        assert region is not None
+        return figures | {"region": region}
+
+    def _take(self, line: str) -> None:
+        with self._changed:
+            if line.startswith("{"):
+                event = json.loads(line)
+                self._told.add(event["event"])
+                self._why = event.get("why", self._why)
+            self._changed.notify_all()
+
+    def _wait(self, name: str, deadline: float) -> None:
+        with self._changed:
+            while name not in self._told:
+                if "failed" in self._told:
+                    raise AssertionError(f"the guest failed: {self._why}")
+                if time.monotonic() > deadline or not self._process.running:
+                    raise AssertionError(f"no {name!r}: {self._process.stdout[-2000:]}")
+                self._changed.wait(1.0)

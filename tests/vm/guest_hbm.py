@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Programs on DRAM, HBM and CXL, in the guest: `guest_hbm.py SHARED_DIR`.
+
+Takes requests from `request` in the shared folder, a JSON object each: command, free (node →
+bytes, what ballast leaves), place (array → node, or null for where first touch puts them) and
+config (text of tierd's configuration, or null). Prints one JSON object a line: `ready`, `end`,
+`done` with what there is to tell, or `failed` with why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests/bench/tiering/guest"))
+
+import memory  # noqa: E402
+import methods  # noqa: E402
+import numpy as np  # noqa: E402
+
+PERIOD = 1999
+"""One miss in so many is sampled, of each node."""
+
+
+def tell(event: str, **fields: Any) -> None:
+    """Print one event."""
+    print(json.dumps({"event": event, **fields}), flush=True)
+
+
+def where(pid: int, arrays: dict[str, int]) -> dict[str, list[int]]:
+    """Pages of each array by node."""
+    found = {}
+    for name, pages in _pages(arrays).items():
+        nodes = memory.nodes_of(pid, pages)
+        found[name] = np.bincount(nodes[nodes >= 0], minlength=3).tolist()
+    return found
+
+
+def _pages(arrays: dict[str, int]) -> dict[str, np.ndarray]:
+    count = arrays["bytes"] // memory.PAGE
+    names = [name for name in arrays if name not in ("event", "bytes")]
+    return {n: np.arange(count, dtype=np.uint64) + np.uint64(arrays[n] >> 12) for n in names}
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process computes, and does not wait for input."""
+    return Path(f"/proc/{pid}/wchan").read_text() in ("", "0")
+
+
+def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
+    """One request; its figures."""
+    daemon = None
+    if request["config"]:
+        methods.CGROUP.mkdir(exist_ok=True)
+        config = Path("/tmp/tierd-hbm.toml")
+        config.write_text(request["config"])
+        script = Path(__file__).with_name("guest_hbm_daemon.py")
+        daemon = methods.start_marked([sys.executable, script, config, str(PERIOD)])
+    # After the daemon, whose own memory is on the first node, too.
+    for node, free in request["free"].items():
+        memory.leave_free(free, int(node))
+    with subprocess.Popen(
+        request["command"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        preexec_fn=memory.default_policy,  # noqa: PLW1509
+    ) as work:
+        assert work.stdin is not None
+        assert work.stdout is not None
+        arrays = json.loads(work.stdout.readline())
+        pid = json.loads(work.stdout.readline())["pid"]
+        for name, node in (request["place"] or {}).items():
+            memory.move(pid, _pages(arrays)[name], node)
+        first = where(pid, arrays)
+        if daemon is not None:
+            (methods.CGROUP / "cgroup.procs").write_text(str(pid))
+        tell("ready", pid=pid, first=first)
+        while not (shared / "go").exists():
+            pass
+        (shared / "go").unlink()
+        work.stdin.write(b"\n")
+        work.stdin.flush()
+        told: dict[str, Any] = {}
+        if daemon is not None:
+            # As long as the host lets it run; the program waits for the end of it.
+            while not (shared / "enough").exists() and _runs(pid):
+                time.sleep(0.05)
+            told = json.loads(methods.stop_marked(daemon))
+        work.stdin.write(b"\n")
+        work.stdin.flush()
+        sweeps = json.loads(work.stdout.readline())["seconds"]
+        last = where(pid, arrays)
+        work.stdin.write(b"\n")
+        work.stdin.flush()
+        end = json.loads(work.stdout.readline())
+    tell("end")
+    log = methods.ERRORS.read_text()[-4000:] if daemon is not None else ""
+    return {"sweeps": sweeps, "first": first, "last": last, "end": end, "daemon": told, "log": log}
+
+
+def main() -> int:
+    """Requests until one fails."""
+    shared = Path(sys.argv[1])
+    tell("booted")
+    with contextlib.ExitStack() as stack:
+        tick = stack.enter_context(subprocess.Popen([methods.BUILT / "tlbtick", "4000"]))
+        stack.callback(tick.kill)
+        while True:
+            file = shared / "request"
+            while not file.exists():
+                time.sleep(0.2)
+            request = json.loads(file.read_text())
+            file.unlink()
+            try:
+                figures = run(shared, request)
+            except Exception as error:
+                traceback.print_exc()
+                tell("failed", why=f"{type(error).__name__}: {error}")
+                return 1
+            (shared / "figures").write_text(json.dumps(figures))
+            tell("done")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tierd on the lab's sampled misses, in the guest: `guest_hbm_daemon.py CONFIG PERIOD`.
+
+Prints a line when it is about to run, and one JSON object when it has ended.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
+from window_source import WindowSource
+
+from tierd import config
+from tierd.metrics.cost import cost_of
+from tierd.policy.cost import CostPolicy
+from tierd.service import build
+from tierd.service.tick import TickRecord
+
+
+class Notes:
+    """What each tick decided on."""
+
+    def __init__(self, policy: Any) -> None:
+        self._policy = policy
+        self.ticks: list[dict[str, Any]] = []
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """Note it."""
+        sight = self._policy.sight
+        self.ticks.append(
+            {
+                "s": tick.time_ns / 1e9,
+                "samples": sum(map(len, tick.batches)),
+                "planned": len(tick.plan),
+                "moved": 0 if tick.report is None else tick.report.moved_bytes >> 12,
+                "load": [] if sight is None else [round(float(x)) for x in sight.model.load],
+                "held": dict(tick.plan.notes),
+            }
+        )
+
+
+def main() -> int:
+    """Until SIGTERM."""
+    settings = config.load(Path(sys.argv[1]))
+    source = WindowSource(int(sys.argv[2]))
+    build.make_sources = lambda settings: [source]  # type: ignore[assignment]
+    service, tiers = build.build(settings)
+    policy = service.rooms.policy
+    assert isinstance(policy, CostPolicy)
+    notes = Notes(policy)
+    service.observe(notes)
+    print("ready", flush=True)
+    status = service.run()
+    out = policy.outcomes
+    print(
+        json.dumps(
+            {
+                "status": status,
+                "samples": source.taken,
+                "lost": source.lost,
+                "totals": service.totals.as_json(),
+                "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
+                "epochs": [[e.predicted, e.observed, e.spent_s] for e in out.epochs],
+                "alarms": out.alarms,
+                "ticks": notes.ticks,
+            }
+        )
+    )
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

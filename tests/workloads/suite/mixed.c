@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * mixed: a triad a[i] = b[i] + c[i] + k over three long arrays beside a pointer chase through a
+ * fourth, in turns: some lines of the triad, then some steps of the chase. The triad wants
+ * bandwidth, the chase latency, and on one node each slows the other down. --work: sweeps.
+ *
+ * Before it waits for its start it prints where its arrays are. It waits for another line before
+ * its last five sweeps, and for one after it has printed how long each sweep took. The checks are
+ * those of stream.c and chase.c.
+ */
+#include "../rng.h"
+#include "suite.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef uint64_t lane __attribute__((vector_size(32)));
+
+struct line {
+	struct line *next;
+	uint64_t number, pad[6];
+};
+
+enum { BLOCK = 16 * 64 / sizeof(lane), STEPS = 4, SWEEPS = 4096, LAST = 5 };
+
+static double took[SWEEPS];
+
+static double now(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+/* Waits for a line: for a method to be taken away, for a look at where pages are. */
+static void await(void)
+{
+	char c;
+
+	while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
+		;
+}
+
+static uint64_t sum_of(const lane *array, size_t count)
+{
+	lane sum = {0};
+
+	for (size_t i = 0; i < count; i++)
+		sum += array[i];
+	return sum[0] + sum[1] + sum[2] + sum[3];
+}
+
+/* Sattolo's algorithm: a random permutation that is one cycle. */
+static void link_lines(struct line *lines, uint32_t count, uint64_t seed)
+{
+	uint64_t state = mix64(seed);
+
+	for (uint32_t i = 0; i < count; i++)
+		lines[i].number = i;
+	for (uint32_t i = count - 1; i; i--) {
+		uint32_t j = rng_below(&state, i);
+		uint64_t swap = lines[i].number;
+
+		lines[i].number = lines[j].number;
+		lines[j].number = swap;
+	}
+	for (uint32_t i = 0; i < count; i++)
+		lines[i].next = &lines[lines[i].number];
+	for (uint32_t i = 0; i < count; i++)
+		lines[i].number = mix64(i ^ seed);
+}
+
+static struct line *sweep(lane *restrict a, const lane *restrict b, const lane *restrict c,
+			  uint64_t k, size_t count, struct line *at)
+{
+	for (size_t i = 0; i + BLOCK <= count; i += BLOCK) {
+		for (size_t j = i; j < i + BLOCK; j++)
+			a[j] = b[j] + c[j] + k;
+		for (unsigned int s = 0; s < STEPS; s++)
+			at = at->next;
+	}
+	return at;
+}
+
+int main(int argc, char **argv)
+{
+	struct suite suite = {.name = "mixed", .size = 96ul << 20, .work = 100, .seed = 1};
+	uint64_t expected[3], answer = 0, sum = 0, wanted = 0, steps;
+	struct line *lines, *at;
+	lane *array[3];
+	size_t bytes, count;
+	uint32_t links;
+	bool ok = true;
+
+	suite_options(&suite, argc, argv);
+	bytes = suite.size / 4 & ~((2ul << 20) - 1);
+	count = bytes / sizeof(lane);
+	links = (uint32_t)(bytes / sizeof(*lines));
+	for (unsigned int n = 0; n < 3; n++) {
+		array[n] = suite_alloc(&suite, bytes);
+		for (size_t i = 0; i < count; i++) {
+			uint64_t x = mix64(suite.seed ^ (i << 2 | n));
+
+			array[n][i] = (lane){x, x + 1, x + 2, x + 3};
+		}
+		expected[n] = sum_of(array[n], count);
+	}
+	lines = suite_alloc(&suite, bytes);
+	link_lines(lines, links, suite.seed);
+	at = lines;
+	printf("{\"event\": \"arrays\", \"bytes\": %zu, \"a\": %zu, \"b\": %zu, \"c\": %zu, "
+	       "\"chase\": %zu}\n",
+	       bytes, (size_t)array[0], (size_t)array[1], (size_t)array[2], (size_t)lines);
+	suite_start(&suite);
+	for (uint64_t i = 0; i < suite.work; i++) {
+		unsigned int a = i % 3, b = (i + 1) % 3, c = (i + 2) % 3;
+		double begun;
+
+		if (suite.work > LAST && i == suite.work - LAST)
+			await();
+		begun = now();
+
+		at = sweep(array[a], array[b], array[c], 2 * i + 3, count, at);
+		took[i % SWEEPS] = now() - begun;
+		expected[a] = expected[b] + expected[c] + (2 * i + 3) * 4 * count;
+	}
+	suite_stop();
+	printf("{\"event\": \"sweeps\", \"seconds\": [");
+	for (uint64_t i = 0; i < suite.work && i < SWEEPS; i++)
+		printf("%s%.6f", i ? ", " : "", took[i]);
+	printf("]}\n");
+	fflush(stdout);
+	await();
+	suite_spoil(&suite, array[(suite.work - 1) % 3], bytes);
+	for (unsigned int n = 0; n < 3; n++) {
+		ok = ok && sum_of(array[n], count) == expected[n];
+		answer = answer * 31 + expected[n];
+	}
+	/* Back where it began after a whole cycle, having seen each line once. */
+	steps = suite.work * (count / BLOCK) * STEPS;
+	for (uint64_t i = steps % links; i < links; i++)
+		at = at->next;
+	for (uint32_t i = 0; i < links; i++, at = at->next) {
+		sum += at->number * (i ? 1 : 3);
+		wanted += mix64(i ^ suite.seed) * (i ? 1 : 3);
+	}
+	return suite_end(&suite, suite.work, ok && at == lines && sum == wanted, answer ^ sum);
+}
