@@ -99,6 +99,8 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	for (int i = 0; i < 256; i++)
 		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
 	heat->nothing_to_evict = false;
+	if (n == 0)
+		return 0;
 	heat->hist_valid = false;
 	for (size_t i = 0; i < n; i++) {
 		bool huge = order[i] >= HUGE_ORDER;
@@ -133,6 +135,8 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
 		     const int16_t *node, size_t n)
 {
+	if (n == 0)
+		return 0;
 	for (size_t i = 0; i < n; i++) {
 		struct slot *slot = table_find(heat, page[i], hash_key(page[i]));
 

@@ -210,6 +210,15 @@ static struct hist_row count_among(const struct tierd_heat *heat, int node, cons
 	return row;
 }
 
+/* Whether a bin from `lowest` on has a folio. */
+static bool any_from(const struct hist_row *row, int lowest)
+{
+	for (int bin = lowest; bin < TIERD_HEAT_BINS; bin++)
+		if (row->folios[bin] != 0)
+			return true;
+	return false;
+}
+
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s)
@@ -231,6 +240,8 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 		some = count_among(heat, node, among);
 		row = &some;
 	}
+	if (!any_from(row, lowest))
+		return 0;
 	if (n > heat->tracked)
 		n = heat->tracked;
 	edge_bin = threshold_bin(row, hottest != 0, lowest, n, &before);

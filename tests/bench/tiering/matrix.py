@@ -5,8 +5,8 @@ Owns: which cells run in which order, progress, and where results go.
 Must not touch: how a cell is run, how it is shown.
 
 Cells that are in the result file are not run again, so a run can be stopped at any time and
-taken up on another machine. The methods of one workload share a boot; the oracle needs the counts
-of first touch from the same boot, which is run again for it if it has to.
+taken up on another machine. Cells share a boot until one fails. The oracle needs the counts of
+first touch from the same boot, which is run again for it if it has to.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -32,22 +32,14 @@ from workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "docs/benchmarks"
-METHODS = (
-    "first-touch",
-    "oracle",
-    "tierd-neoprof",
-    "numa-balancing-1-3s",
-    "tierd-scan",
-    "damon",
-    "pebs-weak",
-    "numa-balancing",
-    "tierd-damon",
-    "pte-scan",
-    "pebs-histogram",
-    "all-slow",
-    "all-fast",
+WAVES = (
+    ("first-touch", "oracle", "numa-balancing-1-3s", "tierd-neoprof"),
+    ("numa-balancing", "tierd-scan"),
+    ("damon", "tierd-damon"),
+    ("pebs-weak", "pebs-histogram", "pte-scan", "all-slow", "all-fast"),
 )
-"""In the order in which a workload's cells run: what says most first."""
+"""Methods in the order in which they run: each wave over all workloads, what says most first."""
+METHODS = tuple(method for wave in WAVES for method in wave)
 QUICK = ("first-touch", "oracle", "tierd-neoprof")
 
 
@@ -123,6 +115,17 @@ class Matrix:
         return cell
 
 
+def in_order(
+    workloads: Sequence[Workload], methods: Sequence[str]
+) -> Iterator[tuple[Workload, str]]:
+    """The cells, wave by wave."""
+    for wave in WAVES:
+        for workload in workloads:
+            for method in wave:
+                if method in methods:
+                    yield workload, method
+
+
 def run_matrix(
     file: ResultFile,
     workloads: Sequence[Workload],
@@ -140,18 +143,16 @@ def run_matrix(
     begun, done = time.monotonic(), 0
     with Runner(machine, limit_s=limit_s) as runner:
         matrix = Matrix(runner, file, versions(machine))
-        for workload in workloads:
-            for method in methods:
-                if (workload.name, method) not in missing:
-                    continue
-                if time.monotonic() > until:
-                    print("the time is up", file=sys.stderr)
-                    return False
-                start = time.monotonic()
-                cell = matrix.run(workload, method)
-                done += 1
-                show(cell, done, len(missing), begun, time.monotonic() - start)
-            runner.reboot()
+        for workload, method in in_order(workloads, methods):
+            if (workload.name, method) not in missing:
+                continue
+            if time.monotonic() > until:
+                print("the time is up", file=sys.stderr)
+                return False
+            start = time.monotonic()
+            cell = matrix.run(workload, method)
+            done += 1
+            show(cell, done, len(missing), begun, time.monotonic() - start)
     return all(file.cells[key].seconds is not None for key in wanted)
 
 

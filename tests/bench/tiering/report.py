@@ -23,16 +23,15 @@ HEAD = """\
 # tierd against other ways of tiering, in modelled time
 
 Made by `make bench-tiering`; [tiering.jsonl](tiering.jsonl) has every figure. What time
-means here, and what is modelled: [lab.md](../lab.md). The machine: 1 GiB DRAM (118 ns,
-100 GB/s) and 2 GiB of CXL-like memory (430 ns, 20 GB/s), one CPU that executes 4
-instructions a nanosecond out of its cache. The guest's clock passes four times as fast as modelled
-time, so that intervals of daemons and kernel (a scan every second) are four times as
-short in it.
+means here, and what is modelled: [lab.md](../lab.md). The machine: 512 MiB DRAM (118 ns,
+100 GB/s) and 2 GiB of CXL-like memory (430 ns, 20 GB/s), one CPU that executes an instruction
+a nanosecond out of its cache. The guest's clock is modelled time: intervals of daemons and
+kernel are what they say.
 
-A workload's hot pages are not sorted out when it starts: its memory was touched in the order in
-which it was made, and the fast node had room for a part of it. Methods begin when it is in
-place, and the measured region right after. So the seconds hold the way to a good placement, which
-a service that has run for hours has behind it.
+Every cell of a workload begins the same. The pages that it touched first, a third of its
+memory, are on the fast node, the others on the slow one, and 12 MiB of the fast node are free.
+Methods begin a second before the workload goes on, and know its process then. So the seconds
+hold the way to a good placement, which a service that has run for hours has behind it.
 
 The oracle puts the pages that an earlier run of the same cell asked for most on the fast node, as
 many as fit, before the region begins; it never moves anything in it.

@@ -89,18 +89,24 @@ def _move_pages(
 def place(pid: int, vpns: Pages, fast: npt.NDArray[np.bool_]) -> dict[str, int]:
     """Put the pages of which `fast` is true on the fast node, and the others on the slow one.
 
+    Returns:
+        Pages moved `up` and `down`, and those that are elsewhere still, `left`.
+
     Raises:
-        RuntimeError: some cannot be moved.
+        RuntimeError: more than one in a thousand cannot be moved.
     """
-    moved = {"down": 0, "up": 0}
+    moved = {"down": 0, "up": 0, "left": 0}
     for _ in range(_TRIES):
         nodes = nodes_of(pid, vpns)
         down, up = vpns[~fast & (nodes == FAST)], vpns[fast & (nodes == SLOW)]
-        if not len(down) + len(up):
+        moved["left"] = len(down) + len(up)
+        if not moved["left"]:
             return moved
         moved["down"] += move(pid, down, SLOW)
         moved["up"] += move(pid, up, FAST)
-    raise RuntimeError(f"{len(down)} pages stay on the fast node, {len(up)} on the slow one")
+    if moved["left"] > len(vpns) // 1000:
+        raise RuntimeError(f"{len(down)} pages stay on the fast node, {len(up)} on the slow one")
+    return moved
 
 
 def moves() -> dict[str, int]:

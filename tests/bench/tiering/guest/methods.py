@@ -72,6 +72,15 @@ def stop_marked(process: subprocess.Popen[str]) -> str:
     return said.splitlines()[-1]
 
 
+def threads_of(process: subprocess.Popen[str]) -> dict[str, float]:
+    """Seconds on a CPU of each of a process' threads, by number and name."""
+    spent = {}
+    for thread in Path(f"/proc/{process.pid}/task").iterdir():
+        name = (thread / "comm").read_text().strip()
+        spent[f"{thread.name} {name}"] = int((thread / "schedstat").read_text().split()[0]) / 1e9
+    return spent
+
+
 class Method:
     """First touch: nothing moves.
 
@@ -179,9 +188,11 @@ class Tierd(Method):
         )
 
     def begin(self, pid: int) -> None:
+        self._threads = threads_of(self._daemon)
         (CGROUP / "cgroup.procs").write_text(str(pid))
 
     def end(self) -> dict[str, Any]:
+        threads = threads_of(self._daemon)
         said = stop_marked(self._daemon)
         if Path("/sys/module/tierd").exists():
             subprocess.run(["rmmod", "tierd"], check=True)
@@ -195,6 +206,12 @@ class Tierd(Method):
             "bounced": totals["bounced_pages"],
             "lost_samples": totals["lost_samples"],
             "fates": totals["fates"],
+            "native": totals.get("native"),
+            "ticks": totals.get("ticks"),
+            "threads_s": {
+                name: round(spent - self._threads.get(name, 0.0), 4)
+                for name, spent in threads.items()
+            },
             "warnings": [line for line in log.splitlines() if "level=warning" in line][:5],
         }
 
