@@ -10,7 +10,7 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
-test bench: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+test bench bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
 
 all: demo
 
@@ -69,7 +69,7 @@ fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
 
 # Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
-bench: workloads
+bench-parts: workloads
 	@$(PYTHON) tests/bench/native_heat.py
 	@$(PYTHON) tests/bench/loop_cpu.py
 	@$(PYTHON) tests/bench/recording.py
@@ -85,7 +85,7 @@ bench: workloads
 # tierd against the kernel's own tiering and others, in modelled time: every workload under every
 # method. Hours; a run that was stopped goes on where it was, also on another machine. Results are
 # in docs/benchmarks. BENCH_FLAGS: see tests/bench/tiering/matrix.py --help.
-bench-tiering: workloads module-lab
+bench: workloads module-lab
 	@$(PYTHON) tests/bench/tiering/matrix.py $(BENCH_FLAGS)
 
 # One workload under three methods.
@@ -112,5 +112,5 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module module-lab bench-tiering bench-quick \
-	deb wheel test lint fuzz bench clean
+.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-parts bench-quick \
+	deb wheel test lint fuzz clean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench-tiering`, `make bench-quick`: runs the matrix and writes what came of it.
+"""`make bench`, `make bench-quick`: runs the matrix and writes what came of it.
 
 Owns: which cells run in which order, progress, and where results go.
 Must not touch: how a cell is run, how it is shown.

@@ -22,7 +22,7 @@ HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # tierd against other ways of tiering, in modelled time
 
-Made by `make bench-tiering`; [tiering.jsonl](tiering.jsonl) has every figure. What time
+Made by `make bench`; [tiering.jsonl](tiering.jsonl) has every figure. What time
 means here, and what is modelled: [lab.md](../lab.md). The machine: 512 MiB DRAM (118 ns,
 100 GB/s) and 2 GiB of CXL-like memory (430 ns, 20 GB/s), one CPU that executes an instruction
 a nanosecond out of its cache. The guest's clock is modelled time: intervals of daemons and
@@ -61,7 +61,7 @@ def markdown(
     parts.append(f"{ran} of {len(workloads) * len(methods)} cells ran.\n")
     parts += ["## Modelled seconds\n", times(cells, workloads, methods, "first-touch") + "\n"]
     parts += [
-        "`not run`: the run was stopped before; `make bench-tiering` goes on there. A mean is over "
+        "`not run`: the run was stopped before; `make bench` goes on there. A mean is over "
         "the workloads that both methods ran, so means of an incomplete table are not to be "
         "compared with each other.\n"
     ]
