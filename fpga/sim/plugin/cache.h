@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The last-level cache: set-associative, write-back, write-allocate, true LRU, physically indexed.
+ * The last-level cache: set-associative, write-back, write-allocate, true LRU, sets by a hash of
+ * the physical address.
  * Owns: which lines are in it and which of them are dirty. Must not touch: where memory lies.
  * One thread at a time.
  */
@@ -12,8 +13,8 @@
 
 struct cache {
 	uint32_t *ways; /* sets x ways; the first of a set was used last */
-	unsigned int way_count, line_log2, set_log2;
-	uint64_t set_mask;
+	unsigned int way_count, line_log2, set_log2, mix_shift;
+	uint64_t set_mask, line_mask;
 };
 
 /* What an access made the memory do. */
