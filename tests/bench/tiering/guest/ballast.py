@@ -8,6 +8,7 @@ Must not touch: methods, workloads, other processes' pages.
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from pathlib import Path
 
@@ -58,8 +59,9 @@ def leave_about(wanted: int) -> int:
 def leave_exactly(wanted: int) -> int:
     """Take memory away, or give back, until `wanted` bytes are free; free bytes then.
 
-    Locked memory of this process takes it. It is not done at once: page tables take some too,
-    and the kernel holds some back where no count tells.
+    Locked memory of this process takes it; what it lacks the pool of huge pages gives back. It is
+    not done at once: page tables take some too, and the kernel holds some back where no count
+    tells.
 
     Raises:
         RuntimeError: the kernel's count does not come near.
@@ -76,6 +78,9 @@ def leave_exactly(wanted: int) -> int:
                 _locked[-1].resize(left)
             else:
                 _locked.pop()
+        elif (pool := int(_POOL.read_text())) > 0:
+            # The workload took more of the node than was foreseen.
+            _POOL.write_text(str(max(0, pool - math.ceil(-more / _HUGE))))
     free = free_bytes()
     if abs(free - wanted) > NEAR:
         raise RuntimeError(f"{free} bytes of the fast node are free, not {wanted}")
