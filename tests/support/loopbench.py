@@ -91,6 +91,7 @@ class Tracking:
         self.left_out = 5
         self.skipped = Counter({"not anonymous": 6})
         self.rules = {0: 0}
+        self.newcomers_dropped = 0
         self.residents = Residents()
 
     def configure(self, *settings: object) -> None:

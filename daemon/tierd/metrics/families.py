@@ -118,6 +118,10 @@ WALKED = _counter("tierd_residency_pages_total", "Pages whose node was asked fro
 
 TARGETS = _gauge("tierd_targets", "Processes that are watched.")
 LEFT_OUT = _gauge("tierd_targets_left_out", "Processes that match but exceed the limit.")
+NEWCOMERS_DROPPED = _counter(
+    "tierd_targets_newcomers_dropped_total",
+    "Processes that began when too many had: the refresh finds them, not sooner.",
+)
 SKIPPED = _gauge("tierd_skipped_pages", "Targets' pages that may not be moved.", "reason")
 GROUP_TARGETS = _gauge("tierd_cgroup_targets", "Processes watched in a control group.", "cgroup")
 GROUP_RESIDENT = _gauge(

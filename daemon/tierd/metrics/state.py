@@ -239,6 +239,7 @@ class MetricsState:
         values.set(f.STRAIN_DEFERRED, strain.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
         values.set(f.LEFT_OUT, rooms.tracking.left_out)
+        values.set(f.NEWCOMERS_DROPPED, rooms.tracking.newcomers_dropped)
         values.replace(
             f.SKIPPED,
             {(why.replace(" ", "_"),): float(n) for why, n in rooms.tracking.skipped.items()},

@@ -129,6 +129,11 @@ class Tracking:
         """Processes that matched at the last refresh but exceed the limit."""
         return self._registry.left_out
 
+    @property
+    def newcomers_dropped(self) -> int:
+        """Processes that began when too many had, and were left to the refresh."""
+        return self._registry.newcomers_dropped
+
     def collect(self) -> bool:
         """Take in process events; true when a target is affected: refresh soon."""
         return self._registry.collect()

@@ -18,6 +18,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import select
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from typing import Final
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.targets.events import ProcessEvents, ProcessEventSocket
+from tierd.targets.newcomers import Newcomers
 from tierd.targets.numbers import Numbers
 from tierd.targets.procs import PROC, Process, Stat, read_stat
 from tierd.targets.readings import Readings
@@ -57,6 +59,7 @@ class TargetRegistry:
         own_pid: int | None = None,
         open_events: Callable[[], ProcessEventSocket] | None = ProcessEventSocket.open,
         pidfd_open: Callable[[int], int] = os.pidfd_open,
+        clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         """Start listening; nothing is watched before the first `refresh`.
 
@@ -67,7 +70,9 @@ class TargetRegistry:
             own_pid: tierd's own process, never watched and nor are its children.
             open_events: opens process events; None polls /proc only.
             pidfd_open: opens a pidfd.
+            clock: CLOCK_MONOTONIC, ns; of newcomers' ages.
         """
+        self._clock = clock
         self._config = config
         self._rules = tuple(rules)
         self._rule_of: dict[int, int] = {}
@@ -80,6 +85,7 @@ class TargetRegistry:
         self._readings = Readings(root)
         self._pending = ProcessEvents(lost=True)
         self._numbers = Numbers()
+        self._newcomers = Newcomers()
         self.left_out = 0
         self.events: ProcessEventSocket | None = None
         self.events_refused = "not asked for"
@@ -101,6 +107,11 @@ class TargetRegistry:
         return self._numbers.unreleased
 
     @property
+    def newcomers_dropped(self) -> int:
+        """Processes that began when too many had, and were left to the refresh."""
+        return self._newcomers.dropped
+
+    @property
     def full_polls(self) -> int:
         """Times all of /proc was read."""
         return self._readings.full_polls
@@ -113,16 +124,21 @@ class TargetRegistry:
         self._readings.wake()
 
     def collect(self) -> bool:
-        """Take in waiting process events; True when a target ended or executed a program.
+        """Take in waiting process events; True when a refresh would find something.
 
-        Cheap: a loop may call it whenever `events.fileno()` is readable, and refresh
-        early when it returns True.
+        That is when a target ended or executed a program, or when a process that began a
+        moment ago has become large enough. Cheap: a loop may call it several times a second.
         """
         if self.events is None:
             return False
         found = self.events.drain()
         self._pending.add(found)
-        return not self._by_pid.keys().isdisjoint(found.ended | found.executed)
+        now_ns = self._clock()
+        self._newcomers.begin(found.started | found.executed, now_ns)
+        self._newcomers.end(found.ended | self._by_pid.keys())
+        grown = self._newcomers.grown(now_ns, self._would_be_watched)
+        self._pending.changed |= grown  # nobody of these rests
+        return bool(grown) or not self._by_pid.keys().isdisjoint(found.ended | found.executed)
 
     def refresh(self, now_ns: int) -> TargetChanges:
         """Look again which processes are watched.
@@ -177,7 +193,6 @@ class TargetRegistry:
         self, stats: Mapping[int, Stat], exited: set[int], rested: set[int]
     ) -> dict[int, Process]:
         """Who is meant; of the processes in `rested`, what was found last holds."""
-        config = self._config
         resting = rested - exited
         matched = {pid: found for pid, found in self._processes.items() if pid in resting}
         self._rule_of = {pid: self._rule_of.get(pid, -1) for pid in matched}
@@ -185,22 +200,39 @@ class TargetRegistry:
             if pid in rested:
                 continue
             watched = pid in self._by_pid
-            least = config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
+            least = self._config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
                 continue
             process = Process(stat, self._root, self._processes.get(pid))
-            try:
-                if any(deny.matches(process) for deny in config.deny):
-                    continue
-                rule = self._rule(process)
-                if rule >= 0 and self._rules[rule].deny:
-                    continue
-                if config.match.matches(process):
-                    matched[pid] = process
-                    self._rule_of[pid] = rule
-            except TargetGoneError:
-                continue
+            rule = self._meant(process)
+            if rule is not None:
+                matched[pid] = process
+                self._rule_of[pid] = rule
         return matched
+
+    def _meant(self, process: Process) -> int | None:
+        """Index of the rule of a process that is to be watched, -1 for none; None if it is not."""
+        try:
+            if any(deny.matches(process) for deny in self._config.deny):
+                return None
+            rule = self._rule(process)
+            if rule >= 0 and self._rules[rule].deny:
+                return None
+            return rule if self._config.match.matches(process) else None
+        except TargetGoneError:
+            return None
+
+    def _would_be_watched(self, pid: int) -> bool | None:
+        """Whether a newcomer would be chosen as it is now; None if there is none."""
+        try:
+            stat = read_stat(pid, self._root)
+        except TargetGoneError:
+            return None
+        if stat.kernel_thread or stat.ended or self._is_own(pid, {pid: stat}):
+            return None
+        if stat.rss_bytes < self._config.min_rss_bytes:
+            return False
+        return self._meant(Process(stat, self._root, None)) is not None
 
     def _rule(self, process: Process) -> int:
         """Index of the first rule that matches, -1 for none."""

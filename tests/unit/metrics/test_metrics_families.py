@@ -134,6 +134,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_move_seconds_total",
         "tierd_cgroup_targets",
         "tierd_rule_targets",
+        "tierd_targets_newcomers_dropped_total",
         "tierd_config_last_reload_success_timestamp_seconds",
         "tierd_config_reloads_total",
         "tierd_recorded_ticks_total",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -31,13 +32,18 @@ def proc(tmp_path: Path) -> FakeProc:
 def make(proc: FakeProc) -> Iterator[Make]:
     made = []
 
-    def _make(text: str = "", events: FakeEvents | None = None) -> TargetRegistry:
+    def _make(
+        text: str = "",
+        events: FakeEvents | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> TargetRegistry:
         registry = TargetRegistry(
             config.loads(f"[targets]\n{text}").targets,
             root=proc.root,
             own_pid=OWN,
             open_events=(lambda: events) if events is not None else None,
             pidfd_open=proc.pidfd_open,
+            clock=clock,
         )
         made.append(registry)
         return registry
