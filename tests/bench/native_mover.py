@@ -18,7 +18,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "vm"))
 
 from guest_holder import Holder
-from guest_mover import keys, plan
+from moverkit import keys, plan
 
 from tierd._native import ffi, lib
 from tierd.mover import NativeMover
