@@ -87,6 +87,9 @@ int main(int argc, char **argv)
 	search.parent = suite_alloc(&suite, graph.vertices * sizeof(uint32_t));
 	search.level = suite_alloc(&suite, graph.vertices * sizeof(uint32_t));
 	search.queue = suite_alloc(&suite, graph.vertices * sizeof(uint32_t));
+	suite_touch(&suite, search.parent, graph.vertices * sizeof(uint32_t));
+	suite_touch(&suite, search.level, graph.vertices * sizeof(uint32_t));
+	suite_touch(&suite, search.queue, graph.vertices * sizeof(uint32_t));
 	state = mix64(suite.seed);
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {

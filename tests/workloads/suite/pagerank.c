@@ -62,6 +62,7 @@ int main(int argc, char **argv)
 	share = suite_alloc(&suite, graph.vertices * sizeof(*share));
 	for (uint32_t v = 0; v < graph.vertices; v++)
 		rank[v] = 1ul << 32;
+	suite_touch(&suite, share, graph.vertices * sizeof(*share));
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++)
 		pull(&graph, rank, share);

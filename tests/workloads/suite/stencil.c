@@ -54,6 +54,7 @@ int main(int argc, char **argv)
 	for (size_t i = 0; i < points; i++)
 		from[i] = mix64(suite.seed ^ i << 8);
 	expected = sum_of(from, points);
+	suite_touch(&suite, to, points * sizeof(*to));
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
 		uint64_t *swap = from;

@@ -109,6 +109,14 @@ void *suite_alloc(const struct suite *suite, size_t bytes)
 	return memory;
 }
 
+void suite_touch(const struct suite *suite, void *memory, size_t bytes)
+{
+	const size_t page = 4096;
+
+	if (madvise(memory, (bytes + page - 1) / page * page, MADV_POPULATE_WRITE))
+		die(suite, "madvise");
+}
+
 void suite_count(size_t bytes)
 {
 	allocated += bytes;

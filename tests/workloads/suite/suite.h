@@ -28,6 +28,9 @@ void suite_options(struct suite *suite, int argc, char **argv);
 /* Zeroed memory of its own mapping, counted in the report; ends the program without. */
 void *suite_alloc(const struct suite *suite, size_t bytes);
 
+/* Has all of such memory in place before the start; what was written there stays. */
+void suite_touch(const struct suite *suite, void *memory, size_t bytes);
+
 /* Memory that the workload got in another way. */
 void suite_count(size_t bytes);
 
