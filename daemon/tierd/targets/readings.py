@@ -19,8 +19,8 @@ from tierd.targets.procs import Stat, list_pids, read_stat
 FULL_POLL_NS: Final = 60 * 10**9
 """With process events, all of /proc is still read once in this time, as a safety net."""
 REST: Final = 2
-"""With process events, a process that is no target, or a target that did nothing, is passed over
-in so many refreshes after one in which it was read."""
+"""With process events, a small process, or a target that did nothing, is passed over in so many
+refreshes after one in which it was read."""
 _YOUNG: Final = 3
 """Readings of a new process before that: it may be growing."""
 
@@ -56,7 +56,11 @@ class Readings:
             seen.rest = 0
 
     def read(
-        self, events: ProcessEvents | None, now_ns: int, watched: Container[int]
+        self,
+        events: ProcessEvents | None,
+        now_ns: int,
+        watched: Container[int],
+        large_bytes: int,
     ) -> tuple[dict[int, Stat], set[int]]:
         """Stat of every user process, by pid, and those that were passed over.
 
@@ -64,6 +68,8 @@ class Readings:
             events: since the last call; None where there are none to be had.
             now_ns: CLOCK_MONOTONIC.
             watched: pids that rest only while they do nothing.
+            large_bytes: others with so much resident memory never rest: they may be put into
+                another control group, of which no event tells.
         """
         due = now_ns - self._last_full_ns >= FULL_POLL_NS
         if events is None or events.lost or due:
@@ -81,13 +87,15 @@ class Readings:
                 seen.rest -= 1
                 rested.add(pid)
             else:
-                seen = self._look(pid, seen, pid in watched)
+                seen = self._look(pid, seen, pid in watched, large_bytes)
             if seen is not None:
                 stats[pid], all_seen[pid] = seen.stat, seen
         self._seen = all_seen
         return stats, rested
 
-    def _look(self, pid: int, before: _Seen | None, watched: bool) -> _Seen | None:
+    def _look(
+        self, pid: int, before: _Seen | None, watched: bool, large_bytes: int
+    ) -> _Seen | None:
         """Read a process; None if there is none, or none of a user's."""
         try:
             stat = read_stat(pid, self._root)
@@ -97,7 +105,8 @@ class Readings:
             return None
         if before is None or before.stat.start_time != stat.start_time:
             return _Seen(stat)
-        idle = not watched or before.stat.activity == stat.activity
+        quiet, small = before.stat.activity == stat.activity, stat.rss_bytes < large_bytes
+        idle = quiet if watched else small
         before.stat = stat
         before.readings += 1
         before.rest = REST if idle and before.readings >= _YOUNG else 0

@@ -149,7 +149,7 @@ class TargetRegistry:
         self.collect()
         events, self._pending = self._pending, ProcessEvents()
         heard = None if self.events is None else events
-        stats, rested = self._readings.read(heard, now_ns, self._by_pid)
+        stats, rested = self._readings.read(heard, now_ns, self._by_pid, self._config.min_rss_bytes)
         exited = self._exited()
         matched = self._match(stats, exited, rested)
         chosen = self._choose(matched)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_proc import FakeEvents, FakeProc
@@ -33,8 +34,8 @@ class World:
         )
         self.registry.refresh(self.now)
 
-    def begin(self, pid: int, **what: int) -> None:
-        self.proc.add(pid, **what)  # type: ignore[arg-type]
+    def begin(self, pid: int, **what: Any) -> None:
+        self.proc.add(pid, **what)
         self.events.queued.executed.add(pid)
 
     def pids(self) -> list[int]:
@@ -69,6 +70,19 @@ def test_one_that_refreshes_passed_over_is_read_again(world: World) -> None:
         world.registry.refresh(world.now)
     world.proc.add(10, rss_bytes=64 * MIB)
     assert world.after(1)
+    world.registry.refresh(world.now)
+    assert world.pids() == [10]
+
+
+@pytest.mark.parametrize("before", range(1, 8))
+def test_a_large_process_that_is_put_into_a_control_group_is_found_at_the_next_refresh(
+    tmp_path: Path, before: int
+) -> None:
+    world = World(tmp_path, 'match = { cgroup = "/tiered" }')
+    world.begin(10, rss_bytes=64 * MIB)
+    for _ in range(before):
+        world.registry.refresh(world.now)
+    world.proc.add(10, rss_bytes=64 * MIB, cgroup="/tiered")
     world.registry.refresh(world.now)
     assert world.pids() == [10]
 
