@@ -120,6 +120,8 @@ def populated(
     pid = ready["pid"]
     if method.limited:
         ready["arranged"] = arrange(pid, touches.order(pid), request["fast"])
+        # Other processes of a workload took some: whoever exchanges pages needs a little room.
+        ballast.leave_about(SPARE)
     methods.DEMOTION.write_text("0")
     return ready
 
