@@ -17,6 +17,7 @@ SOURCES = (
     "heat.c",
     "heat_change.c",
     "heat_evict.c",
+    "heat_hist.c",
     "heat_place.c",
     "heat_select.c",
     "heat_sort.c",

@@ -16,6 +16,7 @@ enum {
 	HEAT_DIGITS = 3,
 	KEY_DIGITS = 6,
 	DIGITS = KEY_DIGITS + HEAT_DIGITS,
+	FEW = 512,
 };
 
 /* Heat is never negative, so that its bits are in the order of its values. */
@@ -51,13 +52,30 @@ static bool offsets_of(uint32_t *count, size_t n)
 	return true;
 }
 
+/* For a few, whose digits would cost more to count than they cost to compare. */
+static void sort_few(bool hottest, struct rank *rank, size_t n)
+{
+	for (size_t gap = n; (gap = gap <= 2 ? gap / 2 : gap * 5 / 11) > 0;) {
+		for (size_t i = gap; i < n; i++) {
+			struct rank item = rank[i];
+			size_t at = i;
+
+			for (; at >= gap && rank_before(hottest, &item, &rank[at - gap]); at -= gap)
+				rank[at] = rank[at - gap];
+			rank[at] = item;
+		}
+	}
+}
+
 int heat_rank_sort(bool hottest, struct rank *rank, size_t n)
 {
 	uint32_t(*count)[BUCKETS];
 	struct rank *from = rank, *to, *spare;
 
-	if (n < 2)
+	if (n <= FEW) {
+		sort_few(hottest, rank, n);
 		return 0;
+	}
 	count = calloc(DIGITS, sizeof(*count));
 	spare = malloc(n * sizeof(*spare));
 	if (count == NULL || spare == NULL) {

@@ -154,6 +154,7 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	slot = first_free(heat, hash_key(key));
 	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
 	heat->tracked++;
+	heat->of_epoch[0]++;
 	heat->hist_valid = false;
 	return slot;
 }
@@ -165,6 +166,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 
 	if (slot_huge(slot))
 		table_clear_huge(heat, slot);
+	heat->of_epoch[slot->flags & EPOCH_MASK]--;
 	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
 	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
 	     i = next_slot(i, count)) {

@@ -71,6 +71,8 @@ struct tierd_heat {
 
 	uint64_t refresh_ns;
 	uint64_t epoch_serial;
+	/* Used slots by the epoch in their flags. */
+	uint64_t of_epoch[EPOCH_MASK + 1];
 	uint64_t maintained_ns;
 
 	/* Nodes whose pages are evicted last, from the latest tierd_heat_place. */
@@ -131,6 +133,24 @@ static inline bool slot_huge(const struct slot *slot)
 	return (slot->flags & FLAG_HUGE) != 0;
 }
 
+/* When a slot's node was confirmed; 0: it is not known, or long ago. */
+static inline void slot_set_epoch(struct tierd_heat *heat, struct slot *slot, uint8_t epoch)
+{
+	heat->of_epoch[slot->flags & EPOCH_MASK]--;
+	heat->of_epoch[epoch]++;
+	slot->flags = (uint8_t)((slot->flags & ~EPOCH_MASK) | epoch);
+}
+
+static inline uint8_t epoch_now(const struct tierd_heat *heat)
+{
+	return (uint8_t)(heat->epoch_serial % EPOCHS + 1);
+}
+
+static inline uint8_t epoch_before(const struct tierd_heat *heat)
+{
+	return (uint8_t)((heat->epoch_serial + EPOCHS - 1) % EPOCHS + 1);
+}
+
 static inline uint64_t slot_pages(const struct slot *slot)
 {
 	return slot_huge(slot) ? HUGE_PAGES : 1;
@@ -173,7 +193,7 @@ void table_set_huge(struct tierd_heat *heat, struct slot *slot);
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
 
-/* heat_select.c */
+/* heat_hist.c */
 int hist_update(struct tierd_heat *heat);
 const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
 int heat_bin(float value);
@@ -182,12 +202,23 @@ bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
+/* Slots of which slot_unplaced is true. */
+uint64_t table_unplaced(const struct tierd_heat *heat);
+
 /* A selected slot; of equal heat the lower key comes first, so that replays agree. */
 struct rank {
 	float heat;
 	uint64_t key;
 	uint64_t slot;
 };
+
+/* Whether `a` is asked for before `b`. */
+static inline bool rank_before(bool hottest, const struct rank *a, const struct rank *b)
+{
+	if (a->heat != b->heat)
+		return hottest ? a->heat > b->heat : a->heat < b->heat;
+	return a->key < b->key;
+}
 
 /* Sorts by heat, hottest or coldest first, then by key. -ENOMEM leaves the order as it was. */
 int heat_rank_sort(bool hottest, struct rank *rank, size_t n);
