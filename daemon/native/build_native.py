@@ -23,6 +23,7 @@ SOURCES = (
     "heat_sort.c",
     "heat_table.c",
     "job.c",
+    "members.c",
     "mover.c",
     "probe.c",
     "promote.c",

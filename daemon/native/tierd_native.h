@@ -132,6 +132,8 @@ enum { TIERD_PAGE_PRESENT = 8, TIERD_PAGE_PFNZERO = 32, TIERD_PAGE_HUGE = 64 };
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
+int tierd_members(const uint64_t *page, size_t n, const uint64_t *set, size_t members,
+		  uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 

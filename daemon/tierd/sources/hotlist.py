@@ -25,12 +25,14 @@ promoted, and, being accessed, not demoted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Domain, F32Array
+from tierd._native import ffi, lib
+from tierd.access import AccessBatch, BoolArray, Domain, F32Array
 from tierd.kmod.ring import RecordArray
 from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
@@ -102,7 +104,8 @@ class HotList:
 
     def leave(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, are not on a card any more."""
-        self._left.append(page)
+        if len(page):
+            self._left.append(page)
 
     def arrive(self, page: U64Array, now_ns: int) -> None:
         """These pages, uint64[n] keys, were demoted, maybe into a card's memory, until now."""
@@ -124,7 +127,7 @@ class HotList:
         age = np.maximum(age_ns / 1e9, LEAST_AGE_S)
         counted = np.maximum(hot["value"], 1) * scale[card]
         if self._arrived:
-            copied = np.isin(hot["page"], np.concatenate([page for _, page in self._arrived]))
+            copied = _among(hot["page"], [page for _, page in self._arrived])
             counted = np.where(copied, counted - COPY_REQUESTS, counted)
             real = counted > 0
             hot, age, counted, late = hot[real], age[real], counted[real], late[real]
@@ -151,7 +154,7 @@ class HotList:
         rate = np.concatenate([each.rate for each in self._reported])
         told = np.concatenate([each.time_ns for each in self._reported])
         if self._left:
-            stays = ~np.isin(page, np.concatenate(self._left))
+            stays = ~_among(page, self._left)
             page, rate, told = page[stays], rate[stays], told[stays]
         self._reported, self._left = [], []
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
@@ -162,6 +165,24 @@ class HotList:
             time_ns=now_ns,
             source=self._source,
         )
+
+
+def _among(page: U64Array, others: Sequence[U64Array]) -> BoolArray:
+    """Which of these pages, uint64[n], are in one of the others, bool[n]."""
+    pages, every = np.ascontiguousarray(page), np.concatenate(others)
+    found = np.zeros(len(pages), np.bool_)
+    if not len(pages) or not len(every):
+        return found
+    result = lib.tierd_members(
+        ffi.from_buffer("uint64_t[]", pages),
+        len(pages),
+        ffi.from_buffer("uint64_t[]", every),
+        len(every),
+        ffi.from_buffer("uint8_t[]", found),
+    )
+    if result != 0:
+        raise MemoryError(f"{len(every)} pages to compare with")
+    return found
 
 
 def empty_batch(source: str, now_ns: int, lost: int) -> AccessBatch:

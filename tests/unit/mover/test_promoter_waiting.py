@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakering import FakeRing
-from promoter_world import FAST, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
+from promoter_world import FAST, PAGE, SETTINGS, SLOW, World, moves_of_a_tick
 
 from tierd.moves import Direction
 from tierd.service.explain import Reason
