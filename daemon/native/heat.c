@@ -90,6 +90,7 @@ static void maintain(struct tierd_heat *heat, float factor)
 			slot->moved = 0;
 		if (slot_unplaced(heat, slot))
 			slot_set_epoch(heat, slot, 0);
+		tag_slot(heat, slot);
 	}
 	if (heat->filter_stale > 0)
 		table_rebuild_filter(heat);
@@ -186,6 +187,7 @@ static void add_sample(struct tierd_heat *heat, uint64_t key, uint64_t hash, boo
 	slot->heat += amount;
 	if (slot->heat > HEAT_MAX * heat->gain)
 		slot->heat = HEAT_MAX * heat->gain;
+	tag_slot(heat, slot);
 	heat->ingested++;
 }
 
@@ -236,7 +238,7 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
 	    .slots = slot_count(heat),
-	    .memory_bytes = slot_count(heat) * sizeof(struct slot) + heat->filter_bits / 8 +
+	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
 			    heat->rows_room * sizeof(struct hist_row) + sizeof(*heat),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
@@ -263,6 +265,9 @@ int tierd_heat_check(struct tierd_heat *heat)
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		const struct slot *slot = &heat->slots[i];
 
+		if (heat->tags.node[i] != (slot_used(slot) ? slot->node : NO_TAG) ||
+		    heat->tags.warmth[i] != warmth_of(slot->heat))
+			return -EBADMSG;
 		run = slot_used(slot) ? run + 1 : 0;
 		if (run > longest_run_allowed(heat))
 			return -ELOOP;

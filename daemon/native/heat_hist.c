@@ -32,7 +32,7 @@ float tierd_heat_bin_edge(int bin)
 	return edge;
 }
 
-/* Node unknown (of no epoch then), or not confirmed since the refresh before the present one began. */
+/* Node unknown (of no epoch then), or not confirmed since the refresh before this one began. */
 bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot)
 {
 	uint8_t epoch = slot->flags & EPOCH_MASK;

@@ -8,6 +8,7 @@ static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
 {
 	slot->node = node;
 	slot_set_epoch(heat, slot, node <= TIERD_NODE_MAX ? epoch_now(heat) : 0);
+	tag_slot(heat, slot);
 }
 
 /* A block that was one folio is 4 KiB pages now: each inherits its heat and history. */
@@ -34,6 +35,7 @@ static void split_folio(struct tierd_heat *heat, uint64_t head)
 		slot->moved = parent.moved;
 		slot->node = parent.node;
 		slot_set_epoch(heat, slot, parent.flags & EPOCH_MASK);
+		tag_slot(heat, slot);
 	}
 }
 

@@ -7,65 +7,89 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The best of what a pass over the slots offers; once there are `most`, a heap, worst on top. */
+/*
+ * The best of what a pass over the slots offers. There is room for twice as many as are wanted;
+ * when it is full the worse half goes, and what is worse than all that stay is not taken any more.
+ */
 struct best {
 	struct rank *rank;
 	size_t n;
 	size_t room;
 	size_t most;
 	bool hottest;
-	bool heaped;
+	/* The worst that stayed, once any went. */
+	bool full;
+	struct rank worst;
 };
 
 enum { FIRST_ROOM = 512 };
 
-static void sift_down(struct best *best, size_t at)
+/* Put the best `most` first, in any order (Hoare's selection). */
+static void select_most(struct best *best)
 {
-	struct rank item = best->rank[at];
+	struct rank *rank = best->rank;
+	size_t low = 0, high = best->n - 1;
 
-	for (;;) {
-		size_t child = 2 * at + 1;
+	while (low < high) {
+		const struct rank pivot = rank[low + (high - low) / 2];
+		size_t i = low, j = high;
 
-		if (child >= best->n)
-			break;
-		if (child + 1 < best->n &&
-		    rank_before(best->hottest, &best->rank[child], &best->rank[child + 1]))
-			child++;
-		if (!rank_before(best->hottest, &item, &best->rank[child]))
-			break;
-		best->rank[at] = best->rank[child];
-		at = child;
+		for (;;) {
+			struct rank swap;
+
+			while (rank_before(best->hottest, &rank[i], &pivot))
+				i++;
+			while (rank_before(best->hottest, &pivot, &rank[j]))
+				j--;
+			if (i >= j)
+				break;
+			swap = rank[i];
+			rank[i++] = rank[j];
+			rank[j--] = swap;
+		}
+		/* All up to j are no worse than all behind it. */
+		if (j == high)
+			j--;
+		if (j >= best->most)
+			high = j;
+		else
+			low = j + 1;
 	}
-	best->rank[at] = item;
+}
+
+static void drop_worse(struct best *best)
+{
+	select_most(best);
+	best->n = best->most;
+	best->worst = best->rank[0];
+	for (size_t i = 1; i < best->n; i++) {
+		if (rank_before(best->hottest, &best->worst, &best->rank[i]))
+			best->worst = best->rank[i];
+	}
+	best->full = true;
 }
 
 static int offer(struct best *best, struct rank item)
 {
-	if (best->n < best->most) {
-		if (best->n == best->room) {
-			size_t room = best->room == 0 ? FIRST_ROOM : best->room * 2;
-			struct rank *rank;
+	if (best->full && !rank_before(best->hottest, &item, &best->worst))
+		return 0;
+	if (best->n == best->room) {
+		const size_t whole = 2 * best->most;
+		size_t room = best->room == 0 ? FIRST_ROOM : best->room * 2;
+		struct rank *rank;
 
-			if (room > best->most)
-				room = best->most;
+		if (best->room == whole) {
+			drop_worse(best);
+		} else {
+			room = room < whole ? room : whole;
 			rank = realloc(best->rank, room * sizeof(*rank));
 			if (rank == NULL)
 				return -ENOMEM;
 			best->rank = rank;
 			best->room = room;
 		}
-		best->rank[best->n++] = item;
-		return 0;
 	}
-	if (!best->heaped) {
-		for (size_t i = best->n / 2; i-- > 0;)
-			sift_down(best, i);
-		best->heaped = true;
-	}
-	if (rank_before(best->hottest, &item, &best->rank[0])) {
-		best->rank[0] = item;
-		sift_down(best, 0);
-	}
+	best->rank[best->n++] = item;
 	return 0;
 }
 
@@ -86,13 +110,13 @@ static float limit_of(const struct tierd_heat *heat, const struct best *best, fl
 	float limit = least * heat->gain;
 
 	if (best->hottest) {
-		if (best->heaped && best->rank[0].heat > least)
-			limit = best->rank[0].heat * heat->gain;
+		if (best->full && best->worst.heat > least)
+			limit = best->worst.heat * heat->gain;
 		if (least >= 0.0F)
 			return fmaxf(limit * (1.0F - slack), 0x1p-149F);
 		return limit;
 	}
-	return best->heaped ? best->rank[0].heat * heat->gain * (1.0F + slack) : INFINITY;
+	return best->full ? best->worst.heat * heat->gain * (1.0F + slack) : INFINITY;
 }
 
 static int offer_slot(const struct tierd_heat *heat, uint64_t i, float least, const uint8_t *among,
@@ -109,28 +133,48 @@ static int offer_slot(const struct tierd_heat *heat, uint64_t i, float least, co
 	return offer(best, item);
 }
 
-/* Most slots are passed over: that costs a few instructions each. */
+typedef uint8_t bytes __attribute__((vector_size(TAGS_AT_ONCE)));
+
+/* Which of sixteen slots are of the node and warm, or cold, enough: a bit each, eight apart. */
+static inline void matches(const struct tierd_heat *heat, uint64_t first, uint8_t node,
+			   const struct best *best, uint8_t warmth, uint64_t *hits)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+	const bytes *nodes = (const void *)(heat->tags.node + first);
+	const bytes *warm = (const void *)(heat->tags.warmth + first);
+	bytes hit;
+
+	hit = (bytes)(*nodes == node) &
+	      (best->hottest ? (bytes)(*warm >= warmth) : (bytes)(*warm <= warmth));
+	memcpy(hits, &hit, sizeof(hit));
+	hits[0] &= ones;
+	hits[1] &= ones;
+}
+
+/* Most slots are passed over, sixteen at a time, by their tags. */
 static int pass_of_node(const struct tierd_heat *heat, uint8_t node, float least,
 			const uint8_t *among, struct best *best)
 {
-	const uint64_t count = slot_count(heat);
-	float limit = limit_of(heat, best, least);
+	uint8_t warmth = warmth_of(limit_of(heat, best, least));
 
-	for (uint64_t i = 0; i < count; i++) {
-		const struct slot *slot = &heat->slots[i];
-		int err;
+	for (uint64_t first = 0; first < slot_count(heat); first += TAGS_AT_ONCE) {
+		uint64_t hits[2];
 
-		if (slot->node != node)
+		matches(heat, first, node, best, warmth, hits);
+		if ((hits[0] | hits[1]) == 0)
 			continue;
-		if (best->hottest ? slot->heat < limit : slot->heat > limit)
-			continue;
-		if (!slot_used(slot))
-			continue;
-		err = offer_slot(heat, i, least, among, best);
-		if (err != 0)
-			return err;
-		if (best->n == best->most)
-			limit = limit_of(heat, best, least);
+		for (unsigned int half = 0; half < 2; half++) {
+			for (; hits[half] != 0; hits[half] &= hits[half] - 1) {
+				unsigned int at = (unsigned int)__builtin_ctzll(hits[half]) / 8;
+				int err =
+				    offer_slot(heat, first + 8 * half + at, least, among, best);
+
+				if (err != 0)
+					return err;
+			}
+		}
+		if (best->full)
+			warmth = warmth_of(limit_of(heat, best, least));
 	}
 	return 0;
 }
@@ -166,6 +210,8 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 	err = node == TIERD_NODE_UNPLACED
 		  ? pass_of_unplaced(heat, min_heat, among, &best)
 		  : pass_of_node(heat, (uint8_t)node, min_heat, among, &best);
+	if (best.n > best.most)
+		drop_worse(&best);
 	if (err == 0)
 		err = heat_rank_sort(best.hottest, best.rank, best.n);
 	for (size_t i = 0; err == 0 && i < best.n; i++) {

@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "pagekey.h"
 #include "tierd_native.h"
@@ -36,6 +37,12 @@ enum {
 	NO_ROW = 0xffff,
 	/* A move that was more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
+	/* Of a free slot; no node has that number. */
+	NO_TAG = TIERD_NODE_UNPLACED,
+	TAGS_AT_ONCE = 16,
+	/* Of the bits of a float; the least that is told from less is 2^-30. */
+	WARMTH_SHIFT = 22,
+	WARMTH_BASE = (127 - 30) << 1,
 	/* The unit in which a slot remembers its last move: 1/8 s. */
 	TICK_NS = 125000000,
 };
@@ -46,8 +53,18 @@ struct hist_row {
 	uint32_t huge[TIERD_HEAT_BINS];
 };
 
+/*
+ * What a pass looks for, a byte a slot: sixteen are compared at once. Of a free slot both are
+ * what no question is about. `warmth` rises with the stored heat.
+ */
+struct tags {
+	uint8_t *node;
+	uint8_t *warmth;
+};
+
 struct tierd_heat {
 	struct slot *slots;
+	struct tags tags;
 	uint64_t lines;
 	uint64_t max_lines;
 	uint64_t capacity;
@@ -131,6 +148,27 @@ static inline uint64_t slot_key(const struct slot *slot)
 static inline bool slot_huge(const struct slot *slot)
 {
 	return (slot->flags & FLAG_HUGE) != 0;
+}
+
+/* Exponent and first bit of the mantissa of a stored heat; what is beyond shares the last step. */
+static inline uint8_t warmth_of(float stored)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &stored, sizeof(bits));
+	bits >>= WARMTH_SHIFT;
+	if (!(stored > 0.0F) || bits < WARMTH_BASE)
+		return stored > 0.0F;
+	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
+}
+
+/* To be called after a slot has changed: it came, went, moved, or has another node or heat. */
+static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
+{
+	uint64_t at = (uint64_t)(slot - heat->slots);
+
+	heat->tags.node[at] = slot->inverted != 0 ? slot->node : NO_TAG;
+	heat->tags.warmth[at] = warmth_of(slot->heat);
 }
 
 /* When a slot's node was confirmed; 0: it is not known, or long ago. */
