@@ -346,4 +346,23 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
 			  uint8_t *dirty);
 
+/* What a card's records are weighed with; arrays are by card. */
+struct tierd_hot_epochs {
+	uint64_t start_ns[256];
+	uint64_t before_ns[256];
+	float scale[256];
+	double least_age_s;
+	double rate_cap;
+	double copy_requests;
+};
+
+/*
+ * The hot records of cards, and the accesses since the start of their epoch that each stands
+ * for. copied: NULL, or whether requests of the page's own copy are among them, by record.
+ * current: whether its epoch still lasts. Returns the number of pages.
+ */
+size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
+			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
+			 float *rate, uint64_t *told_ns, uint8_t *current);
+
 #endif
