@@ -248,7 +248,9 @@ class Round:
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
         heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
-        asked = min(self._limit, max(FIRST_VICTIMS, int(shortfall[0]) // PAGE_SIZE + 1))
+        asked = max(FIRST_VICTIMS, int(shortfall[0]) // PAGE_SIZE + 1)
+        # At most one more question for small pages: whoever asks for thousands may need them.
+        asked = min(self._limit, max(asked, int(shortfall[-1]) // PAGE_SIZE // 4 + 1))
         while True:
             passed_over = self.notes.copy()
             cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
