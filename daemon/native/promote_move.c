@@ -42,12 +42,7 @@ static bool interrupted(const struct tierd_promoter *promoter)
 /* What was planned and not tried waits with the other candidates. */
 static void put_back(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
 {
-	struct candidate *candidate = &promoter->candidate[promoter->candidates];
-
-	if (promoter->candidates == CANDIDATES_MAX)
-		return;
-	promoter->candidates++;
-	*candidate = (struct candidate){
+	const struct candidate candidate = {
 	    .page = moves->page[i],
 	    .seen_ns = moves->seen_ns[i],
 	    .heat = moves->heat[i],
@@ -56,6 +51,8 @@ static void put_back(struct tierd_promoter *promoter, const struct moves *moves,
 	    .node = moves->source[i],
 	    .dest = -1,
 	};
+
+	(void)waiting_add(&promoter->waiting, &candidate);
 }
 
 static void note_moved(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
@@ -213,7 +210,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	stats->intervals++;
 	if (interrupted(promoter))
 		return 0;
-	if (ring_waiting(&promoter->ring) == 0 && promoter->candidates == 0) {
+	if (ring_waiting(&promoter->ring) == 0 && promoter->waiting.n == 0) {
 		promoter->demand *= 0.875;
 		return 0;
 	}
@@ -233,7 +230,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	promoter->demand += (taken - promoter->demand) / 8.0;
 	stats->promoted += promoted;
 	stats->demoted += demoted;
-	stats->pending = promoter->candidates;
+	stats->pending = promoter->waiting.n;
 	stats->cpu_ns += sys_thread_cpu_ns() - cpu;
 	if (sys_monotonic_ns() - start > stats->longest_ns)
 		stats->longest_ns = sys_monotonic_ns() - start;

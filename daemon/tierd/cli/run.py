@@ -149,7 +149,7 @@ def _run(
     )
     service.manager = manager
     service.hung_up = hung_up
-    service.on_attached = privileges.settle
+    service.work.on_attached = privileges.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
     front = Front(config, service, dry_run=args.dry_run, recorder=recorder)

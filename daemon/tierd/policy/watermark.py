@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -40,6 +41,9 @@ from tierd.policy.fairness import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.tiermap import Tier
+
+FIRST_VICTIMS: Final = 512
+"""So many of a tier's coldest are looked at first; more only where all of them give way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,20 +247,30 @@ class Round:
         fits = int(np.searchsorted(shortfall, 0, side="right"))
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
-        cold = self.find.coldest(tier.nodes, self._limit, of_group=instead_of, not_of=below_floor)
-        ends = np.cumsum(pageset.sizes(cold))
-        # The last page that must leave for each further one to come in.
-        last = np.searchsorted(ends, shortfall[fits:], side="left")
-        victim = np.full(len(last), np.inf)
-        known = last < len(cold)
-        victim[known] = cold.heat[last[known]]
-        heat = hot.heat[fits:].astype(np.float64)
-        if below_floor is not None:
-            return cold, fits + int(np.count_nonzero(known))
-        bar = victim * (1 + self.settings.margin)
-        bar += self.settings.confidence * np.sqrt(heat + victim)
-        loses = np.flatnonzero(~(heat > bar))
-        return cold, fits + (int(loses[0]) if len(loses) else len(heat))
+        heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
+        asked = max(FIRST_VICTIMS, int(shortfall[0]) // PAGE_SIZE + 1)
+        # At most one more question for small pages: whoever asks for thousands may need them.
+        asked = min(self._limit, max(asked, int(shortfall[-1]) // PAGE_SIZE // 4 + 1))
+        while True:
+            passed_over = self.notes.copy()
+            cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
+            # The last page that must leave for each further one to come in.
+            last = np.searchsorted(np.cumsum(pageset.sizes(cold)), shortfall, side="left")
+            known = int(np.searchsorted(last, len(cold), side="left"))
+            wins = known
+            if below_floor is None:
+                victim = cold.heat[last[:known]].astype(np.float64)
+                bar = victim * (1 + self.settings.margin)
+                bar += self.settings.confidence * np.sqrt(heat[:known] + victim)
+                loses = np.flatnonzero(~(heat[:known] > bar))
+                wins = int(loses[0]) if len(loses) else known
+            done = wins < known or known == len(heat)
+            if done or asked == self._limit or not self.find.more:
+                return cold, fits + wins
+            # All that were found give way: there may be more.
+            asked = min(self._limit, 4 * asked)
+            self.notes.clear()
+            self.notes.update(passed_over)
 
     def _demote(self, tier: Tier, cold: PageSet) -> None:
         below = self.inputs.tiers.demotion_tier(tier.rank)

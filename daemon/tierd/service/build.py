@@ -220,7 +220,7 @@ def build(
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
     if recorder is not None:
-        service.on_decided = recorder.decided
+        service.work.on_decided = recorder.decided
     return service, tiers
 
 

@@ -130,6 +130,8 @@ class Steering:
         if source is None or native is None:
             return
         fresh = native.look()
+        if not len(fresh):
+            return
         moved = fresh[fresh["fate"] == Fate.MOVED]
         up = moved["direction"] == Direction.PROMOTE
         source.promoted(small_pages(moved["page"][up], moved["order"][up]))

@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 
 
@@ -77,22 +79,24 @@ class Totals:
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
-        pages = 1 << plan.order.astype(int)
-        up = plan.direction == Direction.PROMOTE
-        self.planned_promotions += int(pages[up].sum())
-        self.planned_demotions += int(pages[~up].sum())
         self.notes.update(plan.notes)
+        if not len(plan):
+            return
+        pages = np.bincount(plan.direction, 1 << plan.order.astype(np.int64), len(Direction))
+        self.planned_promotions += int(pages[Direction.PROMOTE])
+        self.planned_demotions += int(pages[Direction.DEMOTE])
 
     def add_report(self, report: MoveReport) -> None:
         """Count what became of a plan."""
-        self.promoted_pages += report.count(Fate.MOVED, Direction.PROMOTE)
-        self.demoted_pages += report.count(Fate.MOVED, Direction.DEMOTE)
+        pages = report.counts()
+        self.promoted_pages += pages[Fate.MOVED][Direction.PROMOTE]
+        self.demoted_pages += pages[Fate.MOVED][Direction.DEMOTE]
         self.moved_bytes += report.moved_bytes
         self.move_ns += report.duration_ns
         self.move_cpu_ns += report.cpu_ns
         self.retries += report.retries
         for fate in Fate:
-            count = report.count(fate)
+            count = sum(pages[fate])
             if count:
                 self.fates[fate.name.lower()] += count
         self.errors.update(report.errors)

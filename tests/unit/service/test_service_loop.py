@@ -115,7 +115,7 @@ def test_companions_live_as_long_as_the_loop():
         def close(self) -> None:
             seen.append(("close", bench.service.totals.ticks))
 
-    bench.service._rooms = dataclasses.replace(bench.service._rooms, companions=(Beside(),))
+    bench.service.work.rooms = dataclasses.replace(bench.service.work.rooms, companions=(Beside(),))
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
     assert seen == [("start", 0), ("close", 3)]
@@ -145,7 +145,7 @@ def test_an_observer_that_fails_is_told_no_more_and_the_loop_goes_on(caplog):
             told.append(tick)
             raise OSError("disk full")
 
-    bench.service._observers.insert(0, Broken())
+    bench.service.work.observers.insert(0, Broken())
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
     assert len(told) == 1
@@ -269,7 +269,7 @@ def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_pa
     folder.mkdir()
     (folder / "cpu.pressure").write_text("some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n")
     bench = Bench(tier_map(118, 430), steering=Steering())
-    bench.service._rooms = dataclasses.replace(
+    bench.service.work.rooms = dataclasses.replace(
         bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
     )
     bench.source.on_poll = interrupt_at(1)
