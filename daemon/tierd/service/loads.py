@@ -29,8 +29,9 @@ from tierd.heat.table import HeatTable
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
-SMOOTH_S: Final = 1.0
-"""Loads are means over about this time."""
+SMOOTH: Final = 0.2
+"""Loads are means over about this part of heat's half-life: no longer than heat remembers, or
+loads are of pages that have left."""
 PROBE_NS: Final = 60 * 10**9
 """Time between two probes of all nodes; each takes some milliseconds."""
 RESCTRL: Final = "sys/fs/resctrl/mon_data"
@@ -133,7 +134,7 @@ class Loads:
                 }
         if isinstance(source, NeoProfSource):
             found.update(self._card_loads(source, elapsed_s))
-        weight = min(1.0, elapsed_s / SMOOTH_S)
+        weight = min(1.0, elapsed_s / (SMOOTH * self._half_life_s))
         self._sources = {node: told for node, (_, told) in found.items()}
         self._loads = {
             node: load + (1 - weight) * (self._loads.get(node, load) - load)
