@@ -48,7 +48,7 @@ class Loop:
         machine: what runs.
         policy: decides.
         tick_s: length of a tick.
-        samples: drawn in a tick, all programs together, about.
+        samples: drawn in the first tick, all programs together, about.
         rate: bytes that may move in a second.
         order: whether samples keep their order.
         told: where loads are from; NONE leaves them to heat.
@@ -79,6 +79,7 @@ class Loop:
         self.patterns = PatternTracker(self.HALF_LIFE_S)
         self.now_ns = 10**9
         self.history: list[Tick] = []
+        self._period = 0.0
         self.last: MoveReport | None = None
         self.tiers = machine.map()
 
@@ -187,7 +188,8 @@ class Loop:
             for program, rate in zip(self.machine.programs, rates, strict=True)
             for a in program.arrays
         ]
-        period = max(1.0, sum(lines) / self.samples)
+        # A period stays as it was set, as that of a PMU's event does.
+        self._period = period = self._period or max(1.0, sum(lines) / self.samples)
         pages, times, writes = [], [], []
         rng = self.machine.rng
         for a, count in zip(self.machine.arrays, lines, strict=True):

@@ -21,10 +21,13 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench/tiering/guest"))
 
+import ballast  # noqa: E402
 import memory  # noqa: E402
 import methods  # noqa: E402
 import numpy as np  # noqa: E402
 
+CXL = 2
+NEAR = 512 << 10
 PERIOD = 1999
 """One miss in so many is sampled, of each node."""
 
@@ -65,7 +68,8 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         daemon = methods.start_marked([sys.executable, script, config, str(PERIOD)])
     # After the daemon, whose own memory is on the first node, too.
     for node, free in request["free"].items():
-        memory.leave_free(free, int(node))
+        ballast.leave_about(free, int(node))
+        ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
     with subprocess.Popen(
         request["command"],
         stdin=subprocess.PIPE,
