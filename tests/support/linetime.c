@@ -15,7 +15,7 @@ enum { PAGE_LINES = 64 };
 struct linetime_array {
 	uint64_t first, lines; /* numbers of lines */
 	uint64_t at;
-	uint32_t count; /* lines a turn */
+	uint32_t count;	       /* lines a turn */
 	uint32_t every, phase; /* written in sweeps of this phase; never for every = 0 */
 	uint32_t random;
 	double instructions; /* for each line */
