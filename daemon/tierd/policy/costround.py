@@ -26,6 +26,8 @@ from tierd.policy.watermark import Round, WatermarkSettings
 from tierd.tiermap import MemoryKind, Tier, TierMap
 
 LADDERS = ("time", "latency")
+SURPRISE = 0.3
+"""Share of all load that is elsewhere than expected, from which on use is taken to have changed."""
 SPREAD = 256
 """Parts of memory by which the spread of accesses is compared."""
 
@@ -70,6 +72,7 @@ class CostRound(Round):
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
         self.model = beyond.follow(model, known, traffic)
+        self.surprised = beyond.surprised(settings.epoch_s)
         if settings.ladder == "latency":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, share=np.ones(len(self.pages)))
@@ -173,7 +176,9 @@ class CostRound(Round):
                 left -= done
                 if done < need:
                     self.notes["short of room, and nowhere to go"] += (need - done) // 4096
-        if trade and len(kinds):
+        if self.surprised:
+            self.notes["use has just changed"] += 1
+        elif trade and len(kinds):
             work.trade(left)
         self.notes.update(work.notes)
         self.steps, self.gain = work.steps, sum(step.saved for step in work.steps)
@@ -256,6 +261,15 @@ class Beyond:
     def __init__(self) -> None:
         self._mean: F64Array | None = None
         self._last_ns = 0
+        self._since_ns: int | None = None
+
+    def surprised(self, wait_s: float) -> bool:
+        """Whether loads are not what pages' heat leads to expect, and were until lately.
+
+        Use has changed then, and heat does not tell yet to what. For `wait_s` at most: loads
+        that never keep still are no reason to do nothing for ever.
+        """
+        return self._since_ns is not None and self._last_ns - self._since_ns < wait_s * 1e9
 
     def follow(self, model: TierModel, known: F64Array, traffic: Traffic) -> TierModel:
         """The model with the load to decide on.
@@ -270,6 +284,11 @@ class Beyond:
         if self._mean is not None and len(self._mean) == len(beyond):
             elapsed_s = (traffic.time_ns - self._last_ns) / 1e9
             kept = 0.5 ** (elapsed_s / traffic.half_life_s)
+            off = np.abs(beyond - self._mean)[~silent].sum()
+            if off <= SURPRISE * model.load[~silent].sum():
+                self._since_ns = None
+            elif self._since_ns is None:
+                self._since_ns = traffic.time_ns
             beyond = np.where(silent, 0.0, kept * self._mean + (1 - kept) * beyond)
         if traffic.time_ns:
             self._mean, self._last_ns = beyond, traffic.time_ns

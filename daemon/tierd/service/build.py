@@ -38,6 +38,7 @@ from tierd.service.thresholds import Thresholds
 from tierd.service.tick import Observer, TickLog
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_usage
+from tierd.sources.uncore import Uncore
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import TargetRegistry
 from tierd.tiermap import TierMap
@@ -80,14 +81,16 @@ def make_loads(config: Config, heat: HeatTable) -> Loads | None:
     if config.policy.name != CostPolicy.name:
         return None
     measured: Callable[[], Mapping[int, Measured]] = dict
+    read_tiers = tier_reader(config)
+    uncore = Uncore(read_tiers().nodes)
     if config.policy.cost.probe:
-        read_tiers = tier_reader(config)
 
         def measured() -> Mapping[int, Measured]:
             tiers = read_tiers()
             return probe(tiers, read_usage(tiers.nodes))
 
-    return Loads(heat, config.heat.half_life_ns / 1e9, measured=measured)
+    half_life_s = config.heat.half_life_ns / 1e9
+    return Loads(heat, half_life_s, measured=measured, counted=uncore.read)
 
 
 def _watermarks(config: Config) -> WatermarkSettings:

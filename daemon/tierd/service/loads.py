@@ -7,9 +7,11 @@ Must not touch: decisions.
 Loads are from the best of what there is, node by node:
 
 - the state monitor of a NeoProf card in front of the node (lines a second, counted);
+- the counters of the memory controllers of its socket (uncore PMUs, through perf);
 - sampled accesses: each stands for a period of events, and its page says on which node. Where
   the caches' memory bandwidth monitoring (resctrl) tells the host's total, the nodes that no
-  card counts share what it tells as samples are shared among them; otherwise the period does.
+  card and no controller counts share what it tells as samples are shared among them; otherwise
+  the period does.
 
 Sources that sample nothing by count (accessed bits, DAMON) tell no load: the policy then takes
 what it knows of pages' heat.
@@ -44,6 +46,8 @@ class Loads:
         heat: which node pages are on.
         half_life_s: of heat, and of patterns.
         measured: probes nodes.
+        counted: bytes a second by node since the last time it was asked, so many seconds ago,
+            where memory controllers count.
         root: root of /sys.
     """
 
@@ -53,11 +57,13 @@ class Loads:
         half_life_s: float,
         *,
         measured: Callable[[], Mapping[int, Measured]] = dict,
+        counted: Callable[[float], Mapping[int, float]] = lambda elapsed_s: {},
         root: Path = Path("/"),
     ) -> None:
         self._heat = heat
         self._half_life_s = half_life_s
         self._measure = measured
+        self._counted = counted
         self._measured: dict[int, Measured] = {}
         self._probe_ns = 0
         self._root = root
@@ -132,6 +138,11 @@ class Loads:
                     node: (total * load / every, LoadSource.RESCTRL)
                     for node, load in sampled.items()
                 }
+        found.update(
+            (node, (load, LoadSource.UNCORE))
+            for node, load in self._counted(elapsed_s).items()
+            if node in nodes
+        )
         if isinstance(source, NeoProfSource):
             found.update(self._card_loads(source, elapsed_s))
         weight = min(1.0, elapsed_s / (SMOOTH * self._half_life_s))
