@@ -71,7 +71,7 @@ class CostRound(Round):
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
-        self.model = beyond.follow(model, known, traffic)
+        self.model = beyond.follow(model, known, traffic, settings.epoch_s)
         self.surprised = beyond.surprised(settings.epoch_s)
         if settings.ladder == "latency":
             self.model = self.model.without_load()
@@ -264,20 +264,23 @@ class Beyond:
         self._since_ns: int | None = None
 
     def surprised(self, wait_s: float) -> bool:
-        """Whether loads are not what pages' heat leads to expect, and were until lately.
+        """Whether loads have lately been other than pages' heat leads to expect.
 
-        Use has changed then, and heat does not tell yet to what. For `wait_s` at most: loads
-        that never keep still are no reason to do nothing for ever.
+        Use has changed then, and heat does not tell yet to what. For `wait_s`, and then not for
+        as long: loads that never keep still are no reason to do nothing for ever.
         """
         return self._since_ns is not None and self._last_ns - self._since_ns < wait_s * 1e9
 
-    def follow(self, model: TierModel, known: F64Array, traffic: Traffic) -> TierModel:
+    def follow(
+        self, model: TierModel, known: F64Array, traffic: Traffic, wait_s: float
+    ) -> TierModel:
         """The model with the load to decide on.
 
         Args:
             model: with the loads as told.
             known: float64[tiers] bytes a second that known pages ask for.
             traffic: when that is.
+            wait_s: as of `surprised`.
         """
         silent = np.array([source == "none" for source in model.source])
         beyond = np.where(silent, 0.0, model.load - known)
@@ -285,9 +288,8 @@ class Beyond:
             elapsed_s = (traffic.time_ns - self._last_ns) / 1e9
             kept = 0.5 ** (elapsed_s / traffic.half_life_s)
             off = np.abs(beyond - self._mean)[~silent].sum()
-            if off <= SURPRISE * model.load[~silent].sum():
-                self._since_ns = None
-            elif self._since_ns is None:
+            calm = self._since_ns is None or traffic.time_ns - self._since_ns > 2 * wait_s * 1e9
+            if calm and off > SURPRISE * model.load[~silent].sum():
                 self._since_ns = traffic.time_ns
             beyond = np.where(silent, 0.0, kept * self._mean + (1 - kept) * beyond)
         if traffic.time_ns:
