@@ -183,6 +183,13 @@ def build(
     """The service, ready to run, and the tiers it starts with."""
     migrations = MigrationTotals()
     companions, own = make_companions(config, migrations)
+    interleave = None
+    if config.policy.name == CostPolicy.name and config.policy.cost.placement:
+        from tierd.service.interleave import Interleave
+
+        interleave = Interleave(config.policy.low_watermark)
+        companions.append(interleave)
+        own.append(interleave)
     read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = make_heat(config, recorder)
@@ -222,6 +229,8 @@ def build(
     )
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
+    if interleave is not None:
+        interleave.sight = lambda: getattr(service.rooms.policy, "sight", None)
     if recorder is not None:
         service.on_decided = recorder.decided
     return service, tiers
