@@ -74,7 +74,8 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         daemon = methods.start_marked([sys.executable, script, config, str(PERIOD)])
     # After the daemon, whose own memory is on the first node, too.
     for node, free in request["free"].items():
-        ballast.leave_about(free, int(node))
+        # Whole huge pages first, and not too many of them: they are not given back in parts.
+        ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
         ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
     with subprocess.Popen(
         request["command"],

@@ -28,6 +28,8 @@ from tierd.tiermap import MemoryKind, Tier, TierMap
 LADDERS = ("time", "latency")
 SURPRISE = 0.3
 """Share of all load that is elsewhere than expected, from which on use is taken to have changed."""
+SETTLING = 2.0
+"""Half-lives of heat for which what is used is not known then."""
 SPREAD = 256
 """Parts of memory by which the spread of accesses is compared."""
 
@@ -71,8 +73,9 @@ class CostRound(Round):
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
-        self.model = beyond.follow(model, known, traffic, settings.epoch_s)
-        self.surprised = beyond.surprised(settings.epoch_s)
+        wait_s = SETTLING * traffic.half_life_s
+        self.model = beyond.follow(model, known, traffic, wait_s)
+        self.surprised = beyond.surprised(wait_s)
         if settings.ladder == "latency":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, share=np.ones(len(self.pages)))
