@@ -86,10 +86,17 @@ class CostRound(Round):
         self.confidence = float(settings.watermarks.confidence / np.sqrt(2))
 
     def _movable(self) -> PageSet:
-        """The hottest and the coldest pages of each node that moved long enough ago."""
+        """The hottest and the coldest pages of each node.
+
+        Each is a pass over the heat table. Nothing gives way in the slowest tier, whose coldest
+        are looked for only if it is short of room.
+        """
         heat, found = self.inputs.heat, []
+        last = self.inputs.tiers.tiers[-1].nodes
         for node in self.spare:
             found.append(heat.hottest(node, self._limit, -1.0))
+            if node in last and self.spare[node] >= 0:
+                continue
             if len(found[-1]) >= self._limit:  # else these are all
                 found.append(heat.coldest(node, self._limit))
         pages = pageset.concat(found)
