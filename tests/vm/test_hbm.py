@@ -17,7 +17,7 @@ from hbmlab import CONFIG, CXL, DRAM, HBM, ROOT, HbmLab
 
 MIB = 1 << 20
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
-SWEEPS = {"time": 260, "latency": 90}
+SWEEPS = {"time": 420, "latency": 90}
 MIXED = [str(ROOT / "build/workloads/mixed"), "--size", "32M", "--work"]
 BEST = {"a": HBM, "b": HBM, "c": HBM, "chase": DRAM}
 """Found by search among whole arrays (tests/bench/hbm_lab.py)."""

@@ -131,7 +131,9 @@ class CostPolicy:
         standing = out.look(traffic.time_ns, work) if traffic.time_ns else False
         self.sight = Sight(
             model=work.told,
-            loaded_ns=tuple(float(each) for each in work.told.loaded_ns(work.told.load)),
+            loaded_ns=tuple(
+                float(each) for each in work.told.loaded_ns(work.told.load, work.weight)
+            ),
             trust=out.trust,
             margin=out.margin,
             correlation=out.correlation,

@@ -112,7 +112,7 @@ class CostRound(Round):
     @property
     def waited(self) -> float:
         """Seconds that all accesses wait, a second."""
-        return float(self.model.loaded_ns(self.model.load) @ self.weight) * 1e-9
+        return float(self.model.loaded_ns(self.model.load, self.weight) @ self.weight) * 1e-9
 
     def spread(self) -> np.ndarray:
         """Counted accesses by part of memory."""
@@ -135,7 +135,7 @@ class CostRound(Round):
         load = self.model.load + back(self.demand.moved[at])
         weight = self.weight + back(self.demand.share[at])
         load, weight = np.maximum(load, 0), np.maximum(weight, 0)
-        return float(self.model.loaded_ns(load) @ weight) * 1e-9 - self.waited, len(at)
+        return float(self.model.loaded_ns(load, weight) @ weight) * 1e-9 - self.waited, len(at)
 
     def take_back(self, page: U64Array, node: I16Array) -> None:
         """Plan pages back to nodes, as far as there is room."""
@@ -152,7 +152,7 @@ class CostRound(Round):
         """Lines a second that the plan brings to tiers by name, and what they wait there."""
         lines: dict[str, float] = {}
         waits: dict[str, float] = {}
-        latency = self.model.loaded_ns(self.model.load)
+        latency = self.model.loaded_ns(self.model.load, self.weight)
         for step in self.steps:
             name, each = self.inputs.tiers.tiers[step.dest].name, self.demand.lines[step.members]
             lines[name] = lines.get(name, 0.0) + float(each.sum())

@@ -119,15 +119,15 @@ class Exchange:
 
     def waiting(self, load: F64Array, weight: F64Array) -> float:
         """Seconds waited a second by all accesses."""
-        return float(self.model.loaded_ns(load) @ weight) * 1e-9
+        return float(self.model.loaded_ns(load, weight) @ weight) * 1e-9
 
     def net(self) -> F64Array:
         """Benefit less cost in seconds for a folio of each group, float64[groups, tiers].
 
         -inf for where it is, and where nothing may go.
         """
-        latency, slope = self.model.loaded_ns(self.load), self.model.slope(self.load)
-        return np.where(self._blocked, -np.inf, self._net(latency, self.weight * slope))
+        prices = self.model.prices(self.load, self.weight)
+        return np.where(self._blocked, -np.inf, self._net(*prices))
 
     def _net(self, latency: F64Array, crowd: F64Array) -> F64Array:
         """... at these prices."""

@@ -120,9 +120,9 @@ class Search:
             for sums, each in ((loads, self._bytes), (weights, self._waits)):
                 sums[at, source] -= folios * each[group, 0]
                 sums[at, dest] += folios * each[group, 0]
-            waited = (self._model.loaded_ns(loads) * weights).sum(axis=1) * 1e-9
+            waited = (self._model.loaded_ns(loads, weights) * weights).sum(axis=1) * 1e-9
             waited += folios * (self._cost[group, dest] - self._cost[group, source])
-            now = float(self._model.loaded_ns(load) @ weight) * 1e-9
+            now = float(self._model.loaded_ns(load, weight) @ weight) * 1e-9
             best = int(waited.argmin()) if len(waited) else -1
             if best < 0 or waited[best] >= now * (1 - LEAST):
                 break
@@ -138,12 +138,12 @@ class Search:
     def _waited(self, placed: F64Array) -> float:
         """Seconds a second, with what moving there costs."""
         load, weight = self._sums(placed)
-        waited = float(self._model.loaded_ns(load) @ weight) * 1e-9
+        waited = float(self._model.loaded_ns(load, weight) @ weight) * 1e-9
         return waited + float((self._cost * placed).sum())
 
     def _prices(self, placed: F64Array) -> tuple[F64Array, F64Array]:
         load, weight = self._sums(placed)
-        return self._model.loaded_ns(load), weight * self._model.slope(load)
+        return self._model.prices(load, weight)
 
     def _each(self, latency: F64Array, crowd: F64Array) -> F64Array:
         """What a folio waits and makes others wait on each tier, float64[groups, tiers]."""
@@ -157,8 +157,8 @@ class Search:
         load, weight = self._sums(self._here)
         wide = self._model.bytes_per_s
         even = load.sum() * wide / wide.sum()
-        crowd = self._model.slope(even) * weight.sum() * wide / wide.sum()
-        yield self._transport(self._each(self._model.loaded_ns(even), crowd))
+        latency, crowd = self._model.prices(even, weight.sum() * wide / wide.sum())
+        yield self._transport(self._each(latency, crowd))
         yield self._transport(self._each(self._model.idle_ns, crowd))
 
     def _descend(self, placed: F64Array) -> tuple[F64Array, float]:
@@ -178,7 +178,7 @@ class Search:
         ways = _WAYS[:, None]
         loads = load + ways * (self._bytes * change).sum(axis=0)
         weights = weight + ways * (self._waits * change).sum(axis=0)
-        waited = (self._model.loaded_ns(loads) * weights).sum(axis=1) * 1e-9
+        waited = (self._model.loaded_ns(loads, weights) * weights).sum(axis=1) * 1e-9
         cost = float((self._cost * placed).sum()) + _WAYS * float((self._cost * change).sum())
         return np.asarray(waited + cost)
 
@@ -228,5 +228,6 @@ class Search:
         flow = np.floor(best + 1e-6).astype(np.int64)
         flow[self._at, self._kinds.tier] = 0
         (load, weight), (then, after) = self._sums(self._here), self._sums(best)
-        saved = self._model.loaded_ns(load) @ weight - self._model.loaded_ns(then) @ after
+        saved = self._model.loaded_ns(load, weight) @ weight
+        saved -= self._model.loaded_ns(then, after) @ after
         return Target(flow, float(saved) * 1e-9, latency, crowd)
