@@ -133,7 +133,7 @@ def service(args: argparse.Namespace) -> None:
     code = made.run()
     print("rows", json.dumps(watcher.rows), flush=True)
     print("totals", json.dumps(made.totals.as_json()), flush=True)
-    steering = made._rooms.steering
+    steering = made.rooms.steering
     thresholds = [] if steering is None else list(steering.thresholds_of.history)
     if steering is not None:
         print("log", json.dumps(moves_told(steering.log)), flush=True)

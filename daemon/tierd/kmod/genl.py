@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """`Family`: questions to the module's generic netlink family, and its events.
 
-Owns: one netlink socket, messages and their headers.
-Must not touch: attributes (`attributes`), what the commands mean (`netlink` and `neoprof` do).
+Owns: one netlink socket and the coding of messages.
+Must not touch: what the commands mean (`netlink` and `neoprof` do).
 
-`kmod/tierd.yaml` describes the family. The socket is a plain one, for pyroute2's own reads
-through an event loop, which the control loop has not.
+`kmod/tierd.yaml` describes the family. Messages are coded by pyroute2; the socket is a
+plain one, for pyroute2's own reads through an event loop, which the control loop has not.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import socket
 import struct
@@ -19,8 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
 from tierd.errors import TargetGoneError, TierdError, UnavailableError
-from tierd.kmod.attributes import Answer, encoded
-from tierd.kmod.uapi import EVENTS, FAMILY, VERSION, Command
+from tierd.kmod.uapi import ATTRIBUTES, EVENTS, FAMILY, VERSION, Command
 
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
 _ERROR, _DONE = 2, 3
@@ -30,10 +30,9 @@ _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
 _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
-# Of a netlink message, and of generic netlink behind it.
-_HEADER: Final = struct.Struct("=IHHII")
-_GENERIC: Final = struct.Struct("=BBH")
-_BODY: Final = _HEADER.size + _GENERIC.size
+# It logs a traceback for each attribute that it cannot decode; what it means is told here.
+logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
+logging.getLogger("pyroute2.netlink").propagate = False
 
 
 class Family:
@@ -82,16 +81,12 @@ class Family:
 
         request = ctrlmsg()
         request["attrs"] = [["CTRL_ATTR_FAMILY_NAME", FAMILY]]
-        request["cmd"], request["version"] = CTRL_CMD_GETFAMILY, 1
-        request.encode()
         try:
-            answers = self._ask(bytes(request.data)[16:], GENL_ID_CTRL, _ACK)
+            answers = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
         except FileNotFoundError:
             raise _not_loaded() from None
         with understood():
-            (part,) = answers
-            answer = ctrlmsg(part)
-            answer.decode()
+            (answer,) = answers
             self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
             for group in answer.get_attr("CTRL_ATTR_MCAST_GROUPS") or ():
                 if group.get_attr("CTRL_ATTR_MCAST_GRP_NAME") == EVENTS:
@@ -114,9 +109,7 @@ class Family:
         """Messages of the group that came since the last call, decoded; never blocks."""
         with contextlib.suppress(BlockingIOError):
             while True:
-                for kind, _, part in _messages(self._socket.recv(_DATAGRAM)):
-                    if kind == self._family:
-                        yield _answer(part)
+                yield from self._decode(self._socket.recv(_DATAGRAM))
 
     def ask(
         self, command: Command, attributes: Sequence[list[Any]] = (), *, dump: bool = False
@@ -132,9 +125,10 @@ class Family:
             FileExistsError: the number is taken.
             UnavailableError: the module refused, or is not there.
         """
-        request = _GENERIC.pack(command, VERSION, 0) + encoded(attributes)
+        request = _message_class()()
+        request["attrs"] = [pair for pair in attributes if pair[1] is not None]
         try:
-            found = self._ask(request, self._family, _DUMP if dump else _ACK)
+            return self._ask(request, self._family, command, _DUMP if dump else _ACK)
         except ProcessLookupError as error:
             raise TargetGoneError(
                 f"{command.name.lower()}: no such process, target or card"
@@ -148,16 +142,20 @@ class Family:
                 f"the tierd module refused {command.name.lower()}: {error.strerror or error}",
                 hint=_RIGHTS if isinstance(error, PermissionError) else "",
             ) from error
-        return [_answer(part) for part in found]
 
-    def _ask(self, request: bytes, family: int, flags: int) -> list[bytes]:
+    def _ask(self, request: Any, family: int, command: int, flags: int) -> list[Any]:
         """Send one request; its answers up to the acknowledgement or the end of the dump."""
         self._sequence += 1
-        header = _HEADER.pack(
-            _HEADER.size + len(request), family, _REQUEST | flags, self._sequence, 0
-        )
-        self._socket.sendto(header + request, (0, 0))
-        found: list[bytes] = []
+        request["cmd"] = command
+        request["version"] = VERSION
+        request["header"]["type"] = family
+        request["header"]["flags"] = _REQUEST | flags
+        request["header"]["sequence_number"] = self._sequence
+        request["header"]["pid"] = 0
+        request.reset()
+        request.encode()
+        self._socket.sendto(bytes(request.data), (0, 0))
+        found: list[Any] = []
         while True:
             data = self._socket.recv(_DATAGRAM)
             for kind, sequence, part in _messages(data):
@@ -171,12 +169,19 @@ class Family:
                             reason = _reason(part) or os.strerror(code)
                         raise OSError(code, reason)
                     return found
-                found.append(part)
+                found.append(self._decoded(part, type(request)))
 
+    @staticmethod
+    def _decoded(part: bytes, kind: Any) -> Any:
+        message = kind(part)
+        with understood():
+            message.decode()
+        return message
 
-def _answer(part: bytes) -> Answer:
-    with understood():
-        return Answer(part[_BODY:])
+    def _decode(self, data: bytes) -> Iterator[Any]:
+        for kind, _, part in _messages(data):
+            if kind == self._family:
+                yield self._decoded(part, _message_class())
 
 
 @contextlib.contextmanager
@@ -186,7 +191,7 @@ def understood() -> Iterator[None]:
         yield
     except (OSError, TierdError):
         raise
-    except Exception as error:  # whatever is made of what was not expected
+    except Exception as error:  # pyroute2 has no one base class for what it cannot decode
         raise UnavailableError(
             f"the tierd module's answer cannot be read: {error!r}",
             hint="the module may be of another version: tierd doctor",
@@ -222,6 +227,19 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
             return
         yield kind, sequence, data[offset : offset + length]
         offset += (length + 3) & ~3
+
+
+def _message_class() -> Any:
+    """pyroute2's coder of the family's messages; imported when first used (it is slow)."""
+    global _coder
+    if _coder is None:
+        from pyroute2.netlink import genlmsg
+
+        _coder = type("tierdmsg", (genlmsg,), {"nla_map": ATTRIBUTES})
+    return _coder
+
+
+_coder: Any = None
 
 
 def _not_loaded() -> UnavailableError:
