@@ -15,7 +15,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from tiersim import SimTier, restless
+from tierloop import restless
+from tiersim import SimTier
 
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.watermark import WatermarkSettings

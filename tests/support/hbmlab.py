@@ -47,6 +47,7 @@ high_watermark = "1%"
 [policy.cost]
 epoch = "150ms"
 ladder = "{ladder}"
+placement = true
 # The daemon starts before time is modelled: it would measure the emulator.
 probe = false
 [budget]

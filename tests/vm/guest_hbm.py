@@ -21,10 +21,14 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests/bench/tiering/guest"))
 
+import ballast  # noqa: E402
 import memory  # noqa: E402
 import methods  # noqa: E402
 import numpy as np  # noqa: E402
 
+CXL = 2
+NEAR = 512 << 10
+WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 PERIOD = 1999
 """One miss in so many is sampled, of each node."""
 
@@ -49,6 +53,11 @@ def _pages(arrays: dict[str, int]) -> dict[str, np.ndarray]:
     return {n: np.arange(count, dtype=np.uint64) + np.uint64(arrays[n] >> 12) for n in names}
 
 
+def weights() -> list[str]:
+    """The kernel's weights of interleaving, by node."""
+    return [(WEIGHTS / f"node{node}").read_text().strip() for node in range(CXL + 1)]
+
+
 def _runs(pid: int) -> bool:
     """Whether a process computes, and does not wait for input."""
     return Path(f"/proc/{pid}/wchan").read_text() in ("", "0")
@@ -56,7 +65,7 @@ def _runs(pid: int) -> bool:
 
 def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     """One request; its figures."""
-    daemon = None
+    daemon, seen = None, [weights()]
     if request["config"]:
         methods.CGROUP.mkdir(exist_ok=True)
         config = Path("/tmp/tierd-hbm.toml")
@@ -65,7 +74,9 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         daemon = methods.start_marked([sys.executable, script, config, str(PERIOD)])
     # After the daemon, whose own memory is on the first node, too.
     for node, free in request["free"].items():
-        memory.leave_free(free, int(node))
+        # Whole huge pages first, and not too many of them: they are not given back in parts.
+        ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
+        ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
     with subprocess.Popen(
         request["command"],
         stdin=subprocess.PIPE,
@@ -92,6 +103,7 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
             # As long as the host lets it run; the program waits for the end of it.
             while not (shared / "enough").exists() and _runs(pid):
                 time.sleep(0.05)
+            seen.append(weights())
             told = json.loads(methods.stop_marked(daemon))
         work.stdin.write(b"\n")
         work.stdin.flush()
@@ -101,8 +113,16 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         work.stdin.flush()
         end = json.loads(work.stdout.readline())
     tell("end")
+    seen.append(weights())
     log = methods.ERRORS.read_text()[-4000:] if daemon is not None else ""
-    return {"sweeps": sweeps, "first": first, "last": last, "end": end, "daemon": told, "log": log}
+    return {
+        "sweeps": sweeps,
+        "first": first,
+        "last": last,
+        "end": end,
+        "daemon": told,
+        "log": log,
+    } | {"weights": seen}
 
 
 def main() -> int:

@@ -188,6 +188,12 @@ class CostConfig:
     probe: bool = option(
         "probe", Flag(), True, "Measure each tier now and then, in case its numbers are wrong."
     )
+    placement: bool = option(
+        "placement",
+        Flag(),
+        False,
+        "Set the kernel's weights of interleaving by what tiers can serve; put back at the end.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

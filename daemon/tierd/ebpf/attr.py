@@ -64,8 +64,12 @@ class EventAttr:
     precise: int = 0
     exclude_kernel: bool = False
 
-    def encode(self) -> bytes:
+    def encode(self, *, counting: bool = False) -> bytes:
         """The 128 bytes; the event starts disabled, with CLOCK_MONOTONIC times.
+
+        Args:
+            counting: it only counts, without samples, and does so at once: all that uncore
+                PMUs can.
 
         Raises:
             ValueError: `precise` is not between 0 and 3.
@@ -76,6 +80,8 @@ class EventAttr:
         flags = DISABLED | WATERMARK | USE_CLOCKID | self.precise << PRECISE_SHIFT
         if self.exclude_kernel:
             flags |= EXCLUDE_KERNEL
+        if counting:
+            flags = 0
         head = struct.pack(
             "=IIQQQQQ",
             self.type,
@@ -88,7 +94,6 @@ class EventAttr:
         )
         # wakeup_watermark (never wake: the ring is polled), bp_type, config1, config2,
         # branch_sample_type, sample_regs_user, sample_stack_user, clockid.
-        tail = struct.pack(
-            "=IIQQQQIi", 0x7FFF_FFFF, 0, self.config1, self.config2, 0, 0, 0, CLOCK_MONOTONIC
-        )
+        wake, clock = (0, 0) if counting else (0x7FFF_FFFF, CLOCK_MONOTONIC)
+        tail = struct.pack("=IIQQQQIi", wake, 0, self.config1, self.config2, 0, 0, 0, clock)
         return (head + tail).ljust(ATTR_SIZE, b"\0")

@@ -39,7 +39,7 @@ def sentence(
     kinds = kinds_of(page, np.array([here.rank]), demand, confidence)
     room = np.zeros(len(tiers.tiers), np.int64)
     net = Exchange(model, kinds, weight, room=room, spare=room, rule=rule).net()[0]
-    loaded = model.loaded_ns(model.load)
+    loaded = model.loaded_ns(model.load, weight)
     times = ", ".join(
         f"{tier.name} {loaded[tier.rank]:.0f} ns "
         f"({model.load[tier.rank] / model.bytes_per_s[tier.rank]:.0%} used, "

@@ -40,6 +40,7 @@ LEAST_PAGES: Final = 16
 _RATE_STEPS: Final = 2.0
 """Groups a doubling of the rate."""
 _PARALLEL_STEPS: Final = 4
+_WRITTEN_STEPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +160,8 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
         rate = np.floor(np.log2(per_page) * _RATE_STEPS)
     rate = np.clip(np.where(per_page > 0, rate, -200), -200, 200).astype(np.int64) + 200
     part = np.round(demand.share * _PARALLEL_STEPS).astype(np.int64)
-    key = ((tier * 64 + pages.order) * 8 + part) * 512 + rate
+    written = np.round((demand.moved / LINE_BYTES - 1) * _WRITTEN_STEPS).astype(np.int64)
+    key = (((tier * 64 + pages.order) * 8 + part) * 8 + written) * 512 + rate
     best = np.lexsort((pages.page, -demand.lines, key))
     best = best[tier[best] >= 0]
     _, first, folios = np.unique(key[best], return_index=True, return_counts=True)

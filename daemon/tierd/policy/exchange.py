@@ -31,18 +31,14 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
+from tierd.policy.target import Search, Target
 from tierd.policy.tiermodel import TierModel
 
 ROUNDS: Final = 96
 """Exchanges in one decision, at most."""
-STEPS: Final = 16
-"""The budget is spent in so many steps or more, with loads looked at anew after each."""
-LEAST_STEP: Final = 1 << 21
-HALVINGS: Final = 5
 FREE_LOAD: Final = 0.5
 LOAD_STEP: Final = 0.05
 REMAP_S: Final = 3e-6
@@ -123,16 +119,19 @@ class Exchange:
 
     def waiting(self, load: F64Array, weight: F64Array) -> float:
         """Seconds waited a second by all accesses."""
-        return float(self.model.loaded_ns(load) @ weight) * 1e-9
+        return float(self.model.loaded_ns(load, weight) @ weight) * 1e-9
 
-    def net(self) -> npt.NDArray[np.float64]:
+    def net(self) -> F64Array:
         """Benefit less cost in seconds for a folio of each group, float64[groups, tiers].
 
         -inf for where it is, and where nothing may go.
         """
+        prices = self.model.prices(self.load, self.weight)
+        return np.where(self._blocked, -np.inf, self._net(*prices))
+
+    def _net(self, latency: F64Array, crowd: F64Array) -> F64Array:
+        """... at these prices."""
         kinds, rule = self.kinds, self.rule
-        latency, slope = self.model.loaded_ns(self.load), self.model.slope(self.load)
-        crowd = self.weight * slope
         here = kinds.tier
         nearer = latency[here][:, None] - latency[None, :]
         unit = np.where(nearer > 0, kinds.short[:, None], kinds.long[:, None]) * nearer
@@ -141,15 +140,15 @@ class Exchange:
         benefit = rule.trust * rule.horizon_s * rate * unit * 1e-9
         net = np.asarray(benefit - (1 + rule.margin) * self._cost())
         net[np.arange(len(kinds)), here] = -np.inf
-        return np.asarray(np.where(self._blocked, -np.inf, net))
+        return net
 
-    def _cost(self) -> npt.NDArray[np.float64]:
+    def _cost(self) -> F64Array:
         """Seconds that a move costs, float64[groups, tiers]."""
         byte_s = 1 / self.model.bytes_per_s
         copy = self.kinds.size[:, None] * (byte_s[self.kinds.tier][:, None] + byte_s[None, :])
         return np.asarray(copy + self.rule.folio_s)
 
-    def _refuge(self, net: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def _refuge(self, net: F64Array) -> F64Array:
         """`net` for what gives way: in all tiers but the last it will have to do so again."""
         again = (1 + self.rule.margin) * self._cost()
         again[:, -1] = 0
@@ -184,49 +183,71 @@ class Exchange:
         return spent
 
     def trade(self, budget: int) -> int:
-        """Make all exchanges that pay, within `budget` bytes; the bytes of their moves."""
+        """Make the exchanges towards the best end, within `budget` bytes; bytes of the moves."""
+        if not len(self.kinds):
+            return 0
+        if self._lines_left <= 0:
+            self.notes["what came of the moves before is waited for"] += 1
+            return 0
+        target = self._target()
+        if not self._worth(target):
+            self.notes["no end is worth its moves"] += 1
+            return 0
+        flow = target.flow
+        net = self._net(target.latency, target.crowd)
         left = budget
-        step = max(LEAST_STEP, budget // STEPS)
         for _ in range(ROUNDS):
-            net = np.where(self.kinds.folios[:, None] > 0, self.net(), -np.inf)
-            value = net / self.kinds.size[:, None]
-            if not len(value) or not (value > 0).any():
+            open_ = (flow > 0) & (self.kinds.folios[:, None] > 0)
+            value = np.where(open_ & ~self._blocked, net, -np.inf) / self.kinds.size[:, None]
+            if not (value > 0).any():
                 return budget - left
             group, dest = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
             size = int(self.kinds.size[group])
             if left < size:
-                self.notes["over budget"] += int(self.kinds.folios[(value > 0).any(axis=1)].sum())
+                self.notes["over budget"] += int(flow[value > 0].sum())
                 return budget - left
             if self.room[dest] >= size:
-                want = min(step, left, int(self.room[dest]))
-                done = self._try(group, dest, want)
+                want = min(int(flow[group, dest]), min(left, int(self.room[dest])) // size)
+                done = self._try(group, dest, min(want, self._bearable(group, dest)))
+                flow[group, dest] -= done // size
             else:
-                done = self._swap(group, dest, min(step, left), value)
+                done = self._swap(group, dest, left, value, flow)
             if not done:
                 self._blocked[group, dest] = True
             left -= done
         self.notes["more than one pass takes"] += 1
         return budget - left
 
-    def _try(self, group: int, dest: int, want: int) -> int:
-        """Move up to `want` bytes of a group if that pays, or less if less does."""
-        size = int(self.kinds.size[group])
-        count = min(int(self.kinds.folios[group]), want // size, self._bearable(group, dest))
-        for _ in range(HALVINGS):
-            if count <= 0:
-                break
-            if self._pays([(group, dest, count)]):
-                self._move(group, dest, count, gives_way=False)
-                return count * size
-            count //= 2
-        self.notes["does not pay by as much as it costs"] += int(self.kinds.folios[group])
-        return 0
+    def _target(self) -> Target:
+        worth = self.rule.horizon_s * self.rule.trust
+        cost = (1 + self.rule.margin) / worth * self._cost()
+        # What is too cold to be worth its own move will have to give way again, but in the last.
+        idle_s = self.model.idle_ns * 1e-9
+        cold = self.kinds.lines * (idle_s.max() - idle_s.min()) < cost.min(axis=1)
+        cost[cold, :-1] *= 2
+        search = Search(self.model, self.kinds, self.load, self.weight, room=self.room, cost=cost)
+        return search.best()
 
-    def _swap(self, group: int, dest: int, want: int, value: npt.NDArray[np.float64]) -> int:
-        """Let what loses least for a byte give way to a group's folios, if that pays."""
+    def _worth(self, target: Target) -> bool:
+        """Whether the end saves more than all moves to it cost."""
+        spent = float((self._cost() * target.flow).sum())
+        saved = self.rule.horizon_s * self.rule.trust * target.saved
+        return bool(target.flow.any()) and saved > (1 + self.rule.margin) * spent
+
+    def _try(self, group: int, dest: int, count: int) -> int:
+        """Move so many of a group; bytes of it."""
+        if count <= 0:
+            self.notes["more than its tier bears at once"] += int(self.kinds.folios[group])
+            return 0
+        count = min(count, int(self.kinds.folios[group]))
+        self._move(group, dest, count, gives_way=False)
+        return count * int(self.kinds.size[group])
+
+    def _swap(self, group: int, dest: int, want: int, value: F64Array, flow: I64Array) -> int:
+        """Let what loses least for a byte give way to a group's folios, if both together pay."""
         kinds, source = self.kinds, int(self.kinds.tier[group])
-        others = self._refuge(value * kinds.size[:, None]) / kinds.size[:, None]
-        others[(kinds.tier != dest) | (kinds.folios <= 0)] = -np.inf
+        others = value.copy()
+        others[kinds.tier != dest] = -np.inf
         room = np.minimum(self.room, self.spare)
         room[source] = self.spare[source]  # which the incoming folios make good
         others[:, room <= 0] = -np.inf
@@ -238,28 +259,24 @@ class Exchange:
             self.notes["not worth more than what would give way"] += int(kinds.folios[group])
             return 0
         # Whole folios of both: the larger size sets the step.
-        unit = max(int(kinds.size[group]), int(kinds.size[victim]))
+        into, out = int(kinds.size[group]), int(kinds.size[victim])
+        unit = max(into, out)
         amount = min(
             want // 2,
             int(room[refuge]),
-            int(kinds.folios[group] * kinds.size[group]),
-            int(kinds.folios[victim] * kinds.size[victim]),
+            int(flow[group, dest]) * into,
+            int(flow[victim, refuge]) * out,
+            self._bearable(victim, refuge) * out,
+            self._bearable(group, dest, victim) * into,
         )
-        amount = min(amount, self._bearable(victim, refuge) * int(kinds.size[victim]))
-        amount = min(amount, self._bearable(group, dest, victim) * int(kinds.size[group]))
         amount = amount // unit * unit
-        for _ in range(HALVINGS):
-            if amount < unit:
-                break
-            out = amount // int(kinds.size[victim])
-            into = amount // int(kinds.size[group])
-            if self._pays([(victim, refuge, out), (group, dest, into)]):
-                self._move(victim, refuge, out, gives_way=True)
-                self._move(group, dest, into, gives_way=False)
-                return 2 * amount
-            amount = amount // 2 // unit * unit
-        self.notes["not worth more than what would give way"] += int(kinds.folios[group])
-        return 0
+        if amount <= 0:
+            self.notes["more than its tier bears at once"] += int(kinds.folios[group])
+            return 0
+        for member, to, size in ((victim, refuge, out), (group, dest, into)):
+            self._move(member, to, amount // size, gives_way=member == victim)
+            flow[member, to] -= amount // size
+        return 2 * amount
 
     def _bearable(self, group: int, dest: int, instead_of: int | None = None) -> int:
         """Folios of a group that `dest` can bear in this decision."""
@@ -275,9 +292,7 @@ class Exchange:
             most = int(min(most, self._lines_left / kinds.lines[group]))
         return most
 
-    def _after(
-        self, moves: list[tuple[int, int, int]]
-    ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def _after(self, moves: list[tuple[int, int, int]]) -> tuple[F64Array, F64Array]:
         load, weight = self.load.copy(), self.weight.copy()
         for group, dest, count in moves:
             lines = self.kinds.lines[group] * count
@@ -289,12 +304,6 @@ class Exchange:
 
     def _saved(self, moves: list[tuple[int, int, int]]) -> float:
         return self.waiting(self.load, self.weight) - self.waiting(*self._after(moves))
-
-    def _pays(self, moves: list[tuple[int, int, int]]) -> bool:
-        cost = self._cost()
-        spent = sum(float(cost[group, dest]) * count for group, dest, count in moves)
-        benefit = self.rule.horizon_s * self.rule.trust * self._saved(moves)
-        return benefit > (1 + self.rule.margin) * spent
 
     def _move(self, group: int, dest: int, count: int, *, gives_way: bool) -> None:
         moves = [(group, dest, count)]

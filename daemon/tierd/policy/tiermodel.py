@@ -4,12 +4,14 @@
 Owns: the queueing form, and which number is believed where several differ.
 Must not touch: pages, moves, the host.
 
-Lines of a tier are served one after another, `line = 64 / bandwidth` each. They come in
-bursts: a prefetcher asks for up to `DEPTH` lines at once. In an M[X]/D/1 queue with bursts of
-that size a line waits, at the utilisation u = load / bandwidth,
+Lines of a tier are served one after another, `line = 64 / bandwidth` each. Those of a stream come
+in bursts: a prefetcher asks for up to `DEPTH` lines at once. Those that wait for each other
+come alone. In an M[X]/D/1 queue a line waits, at the utilisation u = load / bandwidth, for
 
-    wait(u) = DEPTH · line · u / (2 (1 - u))
+    wait = burst · line · u / (2 (1 - u))
 
+where `burst` is the mean of the bursts that lines come in: 1 + (DEPTH - 1) · the streamed share
+of the tier's lines, which is told by how much of the tier's latency they wait for,
 and its loaded latency is the idle latency plus that. No more lines than all CPUs have
 outstanding can wait, `DEPTH` for each: where the form passes that, at u = 2c / (1 + 2c) for c
 CPUs, it goes on as its tangent, so that it stays finite, rising and convex for any load.
@@ -90,26 +92,54 @@ class TierModel:
         return np.array([figure.value for figure in self.bandwidth])
 
     @property
-    def _burst_ns(self) -> F64Array:
-        return np.asarray(DEPTH * LINE_BYTES * 1e9 / self.bytes_per_s)
+    def _line_ns(self) -> F64Array:
+        return np.asarray(LINE_BYTES * 1e9 / self.bytes_per_s)
 
     @property
     def _knee(self) -> float:
         return 2 * self.cpus / (1 + 2 * self.cpus)
 
-    def loaded_ns(self, load: F64Array) -> F64Array:
-        """Loaded latencies, float64[tiers], at `load`, float64[tiers] bytes a second."""
+    def _wait(self, load: F64Array) -> tuple[F64Array, F64Array]:
+        """Lines that single ones wait for, and how that rises with the utilisation."""
         u = np.maximum(load, 0) / self.bytes_per_s
         below = np.minimum(u, self._knee)
-        wait = below / (2 * (1 - below)) + self._steepness(below) * (u - below)
-        return np.asarray(self.idle_ns + self._burst_ns * wait)
+        rise = self._steepness(below)
+        return below / (2 * (1 - below)) + rise * (u - below), rise
 
-    def slope(self, load: F64Array) -> F64Array:
-        """How loaded latencies rise with load, float64[tiers] ns for each byte a second."""
-        u = np.maximum(load, 0) / self.bytes_per_s
-        return np.asarray(
-            self._burst_ns * self._steepness(np.minimum(u, self._knee)) / self.bytes_per_s
-        )
+    @staticmethod
+    def _bursts(load: F64Array, weight: F64Array) -> tuple[F64Array, F64Array]:
+        """Lines a burst, and the share of waits in lines; 1 to `DEPTH`."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            waited = np.where(load > 0, LINE_BYTES * weight / load, 0.0)
+        streamed = np.clip((1 - waited) * DEPTH / (DEPTH - 1), 0, 1)
+        return 1 + (DEPTH - 1) * streamed, waited
+
+    def loaded_ns(self, load: F64Array, weight: F64Array) -> F64Array:
+        """Loaded latencies, ns.
+
+        Args:
+            load: float64[..., tiers] bytes a second.
+            weight: float64[..., tiers] latencies waited for a second, which tells streams.
+        """
+        wait, _ = self._wait(load)
+        return np.asarray(self.idle_ns + self._line_ns * wait * self._bursts(load, weight)[0])
+
+    def prices(self, load: F64Array, weight: F64Array) -> tuple[F64Array, F64Array]:
+        """What one more costs all, float64[tiers] each: a latency waited for a second, ns, and
+        a byte a second, ns.
+
+        One that waits makes bursts shorter on average, a byte makes the queue longer.
+        """
+        wait, rise = self._wait(load)
+        burst, waited = self._bursts(load, weight)
+        between = (burst > 1) & (burst < DEPTH)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            shorter = np.where(between, DEPTH * LINE_BYTES / load, 0.0)
+            longer = np.where(between, DEPTH * waited / load, 0.0)
+        latency = self.idle_ns + self._line_ns * wait * burst
+        latency = np.maximum(latency - weight * self._line_ns * wait * shorter, self.idle_ns)
+        crowd = weight * self._line_ns * (rise * burst / self.bytes_per_s + wait * longer)
+        return np.asarray(latency), np.asarray(crowd)
 
     @staticmethod
     def _steepness(u: F64Array) -> F64Array:

@@ -29,6 +29,9 @@ class LoadSource(enum.StrEnum):
     """Estimated from sampled accesses and their period."""
     NONE = "none"
     """Nobody tells: taken for idle."""
+    UNCORE = "uncore"
+    """The memory controllers' own counters, through perf: second best (recordings number these
+    in the order they stand here)."""
 
 
 @dataclass(frozen=True, slots=True)

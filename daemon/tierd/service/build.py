@@ -38,6 +38,7 @@ from tierd.service.thresholds import Thresholds
 from tierd.service.tick import Observer, TickLog
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_usage
+from tierd.sources.uncore import Uncore
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import TargetRegistry
 from tierd.tiermap import TierMap
@@ -80,14 +81,16 @@ def make_loads(config: Config, heat: HeatTable) -> Loads | None:
     if config.policy.name != CostPolicy.name:
         return None
     measured: Callable[[], Mapping[int, Measured]] = dict
+    read_tiers = tier_reader(config)
+    uncore = Uncore(read_tiers().nodes)
     if config.policy.cost.probe:
-        read_tiers = tier_reader(config)
 
         def measured() -> Mapping[int, Measured]:
             tiers = read_tiers()
             return probe(tiers, read_usage(tiers.nodes))
 
-    return Loads(heat, config.heat.half_life_ns / 1e9, measured=measured)
+    half_life_s = config.heat.half_life_ns / 1e9
+    return Loads(heat, half_life_s, measured=measured, counted=uncore.read)
 
 
 def _watermarks(config: Config) -> WatermarkSettings:
@@ -180,6 +183,13 @@ def build(
     """The service, ready to run, and the tiers it starts with."""
     migrations = MigrationTotals()
     companions, own = make_companions(config, migrations)
+    interleave = None
+    if config.policy.name == CostPolicy.name and config.policy.cost.placement:
+        from tierd.service.interleave import Interleave
+
+        interleave = Interleave(config.policy.low_watermark)
+        companions.append(interleave)
+        own.append(interleave)
     read_tiers = tier_reader(config)
     tiers = read_tiers()
     heat = make_heat(config, recorder)
@@ -219,6 +229,8 @@ def build(
     )
     service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
     service.totals.migrations = migrations
+    if interleave is not None:
+        interleave.sight = lambda: getattr(service.rooms.policy, "sight", None)
     if recorder is not None:
         service.on_decided = recorder.decided
     return service, tiers

@@ -7,9 +7,11 @@ Must not touch: decisions.
 Loads are from the best of what there is, node by node:
 
 - the state monitor of a NeoProf card in front of the node (lines a second, counted);
+- the counters of the memory controllers of its socket (uncore PMUs, through perf);
 - sampled accesses: each stands for a period of events, and its page says on which node. Where
   the caches' memory bandwidth monitoring (resctrl) tells the host's total, the nodes that no
-  card counts share what it tells as samples are shared among them; otherwise the period does.
+  card and no controller counts share what it tells as samples are shared among them; otherwise
+  the period does.
 
 Sources that sample nothing by count (accessed bits, DAMON) tell no load: the policy then takes
 what it knows of pages' heat.
@@ -29,8 +31,9 @@ from tierd.heat.table import HeatTable
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
-SMOOTH_S: Final = 1.0
-"""Loads are means over about this time."""
+SMOOTH: Final = 0.2
+"""Loads are means over about this part of heat's half-life: no longer than heat remembers, or
+loads are of pages that have left."""
 PROBE_NS: Final = 60 * 10**9
 """Time between two probes of all nodes; each takes some milliseconds."""
 RESCTRL: Final = "sys/fs/resctrl/mon_data"
@@ -43,6 +46,8 @@ class Loads:
         heat: which node pages are on.
         half_life_s: of heat, and of patterns.
         measured: probes nodes.
+        counted: bytes a second by node since the last time it was asked, so many seconds ago,
+            where memory controllers count.
         root: root of /sys.
     """
 
@@ -52,11 +57,13 @@ class Loads:
         half_life_s: float,
         *,
         measured: Callable[[], Mapping[int, Measured]] = dict,
+        counted: Callable[[float], Mapping[int, float]] = lambda elapsed_s: {},
         root: Path = Path("/"),
     ) -> None:
         self._heat = heat
         self._half_life_s = half_life_s
         self._measure = measured
+        self._counted = counted
         self._measured: dict[int, Measured] = {}
         self._probe_ns = 0
         self._root = root
@@ -131,9 +138,14 @@ class Loads:
                     node: (total * load / every, LoadSource.RESCTRL)
                     for node, load in sampled.items()
                 }
+        found.update(
+            (node, (load, LoadSource.UNCORE))
+            for node, load in self._counted(elapsed_s).items()
+            if node in nodes
+        )
         if isinstance(source, NeoProfSource):
             found.update(self._card_loads(source, elapsed_s))
-        weight = min(1.0, elapsed_s / SMOOTH_S)
+        weight = min(1.0, elapsed_s / (SMOOTH * self._half_life_s))
         self._sources = {node: told for node, (_, told) in found.items()}
         self._loads = {
             node: load + (1 - weight) * (self._loads.get(node, load) - load)

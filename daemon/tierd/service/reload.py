@@ -27,7 +27,7 @@ from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
 
-RESTART: Final = ("control", "heat.memory", "metrics")
+RESTART: Final = ("control", "heat.memory", "metrics", "policy.cost.placement")
 """Keys, and tables of keys, that take effect only at the next start."""
 PRIVILEGED: Final = ("migrations", "sources")
 """Those that do where they need a capability which the loop has given up."""

@@ -13,7 +13,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat, pages
-from tiersim import Array, Loop, Machine, Program, SimTier, restless
+from tierloop import Loop, restless
+from tiersim import Array, Machine, Program, SimTier
 
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, MovePlan

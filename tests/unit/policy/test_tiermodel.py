@@ -31,31 +31,59 @@ def model(*figures: tuple[float, float], cpus: int = 16, **known: object) -> Tie
 
 def test_an_idle_tier_takes_its_idle_latency() -> None:
     made = model(DRAM, CXL)
-    assert list(made.loaded_ns(np.zeros(2))) == [118, 430]
+    assert list(made.loaded_ns(np.zeros(2), np.zeros(2))) == [118, 430]
+
+
+def streams(load: np.ndarray) -> np.ndarray:
+    """Latencies waited for a second where all load is streamed."""
+    return np.asarray(load / LINE_BYTES / DEPTH)
 
 
 def test_half_used_a_line_waits_for_half_a_burst() -> None:
-    made = model(DRAM)
-    burst_ns = DEPTH * LINE_BYTES / 100
-    assert made.loaded_ns(np.array([50e9]))[0] == pytest.approx(118 + burst_ns / 2)
+    made, load = model(DRAM), np.array([50e9])
+    line_ns = LINE_BYTES / 100
+    assert made.loaded_ns(load, streams(load))[0] == pytest.approx(118 + DEPTH * line_ns / 2)
+    single = load / LINE_BYTES
+    assert made.loaded_ns(load, single)[0] == pytest.approx(118 + line_ns / 2)
+    half = (single + streams(load)) / 2
+    assert made.loaded_ns(load, half)[0] == pytest.approx(118 + (DEPTH + 1) / 2 * line_ns / 2)
+
+
+def test_prices_are_what_one_more_costs_all() -> None:
+    made = model(DRAM, CXL)
+    load = np.array([60e9, 12e9])
+    weight = np.array([0.2, 0.6]) * load / LINE_BYTES
+
+    def waited(load: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        return np.asarray(made.loaded_ns(load, weight) * weight)
+
+    latency, crowd = made.prices(load, weight)
+    more = waited(load, weight + 1e3) - waited(load, weight)
+    # Never less than the idle latency: nothing is gained by waiting.
+    assert latency == pytest.approx(np.maximum(more / 1e3, made.idle_ns), rel=1e-2)
+    more = waited(load + 1e5, weight) - waited(load, weight)
+    assert crowd == pytest.approx(more / 1e5, rel=1e-2)
 
 
 @pytest.mark.parametrize("cpus", [1, 4, 64])
 def test_latency_rises_without_end_and_without_a_leap(cpus: int) -> None:
     made = model(DRAM, cpus=cpus)
     load = np.linspace(0, 300e9, 3001)
-    latency = np.array([made.loaded_ns(np.array([each]))[0] for each in load])
+    one = load[:, None]
+    latency = made.loaded_ns(one, streams(one))[:, 0]
     rise = np.diff(latency)
     assert np.all(rise > 0)
     assert np.all(np.diff(rise) > -1e-6)  # convex
-    slope = np.array([made.slope(np.array([each]))[0] for each in load[1:-1]])
+    weight = streams(one[1:-1])
+    crowd = made.prices(one[1:-1], weight)[1][:, 0]
     middle = (latency[2:] - latency[:-2]) / (load[2:] - load[:-2])
-    assert slope == pytest.approx(middle, rel=0.05)
+    assert crowd / weight[:, 0] == pytest.approx(middle, rel=0.05)
 
 
 def test_under_load_dram_is_slower_than_idle_cxl() -> None:
     made = model(DRAM, CXL)
-    dram, cxl = made.loaded_ns(np.array([99e9, 0]))
+    load = np.array([99e9, 0])
+    dram, cxl = made.loaded_ns(load, streams(load))
     assert dram > cxl
 
 
@@ -79,7 +107,7 @@ def test_nothing_at_all_is_harmless() -> None:
     made = model((0.0, 0.0), (math.nan, 0.0))
     assert made.idle_ns[0] == made.idle_ns[1] > 0
     assert made.bytes_per_s[0] == made.bytes_per_s[1] > 0
-    assert np.all(np.isfinite(made.loaded_ns(np.array([1e12, 0]))))
+    assert np.all(np.isfinite(made.loaded_ns(np.array([1e12, 0]), np.zeros(2))))
 
 
 def test_a_probe_that_finds_a_tier_slower_is_believed() -> None:
@@ -122,4 +150,6 @@ def test_a_suspected_tier_is_slower_and_narrower() -> None:
 
 def test_as_a_ladder_load_does_not_count() -> None:
     made = model(DRAM, CXL, load={0: 90e9}).without_load()
-    assert list(made.loaded_ns(np.array([90e9, 0]))) == pytest.approx([118, 430], rel=1e-3)
+    assert list(made.loaded_ns(np.array([90e9, 0]), np.zeros(2))) == pytest.approx(
+        [118, 430], rel=1e-3
+    )

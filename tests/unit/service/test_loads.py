@@ -154,6 +154,13 @@ def test_a_card_of_two_nodes_cannot_say_which(tmp_path: Path) -> None:
     assert world.second(np.arange(10), cards).load == {}
 
 
+def test_memory_controllers_are_believed_before_samples(tmp_path: Path) -> None:
+    world = World.made(tmp_path, counted=lambda elapsed_s: {1: 5e9, 7: 1e9})
+    traffic = world.second(np.arange(10), Sampler())
+    assert traffic.load == {0: 10 * PERIOD * LINE_BYTES, 1: 5e9}
+    assert traffic.source == {0: LoadSource.SAMPLES, 1: LoadSource.UNCORE}
+
+
 def test_of_several_probes_the_least_latency_and_the_most_bandwidth_count(tmp_path: Path) -> None:
     told = iter([Measured(500.0, 1e9), Measured(450.0, None), Measured(700.0, 2e9)])
     world = World.made(tmp_path, measured=lambda: {1: next(told)})

@@ -6,33 +6,8 @@
  * After as many steps as there are lines the chase is back where it began, having seen each
  * line once: the check.
  */
-#include "../rng.h"
+#include "chain.h"
 #include "suite.h"
-
-struct line {
-	struct line *next;
-	uint64_t number, pad[6];
-};
-
-/* Sattolo's algorithm: a random permutation that is one cycle. */
-static void link_lines(struct line *lines, uint32_t count, uint64_t seed)
-{
-	uint64_t state = mix64(seed);
-
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].number = i;
-	for (uint32_t i = count - 1; i; i--) {
-		uint32_t j = rng_below(&state, i);
-		uint64_t swap = lines[i].number;
-
-		lines[i].number = lines[j].number;
-		lines[j].number = swap;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].next = &lines[lines[i].number];
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].number = mix64(i ^ seed);
-}
 
 int main(int argc, char **argv)
 {

@@ -8,7 +8,7 @@
  * its last five sweeps, and for one after it has printed how long each sweep took. The checks are
  * those of stream.c and chase.c.
  */
-#include "../rng.h"
+#include "chain.h"
 #include "suite.h"
 
 #include <inttypes.h>
@@ -17,11 +17,6 @@
 #include <unistd.h>
 
 typedef uint64_t lane __attribute__((vector_size(32)));
-
-struct line {
-	struct line *next;
-	uint64_t number, pad[6];
-};
 
 enum { BLOCK = 16 * 64 / sizeof(lane), STEPS = 4, SWEEPS = 4096, LAST = 5 };
 
@@ -51,26 +46,6 @@ static uint64_t sum_of(const lane *array, size_t count)
 	for (size_t i = 0; i < count; i++)
 		sum += array[i];
 	return sum[0] + sum[1] + sum[2] + sum[3];
-}
-
-/* Sattolo's algorithm: a random permutation that is one cycle. */
-static void link_lines(struct line *lines, uint32_t count, uint64_t seed)
-{
-	uint64_t state = mix64(seed);
-
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].number = i;
-	for (uint32_t i = count - 1; i; i--) {
-		uint32_t j = rng_below(&state, i);
-		uint64_t swap = lines[i].number;
-
-		lines[i].number = lines[j].number;
-		lines[j].number = swap;
-	}
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].next = &lines[lines[i].number];
-	for (uint32_t i = 0; i < count; i++)
-		lines[i].number = mix64(i ^ seed);
 }
 
 static struct line *sweep(lane *restrict a, const lane *restrict b, const lane *restrict c,

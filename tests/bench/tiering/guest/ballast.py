@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of the fast node is free.
+"""How much of a node is free: of the fast one, if no other is named.
 
 Owns: the memory that is taken away from it.
 Must not touch: methods, workloads, other processes' pages.
@@ -21,75 +21,82 @@ _TRIES = 32
 _SET_MEMPOLICY, _PREFERRED, _BIND = 238, 1, 2
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_locked: list[mmap.mmap] = []
-_POOL = Path(f"/sys/devices/system/node/node{memory.FAST}/hugepages/hugepages-2048kB/nr_hugepages")
+_locked: dict[int, list[mmap.mmap]] = {}
+_NODES = Path("/sys/devices/system/node")
 
 
-def free_bytes() -> int:
-    """Free memory of the fast node, the counts of the CPU included."""
+def _pool(node: int) -> Path:
+    return _NODES / f"node{node}/hugepages/hugepages-2048kB/nr_hugepages"
+
+
+def free_bytes(node: int = memory.FAST) -> int:
+    """Free memory of a node, the counts of the CPU included."""
     Path("/proc/sys/vm/stat_refresh").write_text("1")
-    told = Path(f"/sys/devices/system/node/node{memory.FAST}/meminfo").read_text()
-    for line in told.splitlines():
+    for line in (_NODES / f"node{node}/meminfo").read_text().splitlines():
         if "MemFree:" in line:
             return int(line.split()[-2]) * 1024
-    raise LookupError("the fast node tells no MemFree")
+    raise LookupError(f"node {node} tells no MemFree")
 
 
 def release() -> None:
     """Take nothing any more."""
     _locked.clear()
-    _POOL.write_text("0")
+    _pool(memory.FAST).write_text("0")
 
 
-def leave_about(wanted: int) -> int:
+def leave_about(wanted: int, node: int = memory.FAST) -> int:
     """Take memory away until about `wanted` bytes are free, or give back; free bytes then.
 
     Huge pages of the kernel's pool take it: nothing migrates, swaps or reclaims them. They
     stay from one cell to the next.
     """
-    _locked.clear()
+    _locked.pop(node, None)
+    pool = _pool(node)
     for _ in range(4):
-        more = (free_bytes() - wanted) // _HUGE
+        more = (free_bytes(node) - wanted) // _HUGE
         if abs(more) <= ROUGHLY // _HUGE:
             break
-        _POOL.write_text(str(max(0, int(_POOL.read_text()) + more)))
-    return free_bytes()
+        pool.write_text(str(max(0, int(pool.read_text()) + more)))
+    return free_bytes(node)
 
 
-def leave_exactly(wanted: int) -> int:
+def leave_exactly(
+    wanted: int, node: int = memory.FAST, home: int = memory.SLOW, near: int = NEAR
+) -> int:
     """Take memory away, or give back, until `wanted` bytes are free; free bytes then.
 
     Locked memory of this process takes it; what it lacks the pool of huge pages gives back. It is
     not done at once: page tables take some too, and the kernel holds some back where no count
-    tells.
+    tells. What this process allocates afterwards is on `home` if it can be.
 
     Raises:
         RuntimeError: the kernel's count does not come near.
     """
+    locked = _locked.setdefault(node, [])
     for _ in range(_TRIES):
-        more = free_bytes() - wanted
-        if abs(more) <= NEAR:
+        more = free_bytes(node) - wanted
+        if abs(more) <= near:
             break
         if more > 0:
-            _locked.append(_lock(more // memory.PAGE * memory.PAGE))
-        elif _locked:
-            left = len(_locked[-1]) + more // memory.PAGE * memory.PAGE
+            locked.append(_lock(more // memory.PAGE * memory.PAGE, node, home))
+        elif locked:
+            left = len(locked[-1]) + more // memory.PAGE * memory.PAGE
             if left > 0:
-                _locked[-1].resize(left)
+                locked[-1].resize(left)
             else:
-                _locked.pop()
-        elif (pool := int(_POOL.read_text())) > 0:
+                locked.pop()
+        elif (huge := int(_pool(node).read_text())) > 0:
             # The workload took more of the node than was foreseen.
-            _POOL.write_text(str(max(0, pool - math.ceil(-more / _HUGE))))
-    free = free_bytes()
-    if abs(free - wanted) > NEAR:
-        raise RuntimeError(f"{free} bytes of the fast node are free, not {wanted}")
+            _pool(node).write_text(str(max(0, huge - math.ceil(-more / _HUGE))))
+    free = free_bytes(node)
+    if abs(free - wanted) > near:
+        raise RuntimeError(f"{free} bytes of node {node} are free, not {wanted}")
     return free
 
 
-def _lock(size: int) -> mmap.mmap:
-    """Memory of this process that stays on the fast node."""
-    mask = ctypes.c_ulong(1 << memory.FAST)
+def _lock(size: int, node: int, home: int) -> mmap.mmap:
+    """Memory of this process that stays on a node."""
+    mask = ctypes.c_ulong(1 << node)
     _libc.syscall(_SET_MEMPOLICY, _BIND, ctypes.byref(mask), 64)
     try:
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
@@ -98,6 +105,6 @@ def _lock(size: int) -> mmap.mmap:
         _libc.mlock(ctypes.c_void_p(ctypes.addressof(held)), ctypes.c_size_t(size))
         del held
     finally:
-        mask = ctypes.c_ulong(1 << memory.SLOW)
+        mask = ctypes.c_ulong(1 << home)
         _libc.syscall(_SET_MEMPOLICY, _PREFERRED, ctypes.byref(mask), 64)
     return taken

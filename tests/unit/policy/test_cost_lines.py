@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The cost policy against the lab's timing, line by line and without a guest: one rule a test."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from lineloop import LineArray, LineLoop, LineMachine
+from tiersim import SimTier
+
+from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.watermark import WatermarkSettings
+from tierd.tiermap import MemoryKind
+
+MIB = 256
+DRAM, HBM, CXL = 0, 1, 2
+TURNS = 8192
+
+
+def tiers(dram: int, hbm: int) -> list[SimTier]:
+    """Those of the lab's machine hbm-bench, with so much memory."""
+    return [
+        SimTier(MemoryKind.DRAM, dram, 118, 2e9),
+        SimTier(MemoryKind.HBM, hbm, 130, 8e9),
+        SimTier(MemoryKind.CXL, 1024 * MIB, 430, 0.5e9),
+    ]
+
+
+def triad_and_chase(dram: int = 26 * MIB, hbm: int = 34 * MIB) -> LineMachine:
+    arrays = [
+        LineArray(name, 8 * MIB, 16, every=3, phase=phase, instructions=8)
+        for phase, name in enumerate("abc")
+    ]
+    chase = LineArray("chase", 8 * MIB, 4, random=True, instructions=3)
+    return LineMachine(tiers(dram, hbm), [*arrays, chase], TURNS)
+
+
+def analytics(hbm: int) -> LineMachine:
+    """Small key arrays that are sorted and merged, large records that are looked up."""
+    keys = LineArray("keys", 3 * MIB, 16, every=2, phase=0, instructions=4)
+    index = LineArray("index", 3 * MIB, 16, every=2, phase=1, instructions=4)
+    merge = LineArray("merge", 3 * MIB, 12, every=1, instructions=4)
+    records = LineArray("records", 39 * MIB, 6, random=True, instructions=4)
+    return LineMachine(tiers(64 * MIB, hbm), [keys, index, merge, records], TURNS)
+
+
+def placed(machine: LineMachine, where: Mapping[str, list[int]], ladder: str = "time") -> LineLoop:
+    marks = WatermarkSettings(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
+    policy = CostPolicy(CostSettings(watermarks=marks, epoch_s=0.15, ladder=ladder))
+    loop = LineLoop(machine, policy)
+    loop.place(where)
+    return loop
+
+
+WRONG = {"a": [DRAM, CXL], "b": [DRAM, CXL], "c": [DRAM, CXL], "chase": [HBM]}
+"""Where first touch puts them, the wrong way round."""
+BEST = {"a": [HBM], "b": [HBM], "c": [HBM], "chase": [DRAM]}
+
+
+def test_three_groups_change_places_where_two_would_not() -> None:
+    best = placed(triad_and_chase(), BEST).sweep_ms()
+    loop = placed(triad_and_chase(), WRONG)
+    begun = loop.sweep_ms()
+    loop.run(4)
+    print(f"{begun:.2f} ms a sweep at first, {loop.sweep_ms():.2f} at last, {best:.2f} at best")
+    assert begun > 2 * best
+    assert loop.sweep_ms() <= 1.05 * best
+    for name, (node,) in BEST.items():
+        assert loop.share_on(name, node) > 0.9
+
+
+def test_a_ladder_of_latency_leaves_the_chase_in_hbm() -> None:
+    loop = placed(triad_and_chase(), WRONG, ladder="latency")
+    loop.run(4)
+    assert loop.share_on("chase", DRAM) < 0.5
+    assert loop.sweep_ms() > 1.5 * placed(triad_and_chase(), BEST).sweep_ms()
+
+
+@pytest.mark.parametrize("share", [0.2, 0.35, 0.5])
+def test_of_stream_analytics_hbm_gets_what_is_streamed_and_no_records(share: float) -> None:
+    machine = analytics(int(50 * share * MIB))
+    names = [array.name for array in machine.arrays]
+    best = placed(machine, {n: [DRAM if n == "records" else HBM] for n in names}).sweep_ms()
+    loop = placed(analytics(int(50 * share * MIB)), {name: [DRAM, CXL] for name in names})
+    begun = loop.sweep_ms()
+    loop.run(5)
+    print(f"{begun:.2f} ms a sweep in DRAM, {loop.sweep_ms():.2f} at last, {best:.2f} at best")
+    assert loop.sweep_ms() <= 1.05 * best
+    assert loop.share_on("records", HBM) < 0.05
+
+
+def test_streams_that_fill_dram_are_no_slower_than_before() -> None:
+    arrays = [LineArray(f"s{i}", 8 * MIB, 16, instructions=2) for i in range(4)]
+    dram, _, cxl = tiers(64 * MIB, 0)
+    loop = placed(LineMachine([dram, cxl], arrays, TURNS), {a.name: [0] for a in arrays})
+    begun = loop.sweep_ms()
+    loop.run(5)
+    assert loop.sweep_ms() <= 1.05 * begun
