@@ -10,11 +10,14 @@ config (text of tierd's configuration, or null). Prints one JSON object a line: 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import subprocess
 import sys
+import termios
 import time
 import traceback
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +61,12 @@ def weights() -> list[str]:
     return [(WEIGHTS / f"node{node}").read_text().strip() for node in range(CXL + 1)]
 
 
-def _runs(pid: int) -> bool:
-    """Whether a process computes, and does not wait for input."""
-    return Path(f"/proc/{pid}/wchan").read_text() in ("", "0")
+def _waits(work: subprocess.Popen[bytes]) -> bool:
+    """Whether a process has read its input and waits for more (and not, say, for a page)."""
+    assert work.stdin is not None
+    unread = array("i", [0])
+    fcntl.ioctl(work.stdin, termios.FIONREAD, unread)
+    return unread[0] == 0 and "pipe_read" in Path(f"/proc/{work.pid}/wchan").read_text()
 
 
 def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +107,7 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         told: dict[str, Any] = {}
         if daemon is not None:
             # As long as the host lets it run; the program waits for the end of it.
-            while not (shared / "enough").exists() and _runs(pid):
+            while not ((shared / "enough").exists() or _waits(work)):
                 time.sleep(0.05)
             seen.append(weights())
             told = json.loads(methods.stop_marked(daemon))

@@ -144,12 +144,32 @@ def test_one_tier_is_nothing_to_do_and_says_why(vm: Any) -> None:
     assert "--wait" in told["reason"]
 
 
+WAITS = """
+import json, os, signal, socket, subprocess, sys
+told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+told.bind("/tmp/wait.sock")
+told.settimeout(100)
+os.environ |= {"NOTIFY_SOCKET": "/tmp/wait.sock", "WATCHDOG_USEC": "4000000"}
+with subprocess.Popen([sys.argv[1], "run", "--wait"], stderr=subprocess.PIPE, text=True) as run:
+    while "READY=1" not in (said := told.recv(4096).decode()):
+        pass
+    for _ in range(3):
+        assert told.recv(4096) == b"WATCHDOG=1"
+    waited = run.poll() is None
+    run.send_signal(signal.SIGTERM)
+    errors = run.communicate(timeout=100)[1]
+print(json.dumps({"said": said, "waited": waited, "exit": run.returncode, "errors": errors}))
+"""
+
+
 def test_one_tier_with_wait_keeps_waiting(vm: Any) -> None:
-    script = f"timeout --signal=TERM 20 {TIERD} run --wait; echo exit=$?"
-    result = vm("flat").run(["sh", "-c", script], timeout=120)
-    # timeout(1) says 124 when it had to signal; tierd itself ends with 0 on SIGTERM.
-    assert "exit=124" in result.stdout
-    assert "event=stopping" in result.stderr
+    result = vm("flat").run([sys.executable, "-c", WAITS, str(TIERD)], timeout=400)
+    assert result.status == 0, result.stderr
+    told = json.loads(result.stdout)
+    assert "one tier only" in told["said"]
+    assert told["waited"] is True
+    assert told["exit"] == ExitCode.OK
+    assert "event=stopping" in told["errors"]
 
 
 def test_a_node_that_is_not_there_is_a_config_error_with_its_key(vm: Any) -> None:

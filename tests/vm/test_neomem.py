@@ -78,11 +78,10 @@ def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any)
     told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
     log, hot = told["log"], told["hot_pages"]
     assert min(told[each]["final"] for each in ("first", "move_1", "move_2")) >= 0.9
-    # The record is whole, and the shortage real: more than one set of the three pushed others
-    # out; the floor is what of the three finds no room in the beginning, 1.3 sets.
+    # The record is whole, and the shortage real: for half a set and more, others had to leave.
     assert log["forgotten"] == 0
     assert log["promoted"] > 2.5 * hot
-    assert log["demoted"] > 1.2 * hot
+    assert log["demoted"] > 0.5 * hot
     assert log["bounced"] == told["totals"]["bounced_pages"]
     assert log["bounced"] < 0.01 * log["promoted"]
     # It binds, and holds in each second, wherever that begins; also with the ticks' promotions.
