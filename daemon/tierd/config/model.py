@@ -37,6 +37,12 @@ class LoopConfig:
     tick_ns: int = option(
         "tick", duration("10ms", "1min"), "500ms", "Time between two passes of the control loop."
     )
+    quiet_tick_ns: int = option(
+        "quiet_tick",
+        duration("10ms", "1min"),
+        "2s",
+        "... while there is nothing to do but what the native path does by itself.",
+    )
     cpu_share: float = option(
         "cpu",
         Share(0.001, 1.0),

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from tierd.config import Config
 from tierd.errors import ExitCode, UnavailableError
 from tierd.hangup import HungUp
+from tierd.service.cadence import Cadence
 from tierd.service.companion import beside
 from tierd.service.notify import Manager
 from tierd.service.onepass import OnePass
@@ -59,6 +60,7 @@ class Service:
     ) -> None:
         self.work = OnePass(config, rooms, tiers, observers=observers, clock=clock)
         """What is done pass by pass, and what it is done with."""
+        self._cadence = Cadence()
         self._wait = wait
         self._clock = clock
         self._makers = makers
@@ -187,8 +189,10 @@ class Service:
                 self._summary_ns = start + SUMMARY_NS
                 on_summary()
             spent = time.thread_time_ns() - spent
-            pause = max(self.config.loop.tick_ns, int(spent / self.config.loop.cpu_share))
-            self._sleep(start + pause, wake)
+            loop = self.config.loop
+            least = max(loop.tick_ns, int(spent / loop.cpu_share))
+            pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
+            self._sleep(start + least, start + max(least, pause), wake)
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
@@ -206,7 +210,8 @@ class Service:
             self.reload()
         self.manager.beat()
 
-    def _sleep(self, until_ns: int, wake: Wake) -> None:
+    def _sleep(self, least_ns: int, until_ns: int, wake: Wake) -> None:
+        """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do."""
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
             asked, hotplug = wake.wait(min(left, LISTEN_NS) / 1e9)
@@ -219,3 +224,9 @@ class Service:
                 if self.rooms.tracking.collect():
                     self.work.refresh()
                     return
+            if now >= least_ns and until_ns > least_ns and self._busy(now):
+                return
+
+    def _busy(self, now: int) -> bool:
+        """Whether a quiet time is over."""
+        return self.work.targets_changed(now) or self._cadence.must_look(self.rooms, self.work.last)

@@ -49,6 +49,7 @@ class OnePass:
         stopping: no move begins any more.
         on_attached: called once when a source is at work.
         on_decided: called after each decision, before anything follows from it.
+        last: the last pass, as observers saw it.
     """
 
     def __init__(
@@ -70,13 +71,14 @@ class OnePass:
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
         self._clock = clock
+        self.last: TickRecord | None = None
         self._last: MoveReport | None = None
         self._first_sample_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
         self._early: list[AccessBatch] = []
-        self._moved = False
+        self._moved = self._changed = False
         self._targets_ns = self._watch_ns = 0
 
     def renew(self) -> None:
@@ -87,6 +89,13 @@ class OnePass:
         """Look at targets in the next pass."""
         self._targets_ns = 0
 
+    def targets_changed(self, now: int) -> bool:
+        """Look at targets, if it is time; whether any changed since the last pass began."""
+        if now >= self._targets_ns:
+            self._targets_ns = now + self.config.loop.targets_refresh_ns
+            self._changed = self.rooms.tracking.refresh(now) or self._changed
+        return self._changed
+
     def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
         """One pass; true if it decided.
 
@@ -95,14 +104,12 @@ class OnePass:
         """
         rooms, config = self.rooms, self.config
         laps = Laps(self._clock)
-        changed = False
-        if now >= self._targets_ns:
-            self._targets_ns = now + config.loop.targets_refresh_ns
-            changed = rooms.tracking.refresh(now)
+        self.targets_changed(now)
         laps.mark("targets")
-        if changed or now >= self._watch_ns or rooms.sources.active is None:
+        if self._changed or now >= self._watch_ns or rooms.sources.active is None:
             self._watch_ns = now + WATCH_NS
             self._watch(now)
+        self._changed = False
         laps.mark("watch")
         batches = [*self._early, *self._ingest(now)]
         self._early = []
@@ -126,29 +133,29 @@ class OnePass:
         self._last = self._execute(allowed, worker)
         self._steer(gather=gather)
         laps.mark("move")
-        self._tell(
-            TickRecord(
-                number=self.totals.ticks,
-                time_ns=now,
-                end_ns=self._clock(),
-                source="" if rooms.sources.active is None else rooms.sources.active.name,
-                batches=tuple(batches),
-                located=located,
-                walked=walked,
-                targets=len(rooms.tracking.pids),
-                tiers=self.tiers,
-                usage=self._usage,
-                budget=self.deciding.granted,
-                plan=plan,
-                report=self._last,
-                ms=laps.ms,
-                config=config,
-                groups=self.deciding.groups,
-                between=between,
-                hot_set_moved=self._moved,
-                traffic=self.deciding.traffic,
-            )
+        self.totals.part_ns.update(laps.ns)
+        self.last = TickRecord(
+            number=self.totals.ticks,
+            time_ns=now,
+            end_ns=self._clock(),
+            source="" if rooms.sources.active is None else rooms.sources.active.name,
+            batches=tuple(batches),
+            located=located,
+            walked=walked,
+            targets=len(rooms.tracking.pids),
+            tiers=self.tiers,
+            usage=self._usage,
+            budget=self.deciding.granted,
+            plan=plan,
+            report=self._last,
+            ms=laps.ms,
+            config=config,
+            groups=self.deciding.groups,
+            between=between,
+            hot_set_moved=self._moved,
+            traffic=self.deciding.traffic,
         )
+        self._tell(self.last)
         return decides
 
     def _between(self, now: int) -> MoveReport | None:

@@ -215,6 +215,13 @@ class Steering:
         if self._native is not None:
             self._native.close()
 
+    @property
+    def settled(self) -> bool:
+        """Whether the native path promotes, and knows what to demote for it."""
+        source, native = self._source, self._native
+        running = native is not None and native.running
+        return running and source is not None and source.rounds >= KNOWN_ROUNDS
+
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""
         return None if self._native is None else self._native.stats()

@@ -76,6 +76,8 @@ class Totals:
     """Times the hot set was found to have moved."""
     native: dict[str, Any] = field(default_factory=dict)
     """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+    part_ns: Counter[str] = field(default_factory=Counter)
+    """Time that the parts of ticks took, by name."""
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
@@ -123,6 +125,7 @@ class Totals:
             "bounces_held": self.bounces_held,
             "hot_set_moves": self.hot_set_moves,
             "native": dict(self.native),
+            "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }
 
 
