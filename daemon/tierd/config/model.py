@@ -47,7 +47,7 @@ class LoopConfig:
         "cpu",
         Share(0.001, 1.0),
         "10%",
-        "Most of one CPU that the control loop may take; it looks less often then.",
+        "Most of one CPU that the control loop may take, and what ten seconds left over of that.",
     )
     residency_pages: int = option(
         "residency_pages",
@@ -275,7 +275,10 @@ class BudgetConfig:
         "rate", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
     )
     cpu_share: float = option(
-        "cpu", Share(0.001, 1.0), "5%", "Most of one CPU that moving pages may take."
+        "cpu",
+        Share(0.001, 1.0),
+        "5%",
+        "Most of one CPU that moving pages may take, and what ten seconds left over of that.",
     )
     failure_share: float = option(
         "failures", Share(), "20%", "Share of failed moves above which moving slows down."

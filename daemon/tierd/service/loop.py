@@ -32,6 +32,8 @@ SUMMARY_NS = 10 * 10**9
 LISTEN_NS = 250 * 10**6
 """A sleeping loop wakes this often to show that it is alive, and takes in process events:
 waking for each would cost a host that starts many more than all the rest of an idle loop."""
+CREDIT_NS = 10 * 10**9
+"""CPU time left over in this long may be spent at once: what has just begun is worth it."""
 
 
 class Service:
@@ -169,7 +171,8 @@ class Service:
         once: bool,
         on_summary: Callable[[], None] | None,
     ) -> int:
-        self._summary_ns = self._clock() + SUMMARY_NS
+        paid_ns = self._clock()
+        self._summary_ns = paid_ns + SUMMARY_NS
         while not self.work.stopping:
             start, spent = self._clock(), time.thread_time_ns()
             self._between()
@@ -190,9 +193,10 @@ class Service:
                 on_summary()
             spent = time.thread_time_ns() - spent
             loop = self.config.loop
-            least = max(loop.tick_ns, int(spent / loop.cpu_share))
+            paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
+            least = max(start + loop.tick_ns, paid_ns - CREDIT_NS)
             pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
-            self._sleep(start + least, start + max(least, pause), wake)
+            self._sleep(least, max(least, start + pause), wake)
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
