@@ -44,7 +44,8 @@ def plan(pages: int) -> MovePlan:
 
 def moved(pages: int) -> MoveReport:
     fate = np.full(pages, Fate.MOVED, np.uint8)
-    return MoveReport(plan(pages), fate, np.zeros(pages, np.int16), 4096 * pages, 1, 1, 0, {})
+    done = plan(pages)
+    return MoveReport(done, fate, done.dest, {}, done.bytes_planned, 1, 1, 0)
 
 
 class Host:

@@ -291,3 +291,29 @@ def test_a_paused_service_holds_the_native_path():
     bench.service.run()
     assert set(steering.paused) == {True}
     assert "prepare" not in steering.calls
+
+
+class Resting:
+    """Rests for a minute after each pass; something comes up at the third question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def pause_ns(self, loop: Any, rooms: Any, tick: Any) -> int:
+        return 60 * 10**9
+
+    def must_look(self, rooms: Any, tick: Any) -> bool:
+        self.asked += 1
+        return self.asked == 3
+
+
+def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
+    bench = Bench(tier_map(118, 430))
+    resting = bench.service._cadence = Resting()  # type: ignore[assignment]
+    loop = dataclasses.replace(bench.service.config.loop, targets_refresh_ns=1)
+    bench.service.work.config = dataclasses.replace(bench.service.config, loop=loop)
+    bench.tracking.refresh = lambda now_ns: bench.service.totals.ticks == 2  # type: ignore[method-assign]
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    # The first rest ends with the third question, the second before any.
+    assert resting.asked == 3
