@@ -7,7 +7,8 @@ Must not touch: the host, clocks, random numbers.
 For every tier, fastest first:
 
 1. A node with less free than the low watermark has its coldest pages demoted until
-   the high watermark is met.
+   the high watermark is met; above the low one only such as would not be worth a move into free
+   room either.
 2. The hottest pages of the tiers that promote into it fill the room above the high
    watermark.
 3. Where there is no room, a hot page replaces the coldest page of the tier if the
@@ -116,7 +117,8 @@ class Round:
         return max(0, self.spare[node] - self._gap(node)) if node in self.spare else 0
 
     def relieve(self, tier: Tier) -> None:
-        """Demote the coldest of the tier's short nodes until the high watermark is met."""
+        """Demote the coldest of the tier's short nodes: all that the low watermark asks for, and
+        what is not in use until the high one is met."""
         for node in tier.nodes:
             usage = self.inputs.usage.get(node)
             if usage is None or usage.free_bytes >= self.low[node]:
@@ -129,7 +131,10 @@ class Round:
             if need < wanted:
                 self.notes["over budget"] += (wanted - need) // PAGE_SIZE
             cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
-            self._demote(tier, pageset.prefix(cold, need))
+            owed = pageset.prefix(cold, min(need, self.low[node] - usage.free_bytes))
+            unused = pageset.take(cold, cold.heat <= self.settings.confidence**2)
+            unused = pageset.prefix(unused, need)
+            self._demote(tier, unused if len(unused) > len(owed) else owed)
 
     def keep_shares(self, tier: Tier) -> None:
         """Demote what groups have beyond their caps; bring in what they lack to their floors."""

@@ -105,6 +105,13 @@ def test_short_node_is_relieved_to_the_high_watermark():
     assert ways(plan) == (250, 0)  # up to 400 free
 
 
+def test_pages_in_use_are_demoted_for_the_low_watermark_only():
+    plan = decide(pages((5000, 50, 0)), usage(150, 9000))
+    assert ways(plan) == (50, 0)  # up to 200 free
+    mixed = decide(pages((120, 1, 0), (5000, 50, 0)), usage(150, 9000))
+    assert ways(mixed) == (120, 0)  # what is not in use goes, and no more
+
+
 def test_between_the_watermarks_nothing_moves():
     plan = decide(pages((5000, 1, 0), (100, 1, 1)), usage(300, 9000))
     assert ways(plan) == (0, 0)
