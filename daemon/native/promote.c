@@ -155,6 +155,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	pthread_mutex_lock(&promoter->lock);
 	old = promoter->orders;
 	promoter->orders = fresh;
+	promoter->ordered_ns = sys_monotonic_ns();
 	promoter->next_victim = 0;
 	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);

@@ -98,6 +98,7 @@ struct tierd_promoter {
 
 	struct tierd_promoter_settings settings;
 	struct tierd_orders orders;
+	uint64_t ordered_ns;
 	size_t next_victim;
 	struct ring ring;
 	struct bucket quota;

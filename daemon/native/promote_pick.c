@@ -181,16 +181,20 @@ static bool any_open(const struct waiting *waiting, const bool *closed)
 	return waiting->n > shut;
 }
 
-/* Those who have waited too long, and those that are too many, are told why. */
+/*
+ * Those who had waited too long when the orders came, and those that are too many, are told
+ * why. Orders that are late cost nobody his place: a page is reported once an epoch, and who
+ * gives the orders ends the epochs, too.
+ */
 static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, uint64_t now_ns)
 {
 	struct waiting *waiting = &promoter->waiting;
-	uint64_t patience_ns = promoter->settings.patience_ns;
+	uint64_t patience_ns = promoter->settings.patience_ns, since_ns = promoter->ordered_ns;
 	size_t n;
 
-	if (now_ns - promoter->swept_ns >= patience_ns / SWEEPS && now_ns > patience_ns) {
+	if (now_ns - promoter->swept_ns >= patience_ns / SWEEPS && since_ns > patience_ns) {
 		promoter->swept_ns = now_ns;
-		n = waiting_since(waiting, now_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
+		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
 		for (size_t i = 0; i < n; i++)
 			hold_back(promoter, &promoter->aside[i], reason, now_ns);
 	}

@@ -57,7 +57,9 @@ def test_who_waits_too_long_for_the_quota_is_told_so(world: World) -> None:
     world.settings = replace(SETTINGS, quota_bytes_per_s=128 * PAGE)
     world.after(range(1000))
     world.report(range(1000), count=100)
-    moved = world.run(150)
+    moved = world.run(120)
+    world.steer()
+    moved += world.run(30)
     assert 128 <= moved <= 256
     assert world.held(Reason.OVER_QUOTA) == 1000 - moved
     assert world.counter("pending") == 0

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from fake_kernel import FIRST_PAGE
 from fakering import FakeRing
-from promoter_world import FAST, PAGE, SETTINGS, SLOW, World, moves_of_a_tick
+from promoter_world import FAST, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
 
 from tierd.moves import Direction
 from tierd.service.explain import Reason
@@ -121,7 +122,68 @@ def test_those_who_wait_too_long_are_told_what_for(world: World) -> None:
     world.after(range(10))
     world.report(range(10))
     world.run(90)
+    world.steer()
+    world.run(20)
     assert world.counter("pending") == 10
-    world.run(25)
+    world.steer()
+    world.run(20)
     assert world.counter("pending") == 0
     assert world.held(Reason.NO_ROOM) == 10
+
+
+@pytest.mark.parametrize("late_s", [2, 10])
+def test_orders_that_come_late_cost_nobody_his_place(world: World, late_s: int) -> None:
+    """Victims ran out, and who gives new ones ends the epochs: nobody is reported again."""
+    world.settings = replace(SETTINGS, patience_s=1.0)
+    world.lib.fake_room(FAST, 0)
+    world.victims = [(1000 + page, 0.0) for page in range(100)]
+    world.after(range(400))
+    world.report(range(400))
+    assert world.run(100 * late_s) == 200
+    assert world.counter("pending") == 300
+    world.victims = [(2000 + page, 0.0) for page in range(400)]
+    world.steer()
+    world.run(5)
+    assert promoted(world, range(400)) == set(range(400))
+    assert sum(world.held(reason) for reason in Reason) == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_runs_short_each_page_is_accounted_for(world: World, seed: int) -> None:
+    """Room, victims, quota and patience: promoted, waiting, or told why not, and never twice."""
+    random = np.random.default_rng(seed)
+    world.settings = replace(
+        SETTINGS, quota_bytes_per_s=int(random.integers(200, 4000)) * PAGE, patience_s=0.5
+    )
+    world.low = 20
+    world.short(60, low=20)
+    world.slow(range(6000))
+    promoter = world.build()
+    world.lib.fake_pass(S)
+    reported: list[int] = []
+    victims = iter(range(8000, 16000))
+    for tick in range(40):
+        fresh = range(150 * tick, 150 * (tick + 1))
+        world.report(fresh, count=random.integers(1, 200, 150))
+        reported += fresh
+        if random.random() < 0.7:
+            wanted = int(random.integers(0, 300))
+            heat = np.sort(random.uniform(0, 12, wanted))
+            world.victims = [(next(victims), each) for each in heat.tolist()]
+            world.steer()
+        if random.random() < 0.2:
+            with promoter.held():
+                world.run(2)
+        world.run(int(random.integers(1, 20)))
+    told = promoter.take()
+    up = told[told["direction"] == Direction.PROMOTE]
+    ended = (up["page"] - FIRST_PAGE).tolist()
+    assert len(set(ended)) == len(ended)
+    assert world.counter("pending") == len(reported) - len(ended)
+    assert {page for page in reported if world.node(page) == FAST} <= set(ended)
+    assert 0 < world.counter("promoted") < len(ended)
+    # And once nothing is short, who still waits comes in.
+    world.lib.fake_room(FAST, 10000)
+    world.steer()
+    world.run(600)
+    assert world.counter("pending") == 0
