@@ -25,9 +25,8 @@ class NodeUsage:
     Attributes:
         total_bytes: memory of the node.
         free_bytes: free now.
-        reserve_bytes: what the kernel keeps for itself: its zones' high watermarks, and what
-            they protect from ordinary pages. Below it kswapd runs, so tierd never fills a
-            node past it.
+        reserve_bytes: what the kernel keeps for itself: the sum of its zones' high
+            watermarks. Below it kswapd runs, so tierd never fills a node past it.
     """
 
     total_bytes: int

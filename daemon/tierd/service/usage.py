@@ -18,36 +18,21 @@ _PIECE = 1 << 16
 
 
 def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
-    """Node → bytes that are kept free for the kernel, and free bytes that CPUs hold.
+    """Two maps from nodes to bytes: the kernel's reserve, and free pages held by CPUs.
 
-    A zone keeps its high watermark, where reclaim ends, and what it protects from ordinary
-    pages: the kernel's own totalreserve_pages (`calculate_totalreserve_pages`). The second
-    is outside of MemFree (`count` of each pageset).
+    The reserve is what the kernel reclaims below (the sum of zones' high marks). CPUs keep
+    lists of free pages that MemFree does not count; since 6.7 they grow to tens of MiB
+    while many pages are freed, as moving does, and shrink when the zone gets short.
     """
     reserves: dict[int, int] = {}
     held: dict[int, int] = {}
     # Zones are pages of text of which a few lines count, and this is read several times a second.
     for zone in f"\n{zoneinfo}".split("\nNode ")[1:]:
         node = int(zone.partition(",")[0])
-        kept = _pages(zone, " high ") + _protected(zone)
-        if managed := _pages(zone, " managed "):
-            kept = min(kept, managed)
-        count = sum(int(each.partition("\n")[0]) for each in zone.split(" count:")[1:])
-        for into, pages in ((reserves, kept), (held, count)):
-            into[node] = into.get(node, 0) + pages * PAGE_SIZE
+        for into, name in ((reserves, " high "), (held, " count:")):
+            for value in zone.split(name)[1:]:
+                into[node] = into.get(node, 0) + int(value.partition("\n")[0]) * PAGE_SIZE
     return reserves, held
-
-
-def _pages(zone: str, name: str) -> int:
-    """A zone's number of that name; 0 where it is not told."""
-    at = zone.find(name)
-    return int(zone[at + len(name) : zone.find("\n", at)]) if at >= 0 else 0
-
-
-def _protected(zone: str) -> int:
-    """Pages of a zone that are kept from allocations which may use any higher one as well."""
-    at = zone.find("protection: (")
-    return max(map(int, zone[at + 13 : zone.find(")", at)].split(","))) if at >= 0 else 0
 
 
 def parse_meminfo(text: str) -> tuple[int, int] | None:

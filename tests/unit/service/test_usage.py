@@ -12,8 +12,6 @@ Node 0, zone      DMA
         min      90
         low      112
         high     134
-        managed  3840
-        protection: (0, 1000, 1000)
   pagesets
     cpu: 0
               count: 0
@@ -22,25 +20,14 @@ Node 0, zone    DMA32
         min      3200
         low      4000
         high     4800
-        managed  262144
-        protection: (0, 0, 0)
     cpu: 0
               count: 5
               high:  4797
     cpu: 1
               count: 40
               high:  4797
-Node 1, zone    DMA32
-        high     10
-        managed  12
-        protection: (0, 0, 4000)
-    cpu: 0
-              count: 0
-              high:  0
 Node 1, zone   Normal
         high     10976
-        managed  2064184
-        protection: (0, 0, 0)
     cpu: 0
               count: 7
               high:  9
@@ -52,16 +39,11 @@ Node 1 MemUsed:          564184 kB
 """
 
 
-def test_reserve_is_what_zones_keep_and_cpus_hold_free_pages():
-    """As the kernel's totalreserve_pages: high watermark and protection, at most all of it."""
+def test_reserve_is_the_sum_of_high_watermarks_and_cpus_hold_free_pages():
     assert parse_zones(ZONEINFO) == (
-        {0: (134 + 1000 + 4800) * 4096, 1: (12 + 10976) * 4096},
+        {0: (134 + 4800) * 4096, 1: 10976 * 4096},
         {0: 45 * 4096, 1: 7 * 4096},
     )
-
-
-def test_zones_that_tell_less_keep_their_high_watermark():
-    assert parse_zones("Node 3, zone Normal\n        high     7\n") == ({3: 7 * 4096}, {3: 0})
 
 
 def test_meminfo_gives_total_and_free():
@@ -77,7 +59,7 @@ def test_a_node_without_files_is_left_out(tmp_path):
     (node / "meminfo").write_text(MEMINFO)
     usage = read_usage([0, 1], tmp_path)
     assert set(usage) == {1}
-    assert usage[1].reserve_bytes == (12 + 10976) * 4096
+    assert usage[1].reserve_bytes == 10976 * 4096
     assert usage[1].free_bytes == 1500000 * 1024 + 7 * 4096
     assert read_held(tmp_path) == {0: 45 * 4096, 1: 7 * 4096}
     assert read_held(tmp_path / "elsewhere") == {}
