@@ -27,7 +27,7 @@ from tierd.service.rooms import Rooms
 from tierd.service.tick import TickRecord
 
 FEW_PAGES: Final = 128
-"""Pages promoted between two passes, or waiting for it: fewer are no work for a pass."""
+"""Pages moved by a pass or between two, or waiting for it: fewer are nothing to do."""
 BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
@@ -74,7 +74,7 @@ def _quiet(rooms: Rooms, tick: TickRecord) -> bool:
         and tick.groups is None
         and tick.traffic is None
         and not tick.hot_set_moved
-        and not len(tick.plan)
+        and len(tick.plan) < FEW_PAGES
         and _pages(tick.between) < FEW_PAGES
         and not _short(tick.usage, rooms, tick)
     )

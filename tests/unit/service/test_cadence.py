@@ -91,11 +91,17 @@ def pauses(host: Host, cadence: Cadence, count: int) -> list[int]:
 
 def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
     host, cadence = Host(), Cadence()
-    busy = replace(host.tick, plan=plan(1))
+    busy = replace(host.tick, plan=plan(FEW_PAGES))
     assert cadence.pause_ns(LOOP, host.rooms, busy) == LOOP.tick_ns
     assert pauses(host, cadence, 4) == [1000, 1800, 1800, 1800]
     assert cadence.pause_ns(LOOP, host.rooms, busy) == LOOP.tick_ns
     assert pauses(host, cadence, 1) == [1000]
+
+
+def test_a_few_pages_are_nothing_to_do() -> None:
+    host, cadence = Host(), Cadence()
+    host.tick = replace(host.tick, plan=plan(FEW_PAGES - 1), between=moved(FEW_PAGES - 1))
+    assert pauses(host, cadence, 3) == [1000, 1800, 1800]
 
 
 def test_a_bound_below_the_tick_leaves_the_tick() -> None:
@@ -107,7 +113,7 @@ def test_a_bound_below_the_tick_leaves_the_tick() -> None:
 @pytest.mark.parametrize(
     "busy",
     [
-        {"plan": plan(1)},
+        {"plan": plan(FEW_PAGES)},
         {"between": moved(FEW_PAGES)},
         {"hot_set_moved": True},
         {"groups": object()},
