@@ -170,6 +170,7 @@ class Replay:
                     last=last,
                     groups=world.groups(tick),
                     traffic=tick.traffic,
+                    learning=tick.learning,
                 )
             )
             difference = plan_difference(tick.plan, plan)

@@ -118,6 +118,7 @@ class RecordingWriter:
                 ms=tick.ms,
                 groups=tick.groups,
                 traffic=tick.traffic,
+                learning=tick.learning,
                 late=tuple(late),
             )
         )
