@@ -115,6 +115,7 @@ def service(args: argparse.Namespace) -> None:
     """Run the service; the child's side."""
     from tierd.config import loads
     from tierd.service import build as rooms
+    from tierd.service.resident import stay_resident
 
     settings = loads(Path(args.config).read_text())
     for change in args.set:
@@ -129,6 +130,7 @@ def service(args: argparse.Namespace) -> None:
         logging.getLogger("tierd.sources").addHandler(chatty)
     watcher = Watcher()
     made, _ = rooms.build(replace(settings, sources=sources), observers=[watcher])
+    stay_resident()
     print("ready", flush=True)
     code = made.run()
     print("rows", json.dumps(watcher.rows), flush=True)
