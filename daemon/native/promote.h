@@ -28,8 +28,9 @@ enum {
 	OUTCOMES_MAX = 1 << 17,
 	RECENT_SETS = 1 << 15,
 	RECENT_WAYS = 4,
-	/* A second in steps, to know how much was promoted in any. */
+	/* A second in steps, to know how much was promoted in any, and the one it begins in. */
 	SECOND_STEPS = 100,
+	STEPS_KEPT = SECOND_STEPS + 1,
 	STEP_NS = 10000000,
 	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
 	WORK_NS = 50000000,
@@ -110,7 +111,7 @@ struct tierd_promoter {
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
-	uint64_t step[SECOND_STEPS];
+	uint64_t step[STEPS_KEPT];
 	uint64_t last_step;
 
 	struct waiting waiting;

@@ -171,18 +171,21 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	up->n = kept;
 }
 
-/* Bytes promoted in the second until now; steps that are over are forgotten. */
+/*
+ * Bytes promoted in the second until now, and in all of the step in which it begins: what may
+ * still come must not pass the quota in any second. Steps that are over are forgotten.
+ */
 uint64_t promoted_lately(struct tierd_promoter *promoter)
 {
 	uint64_t step = sys_monotonic_ns() / STEP_NS, sum = 0;
 
-	if (step - promoter->last_step >= SECOND_STEPS)
+	if (step - promoter->last_step >= STEPS_KEPT)
 		memset(promoter->step, 0, sizeof(promoter->step));
 	else
 		while (promoter->last_step < step)
-			promoter->step[++promoter->last_step % SECOND_STEPS] = 0;
+			promoter->step[++promoter->last_step % STEPS_KEPT] = 0;
 	promoter->last_step = step;
-	for (size_t i = 0; i < SECOND_STEPS; i++)
+	for (size_t i = 0; i < STEPS_KEPT; i++)
 		sum += promoter->step[i];
 	return sum;
 }
@@ -196,7 +199,9 @@ void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
 		return;
 	bucket_take(&promoter->quota, (double)bytes, sys_monotonic_ns());
 	sum = promoted_lately(promoter) + bytes;
-	promoter->step[promoter->last_step % SECOND_STEPS] += bytes;
+	/* No more than a second of it is told. */
+	sum -= promoter->step[(promoter->last_step + 1) % STEPS_KEPT];
+	promoter->step[promoter->last_step % STEPS_KEPT] += bytes;
 	if (sum > promoter->stats.most_in_a_second)
 		promoter->stats.most_in_a_second = sum;
 }
