@@ -80,8 +80,7 @@ class OnePass:
         self._attached = False
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
-        self._targets_ns = self._watch_ns = self._blind_ns = 0
-        self._learning = True
+        self._targets_ns = self._watch_ns = self._attached_ns = 0
 
     def renew(self) -> None:
         """Look at targets, and tell sources of them, in the next pass."""
@@ -221,19 +220,12 @@ class OnePass:
         return sampled_ns >= self.config.heat.half_life_ns and self.rooms.tracking.all_walked
 
     def _learns(self, now: int) -> bool:
-        """Whether too little was looked at, so far, to tell what is cold.
-
-        Heat begins at nothing, and pages that are always in use differ from others only when
-        a good part of what they will have is there.
-        """
-        if self._learning:
-            source = None if self.rooms.steering is None else self.rooms.steering.around.source
-            tracking = self.rooms.tracking
-            looks = self._attached and bool(tracking.pids) and tracking.all_walked
-            if not looks or (source is not None and source.rounds < KNOWN_ROUNDS):
-                self._blind_ns = now
-            self._learning = now - self._blind_ns < self.config.heat.half_life_ns
-        return self._learning
+        """Whether too little was looked at to tell what is cold."""
+        source = None if self.rooms.steering is None else self.rooms.steering.around.source
+        if source is not None:
+            return source.rounds < KNOWN_ROUNDS
+        young = now - self._attached_ns < self.config.heat.half_life_ns
+        return not self._attached or young or not self.rooms.tracking.all_walked
 
     def _watch(self, now: int) -> None:
         """Tell sources what to watch; without any, pages stay where they are.
@@ -252,7 +244,7 @@ class OnePass:
         else:
             self._blind = False
             if not self._attached and self.rooms.sources.active is not None:
-                self._attached = True
+                self._attached, self._attached_ns = True, now
                 self.on_attached(self.config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:

@@ -319,23 +319,3 @@ def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     assert bench.service.run() == ExitCode.OK
     # The first rest ends with the third question, the second before any.
     assert resting.asked == 3
-
-
-def test_heat_is_young_for_a_half_life_after_targets_are_looked_at() -> None:
-    bench = Bench(tier_map(118, 430))
-    bench.tracking.pids = {}
-    begun: list[int] = []
-
-    def look(ticks: int) -> None:
-        if ticks == 20:  # of 10 ms, and a half-life is 100
-            bench.tracking.pids = {0: 1}
-            begun.append(bench.service.totals.ticks + 1)
-        if bench.seen and not bench.seen[-1].learning:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    bench.tracking.on_tick = look
-    assert bench.service.run() == ExitCode.OK
-    known = [tick for tick in bench.seen if not tick.learning]
-    assert all(tick.learning for tick in bench.seen[: begun[0]])
-    before = bench.seen[begun[0] - 2].time_ns
-    assert known[0].time_ns - before >= bench.service.config.heat.half_life_ns
