@@ -73,8 +73,6 @@ class Inputs:
     """Groups of targets with shares of their own; None where there are none."""
     traffic: Traffic | None = None
     """What memory serves now; None where nobody looked."""
-    learning: bool = False
-    """Whether heat is too young to tell cold pages from such that nobody has looked at."""
 
 
 class Policy(Protocol):

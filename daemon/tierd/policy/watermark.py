@@ -8,8 +8,7 @@ For every tier, fastest first:
 
 1. A node with less free than the low watermark has its coldest pages demoted until
    the high watermark is met; above the low one only such as would not be worth a move into free
-   room either. While heat is too young to tell which these are, only the kernel's own reserve
-   is kept.
+   room either.
 2. The hottest pages of the tiers that promote into it fill the room above the high
    watermark.
 3. Where there is no room, a hot page replaces the coldest page of the tier if the
@@ -122,21 +121,17 @@ class Round:
         what is not in use until the high one is met."""
         for node in tier.nodes:
             usage = self.inputs.usage.get(node)
-            if usage is None:
-                continue
-            learning = self.inputs.learning
-            low = usage.reserve_bytes if learning else self.low[node]
-            if usage.free_bytes >= low:
+            if usage is None or usage.free_bytes >= self.low[node]:
                 continue
             if self.inputs.tiers.demotion_tier(tier.rank) is None:
                 self.notes["nothing below to relieve into"] += 1
                 continue
-            wanted = low + (0 if learning else self._gap(node)) - usage.free_bytes
+            wanted = self.low[node] + self._gap(node) - usage.free_bytes
             need = min(wanted, self.left)
             if need < wanted:
                 self.notes["over budget"] += (wanted - need) // PAGE_SIZE
             cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
-            owed = pageset.prefix(cold, min(need, low - usage.free_bytes))
+            owed = pageset.prefix(cold, min(need, self.low[node] - usage.free_bytes))
             unused = pageset.take(cold, cold.heat <= self.settings.confidence**2)
             unused = pageset.prefix(unused, need)
             self._demote(tier, unused if len(unused) > len(owed) else owed)

@@ -144,7 +144,6 @@ class RecordedTick:
     groups: Groups | None = None
     late: tuple[HeatOp, ...] = ()
     traffic: Traffic | None = None
-    learning: bool = False
 
     @property
     def batches(self) -> list[AccessBatch]:

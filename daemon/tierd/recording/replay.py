@@ -170,7 +170,6 @@ class Replay:
                     last=last,
                     groups=world.groups(tick),
                     traffic=tick.traffic,
-                    learning=tick.learning,
                 )
             )
             difference = plan_difference(tick.plan, plan)

@@ -35,7 +35,6 @@ from tierd.tiermap import TierMap
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
-_LEARNING = 128
 _WRITES, _ORDERED = 1, 2
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
@@ -52,7 +51,6 @@ def encode_tick(tick: RecordedTick) -> bytes:
     flags |= _GROUPS if tick.groups is not None else 0
     flags |= _LATE if tick.late else 0
     flags |= _TRAFFIC if tick.traffic is not None else 0
-    flags |= _LEARNING if tick.learning else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
     out.number("QQQIIIB", tick.number, tick.time_ns, tick.end_ns, tick.located, tick.walked,
@@ -132,7 +130,6 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
         groups=groups,
         late=late,
         traffic=traffic,
-        learning=bool(flags & _LEARNING),
     )
 
 

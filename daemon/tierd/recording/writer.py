@@ -118,7 +118,6 @@ class RecordingWriter:
                 ms=tick.ms,
                 groups=tick.groups,
                 traffic=tick.traffic,
-                learning=tick.learning,
                 late=tuple(late),
             )
         )

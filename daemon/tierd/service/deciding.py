@@ -65,7 +65,6 @@ class Deciding:
         usage: Mapping[int, NodeUsage],
         last: MoveReport | None,
         now_ns: int,
-        learning: bool = False,
         migrations: Any = None,
     ) -> MovePlan:
         """The policy's plan.
@@ -75,7 +74,6 @@ class Deciding:
             tiers, usage: the host now.
             last: what became of the plan before.
             now_ns: CLOCK_MONOTONIC.
-            learning: whether heat is too young to tell what is cold.
             migrations: totals of what others moved, for `Strain.read`.
         """
         tick_s = config.loop.tick_ns / 1e9
@@ -105,7 +103,6 @@ class Deciding:
                 last=last,
                 groups=self.groups,
                 traffic=self.traffic,
-                learning=learning,
             )
         )
 

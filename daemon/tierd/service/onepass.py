@@ -22,7 +22,6 @@ from tierd.service.deciding import Deciding
 from tierd.service.rooms import Rooms
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Laps, Observer, TickRecord
-from tierd.sources.neoprof import KNOWN_ROUNDS
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class OnePass:
         self._attached = False
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
-        self._targets_ns = self._watch_ns = self._attached_ns = 0
+        self._targets_ns = self._watch_ns = 0
 
     def renew(self) -> None:
         """Look at targets, and tell sources of them, in the next pass."""
@@ -154,7 +153,6 @@ class OnePass:
             groups=self.deciding.groups,
             between=between,
             hot_set_moved=self._moved,
-            learning=self._learns(now),
             traffic=self.deciding.traffic,
         )
         self._tell(self.last)
@@ -183,7 +181,6 @@ class OnePass:
             usage=self._usage,
             last=self._last,
             now_ns=now,
-            learning=self._learns(now),
             migrations=getattr(self.totals, "migrations", None),
         )
         self.on_decided()
@@ -219,14 +216,6 @@ class OnePass:
         sampled_ns = now - self._first_sample_ns if self._first_sample_ns else 0
         return sampled_ns >= self.config.heat.half_life_ns and self.rooms.tracking.all_walked
 
-    def _learns(self, now: int) -> bool:
-        """Whether too little was looked at to tell what is cold."""
-        source = None if self.rooms.steering is None else self.rooms.steering.around.source
-        if source is not None:
-            return source.rounds < KNOWN_ROUNDS
-        young = now - self._attached_ns < self.config.heat.half_life_ns
-        return not self._attached or young or not self.rooms.tracking.all_walked
-
     def _watch(self, now: int) -> None:
         """Tell sources what to watch; without any, pages stay where they are.
 
@@ -244,7 +233,7 @@ class OnePass:
         else:
             self._blind = False
             if not self._attached and self.rooms.sources.active is not None:
-                self._attached, self._attached_ns = True, now
+                self._attached = True
                 self.on_attached(self.config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:

@@ -75,7 +75,6 @@ class TickRecord:
             the report of a plan; None where it does not run.
         traffic: what memory served, where the policy asks for it.
         hot_set_moved: whether the tick found that the hot set has moved.
-        learning: whether heat was too young to tell what is cold.
     """
 
     number: int
@@ -96,7 +95,6 @@ class TickRecord:
     groups: Groups | None = None
     between: MoveReport | None = None
     hot_set_moved: bool = False
-    learning: bool = False
     traffic: Traffic | None = None
 
 

@@ -52,11 +52,8 @@ def decide(
     budget: Budget = PLENTY,
     tiers: TierMap = DRAM_CXL,
     knobs: WatermarkSettings = SETTINGS,
-    *,
-    learning: bool = False,
 ) -> MovePlan:
-    inputs = Inputs(ArrayHeat(tracked), tiers, free, budget, learning=learning)
-    return WatermarkPolicy(knobs).decide(inputs)
+    return WatermarkPolicy(knobs).decide(Inputs(ArrayHeat(tracked), tiers, free, budget))
 
 
 def ways(plan: MovePlan) -> tuple[int, int]:
@@ -113,14 +110,6 @@ def test_pages_in_use_are_demoted_for_the_low_watermark_only():
     assert ways(plan) == (50, 0)  # up to 200 free
     mixed = decide(pages((120, 1, 0), (5000, 50, 0)), usage(150, 9000))
     assert ways(mixed) == (120, 0)  # what is not in use goes, and no more
-
-
-def test_while_heat_is_young_the_kernels_reserve_alone_is_kept():
-    tracked = pages((5000, 0, 0))
-    plan = decide(tracked, usage(150, 9000), learning=True)
-    assert ways(plan) == (0, 0)
-    plan = decide(tracked, usage(150, 9000, reserve=170), learning=True)
-    assert ways(plan) == (20, 0)
 
 
 def test_between_the_watermarks_nothing_moves():

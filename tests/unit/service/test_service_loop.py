@@ -9,7 +9,6 @@ import queue
 import signal
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -204,7 +203,6 @@ class Steering:
     """Writes down when it is called; between two ticks it has moved five pages up."""
 
     settled = False
-    around = SimpleNamespace(source=None)
     stats = staticmethod(lambda: None)
 
     def __init__(self) -> None:
