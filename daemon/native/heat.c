@@ -89,7 +89,8 @@ static void maintain(struct tierd_heat *heat, float factor)
 		if (slot->moved != 0 && (uint16_t)(tick - slot->moved) >= TICKS_REMEMBERED)
 			slot->moved = 0;
 		if (slot_unplaced(heat, slot))
-			slot->flags &= (uint8_t)~EPOCH_MASK;
+			slot_set_epoch(heat, slot, 0);
+		tag_slot(heat, slot);
 	}
 	if (heat->filter_stale > 0)
 		table_rebuild_filter(heat);
@@ -112,8 +113,8 @@ static void forget_ages(struct tierd_heat *heat, uint64_t since_maintained_ns)
 	bool moves = since_maintained_ns / TICK_NS > TICKS_REMEMBERED;
 
 	for (uint64_t i = 0; i < slot_count(heat) && (epochs || moves); i++) {
-		if (epochs)
-			heat->slots[i].flags &= (uint8_t)~EPOCH_MASK;
+		if (epochs && slot_used(&heat->slots[i]))
+			slot_set_epoch(heat, &heat->slots[i], 0);
 		if (moves)
 			heat->slots[i].moved = 0;
 	}
@@ -186,6 +187,7 @@ static void add_sample(struct tierd_heat *heat, uint64_t key, uint64_t hash, boo
 	slot->heat += amount;
 	if (slot->heat > HEAT_MAX * heat->gain)
 		slot->heat = HEAT_MAX * heat->gain;
+	tag_slot(heat, slot);
 	heat->ingested++;
 }
 
@@ -236,7 +238,7 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
 	    .slots = slot_count(heat),
-	    .memory_bytes = slot_count(heat) * sizeof(struct slot) + heat->filter_bits / 8 +
+	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
 			    heat->rows_room * sizeof(struct hist_row) + sizeof(*heat),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
@@ -258,11 +260,14 @@ static uint64_t longest_run_allowed(const struct tierd_heat *heat)
 
 int tierd_heat_check(struct tierd_heat *heat)
 {
-	uint64_t tracked = 0, huge = 0, run = 0;
+	uint64_t tracked = 0, huge = 0, unplaced = 0, run = 0;
 
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		const struct slot *slot = &heat->slots[i];
 
+		if (heat->tags.node[i] != (slot_used(slot) ? slot->node : NO_TAG) ||
+		    heat->tags.warmth[i] != warmth_of(slot->heat))
+			return -EBADMSG;
 		run = slot_used(slot) ? run + 1 : 0;
 		if (run > longest_run_allowed(heat))
 			return -ELOOP;
@@ -270,6 +275,9 @@ int tierd_heat_check(struct tierd_heat *heat)
 			continue;
 		tracked++;
 		huge += slot_huge(slot);
+		unplaced += slot_unplaced(heat, slot);
+		if ((slot->node == TIERD_NODE_UNKNOWN) && (slot->flags & EPOCH_MASK) != 0)
+			return -EILSEQ;
 		if (table_find(heat, slot_key(slot), hash_key(slot_key(slot))) != slot)
 			return -EUCLEAN;
 		if (slot_huge(slot) && !filter_hit(heat, slot_key(slot)))
@@ -277,5 +285,7 @@ int tierd_heat_check(struct tierd_heat *heat)
 		if (!(slot->heat >= 0.0F))
 			return -ERANGE;
 	}
-	return tracked == heat->tracked && huge == heat->huge ? 0 : -EPROTO;
+	return tracked == heat->tracked && huge == heat->huge && unplaced == table_unplaced(heat)
+		   ? 0
+		   : -EPROTO;
 }

@@ -16,8 +16,10 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		return;
 	if (half_lives > 30.0 || back > (double)heat->origin_ns) {
 		/* So much that nothing is left, or time would begin before its beginning. */
-		for (uint64_t i = 0; i < slot_count(heat); i++)
+		for (uint64_t i = 0; i < slot_count(heat); i++) {
 			heat->slots[i].heat *= (float)tierd_heat_power_of_two(-half_lives);
+			tag_slot(heat, &heat->slots[i]);
+		}
 	} else {
 		heat->origin_ns -= (uint64_t)back;
 		heat->gain *= (float)tierd_heat_power_of_two(half_lives);

@@ -6,10 +6,9 @@ enum { LOOKAHEAD = 24 };
 
 static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
 {
-	uint8_t epoch = (uint8_t)(heat->epoch_serial % EPOCHS + 1);
-
 	slot->node = node;
-	slot->flags = (uint8_t)((slot->flags & ~EPOCH_MASK) | (node <= TIERD_NODE_MAX ? epoch : 0));
+	slot_set_epoch(heat, slot, node <= TIERD_NODE_MAX ? epoch_now(heat) : 0);
+	tag_slot(heat, slot);
 }
 
 /* A block that was one folio is 4 KiB pages now: each inherits its heat and history. */
@@ -35,7 +34,8 @@ static void split_folio(struct tierd_heat *heat, uint64_t head)
 		slot->heat += parent.heat;
 		slot->moved = parent.moved;
 		slot->node = parent.node;
-		slot->flags = parent.flags;
+		slot_set_epoch(heat, slot, parent.flags & EPOCH_MASK);
+		tag_slot(heat, slot);
 	}
 }
 

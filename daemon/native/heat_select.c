@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions to the table: histogram, hottest and coldest. */
+/* Questions to the table: hottest and coldest of a node, and single pages. */
 #include "heat_table.h"
 
 #include <errno.h>
@@ -7,176 +7,90 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The top 12 bits of a float: sign, exponent, 3 bits of mantissa; bin 1 starts at 2^-14. */
-enum { BIN_SHIFT = 20, BIN_BASE = ((127 - 14) << 3) - 1 };
-
-int heat_bin(float value)
-{
-	uint32_t bits;
-	int bin;
-
-	memcpy(&bits, &value, sizeof(bits));
-	bin = (int)(bits >> BIN_SHIFT) - BIN_BASE;
-	if (bin < 0)
-		return 0;
-	return bin < TIERD_HEAT_BINS ? bin : TIERD_HEAT_BINS - 1;
-}
-
-float tierd_heat_bin_edge(int bin)
-{
-	uint32_t bits = (uint32_t)(bin + BIN_BASE) << BIN_SHIFT;
-	float edge;
-
-	if (bin <= 0)
-		return 0.0F;
-	memcpy(&edge, &bits, sizeof(edge));
-	return edge;
-}
-
-/* Node unknown, or not confirmed since the refresh before the present one began. */
-bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot)
-{
-	uint8_t epoch = slot->flags & EPOCH_MASK;
-	uint8_t now = (uint8_t)(heat->epoch_serial % EPOCHS + 1);
-	uint8_t before = (uint8_t)((heat->epoch_serial + EPOCHS - 1) % EPOCHS + 1);
-
-	return slot->node == TIERD_NODE_UNKNOWN || (epoch != now && epoch != before);
-}
-
-static struct hist_row *row_for(struct tierd_heat *heat, int node)
-{
-	if (heat->row_of[node] == NO_ROW) {
-		if (heat->rows_used == heat->rows_room) {
-			uint32_t room = heat->rows_room == 0 ? 4 : heat->rows_room * 2;
-			struct hist_row *rows = realloc(heat->rows, room * sizeof(*rows));
-
-			if (rows == NULL)
-				return NULL;
-			heat->rows = rows;
-			heat->rows_room = room;
-		}
-		memset(&heat->rows[heat->rows_used], 0, sizeof(*heat->rows));
-		heat->row_of[node] = (uint16_t)heat->rows_used++;
-	}
-	return &heat->rows[heat->row_of[node]];
-}
-
-/* Count every slot once; kept until something changes. */
-int hist_update(struct tierd_heat *heat)
-{
-	if (heat->hist_valid)
-		return 0;
-	for (uint32_t i = 0; i < heat->rows_used; i++)
-		memset(&heat->rows[i], 0, sizeof(heat->rows[i]));
-	/* The first row exists always, so that a pointer into rows is never null. */
-	if (row_for(heat, TIERD_NODE_UNPLACED) == NULL)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		const struct slot *slot = &heat->slots[i];
-		struct hist_row *row;
-		int bin;
-
-		if (!slot_used(slot))
-			continue;
-		if (heat->row_of[slot->node] == NO_ROW && row_for(heat, slot->node) == NULL)
-			return -ENOMEM;
-		bin = heat_bin(slot->heat * heat->inverse_gain);
-		row = &heat->rows[heat->row_of[slot->node]];
-		row->folios[bin]++;
-		row->huge[bin] += slot_huge(slot);
-		if (slot_unplaced(heat, slot)) {
-			row = &heat->rows[heat->row_of[TIERD_NODE_UNPLACED]];
-			row->folios[bin]++;
-			row->huge[bin] += slot_huge(slot);
-		}
-	}
-	heat->hist_valid = true;
-	return 0;
-}
-
-const struct hist_row *hist_row(const struct tierd_heat *heat, int node)
-{
-	return heat->row_of[node] == NO_ROW ? NULL : &heat->rows[heat->row_of[node]];
-}
-
-int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages)
-{
-	const struct hist_row *row;
-	int err = hist_update(heat);
-
-	if (err != 0)
-		return err;
-	row = hist_row(heat, node);
-	for (int bin = 0; bin < TIERD_HEAT_BINS; bin++)
-		pages[bin] = row == NULL ? 0
-					 : (int64_t)row->folios[bin] +
-					       (int64_t)(HUGE_PAGES - 1) * row->huge[bin];
-	return 0;
-}
-
 /*
- * What is selected beyond the threshold bin goes straight into the answer; the
- * threshold bin's own members compete in a heap for the places that are left.
+ * The best of what a pass over the slots offers. There is room for twice as many as are wanted;
+ * when it is full the worse half goes, and what is worse than all that stay is not taken any more.
  */
-/* Whether `a` is asked for before `b`; equal heat goes by key, so that replays agree. */
-static bool better(bool hottest, const struct rank *a, const struct rank *b)
-{
-	if (a->heat != b->heat)
-		return hottest ? a->heat > b->heat : a->heat < b->heat;
-	return a->key < b->key;
-}
+struct best {
+	struct rank *rank;
+	size_t n;
+	size_t room;
+	size_t most;
+	bool hottest;
+	/* The worst that stayed, once any went. */
+	bool full;
+	struct rank worst;
+};
 
-static void sift_down(bool hottest, struct rank *heap, size_t n, size_t at)
-{
-	for (;;) {
-		size_t worst = at;
+enum { FIRST_ROOM = 512 };
 
-		for (size_t child = 2 * at + 1; child <= 2 * at + 2 && child < n; child++) {
-			if (better(hottest, &heap[worst], &heap[child]))
-				worst = child;
+/* Put the best `most` first, in any order (Hoare's selection). */
+static void select_most(struct best *best)
+{
+	struct rank *rank = best->rank;
+	size_t low = 0, high = best->n - 1;
+
+	while (low < high) {
+		const struct rank pivot = rank[low + (high - low) / 2];
+		size_t i = low, j = high;
+
+		for (;;) {
+			struct rank swap;
+
+			while (rank_before(best->hottest, &rank[i], &pivot))
+				i++;
+			while (rank_before(best->hottest, &pivot, &rank[j]))
+				j--;
+			if (i >= j)
+				break;
+			swap = rank[i];
+			rank[i++] = rank[j];
+			rank[j--] = swap;
 		}
-		if (worst == at)
-			return;
-		struct rank swap = heap[at];
-		heap[at] = heap[worst];
-		heap[worst] = swap;
-		at = worst;
+		/* All up to j are no worse than all behind it. */
+		if (j == high)
+			j--;
+		if (j >= best->most)
+			high = j;
+		else
+			low = j + 1;
 	}
 }
 
-/* Put `item` into a heap whose root is its worst member; at `room` the worst gives way. */
-static size_t heap_offer(bool hottest, struct rank *heap, size_t n, size_t room, struct rank item)
+static void drop_worse(struct best *best)
 {
-	if (n < room) {
-		size_t at = n;
+	select_most(best);
+	best->n = best->most;
+	best->worst = best->rank[0];
+	for (size_t i = 1; i < best->n; i++) {
+		if (rank_before(best->hottest, &best->worst, &best->rank[i]))
+			best->worst = best->rank[i];
+	}
+	best->full = true;
+}
 
-		while (at > 0 && better(hottest, &heap[(at - 1) / 2], &item)) {
-			heap[at] = heap[(at - 1) / 2];
-			at = (at - 1) / 2;
+static int offer(struct best *best, struct rank item)
+{
+	if (best->full && !rank_before(best->hottest, &item, &best->worst))
+		return 0;
+	if (best->n == best->room) {
+		const size_t whole = 2 * best->most;
+		size_t room = best->room == 0 ? FIRST_ROOM : best->room * 2;
+		struct rank *rank;
+
+		if (best->room == whole) {
+			drop_worse(best);
+		} else {
+			room = room < whole ? room : whole;
+			rank = realloc(best->rank, room * sizeof(*rank));
+			if (rank == NULL)
+				return -ENOMEM;
+			best->rank = rank;
+			best->room = room;
 		}
-		heap[at] = item;
-		return n + 1;
 	}
-	if (room > 0 && better(hottest, &item, &heap[0])) {
-		heap[0] = item;
-		sift_down(hottest, heap, n, 0);
-	}
-	return n;
-}
-
-/* The bin in which the n-th folio lies, and how many lie before that bin. */
-static int threshold_bin(const struct hist_row *row, bool hottest, int lowest, size_t n,
-			 size_t *before)
-{
-	int bin = hottest ? TIERD_HEAT_BINS - 1 : 0;
-
-	*before = 0;
-	while (*before + row->folios[bin] < n &&
-	       (hottest ? bin > lowest : bin < TIERD_HEAT_BINS - 1)) {
-		*before += row->folios[bin];
-		bin += hottest ? -1 : 1;
-	}
-	return bin;
+	best->rank[best->n++] = item;
+	return 0;
 }
 
 static float idle_seconds(const struct tierd_heat *heat, const struct slot *slot)
@@ -186,106 +100,131 @@ static float idle_seconds(const struct tierd_heat *heat, const struct slot *slot
 	return (float)(uint16_t)(moved_tick(heat) - slot->moved) * (TICK_NS * 1e-9F);
 }
 
-static bool selectable(const struct tierd_heat *heat, const struct slot *slot, int node,
-		       const uint8_t *among)
+/*
+ * A stored heat that no page which is wanted lies beyond: below it for the hottest, above it
+ * for the coldest. It is a little wide, for what is compared are true heats, which are rounded.
+ */
+static float limit_of(const struct tierd_heat *heat, const struct best *best, float least)
 {
-	if (!slot_used(slot))
-		return false;
-	if (node == TIERD_NODE_UNPLACED ? !slot_unplaced(heat, slot) : slot->node != node)
-		return false;
-	return among == NULL || among[key_target(slot_key(slot))] != 0;
-}
+	const float slack = 0x1p-20F;
+	float limit = least * heat->gain;
 
-/* The folios of a node by heat, of some targets only. */
-static struct hist_row count_among(const struct tierd_heat *heat, int node, const uint8_t *among)
-{
-	struct hist_row row = {{0}, {0}};
-
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		const struct slot *slot = &heat->slots[i];
-
-		if (selectable(heat, slot, node, among))
-			row.folios[heat_bin(slot->heat * heat->inverse_gain)]++;
+	if (best->hottest) {
+		if (best->full && best->worst.heat > least)
+			limit = best->worst.heat * heat->gain;
+		if (least >= 0.0F)
+			return fmaxf(limit * (1.0F - slack), 0x1p-149F);
+		return limit;
 	}
-	return row;
+	return best->full ? best->worst.heat * heat->gain * (1.0F + slack) : INFINITY;
 }
 
-/* Whether a bin from `lowest` on has a folio. */
-static bool any_from(const struct hist_row *row, int lowest)
+static int offer_slot(const struct tierd_heat *heat, uint64_t i, float least, const uint8_t *among,
+		      struct best *best)
 {
-	for (int bin = lowest; bin < TIERD_HEAT_BINS; bin++)
-		if (row->folios[bin] != 0)
-			return true;
-	return false;
+	const struct slot *slot = &heat->slots[i];
+	struct rank item = {
+	    .heat = slot->heat * heat->inverse_gain, .key = slot_key(slot), .slot = i};
+
+	if (best->hottest && !(item.heat > least))
+		return 0;
+	if (among != NULL && among[key_target(item.key)] == 0)
+		return 0;
+	return offer(best, item);
+}
+
+typedef uint8_t bytes __attribute__((vector_size(TAGS_AT_ONCE)));
+
+/* Which of sixteen slots are of the node and warm, or cold, enough: a bit each, eight apart. */
+static inline void matches(const struct tierd_heat *heat, uint64_t first, uint8_t node,
+			   const struct best *best, uint8_t warmth, uint64_t *hits)
+{
+	const uint64_t ones = UINT64_C(0x0101010101010101);
+	const bytes *nodes = (const void *)(heat->tags.node + first);
+	const bytes *warm = (const void *)(heat->tags.warmth + first);
+	bytes hit;
+
+	hit = (bytes)(*nodes == node) &
+	      (best->hottest ? (bytes)(*warm >= warmth) : (bytes)(*warm <= warmth));
+	memcpy(hits, &hit, sizeof(hit));
+	hits[0] &= ones;
+	hits[1] &= ones;
+}
+
+/* Most slots are passed over, sixteen at a time, by their tags. */
+static int pass_of_node(const struct tierd_heat *heat, uint8_t node, float least,
+			const uint8_t *among, struct best *best)
+{
+	uint8_t warmth = warmth_of(limit_of(heat, best, least));
+
+	for (uint64_t first = 0; first < slot_count(heat); first += TAGS_AT_ONCE) {
+		uint64_t hits[2];
+
+		matches(heat, first, node, best, warmth, hits);
+		if ((hits[0] | hits[1]) == 0)
+			continue;
+		for (unsigned int half = 0; half < 2; half++) {
+			for (; hits[half] != 0; hits[half] &= hits[half] - 1) {
+				unsigned int at = (unsigned int)__builtin_ctzll(hits[half]) / 8;
+				int err =
+				    offer_slot(heat, first + 8 * half + at, least, among, best);
+
+				if (err != 0)
+					return err;
+			}
+		}
+		if (best->full)
+			warmth = warmth_of(limit_of(heat, best, least));
+	}
+	return 0;
+}
+
+static int pass_of_unplaced(const struct tierd_heat *heat, float least, const uint8_t *among,
+			    struct best *best)
+{
+	uint64_t left = table_unplaced(heat);
+
+	for (uint64_t i = 0; left > 0 && i < slot_count(heat); i++) {
+		int err;
+
+		if (!slot_used(&heat->slots[i]) || !slot_unplaced(heat, &heat->slots[i]))
+			continue;
+		left--;
+		err = offer_slot(heat, i, least, among, best);
+		if (err != 0)
+			return err;
+	}
+	return 0;
 }
 
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s)
 {
-	const struct hist_row *row;
-	struct hist_row some;
-	struct rank *rank;
-	size_t before, taken = 0, competing = 0, room;
-	bool all;
-	int lowest = hottest && min_heat > 0.0F ? heat_bin(min_heat) : 0, edge_bin;
-	int err = hist_update(heat);
+	struct best best = {.hottest = hottest != 0,
+			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
+	int err;
 
-	if (err != 0)
-		return err;
-	row = hist_row(heat, node);
-	if (row == NULL || n == 0)
+	if (best.most == 0)
 		return 0;
-	if (among != NULL) {
-		some = count_among(heat, node, among);
-		row = &some;
-	}
-	if (!any_from(row, lowest))
-		return 0;
-	if (n > heat->tracked)
-		n = heat->tracked;
-	edge_bin = threshold_bin(row, hottest != 0, lowest, n, &before);
-	room = n - before;
-	all = row->folios[edge_bin] <= room;
-	rank = malloc((n + 1) * sizeof(*rank));
-	if (rank == NULL)
-		return -ENOMEM;
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		const struct slot *slot = &heat->slots[i];
-		struct rank item;
-		int bin;
-
-		if (!selectable(heat, slot, node, among))
-			continue;
-		item = (struct rank){
-		    .heat = slot->heat * heat->inverse_gain, .key = slot_key(slot), .slot = i};
-		if (hottest && !(item.heat > min_heat))
-			continue;
-		bin = heat_bin(item.heat);
-		if (bin == edge_bin && !all)
-			competing = heap_offer(hottest != 0, rank + before, competing, room, item);
-		else if (bin == edge_bin || (hottest ? bin > edge_bin : bin < edge_bin))
-			rank[taken++] = item;
-	}
-	/* With a least heat inside the last bin, fewer may come before the heap than counted. */
-	memmove(rank + taken, rank + before, competing * sizeof(*rank));
-	taken += competing;
-	err = heat_rank_sort(hottest != 0, rank, taken);
-	if (err != 0) {
-		free(rank);
-		return err;
-	}
-	for (size_t i = 0; i < taken; i++) {
-		const struct slot *slot = &heat->slots[rank[i].slot];
+	err = node == TIERD_NODE_UNPLACED
+		  ? pass_of_unplaced(heat, min_heat, among, &best)
+		  : pass_of_node(heat, (uint8_t)node, min_heat, among, &best);
+	if (best.n > best.most)
+		drop_worse(&best);
+	if (err == 0)
+		err = heat_rank_sort(best.hottest, best.rank, best.n);
+	for (size_t i = 0; err == 0 && i < best.n; i++) {
+		const struct slot *slot = &heat->slots[best.rank[i].slot];
 
 		page[i] = slot_key(slot);
-		value[i] = rank[i].heat;
+		value[i] = best.rank[i].heat;
 		on[i] = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 		order[i] = slot_huge(slot) ? HUGE_ORDER : 0;
 		idle_s[i] = idle_seconds(heat, slot);
 	}
-	free(rank);
-	return (int64_t)taken;
+	free(best.rank);
+	return err == 0 ? (int64_t)best.n : err;
 }
 
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,

@@ -15,24 +15,21 @@ enum {
 	BUCKETS = 1 << DIGIT_BITS,
 	HEAT_DIGITS = 3,
 	KEY_DIGITS = 6,
-	DIGITS = KEY_DIGITS + HEAT_DIGITS,
+	FEW = 512,
 };
 
 /* Heat is never negative, so that its bits are in the order of its values. */
-static uint32_t heat_order(bool hottest, const struct rank *rank)
+static uint32_t heat_digit(bool hottest, const struct rank *rank, unsigned int digit)
 {
 	uint32_t bits;
 
 	memcpy(&bits, &rank->heat, sizeof(bits));
-	return hottest ? ~bits : bits;
+	return (hottest ? ~bits : bits) >> (digit * DIGIT_BITS) & (BUCKETS - 1);
 }
 
-static unsigned int digit_of(uint64_t key, uint32_t order, unsigned int digit)
+static uint32_t key_digit(const struct rank *rank, unsigned int digit)
 {
-	uint64_t word = digit < KEY_DIGITS ? key >> (digit * DIGIT_BITS)
-					   : order >> ((digit - KEY_DIGITS) * DIGIT_BITS);
-
-	return (unsigned int)(word & (BUCKETS - 1));
+	return (uint32_t)(rank->key >> (digit * DIGIT_BITS)) & (BUCKETS - 1);
 }
 
 /* Offsets of the buckets of counts; false if all members are in one. */
@@ -51,42 +48,72 @@ static bool offsets_of(uint32_t *count, size_t n)
 	return true;
 }
 
+static void sort_digits(struct rank *rank, struct rank *spare, uint32_t *count, size_t n,
+			bool by_heat, bool hottest)
+{
+	struct rank *from = rank, *to = spare;
+	const unsigned int digits = by_heat ? HEAT_DIGITS : KEY_DIGITS;
+
+	for (unsigned int digit = 0; digit < digits; digit++) {
+		struct rank *swap = to;
+
+		memset(count, 0, BUCKETS * sizeof(*count));
+		for (size_t i = 0; i < n; i++)
+			count[by_heat ? heat_digit(hottest, &from[i], digit)
+				      : key_digit(&from[i], digit)]++;
+		if (!offsets_of(count, n))
+			continue;
+		for (size_t i = 0; i < n; i++)
+			to[count[by_heat ? heat_digit(hottest, &from[i], digit)
+					 : key_digit(&from[i], digit)]++] = from[i];
+		to = from;
+		from = swap;
+	}
+	if (from != rank)
+		memcpy(rank, from, n * sizeof(*rank));
+}
+
+/* For a few, whose digits would cost more to count than they cost to compare. */
+static void sort_few(bool hottest, struct rank *rank, size_t n)
+{
+	for (size_t gap = n; (gap = gap <= 2 ? gap / 2 : gap * 5 / 11) > 0;) {
+		for (size_t i = gap; i < n; i++) {
+			struct rank item = rank[i];
+			size_t at = i;
+
+			for (; at >= gap && rank_before(hottest, &item, &rank[at - gap]); at -= gap)
+				rank[at] = rank[at - gap];
+			rank[at] = item;
+		}
+	}
+}
+
+/* By heat, and then each run of one heat by key: there are few, or long ones of no heat. */
 int heat_rank_sort(bool hottest, struct rank *rank, size_t n)
 {
-	uint32_t(*count)[BUCKETS];
-	struct rank *from = rank, *to, *spare;
+	uint32_t *count;
+	struct rank *spare;
 
-	if (n < 2)
+	if (n <= FEW) {
+		sort_few(hottest, rank, n);
 		return 0;
-	count = calloc(DIGITS, sizeof(*count));
+	}
+	count = malloc(BUCKETS * sizeof(*count));
 	spare = malloc(n * sizeof(*spare));
 	if (count == NULL || spare == NULL) {
 		free(count);
 		free(spare);
 		return -ENOMEM;
 	}
-	for (size_t i = 0; i < n; i++) {
-		const uint32_t order = heat_order(hottest, &rank[i]);
-
-		for (unsigned int digit = 0; digit < DIGITS; digit++)
-			count[digit][digit_of(rank[i].key, order, digit)]++;
+	sort_digits(rank, spare, count, n, true, hottest);
+	for (size_t first = 0, end; first < n; first = end) {
+		for (end = first + 1; end < n && rank[end].heat == rank[first].heat; end++)
+			;
+		if (end - first <= FEW)
+			sort_few(hottest, rank + first, end - first);
+		else
+			sort_digits(rank + first, spare, count, end - first, false, hottest);
 	}
-	to = spare;
-	for (unsigned int digit = 0; digit < DIGITS; digit++) {
-		struct rank *swap = to;
-
-		if (!offsets_of(count[digit], n))
-			continue;
-		for (size_t i = 0; i < n; i++) {
-			const uint32_t order = heat_order(hottest, &from[i]);
-
-			to[count[digit][digit_of(from[i].key, order, digit)]++] = from[i];
-		}
-		to = from;
-		from = swap;
-	}
-	if (from != rank)
-		memcpy(rank, from, n * sizeof(*rank));
 	free(count);
 	free(spare);
 	return 0;

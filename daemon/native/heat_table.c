@@ -44,18 +44,34 @@ static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
 	return lines >= heat->max_lines || at > heat->capacity ? heat->capacity : at;
 }
 
+/* Bytes of one kind of tag: passes read beyond the last slot. */
+static size_t tag_bytes(uint64_t lines)
+{
+	return (lines * SLOTS_PER_LINE + TAGS_AT_ONCE - 1) / TAGS_AT_ONCE * TAGS_AT_ONCE;
+}
+
+static void unmap(struct slot *slots, uint64_t *filter, uint8_t *tags, uint64_t lines)
+{
+	if (slots != NULL)
+		munmap(slots, slot_bytes(lines));
+	if (tags != NULL)
+		munmap(tags, 2 * tag_bytes(lines));
+	free(filter);
+}
+
 static int set_lines(struct tierd_heat *heat, uint64_t lines)
 {
 	struct slot *slots = map_zeroed(slot_bytes(lines));
 	uint64_t *filter = calloc(filter_words(lines), sizeof(*filter));
+	uint8_t *tags = map_zeroed(2 * tag_bytes(lines));
 
-	if (slots == NULL || filter == NULL) {
-		if (slots != NULL)
-			munmap(slots, slot_bytes(lines));
-		free(filter);
+	if (slots == NULL || filter == NULL || tags == NULL) {
+		unmap(slots, filter, tags, lines);
 		return -ENOMEM;
 	}
+	memset(tags, NO_TAG, tag_bytes(lines));
 	heat->slots = slots;
+	heat->tags = (struct tags){.node = tags, .warmth = tags + tag_bytes(lines)};
 	heat->filter = filter;
 	heat->filter_bits = filter_words(lines) * 64;
 	heat->lines = lines;
@@ -74,9 +90,7 @@ int table_init(struct tierd_heat *heat, uint64_t capacity)
 
 void table_free(struct tierd_heat *heat)
 {
-	if (heat->slots != NULL)
-		munmap(heat->slots, slot_bytes(heat->lines));
-	free(heat->filter);
+	unmap(heat->slots, heat->filter, heat->tags.node, heat->lines);
 	free(heat->rows);
 }
 
@@ -114,6 +128,7 @@ static int grow(struct tierd_heat *heat)
 {
 	struct slot *old = heat->slots;
 	uint64_t *old_filter = heat->filter;
+	uint8_t *old_tags = heat->tags.node;
 	const uint64_t old_lines = heat->lines;
 	uint64_t lines = old_lines + old_lines / 5 + 1;
 	int err;
@@ -125,11 +140,15 @@ static int grow(struct tierd_heat *heat)
 		return err;
 	/* Slots lie in the order of their hashes in both tables: reads and writes stream. */
 	for (uint64_t i = 0; i < old_lines * SLOTS_PER_LINE; i++) {
-		if (slot_used(&old[i]))
-			*first_free(heat, hash_key(slot_key(&old[i]))) = old[i];
+		struct slot *slot;
+
+		if (!slot_used(&old[i]))
+			continue;
+		slot = first_free(heat, hash_key(slot_key(&old[i])));
+		*slot = old[i];
+		tag_slot(heat, slot);
 	}
-	munmap(old, slot_bytes(old_lines));
-	free(old_filter);
+	unmap(old, old_filter, old_tags, old_lines);
 	table_rebuild_filter(heat);
 	return 0;
 }
@@ -153,7 +172,9 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	}
 	slot = first_free(heat, hash_key(key));
 	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
+	tag_slot(heat, slot);
 	heat->tracked++;
+	heat->of_epoch[0]++;
 	heat->hist_valid = false;
 	return slot;
 }
@@ -165,6 +186,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 
 	if (slot_huge(slot))
 		table_clear_huge(heat, slot);
+	heat->of_epoch[slot->flags & EPOCH_MASK]--;
 	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
 	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
 	     i = next_slot(i, count)) {
@@ -174,10 +196,12 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 
 		if (!home_after_hole) {
 			heat->slots[hole] = heat->slots[i];
+			tag_slot(heat, &heat->slots[hole]);
 			hole = i;
 		}
 	}
 	heat->slots[hole] = (struct slot){0};
+	tag_slot(heat, &heat->slots[hole]);
 	heat->tracked--;
 	heat->hist_valid = false;
 }

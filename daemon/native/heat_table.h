@@ -13,6 +13,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "pagekey.h"
 #include "tierd_native.h"
@@ -36,6 +37,12 @@ enum {
 	NO_ROW = 0xffff,
 	/* A move that was more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
+	/* Of a free slot; no node has that number. */
+	NO_TAG = TIERD_NODE_UNPLACED,
+	TAGS_AT_ONCE = 16,
+	/* Of the bits of a float; the least that is told from less is 2^-30. */
+	WARMTH_SHIFT = 22,
+	WARMTH_BASE = (127 - 30) << 1,
 	/* The unit in which a slot remembers its last move: 1/8 s. */
 	TICK_NS = 125000000,
 };
@@ -46,8 +53,18 @@ struct hist_row {
 	uint32_t huge[TIERD_HEAT_BINS];
 };
 
+/*
+ * What a pass looks for, a byte a slot: sixteen are compared at once. Of a free slot both are
+ * what no question is about. `warmth` rises with the stored heat.
+ */
+struct tags {
+	uint8_t *node;
+	uint8_t *warmth;
+};
+
 struct tierd_heat {
 	struct slot *slots;
+	struct tags tags;
 	uint64_t lines;
 	uint64_t max_lines;
 	uint64_t capacity;
@@ -71,6 +88,8 @@ struct tierd_heat {
 
 	uint64_t refresh_ns;
 	uint64_t epoch_serial;
+	/* Used slots by the epoch in their flags. */
+	uint64_t of_epoch[EPOCH_MASK + 1];
 	uint64_t maintained_ns;
 
 	/* Nodes whose pages are evicted last, from the latest tierd_heat_place. */
@@ -131,6 +150,45 @@ static inline bool slot_huge(const struct slot *slot)
 	return (slot->flags & FLAG_HUGE) != 0;
 }
 
+/* Exponent and first bit of the mantissa of a stored heat; what is beyond shares the last step. */
+static inline uint8_t warmth_of(float stored)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &stored, sizeof(bits));
+	bits >>= WARMTH_SHIFT;
+	if (!(stored > 0.0F) || bits < WARMTH_BASE)
+		return stored > 0.0F;
+	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
+}
+
+/* To be called after a slot has changed: it came, went, moved, or has another node or heat. */
+static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
+{
+	uint64_t at = (uint64_t)(slot - heat->slots);
+
+	heat->tags.node[at] = slot->inverted != 0 ? slot->node : NO_TAG;
+	heat->tags.warmth[at] = warmth_of(slot->heat);
+}
+
+/* When a slot's node was confirmed; 0: it is not known, or long ago. */
+static inline void slot_set_epoch(struct tierd_heat *heat, struct slot *slot, uint8_t epoch)
+{
+	heat->of_epoch[slot->flags & EPOCH_MASK]--;
+	heat->of_epoch[epoch]++;
+	slot->flags = (uint8_t)((slot->flags & ~EPOCH_MASK) | epoch);
+}
+
+static inline uint8_t epoch_now(const struct tierd_heat *heat)
+{
+	return (uint8_t)(heat->epoch_serial % EPOCHS + 1);
+}
+
+static inline uint8_t epoch_before(const struct tierd_heat *heat)
+{
+	return (uint8_t)((heat->epoch_serial + EPOCHS - 1) % EPOCHS + 1);
+}
+
 static inline uint64_t slot_pages(const struct slot *slot)
 {
 	return slot_huge(slot) ? HUGE_PAGES : 1;
@@ -173,7 +231,7 @@ void table_set_huge(struct tierd_heat *heat, struct slot *slot);
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
 
-/* heat_select.c */
+/* heat_hist.c */
 int hist_update(struct tierd_heat *heat);
 const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
 int heat_bin(float value);
@@ -182,12 +240,23 @@ bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
+/* Slots of which slot_unplaced is true. */
+uint64_t table_unplaced(const struct tierd_heat *heat);
+
 /* A selected slot; of equal heat the lower key comes first, so that replays agree. */
 struct rank {
 	float heat;
 	uint64_t key;
 	uint64_t slot;
 };
+
+/* Whether `a` is asked for before `b`. */
+static inline bool rank_before(bool hottest, const struct rank *a, const struct rank *b)
+{
+	if (a->heat != b->heat)
+		return hottest ? a->heat > b->heat : a->heat < b->heat;
+	return a->key < b->key;
+}
 
 /* Sorts by heat, hottest or coldest first, then by key. -ENOMEM leaves the order as it was. */
 int heat_rank_sort(bool hottest, struct rank *rank, size_t n);

@@ -102,8 +102,9 @@ static uint64_t wait_needed(struct tierd_mover *mover, const struct tierd_job *j
 
 	bucket_fill(&mover->bytes, now);
 	wait = bucket_wait_ns(&mover->bytes, (double)bytes);
-	if (mover->cpu_due_ns > now && mover->cpu_due_ns - now > wait)
-		wait = mover->cpu_due_ns - now;
+	if (mover->cpu_due_ns > now + CPU_CREDIT_NS &&
+	    mover->cpu_due_ns - now - CPU_CREDIT_NS > wait)
+		wait = mover->cpu_due_ns - now - CPU_CREDIT_NS;
 	if (job->pass_due_ns > now && job->pass_due_ns - now > wait)
 		wait = job->pass_due_ns - now;
 	return wait;

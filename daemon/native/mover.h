@@ -22,6 +22,12 @@ enum {
 	FULL_NODES = 1024,
 };
 
+/*
+ * CPU time that was left over in this long may be spent at once, so in any t a mover takes no
+ * more than its share of t and this together. Pages pay for their move the sooner they are there.
+ */
+static const uint64_t CPU_CREDIT_NS = 10000000000;
+
 /* One folio of a batch, and what is known of it. */
 struct batch {
 	size_t n;

@@ -63,6 +63,7 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 		return -ENOMEM;
 	}
 	promoter->mover = mover;
+	waiting_init(&promoter->waiting);
 	promoter->quota.filled_ns = sys_monotonic_ns();
 	apply(promoter, settings);
 	memset(promoter->orders.up, 0xff, sizeof(promoter->orders.up));
@@ -154,6 +155,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	pthread_mutex_lock(&promoter->lock);
 	old = promoter->orders;
 	promoter->orders = fresh;
+	promoter->ordered_ns = sys_monotonic_ns();
 	promoter->next_victim = 0;
 	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);
@@ -273,8 +275,11 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_not
 		if (up && recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
 		    time_ns - recent->time_ns < promoter->settings.bounce_ns)
 			promoter->stats.bounced++;
-		if (up)
+		if (up) {
 			bytes += order_bytes(moves->order[i]);
+			/* It need not wait to be promoted any more. */
+			promoter->stats.stale += waiting_remove(&promoter->waiting, moves->page[i]);
+		}
 		recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);

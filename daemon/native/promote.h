@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Inside the promoter: hot records become candidates (promote_read.c), candidates become
- * moves (promote_pick.c), moves are carried out by the mover (promote_move.c), at an interval
- * and with orders that promote.c sees to. What was moved lately is remembered in a small
- * table (recent.c).
+ * moves (promote_pick.c) or wait (promote_wait.c), moves are carried out by the mover
+ * (promote_move.c), at an interval and with orders that promote.c sees to. What was moved
+ * lately is remembered in a small table (recent.c).
  */
 #ifndef TIERD_PROMOTE_H
 #define TIERD_PROMOTE_H
@@ -19,20 +19,25 @@
 #include "tierd_native.h"
 
 enum {
+	/* Records read in an interval, and candidates that wait in it; a power of two. */
 	CANDIDATES_MAX = 16384,
+	/* Of those, so many stay when they were too many. */
+	WAITING_MAX = CANDIDATES_MAX / 2,
+	WAITING_SLOTS = 2 * CANDIDATES_MAX,
 	MOVES_MAX = 8192,
 	OUTCOMES_MAX = 1 << 17,
 	RECENT_SETS = 1 << 15,
 	RECENT_WAYS = 4,
-	/* A second in steps, to know how much was promoted in any. */
+	/* A second in steps, to know how much was promoted in any, and the one it begins in. */
 	SECOND_STEPS = 100,
+	STEPS_KEPT = SECOND_STEPS + 1,
 	STEP_NS = 10000000,
 	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
 	WORK_NS = 50000000,
 	SLICE_NS = 5000000,
 };
 
-/* A hot page that may be promoted. `doubt`: variance of its heat. */
+/* A hot page that may be promoted. `doubt`: variance of its heat. `at`: its place in a heap. */
 struct candidate {
 	uint64_t page;
 	uint64_t seen_ns;
@@ -41,7 +46,19 @@ struct candidate {
 	float bar;
 	int16_t node;
 	int16_t dest;
-	uint8_t reason;
+	uint16_t at;
+};
+
+/*
+ * Candidates by heat and by page. `heap` has the indices of all of the pool: those of the n
+ * that wait, and behind them the free ones. A slot is an index and one more; 0 is free.
+ */
+struct waiting {
+	size_t n;
+	struct candidate pool[CANDIDATES_MAX];
+	uint16_t heap[CANDIDATES_MAX];
+	uint16_t slot[WAITING_SLOTS];
+	uint32_t of_node[TIERD_NODES];
 };
 
 struct recent {
@@ -82,6 +99,7 @@ struct tierd_promoter {
 
 	struct tierd_promoter_settings settings;
 	struct tierd_orders orders;
+	uint64_t ordered_ns;
 	size_t next_victim;
 	struct ring ring;
 	struct bucket quota;
@@ -93,13 +111,14 @@ struct tierd_promoter {
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
-	uint64_t step[SECOND_STEPS];
+	uint64_t step[STEPS_KEPT];
 	uint64_t last_step;
 
-	struct candidate candidate[CANDIDATES_MAX];
-	size_t candidates;
-	/* Candidates came in since they were put in order. */
-	bool fresh;
+	struct waiting waiting;
+	/* Those that could not be placed in this interval, and those given up. */
+	struct candidate aside[CANDIDATES_MAX];
+	/* When it was looked last who has waited too long. */
+	uint64_t swept_ns;
 	struct moves up;
 	struct moves down;
 	struct recent recent[RECENT_SETS * RECENT_WAYS];
@@ -112,6 +131,17 @@ struct tierd_promoter {
 /* promote_read.c */
 uint64_t ring_waiting(const struct ring *ring);
 void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
+/* promote_wait.c */
+void waiting_init(struct waiting *waiting);
+/* Of two entries of a page the hotter stays. False if there is no place. */
+bool waiting_add(struct waiting *waiting, const struct candidate *candidate);
+/* The hottest; there must be one. */
+struct candidate waiting_pop(struct waiting *waiting);
+bool waiting_remove(struct waiting *waiting, uint64_t page);
+/* Take out those seen no later than that, at most `room`; how many. */
+size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
+/* Take out the coldest beyond `keep`; how many. */
+size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
 /* promote_pick.c */
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);

@@ -42,12 +42,7 @@ static bool interrupted(const struct tierd_promoter *promoter)
 /* What was planned and not tried waits with the other candidates. */
 static void put_back(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
 {
-	struct candidate *candidate = &promoter->candidate[promoter->candidates];
-
-	if (promoter->candidates == CANDIDATES_MAX)
-		return;
-	promoter->candidates++;
-	*candidate = (struct candidate){
+	const struct candidate candidate = {
 	    .page = moves->page[i],
 	    .seen_ns = moves->seen_ns[i],
 	    .heat = moves->heat[i],
@@ -56,6 +51,8 @@ static void put_back(struct tierd_promoter *promoter, const struct moves *moves,
 	    .node = moves->source[i],
 	    .dest = -1,
 	};
+
+	(void)waiting_add(&promoter->waiting, &candidate);
 }
 
 static void note_moved(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
@@ -174,18 +171,21 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	up->n = kept;
 }
 
-/* Bytes promoted in the second until now; steps that are over are forgotten. */
+/*
+ * Bytes promoted in the second until now, and in all of the step in which it begins: what may
+ * still come must not pass the quota in any second. Steps that are over are forgotten.
+ */
 uint64_t promoted_lately(struct tierd_promoter *promoter)
 {
 	uint64_t step = sys_monotonic_ns() / STEP_NS, sum = 0;
 
-	if (step - promoter->last_step >= SECOND_STEPS)
+	if (step - promoter->last_step >= STEPS_KEPT)
 		memset(promoter->step, 0, sizeof(promoter->step));
 	else
 		while (promoter->last_step < step)
-			promoter->step[++promoter->last_step % SECOND_STEPS] = 0;
+			promoter->step[++promoter->last_step % STEPS_KEPT] = 0;
 	promoter->last_step = step;
-	for (size_t i = 0; i < SECOND_STEPS; i++)
+	for (size_t i = 0; i < STEPS_KEPT; i++)
 		sum += promoter->step[i];
 	return sum;
 }
@@ -199,7 +199,9 @@ void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
 		return;
 	bucket_take(&promoter->quota, (double)bytes, sys_monotonic_ns());
 	sum = promoted_lately(promoter) + bytes;
-	promoter->step[promoter->last_step % SECOND_STEPS] += bytes;
+	/* No more than a second of it is told. */
+	sum -= promoter->step[(promoter->last_step + 1) % STEPS_KEPT];
+	promoter->step[promoter->last_step % STEPS_KEPT] += bytes;
 	if (sum > promoter->stats.most_in_a_second)
 		promoter->stats.most_in_a_second = sum;
 }
@@ -213,7 +215,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	stats->intervals++;
 	if (interrupted(promoter))
 		return 0;
-	if (ring_waiting(&promoter->ring) == 0 && promoter->candidates == 0) {
+	if (ring_waiting(&promoter->ring) == 0 && promoter->waiting.n == 0) {
 		promoter->demand *= 0.875;
 		return 0;
 	}
@@ -233,7 +235,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	promoter->demand += (taken - promoter->demand) / 8.0;
 	stats->promoted += promoted;
 	stats->demoted += demoted;
-	stats->pending = promoter->candidates;
+	stats->pending = promoter->waiting.n;
 	stats->cpu_ns += sys_thread_cpu_ns() - cpu;
 	if (sys_monotonic_ns() - start > stats->longest_ns)
 		stats->longest_ns = sys_monotonic_ns() - start;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From candidates to moves: the hottest first, into free room or over what is colder. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "promote.h"
 #include "sys.h"
+
+/* Within its patience it is looked so often who has waited too long. */
+enum { SWEEPS = 8 };
 
 /* What is free as new orders come. */
 void note_free(struct tierd_promoter *promoter)
@@ -42,39 +44,6 @@ void read_room(struct tierd_promoter *promoter)
 			known = most;
 		promoter->room[node] = (known > free ? known : free) - (int64_t)orders->low[node];
 	}
-}
-
-static int by_page(const void *a, const void *b)
-{
-	const struct candidate *left = a, *right = b;
-
-	if (left->page != right->page)
-		return left->page < right->page ? -1 : 1;
-	return (left->heat < right->heat) - (left->heat > right->heat);
-}
-
-static int by_heat(const void *a, const void *b)
-{
-	const struct candidate *left = a, *right = b;
-
-	if (left->heat != right->heat)
-		return left->heat > right->heat ? -1 : 1;
-	return left->page < right->page ? -1 : left->page > right->page;
-}
-
-/* One entry a page, its hottest; then the hottest first. */
-static void order_candidates(struct tierd_promoter *promoter)
-{
-	struct candidate *candidate = promoter->candidate;
-	size_t kept = 0;
-
-	qsort(candidate, promoter->candidates, sizeof(*candidate), by_page);
-	for (size_t i = 0; i < promoter->candidates; i++) {
-		if (kept == 0 || candidate[kept - 1].page != candidate[i].page)
-			candidate[kept++] = candidate[i];
-	}
-	promoter->candidates = kept;
-	qsort(candidate, kept, sizeof(*candidate), by_heat);
 }
 
 static int with_room(const int64_t *room, const int16_t *ways, uint64_t bytes)
@@ -202,11 +171,51 @@ static size_t at_a_time(const struct tierd_promoter *promoter)
 	return pages < (double)MOVES_MAX ? (size_t)pages : MOVES_MAX;
 }
 
-/* Fill `up` and `down`; candidates that must wait stay, the others are told of. */
+/* Whether some candidate waits on a node that is not closed. */
+static bool any_open(const struct waiting *waiting, const bool *closed)
+{
+	size_t shut = 0;
+
+	for (int node = 0; node < TIERD_NODES; node++)
+		shut += closed[node] ? waiting->of_node[node] : 0;
+	return waiting->n > shut;
+}
+
+/*
+ * Those who had waited too long when the orders came, and those that are too many, are told
+ * why. Orders that are late cost nobody his place: a page is reported once an epoch, and who
+ * gives the orders ends the epochs, too.
+ */
+static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, uint64_t now_ns)
+{
+	struct waiting *waiting = &promoter->waiting;
+	uint64_t patience_ns = promoter->settings.patience_ns, since_ns = promoter->ordered_ns;
+	size_t n;
+
+	if (now_ns - promoter->swept_ns >= patience_ns / SWEEPS && since_ns > patience_ns) {
+		promoter->swept_ns = now_ns;
+		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
+		for (size_t i = 0; i < n; i++)
+			hold_back(promoter, &promoter->aside[i], reason, now_ns);
+	}
+	/* Not one by one: putting thousands in order costs more than moving some. */
+	if (waiting->n <= WAITING_MAX + WAITING_MAX / 2)
+		return;
+	n = waiting_beyond(waiting, WAITING_MAX, promoter->aside);
+	for (size_t i = 0; i < n; i++)
+		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
+}
+
+/*
+ * Fill `up` and `down`, the hottest first. Once a candidate of a node finds no place, none of
+ * that node does in this interval: they wait, and are not looked at.
+ */
 void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {
-	struct candidate *candidate = promoter->candidate;
-	size_t kept = 0, affordable;
+	struct waiting *waiting = &promoter->waiting;
+	enum tierd_reason waits_for = TIERD_OVER_QUOTA;
+	bool closed[TIERD_NODES] = {false};
+	size_t affordable, put_aside = 0;
 	double tokens;
 
 	promoter->coldest_promoted = NAN;
@@ -215,28 +224,29 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	affordable = (size_t)(tokens / (double)PAGE_BYTES);
 	if (affordable > at_a_time(promoter))
 		affordable = at_a_time(promoter);
-	/* Who waits is in order already, and sorting thousands costs more than moving some. */
-	if (promoter->fresh)
-		order_candidates(promoter);
-	promoter->fresh = false;
-	for (size_t i = 0; i < promoter->candidates; i++) {
-		enum tierd_reason reason = TIERD_OVER_QUOTA;
+	while (promoter->up.n < affordable && waiting->n > 0) {
+		struct candidate candidate = waiting_pop(waiting);
+		enum tierd_reason reason = TIERD_NO_PLACE;
 
-		if (promoter->up.n < affordable)
-			reason = place(promoter, &candidate[i], now_ns);
+		if (!closed[candidate.node])
+			reason = place(promoter, &candidate, now_ns);
 		if (reason == TIERD_HOTTER) {
-			promote(promoter, &candidate[i]);
-		} else if (reason != TIERD_NOT_HOTTER && kept < CANDIDATES_MAX / 2 &&
-			   now_ns - candidate[i].seen_ns < promoter->settings.patience_ns) {
-			candidate[kept] = candidate[i];
-			candidate[kept++].reason = (uint8_t)reason;
+			promote(promoter, &candidate);
+		} else if (reason == TIERD_NOT_HOTTER) {
+			hold_back(promoter, &candidate, reason, now_ns);
 		} else {
-			if (kept == CANDIDATES_MAX / 2)
-				reason = TIERD_OVERFLOW;
-			hold_back(promoter, &candidate[i], reason, now_ns);
+			waits_for = reason;
+			promoter->aside[put_aside++] = candidate;
+			if (!closed[candidate.node]) {
+				closed[candidate.node] = true;
+				if (!any_open(waiting, closed))
+					break;
+			}
 		}
 	}
-	promoter->candidates = kept;
+	for (size_t i = 0; i < put_aside; i++)
+		(void)waiting_add(waiting, &promoter->aside[i]);
+	give_up(promoter, waits_for, now_ns);
 }
 
 /*

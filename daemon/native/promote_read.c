@@ -124,7 +124,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 	else if (record->order >= HUGE_ORDER)
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
 	else if (!moved_lately(promoter, record, &candidate, now_ns))
-		promoter->candidate[promoter->candidates++] = candidate;
+		(void)waiting_add(&promoter->waiting, &candidate);
 }
 
 /* What is waiting, as far as there is room for it; the rest stays in the ring. */
@@ -135,7 +135,9 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
 
 	if (waiting > ring->capacity)
 		waiting = ring->capacity;
-	for (; done < waiting && promoter->candidates < CANDIDATES_MAX; done++) {
+	if (waiting > CANDIDATES_MAX)
+		waiting = CANDIDATES_MAX;
+	for (; done < waiting && promoter->waiting.n < CANDIDATES_MAX; done++) {
 		struct tierd_hot_record record;
 		uint64_t index = (ring->head + done) % ring->capacity;
 
@@ -146,7 +148,6 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
 	}
 	if (done == 0)
 		return;
-	promoter->fresh = true;
 	ring->head += done;
 	atomic_store_explicit((_Atomic uint64_t *)(void *)(ring->memory + TIERD_HEAD_AT),
 			      ring->head, memory_order_release);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of the module's scanner to pages and accesses; sources/_scan_records.py says why so. */
+/*
+ * Records of the module's scanner and of cards to pages and accesses; sources/_scan_records.py
+ * and sources/hotlist.py say why so.
+ */
 #include "tierd_native.h"
 
 #include <stddef.h>
@@ -29,6 +32,41 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 		if (dirty)
 			dirty[found] = (each->flags & TIERD_RECORD_DIRTY) != 0;
 		found++;
+	}
+	return found;
+}
+
+size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
+			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
+			 float *rate, uint64_t *told_ns, uint8_t *current)
+{
+	size_t found = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		const struct tierd_hot_record *each = &record[i];
+		const uint64_t start = epochs->start_ns[each->card];
+		/* Counted before the counters were cleared, drained after. */
+		const int late = each->time_ns < start;
+		double age = late ? (double)(start - epochs->before_ns[each->card])
+				  : (double)(each->time_ns - start);
+		double requests = each->count > 0 ? each->count : 1;
+		double a_second;
+
+		if (each->kind != TIERD_KIND_HOT)
+			continue;
+		if (epochs->scale[each->card] > 0.0F)
+			requests *= (double)epochs->scale[each->card];
+		if (copied && copied[i])
+			requests -= epochs->copy_requests;
+		if (!(requests > 0.0))
+			continue;
+		age = age > epochs->least_age_s * 1e9 ? age * 1e-9 : epochs->least_age_s;
+		a_second = requests / age < epochs->rate_cap ? requests / age : epochs->rate_cap;
+		page[found] = each->page;
+		count[found] = (float)(a_second * age);
+		rate[found] = (float)a_second;
+		told_ns[found] = each->time_ns;
+		current[found++] = !late;
 	}
 	return found;
 }

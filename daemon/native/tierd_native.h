@@ -132,6 +132,8 @@ enum { TIERD_PAGE_PRESENT = 8, TIERD_PAGE_PFNZERO = 32, TIERD_PAGE_HUGE = 64 };
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
+int tierd_members(const uint64_t *page, size_t n, const uint64_t *set, size_t members,
+		  uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
@@ -343,5 +345,24 @@ enum {
 size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
 			  uint8_t *dirty);
+
+/* What a card's records are weighed with; arrays are by card. */
+struct tierd_hot_epochs {
+	uint64_t start_ns[256];
+	uint64_t before_ns[256];
+	float scale[256];
+	double least_age_s;
+	double rate_cap;
+	double copy_requests;
+};
+
+/*
+ * The hot records of cards, and the accesses since the start of their epoch that each stands
+ * for. copied: NULL, or whether requests of the page's own copy are among them, by record.
+ * current: whether its epoch still lasts. Returns the number of pages.
+ */
+size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
+			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
+			 float *rate, uint64_t *told_ns, uint8_t *current);
 
 #endif

@@ -122,6 +122,14 @@ class MoveReport:
             chosen &= self.plan.direction == direction
         return int((np.int64(1) << self.plan.order[chosen].astype(np.int64)).sum())
 
+    def counts(self) -> list[list[int]]:
+        """Numbers of 4 KiB pages, by fate and then by direction."""
+        ways = len(Direction)
+        kind = self.fate.astype(np.int64) * ways + self.plan.direction
+        size = np.int64(1) << self.plan.order.astype(np.int64)
+        counts = np.bincount(kind, size, len(Fate) * ways).astype(np.int64)
+        return [[int(each) for each in row] for row in counts.reshape(len(Fate), ways)]
+
     @staticmethod
     def not_tried(plan: MovePlan) -> MoveReport:
         """The report of a plan that was not carried out (dry run)."""

@@ -114,7 +114,7 @@ def test_a_recording_of_the_real_loop_replays_bit_for_bit(tmp_path: Path) -> Non
                 hotplug=HotplugWatcher(),
             )
             service = Service(config, rooms, two_tiers((pages, pages)), observers=[recorder])
-            service.on_decided = recorder.decided
+            service.work.on_decided = recorder.decided
             assert service.run() == ExitCode.OK
             stats = recorder.close()
         finally:

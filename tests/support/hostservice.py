@@ -134,18 +134,18 @@ def main() -> int:
     service, _ = build(config, wait=True, dry_run=True)
     # What `build` found on this host, but for the parts that need two real tiers.
     steady = SourceSelector([SteadySource(args.rate, args.stuck)])
-    service._rooms = dataclasses.replace(
+    service.work.rooms = dataclasses.replace(
         service.rooms,
         sources=service.rooms.sources if args.own_sources else steady,
         mover=PretendMover(),
         read_tiers=two_tiers,
         read_usage=lambda _: dict.fromkeys((0, 1), NodeUsage(1 << 34, 1 << 33, 1 << 26)),
     )
-    service._tiers = two_tiers()
+    service.work.tiers = two_tiers()
     if args.first:
         service.observe(First())
     service.reloader = Reloader(lambda: load(args.config), service.reconfigure)
-    service.on_attached = privileges.settle
+    service.work.on_attached = privileges.settle
     front = Front(config, service, dry_run=False)
     service.reloader.listeners.append(front.state)
     with front.open():

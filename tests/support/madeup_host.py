@@ -106,7 +106,7 @@ class MadeUpHost:
             clock=lambda: self.now,
         )
         if recorder is not None:
-            self.service.on_decided = recorder.decided
+            self.service.work.on_decided = recorder.decided
             recorder.targets = lambda: [
                 RecordedTarget(t, 100 + t, f"job {t}", "/jobs") for t in self.live if self.live[t]
             ]
@@ -117,7 +117,7 @@ class MadeUpHost:
             for _ in range(ticks):
                 self.now += int(self.config.loop.tick_ns * self.random.uniform(0.9, 1.3))
                 self.service.paused = bool(self.random.random() < self.trouble / 4)
-                self.service._tick(self.now, worker, gather=False)
+                self.service.work.run(self.now, worker, gather=False)
                 if self.random.random() < self.trouble:
                     self.hot[int(self.random.integers(len(self.hot)))] = int(
                         self.random.integers(0, self.pages)

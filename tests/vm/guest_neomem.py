@@ -115,6 +115,7 @@ def service(args: argparse.Namespace) -> None:
     """Run the service; the child's side."""
     from tierd.config import loads
     from tierd.service import build as rooms
+    from tierd.service.resident import stay_resident
 
     settings = loads(Path(args.config).read_text())
     for change in args.set:
@@ -129,11 +130,12 @@ def service(args: argparse.Namespace) -> None:
         logging.getLogger("tierd.sources").addHandler(chatty)
     watcher = Watcher()
     made, _ = rooms.build(replace(settings, sources=sources), observers=[watcher])
+    stay_resident()
     print("ready", flush=True)
     code = made.run()
     print("rows", json.dumps(watcher.rows), flush=True)
     print("totals", json.dumps(made.totals.as_json()), flush=True)
-    steering = made._rooms.steering
+    steering = made.rooms.steering
     thresholds = [] if steering is None else list(steering.thresholds_of.history)
     if steering is not None:
         print("log", json.dumps(moves_told(steering.log)), flush=True)

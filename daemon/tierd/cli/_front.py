@@ -73,8 +73,10 @@ class Front:
         for companion in service.companions:
             if companion.name == "gpu":
                 self._extras.append(lambda gpu=companion: of_gpu(gpu.figures))  # type: ignore[misc]
-        service.observe(self.state)
-        service.observe(self.desk.feed)
+        if config.control.enabled or config.metrics.enabled:
+            # Nobody else can ask for what they keep; both wait for a restart when they change.
+            service.observe(self.state)
+            service.observe(self.desk.feed)
         self.desk.restore()
 
     @contextlib.contextmanager

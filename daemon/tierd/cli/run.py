@@ -138,6 +138,7 @@ def _run(
     from tierd.service.build import build, nothing_to_do
     from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
+    from tierd.service.resident import stay_resident
     from tierd.service.summary import logfmt
 
     log = logging.getLogger("tierd.run")
@@ -149,7 +150,7 @@ def _run(
     )
     service.manager = manager
     service.hung_up = hung_up
-    service.on_attached = privileges.settle
+    service.work.on_attached = privileges.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
     front = Front(config, service, dry_run=args.dry_run, recorder=recorder)
@@ -188,6 +189,7 @@ def _run(
         if args.json:
             print(json.dumps({"event": kind, **totals}), flush=True)
 
+    stay_resident()
     with front.open(once=args.once):
         code = service.run(once=args.once, on_summary=summary)
     if code == ExitCode.NOTHING_TO_DO:

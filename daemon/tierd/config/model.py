@@ -37,11 +37,17 @@ class LoopConfig:
     tick_ns: int = option(
         "tick", duration("10ms", "1min"), "500ms", "Time between two passes of the control loop."
     )
+    quiet_tick_ns: int = option(
+        "quiet_tick",
+        duration("10ms", "1min"),
+        "2s",
+        "... while there is nothing to do but what the native path does by itself.",
+    )
     cpu_share: float = option(
         "cpu",
         Share(0.001, 1.0),
         "10%",
-        "Most of one CPU that the control loop may take; it looks less often then.",
+        "Most of one CPU that the control loop may take, and what ten seconds left over of that.",
     )
     residency_pages: int = option(
         "residency_pages",
@@ -269,7 +275,10 @@ class BudgetConfig:
         "rate", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
     )
     cpu_share: float = option(
-        "cpu", Share(0.001, 1.0), "5%", "Most of one CPU that moving pages may take."
+        "cpu",
+        Share(0.001, 1.0),
+        "5%",
+        "Most of one CPU that moving pages may take, and what ten seconds left over of that.",
     )
     failure_share: float = option(
         "failures", Share(), "20%", "Share of failed moves above which moving slows down."

@@ -10,6 +10,7 @@ docs/neoprof-driver.md describes settings and fields.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -269,24 +270,35 @@ class Cards(Family):
                 yield CardEvent(Event(code), message.get_attr("TIERD_A_CARD"), why)
 
 
-def _card(message: Any) -> Card:
-    geometry = _struct(CARD_GEOMETRY, message.get_attr("TIERD_A_CARD_GEOMETRY"))
-    ranges = np.frombuffer(message.get_attr("TIERD_A_CARD_RANGES") or b"", CARD_RANGE)
+# A card is asked for every second, and these two change hardly ever.
+@functools.lru_cache(64)
+def _geometry(data: bytes) -> Geometry:
+    geometry = _struct(CARD_GEOMETRY, data)
     names = [name for name in CARD_GEOMETRY.names or () if name not in ("pad", "features")]
+    return Geometry(
+        features=Features(int(geometry["features"])),
+        **{name: int(geometry[name]) for name in names},
+    )
+
+
+@functools.lru_cache(64)
+def _ranges(data: bytes) -> tuple[CardRange, ...]:
+    names = [name for name in CARD_RANGE.names or () if name != "pad"]
+    return tuple(
+        CardRange(**{name: int(item[name]) for name in names})
+        for item in np.frombuffer(data, CARD_RANGE)
+    )
+
+
+def _card(message: Any) -> Card:
     return Card(
         number=message.get_attr("TIERD_A_CARD"),
         backend=_text(message, "TIERD_A_BACKEND"),
         device=_text(message, "TIERD_A_DEVICE"),
         state=CardState(message.get_attr("TIERD_A_CARD_STATE")),
         why=_text(message, "TIERD_A_WHY"),
-        ranges=tuple(
-            CardRange(**{name: int(item[name]) for name in CARD_RANGE.names or () if name != "pad"})
-            for item in ranges
-        ),
-        geometry=Geometry(
-            features=Features(int(geometry["features"])),
-            **{name: int(geometry[name]) for name in names},
-        ),
+        ranges=_ranges(message.get_attr("TIERD_A_CARD_RANGES") or b""),
+        geometry=_geometry(message.get_attr("TIERD_A_CARD_GEOMETRY")),
         settings=CardSettings(
             drain_us=message.get_attr("TIERD_A_DRAIN_US"),
             epoch_us=message.get_attr("TIERD_A_EPOCH_US"),

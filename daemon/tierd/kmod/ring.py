@@ -118,6 +118,12 @@ class Ring:
         """Records that found the ring full since it was opened."""
         return int(self._info["dropped"][0])
 
+    @property
+    def filled(self) -> float:
+        """The share of the ring that is unread records, in [0, 1]."""
+        count = int(self._info["tail"][0]) - self._position
+        return min(count, self.capacity) / self.capacity
+
     def views(self) -> list[RecordArray]:
         """All unread records in their order, without copying; valid until `consume`."""
         count = min(int(self._info["tail"][0]) - self._position, self.capacity)

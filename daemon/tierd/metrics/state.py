@@ -38,8 +38,12 @@ UNKNOWN: Final = "unknown"
 class Observed(Protocol):
     """What the figures need of the running service (`tierd.service.Service`)."""
 
-    totals: Totals
     paused: bool
+
+    @property
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        ...
 
     @property
     def config(self) -> Config:

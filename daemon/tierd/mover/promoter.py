@@ -39,6 +39,22 @@ from tierd.moves import MoveReport
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
 _TAKE: Final = 16384
+_STATS: Final = ffi.typeof("struct tierd_promoter_stats")
+_STATS_WORDS: Final = ffi.sizeof(_STATS) // 8
+"""All of it is uint64_t."""
+
+
+def _words(name: str) -> tuple[int, int]:
+    """Place and length of a field of the statistics, in words."""
+    field = dict(_STATS.fields)[name]
+    return field.offset // 8, ffi.sizeof(field.type) // 8
+
+
+_HELD: Final = _words("held")
+_ERRORS: Final = _words("errors")
+_COUNTERS: Final = tuple(
+    (name, _words(name)[0]) for name, _ in _STATS.fields if name not in ("held", "errors")
+)
 
 
 class Promoter:
@@ -186,7 +202,7 @@ class Promoter:
             count = lib.tierd_promoter_take(self._promoter, buffer, _TAKE)
             parts.append(self._out[:count].copy())
             if count < _TAKE:
-                return np.concatenate(parts)
+                return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def quota_left(self) -> int:
         """Bytes that may be promoted at once, now, without passing the quota in any second."""
@@ -213,16 +229,12 @@ class Promoter:
         """Counters."""
         stats = ffi.new("struct tierd_promoter_stats *")
         lib.tierd_promoter_get_stats(self._promoter, stats)
-        errors = {code: int(count) for code, count in enumerate(stats.errors) if count}
-        names = [
-            name
-            for name, _ in ffi.typeof("struct tierd_promoter_stats").fields
-            if name not in ("held", "errors")
-        ]
+        values = ffi.unpack(ffi.cast("uint64_t *", stats), _STATS_WORDS)
+        held, errors = (values[at : at + length] for at, length in (_HELD, _ERRORS))
         return PromoterStats(
-            counters={name: int(getattr(stats, name)) for name in names},
-            held=tuple(int(each) for each in stats.held),
-            errors=errors,
+            counters={name: values[at] for name, at in _COUNTERS},
+            held=tuple(held),
+            errors={code: count for code, count in enumerate(errors) if count},
         )
 
     def close(self) -> None:

@@ -44,6 +44,8 @@ class Candidates:
         self._notes = notes
         self._fair = fair
         self._planned: list[PageSet] = []
+        self.more = False
+        """Whether the last question for the coldest could have been answered with more pages."""
 
     def planned(self, pages: PageSet) -> None:
         """`pages` have a move in the plan: they are no candidates any more."""
@@ -76,7 +78,9 @@ class Candidates:
         """At least `count` pages of `nodes` that may leave, or all that may, coldest first."""
 
         def ask(among: BoolArray | None) -> list[PageSet]:
-            return [self._inputs.heat.coldest(node, count, among) for node in nodes]
+            answers = [self._inputs.heat.coldest(node, count, among) for node in nodes]
+            self.more = any(len(answer) == count for answer in answers)
+            return answers
 
         if self._fair is None or of_group is not None:
             found = self._sorted(self._asked(ask, self._only(of_group)), hottest=False)
@@ -154,13 +158,20 @@ class Candidates:
 
     def _usable(self, pages: PageSet) -> PageSet:
         settled = pages.idle_s >= self._min_residency_s
-        self._notes["moved lately"] += int(len(pages) - np.count_nonzero(settled))
-        pages = pageset.take(pages, settled)
+        lately = len(pages) - int(np.count_nonzero(settled))
+        if lately:
+            self._notes["moved lately"] += lately
+            pages = pageset.take(pages, settled)
         for planned in self._planned:
-            pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
+            # A page is in one place: what leaves another node is none of these.
+            if len(pages) and np.isin(planned.node, pages.node, kind="table").any():
+                pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
         return pages
 
     @staticmethod
     def _sorted(pages: PageSet, *, hottest: bool) -> PageSet:
-        key = -pages.heat if hottest else pages.heat
-        return pageset.take(pages, np.argsort(key, kind="stable"))
+        heat = pages.heat
+        in_order = heat[:-1] >= heat[1:] if hottest else heat[:-1] <= heat[1:]
+        if in_order.all():
+            return pages
+        return pageset.take(pages, np.argsort(-heat if hottest else heat, kind="stable"))

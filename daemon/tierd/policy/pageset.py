@@ -40,6 +40,8 @@ def concat(sets: Sequence[PageSet]) -> PageSet:
             order=np.empty(0, np.uint8),
             idle_s=np.empty(0, np.float32),
         )
+    if len(sets) == 1:
+        return sets[0]
     return PageSet(
         page=np.concatenate([s.page for s in sets]),
         heat=np.concatenate([s.heat for s in sets]),

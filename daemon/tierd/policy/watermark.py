@@ -7,7 +7,8 @@ Must not touch: the host, clocks, random numbers.
 For every tier, fastest first:
 
 1. A node with less free than the low watermark has its coldest pages demoted until
-   the high watermark is met.
+   the high watermark is met; above the low one only such as would not be worth a move into free
+   room either.
 2. The hottest pages of the tiers that promote into it fill the room above the high
    watermark.
 3. Where there is no room, a hot page replaces the coldest page of the tier if the
@@ -28,6 +29,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -40,6 +42,9 @@ from tierd.policy.fairness import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.tiermap import Tier
+
+FIRST_VICTIMS: Final = 512
+"""So many of a tier's coldest are looked at first; more only where all of them give way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +117,8 @@ class Round:
         return max(0, self.spare[node] - self._gap(node)) if node in self.spare else 0
 
     def relieve(self, tier: Tier) -> None:
-        """Demote the coldest of the tier's short nodes until the high watermark is met."""
+        """Demote the coldest of the tier's short nodes: all that the low watermark asks for, and
+        what is not in use until the high one is met."""
         for node in tier.nodes:
             usage = self.inputs.usage.get(node)
             if usage is None or usage.free_bytes >= self.low[node]:
@@ -125,7 +131,10 @@ class Round:
             if need < wanted:
                 self.notes["over budget"] += (wanted - need) // PAGE_SIZE
             cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
-            self._demote(tier, pageset.prefix(cold, need))
+            owed = pageset.prefix(cold, min(need, self.low[node] - usage.free_bytes))
+            unused = pageset.take(cold, cold.heat <= self.settings.confidence**2)
+            unused = pageset.prefix(unused, need)
+            self._demote(tier, unused if len(unused) > len(owed) else owed)
 
     def keep_shares(self, tier: Tier) -> None:
         """Demote what groups have beyond their caps; bring in what they lack to their floors."""
@@ -243,20 +252,30 @@ class Round:
         fits = int(np.searchsorted(shortfall, 0, side="right"))
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
-        cold = self.find.coldest(tier.nodes, self._limit, of_group=instead_of, not_of=below_floor)
-        ends = np.cumsum(pageset.sizes(cold))
-        # The last page that must leave for each further one to come in.
-        last = np.searchsorted(ends, shortfall[fits:], side="left")
-        victim = np.full(len(last), np.inf)
-        known = last < len(cold)
-        victim[known] = cold.heat[last[known]]
-        heat = hot.heat[fits:].astype(np.float64)
-        if below_floor is not None:
-            return cold, fits + int(np.count_nonzero(known))
-        bar = victim * (1 + self.settings.margin)
-        bar += self.settings.confidence * np.sqrt(heat + victim)
-        loses = np.flatnonzero(~(heat > bar))
-        return cold, fits + (int(loses[0]) if len(loses) else len(heat))
+        heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
+        asked = max(FIRST_VICTIMS, int(shortfall[0]) // PAGE_SIZE + 1)
+        # At most one more question for small pages: whoever asks for thousands may need them.
+        asked = min(self._limit, max(asked, int(shortfall[-1]) // PAGE_SIZE // 4 + 1))
+        while True:
+            passed_over = self.notes.copy()
+            cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
+            # The last page that must leave for each further one to come in.
+            last = np.searchsorted(np.cumsum(pageset.sizes(cold)), shortfall, side="left")
+            known = int(np.searchsorted(last, len(cold), side="left"))
+            wins = known
+            if below_floor is None:
+                victim = cold.heat[last[:known]].astype(np.float64)
+                bar = victim * (1 + self.settings.margin)
+                bar += self.settings.confidence * np.sqrt(heat[:known] + victim)
+                loses = np.flatnonzero(~(heat[:known] > bar))
+                wins = int(loses[0]) if len(loses) else known
+            done = wins < known or known == len(heat)
+            if done or asked == self._limit or not self.find.more:
+                return cold, fits + wins
+            # All that were found give way: there may be more.
+            asked = min(self._limit, 4 * asked)
+            self.notes.clear()
+            self.notes.update(passed_over)
 
     def _demote(self, tier: Tier, cold: PageSet) -> None:
         below = self.inputs.tiers.demotion_tier(tier.rank)

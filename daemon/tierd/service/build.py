@@ -232,7 +232,7 @@ def build(
     if interleave is not None:
         interleave.sight = lambda: getattr(service.rooms.policy, "sight", None)
     if recorder is not None:
-        service.on_decided = recorder.decided
+        service.work.on_decided = recorder.decided
     return service, tiers
 
 

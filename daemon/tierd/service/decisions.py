@@ -98,7 +98,9 @@ class DecisionLog:
         bar: F32Array | float = np.nan,
     ) -> None:
         """Add decisions, in order; all arrays have one length (see `ENTRY`)."""
-        fresh = np.zeros(len(page), ENTRY)
+        if not len(page):
+            return
+        fresh = np.empty(len(page), ENTRY)
         fields = (page, time_ns, heat, bar, node, reason, fate, direction)
         for name, values in zip(ENTRY.names or (), fields, strict=True):
             fresh[name] = values

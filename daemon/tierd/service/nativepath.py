@@ -91,13 +91,15 @@ class NativePath:
     def look(self) -> OutcomeArray:
         """What became of pages since the last look; `take` has it too."""
         fresh = self._promoter.take()
-        self._seen.append(fresh)
+        if len(fresh) or not self._seen:
+            self._seen.append(fresh)
         return fresh
 
     def take(self, now_ns: int) -> tuple[OutcomeArray, MoveReport]:
         """What became of pages since the last call, and the moves of it as a report."""
         self.look()
-        outcomes, stats = np.concatenate(self._seen), self._promoter.stats()
+        seen, stats = self._seen, self._promoter.stats()
+        outcomes = seen[0] if len(seen) == 1 else np.concatenate(seen)
         self._seen = []
         before, since = self._before, self._before_ns
         self._before, self._before_ns = stats, now_ns

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,20 @@ from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.tiermap import Tier, TierMap
 
+FLOOR_SHARE: Final = 0.25
+"""Of what lies between the watermarks, what the native path does not fill."""
 MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
 def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
     """What stays free on a node: the low watermark, or the kernel's own reserve."""
     return max(usage.reserve_bytes, int(policy.low_watermark * usage.total_bytes))
+
+
+def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
+    """What the native path leaves free: more than `low_bytes`, or ticks would relieve the node."""
+    gap = int((policy.high_watermark - policy.low_watermark) * usage.total_bytes)
+    return low_bytes(usage, policy) + int(gap * FLOOR_SHARE)
 
 
 def ways(
@@ -41,7 +50,7 @@ def ways(
 ) -> dict[int, Way]:
     """Where each node's pages go, what stays free on it, and what CPUs hold of its free pages."""
     found = {
-        node: Way(low_bytes=low_bytes(figures, policy), held_bytes=held.get(node, 0))
+        node: Way(low_bytes=floor_bytes(figures, policy), held_bytes=held.get(node, 0))
         for node, figures in usage.items()
     }
     for tier in tiers.tiers:
@@ -70,7 +79,7 @@ def victims(
     above = promoted_into(tiers)
     nodes = [node for tier in above for node in tier.nodes]
     room = sum(
-        max(0, usage[node].free_bytes - low_bytes(usage[node], policy))
+        max(0, usage[node].free_bytes - floor_bytes(usage[node], policy))
         for node in nodes
         if node in usage
     )

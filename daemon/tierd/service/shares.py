@@ -55,9 +55,14 @@ class Residents:
         target = target_of(plan.page[done]).astype(np.int64)
         size = np.int64(PAGE_SIZE) << plan.order[done].astype(np.int64)
         for nodes, sign in ((plan.source[done], -1), (plan.dest[done], 1)):
-            keys, which = np.unique(target * _NODES + nodes % _NODES, return_inverse=True)
-            for key, amount in zip(keys, np.bincount(which, size), strict=True):
-                number, node = divmod(int(key), _NODES)
+            every = target * _NODES + nodes % _NODES
+            if (every == every[0]).all():
+                amounts = [(int(every[0]), int(size.sum()))]
+            else:
+                keys, which = np.unique(every, return_inverse=True)
+                amounts = list(zip(keys.tolist(), np.bincount(which, size).tolist(), strict=True))
+            for key, amount in amounts:
+                number, node = divmod(key, _NODES)
                 for counts in (self._whole.get(number), self._counting.get(number)):
                     if counts is not None:
                         counts[node] = max(0, counts.get(node, 0) + sign * int(amount))
@@ -136,10 +141,12 @@ class Shares:
 
     def spent(self, rule_of: Mapping[int, int], report: MoveReport) -> None:
         """Take what was moved off the groups' budgets."""
+        if not self._rules:
+            return
         done = report.fate == Fate.MOVED
         target = target_of(report.plan.page[done]).astype(np.int64)
         size = np.int64(PAGE_SIZE) << report.plan.order[done].astype(np.int64)
-        for number in np.unique(target) if self._rules else ():
+        for number in np.unique(target):
             rule = rule_of.get(int(number), -1)
             if rule >= 0:
                 self._saved[rule] -= float(size[target == number].sum())

@@ -130,6 +130,8 @@ class Steering:
         if source is None or native is None:
             return
         fresh = native.look()
+        if not len(fresh):
+            return
         moved = fresh[fresh["fate"] == Fate.MOVED]
         up = moved["direction"] == Direction.PROMOTE
         source.promoted(small_pages(moved["page"][up], moved["order"][up]))
@@ -212,6 +214,13 @@ class Steering:
         """End the native path."""
         if self._native is not None:
             self._native.close()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the native path promotes, and knows what to demote for it."""
+        source, native = self._source, self._native
+        running = native is not None and native.running
+        return running and source is not None and source.rounds >= KNOWN_ROUNDS
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""

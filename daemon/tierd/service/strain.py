@@ -108,7 +108,9 @@ class CgroupStrain:
     def note_moves(self, report: MoveReport) -> None:
         """Pages of the targets in `report` were moved."""
         if len(report.plan):
-            self.note(np.unique(target_of(report.plan.page)).tolist())
+            target = target_of(report.plan.page)
+            first = int(target[0])
+            self.note([first] if (target == first).all() else np.unique(target).tolist())
 
     def read(
         self,

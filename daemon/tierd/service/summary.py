@@ -11,6 +11,8 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 
 
@@ -74,25 +76,29 @@ class Totals:
     """Times the hot set was found to have moved."""
     native: dict[str, Any] = field(default_factory=dict)
     """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+    part_ns: Counter[str] = field(default_factory=Counter)
+    """Time that the parts of ticks took, by name."""
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
-        pages = 1 << plan.order.astype(int)
-        up = plan.direction == Direction.PROMOTE
-        self.planned_promotions += int(pages[up].sum())
-        self.planned_demotions += int(pages[~up].sum())
         self.notes.update(plan.notes)
+        if not len(plan):
+            return
+        pages = np.bincount(plan.direction, 1 << plan.order.astype(np.int64), len(Direction))
+        self.planned_promotions += int(pages[Direction.PROMOTE])
+        self.planned_demotions += int(pages[Direction.DEMOTE])
 
     def add_report(self, report: MoveReport) -> None:
         """Count what became of a plan."""
-        self.promoted_pages += report.count(Fate.MOVED, Direction.PROMOTE)
-        self.demoted_pages += report.count(Fate.MOVED, Direction.DEMOTE)
+        pages = report.counts()
+        self.promoted_pages += pages[Fate.MOVED][Direction.PROMOTE]
+        self.demoted_pages += pages[Fate.MOVED][Direction.DEMOTE]
         self.moved_bytes += report.moved_bytes
         self.move_ns += report.duration_ns
         self.move_cpu_ns += report.cpu_ns
         self.retries += report.retries
         for fate in Fate:
-            count = report.count(fate)
+            count = sum(pages[fate])
             if count:
                 self.fates[fate.name.lower()] += count
         self.errors.update(report.errors)
@@ -119,6 +125,7 @@ class Totals:
             "bounces_held": self.bounces_held,
             "hot_set_moves": self.hot_set_moves,
             "native": dict(self.native),
+            "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }
 
 

@@ -247,6 +247,8 @@ class Tracking:
     def locate(self, max_pages: int) -> int:
         """Ask where the hottest pages are whose node is not known; returns their number."""
         keys = self._heat.unplaced(max_pages)
+        if not len(keys):
+            return 0
         for number in np.unique(target_of(keys)):
             target = self._registry.targets.get(int(number))
             if target is None:

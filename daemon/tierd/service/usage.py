@@ -7,15 +7,14 @@ Must not touch: decisions.
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy.inputs import NodeUsage
 
-_MEMINFO = re.compile(r"^Node \d+ (MemTotal|MemFree):\s+(\d+) kB$", re.MULTILINE)
-_ZONE = re.compile(r"^Node (\d+), zone\s+\S+$|^\s+high\s+(\d+)$|^\s+count:\s+(\d+)$", re.MULTILINE)
+_PIECE = 1 << 16
 
 
 def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
@@ -27,28 +26,42 @@ def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
     """
     reserves: dict[int, int] = {}
     held: dict[int, int] = {}
-    node = -1
-    for match in _ZONE.finditer(zoneinfo):
-        if match[1] is not None:
-            node = int(match[1])
-            continue
-        into, pages = (held, match[3]) if match[3] is not None else (reserves, match[2])
-        into[node] = into.get(node, 0) + int(pages) * PAGE_SIZE
+    # Zones are pages of text of which a few lines count, and this is read several times a second.
+    for zone in f"\n{zoneinfo}".split("\nNode ")[1:]:
+        node = int(zone.partition(",")[0])
+        for into, name in ((reserves, " high "), (held, " count:")):
+            for value in zone.split(name)[1:]:
+                into[node] = into.get(node, 0) + int(value.partition("\n")[0]) * PAGE_SIZE
     return reserves, held
 
 
 def parse_meminfo(text: str) -> tuple[int, int] | None:
     """(total, free) bytes of a node's meminfo, or None where it does not say."""
-    found = {name: int(kib) * 1024 for name, kib in _MEMINFO.findall(text)}
-    if len(found) != 2:
-        return None
-    return found["MemTotal"], found["MemFree"]
+    found = []
+    for name in (" MemTotal:", " MemFree:"):
+        _, there, value = text.partition(name)
+        if not there:
+            return None
+        found.append(int(value.partition(" kB")[0]) * 1024)
+    return found[0], found[1]
+
+
+def _read(path: str) -> str:
+    """A file of the kernel's, whole; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        parts = []
+        while part := os.read(descriptor, _PIECE):
+            parts.append(part)
+        return b"".join(parts).decode()
+    finally:
+        os.close(descriptor)
 
 
 def read_held(root: Path = Path("/")) -> dict[int, int]:
     """Free bytes that CPUs hold on to, by node; empty where the kernel does not tell."""
     try:
-        return parse_zones((root / "proc/zoneinfo").read_text())[1]
+        return parse_zones(_read(f"{root}/proc/zoneinfo"))[1]
     except OSError:
         return {}
 
@@ -56,13 +69,13 @@ def read_held(root: Path = Path("/")) -> dict[int, int]:
 def read_usage(nodes: Iterable[int], root: Path = Path("/")) -> dict[int, NodeUsage]:
     """How full these nodes are; a node that just went offline is left out."""
     try:
-        reserves, held = parse_zones((root / "proc/zoneinfo").read_text())
+        reserves, held = parse_zones(_read(f"{root}/proc/zoneinfo"))
     except OSError:
         reserves, held = {}, {}
     usage = {}
     for node in nodes:
         try:
-            text = (root / f"sys/devices/system/node/node{node}/meminfo").read_text()
+            text = _read(f"{root}/sys/devices/system/node/node{node}/meminfo")
         except OSError:
             continue
         figures = parse_meminfo(text)

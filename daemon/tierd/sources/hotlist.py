@@ -25,14 +25,15 @@ promoted, and, being accessed, not demoted.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Domain, F32Array
+from tierd._native import ffi, lib
+from tierd.access import AccessBatch, BoolArray, Domain, F32Array
 from tierd.kmod.ring import RecordArray
-from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
 from tierd.sources._scan_records import COUNTS
 
@@ -43,7 +44,6 @@ COPY_REQUESTS: Final = 64
 """What a page's copy adds to its count: its lines of 64 bytes."""
 COPY_SETTLES_NS: Final = 1_000_000_000
 """Written lines reach the card when the CPU's cache lets go of them, which takes no longer."""
-_CARDS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,8 @@ class HotList:
 
     def leave(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, are not on a card any more."""
-        self._left.append(page)
+        if len(page):
+            self._left.append(page)
 
     def arrive(self, page: U64Array, now_ns: int) -> None:
         """These pages, uint64[n] keys, were demoted, maybe into a card's memory, until now."""
@@ -111,36 +112,46 @@ class HotList:
 
     def take(self, records: RecordArray, now_ns: int, lost: int) -> AccessBatch:
         """Hot records as the accesses since the start of their epoch."""
-        hot = records[records["kind"] == Kind.HOT]
-        card, time_ns = hot["history"].astype(np.int64), hot["time_ns"].astype(np.int64)
-        start, before = np.zeros(_CARDS, np.int64), np.zeros(_CARDS, np.int64)
-        scale = np.ones(_CARDS, np.float32)
-        for number, epoch in self.epochs.items():
-            start[number], before[number] = epoch.start_ns, epoch.before_ns
-            scale[number] = epoch.scale
-        # Counted before the counters were cleared, drained after.
-        late = time_ns < start[card]
-        age_ns = np.where(late, start[card] - before[card], time_ns - start[card])
-        age = np.maximum(age_ns / 1e9, LEAST_AGE_S)
-        counted = np.maximum(hot["value"], 1) * scale[card]
-        if self._arrived:
-            copied = np.isin(hot["page"], np.concatenate([page for _, page in self._arrived]))
-            counted = np.where(copied, counted - COPY_REQUESTS, counted)
-            real = counted > 0
-            hot, age, counted, late = hot[real], age[real], counted[real], late[real]
-        rate = np.minimum(counted / age, self.rate_cap).astype(np.float32)
-        now = ~late
-        self._reported.append(
-            _Reported(hot["page"][now], rate[now], hot["time_ns"][now].astype(np.uint64))
-        )
+        n = len(records)
+        page, told = np.empty(n, np.uint64), np.empty(n, np.uint64)
+        count, rate = np.empty(n, np.float32), np.empty(n, np.float32)
+        current = np.empty(n, np.bool_)
+        found = 0
+        if n:
+            copied = None
+            if self._arrived:
+                copied = _among(records["page"], [each for _, each in self._arrived])
+            found = lib.tierd_hot_records(
+                ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
+                n,
+                ffi.NULL if copied is None else ffi.from_buffer("uint8_t[]", copied),
+                self._weights(),
+                ffi.from_buffer("uint64_t[]", page),
+                ffi.from_buffer("float[]", count),
+                ffi.from_buffer("float[]", rate),
+                ffi.from_buffer("uint64_t[]", told),
+                ffi.from_buffer("uint8_t[]", current),
+            )
+        now = current[:found]
+        self._reported.append(_Reported(page[:found][now], rate[:found][now], told[:found][now]))
         return AccessBatch(
             domain=Domain.VIRTUAL,
-            page=hot["page"].copy(),
-            count=(rate * age).astype(np.float32),
+            page=page[:found].copy(),
+            count=count[:found].copy(),
             time_ns=now_ns,
             source=self._source,
             lost=lost,
         )
+
+    def _weights(self) -> Any:
+        """What records are weighed with now, for C."""
+        given = ffi.new("struct tierd_hot_epochs *")
+        for number, epoch in self.epochs.items():
+            given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
+            given.scale[number] = epoch.scale
+        given.least_age_s, given.rate_cap = LEAST_AGE_S, self.rate_cap
+        given.copy_requests = COPY_REQUESTS
+        return given
 
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
@@ -151,7 +162,7 @@ class HotList:
         rate = np.concatenate([each.rate for each in self._reported])
         told = np.concatenate([each.time_ns for each in self._reported])
         if self._left:
-            stays = ~np.isin(page, np.concatenate(self._left))
+            stays = ~_among(page, self._left)
             page, rate, told = page[stays], rate[stays], told[stays]
         self._reported, self._left = [], []
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
@@ -162,6 +173,24 @@ class HotList:
             time_ns=now_ns,
             source=self._source,
         )
+
+
+def _among(page: U64Array, others: Sequence[U64Array]) -> BoolArray:
+    """Which of these pages, uint64[n], are in one of the others, bool[n]."""
+    pages, every = np.ascontiguousarray(page), np.concatenate(others)
+    found = np.zeros(len(pages), np.bool_)
+    if not len(pages) or not len(every):
+        return found
+    result = lib.tierd_members(
+        ffi.from_buffer("uint64_t[]", pages),
+        len(pages),
+        ffi.from_buffer("uint64_t[]", every),
+        len(every),
+        ffi.from_buffer("uint8_t[]", found),
+    )
+    if result != 0:
+        raise MemoryError(f"{len(every)} pages to compare with")
+    return found
 
 
 def empty_batch(source: str, now_ns: int, lost: int) -> AccessBatch:

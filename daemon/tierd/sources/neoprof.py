@@ -179,6 +179,12 @@ class NeoProfSource:
         """The cards' epochs, by number."""
         return self._list.epochs
 
+    @property
+    def backlog(self) -> float:
+        """The share of the fuller one of its rings that is not read yet, in [0, 1]."""
+        ring = 0.0 if self._ring is None else self._ring.filled
+        return max(ring, 0.0 if self._scan is None else self._scan.backlog)
+
     def profiles(self) -> dict[int, Profile]:
         """A snapshot of every card; those that do not answer are left out."""
         return {} if self._cards is None else self._cards.profiles()

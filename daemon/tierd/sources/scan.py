@@ -278,6 +278,11 @@ class ScanSource:
         if self._control is not None:
             self._control.scan_set(period_us=period_us)
 
+    @property
+    def backlog(self) -> float:
+        """The share of its ring that is not read yet, in [0, 1]."""
+        return 0.0 if self._ring is None else self._ring.filled
+
     def looked(self) -> tuple[int, float]:
         """Least number of whole scans over any target, and the mean time between two, in s.
 

@@ -24,7 +24,15 @@ def declarations(path: Path) -> str:
 
 
 MOVER = ("mover.c", "job.c", "batch.c")
-PROMOTER = (*MOVER, "promote.c", "promote_move.c", "promote_pick.c", "promote_read.c", "recent.c")
+PROMOTER = (
+    *MOVER,
+    "promote.c",
+    "promote_move.c",
+    "promote_pick.c",
+    "promote_read.c",
+    "promote_wait.c",
+    "recent.c",
+)
 
 
 def build(folder: Path, *, promoter: bool = False) -> Any:

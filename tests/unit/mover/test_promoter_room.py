@@ -53,11 +53,31 @@ def test_what_ticks_promote_comes_off_the_quota(world: World, order: int) -> Non
     assert world.counter("most_in_a_second") <= 600 * PAGE
 
 
+@pytest.mark.parametrize("into_step_ms", range(0, 10, 3))
+@pytest.mark.parametrize("later_ms", [1, 500, 991, 999])
+def test_what_is_left_of_the_quota_counts_all_of_the_last_second(
+    world: World, into_step_ms: int, later_ms: int
+) -> None:
+    """Wherever in a step of the account it began: a tick may promote so much at once."""
+    world.settings = replace(SETTINGS, quota_bytes_per_s=1000 * PAGE)
+    promoter = world.after(range(100))
+    world.report(range(100))
+    world.lib.fake_pass(-world.now % (10 * MS) + into_step_ms * MS)
+    assert promoter.step() == 64
+    begun = world.now
+    world.lib.fake_pass(later_ms * MS)
+    assert promoter.quota_left() == 936 * PAGE
+    world.lib.fake_pass(begun + S + 10 * MS - world.now)
+    assert promoter.quota_left() == 1000 * PAGE
+
+
 def test_who_waits_too_long_for_the_quota_is_told_so(world: World) -> None:
     world.settings = replace(SETTINGS, quota_bytes_per_s=128 * PAGE)
     world.after(range(1000))
     world.report(range(1000), count=100)
-    moved = world.run(150)
+    moved = world.run(120)
+    world.steer()
+    moved += world.run(30)
     assert 128 <= moved <= 256
     assert world.held(Reason.OVER_QUOTA) == 1000 - moved
     assert world.counter("pending") == 0

@@ -103,7 +103,7 @@ def test_pages_leave_down_to_the_floor_and_no_further() -> None:
 
 
 def test_relief_passes_over_pages_at_their_floor() -> None:
-    pages = world((0, 3000, 0, 0), (1, 3000, 9, 0))
+    pages = world((0, 3000, 0, 0), (1, 3000, 6, 0))
     plan = decide(pages, groups(pages, (0.3, 1.0)), free=(150, 9000))
     assert moves(plan, 0) == (0, 0)
     assert moves(plan, 1) == (250, 0)
@@ -115,7 +115,7 @@ FEW = WatermarkSettings(low_watermark=0.02, high_watermark=0.04, max_moves_per_t
 
 def test_a_group_at_its_floor_hides_no_other_however_many_pages_it_has() -> None:
     """Groups 0 and 1 have the 5000 coldest pages, and may give up none of them."""
-    pages = world((0, 3000, 0, 0), (1, 2000, 1, 0), (2, 3000, 9, 0))
+    pages = world((0, 3000, 0, 0), (1, 2000, 1, 0), (2, 3000, 6, 0))
     shares = groups(pages, (0.3, 1.0), (0.2, 1.0))
     plan = decide(pages, shares, free=(150, 9000), settings=FEW)
     assert [moves(plan, group) for group in (0, 1, 2)] == [(0, 0), (0, 0), (250, 0)]

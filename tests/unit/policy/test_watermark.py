@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, MovePlan
 from tierd.pagekey import PAGE_SIZE
-from tierd.policy import pageset
+from tierd.policy import pageset, watermark
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -103,6 +103,13 @@ def test_lately_moved_pages_stay():
 def test_short_node_is_relieved_to_the_high_watermark():
     plan = decide(pages((5000, 1, 0)), usage(150, 9000))
     assert ways(plan) == (250, 0)  # up to 400 free
+
+
+def test_pages_in_use_are_demoted_for_the_low_watermark_only():
+    plan = decide(pages((5000, 50, 0)), usage(150, 9000))
+    assert ways(plan) == (50, 0)  # up to 200 free
+    mixed = decide(pages((120, 1, 0), (5000, 50, 0)), usage(150, 9000))
+    assert ways(mixed) == (120, 0)  # what is not in use goes, and no more
 
 
 def test_between_the_watermarks_nothing_moves():
@@ -223,3 +230,25 @@ def test_any_plan_is_within_room_and_budget(fast, slow, free, budget, order):
         assert plan.heat[up].min() > SETTINGS.confidence**2
         if (~up).any():
             assert plan.heat[up].min() > plan.heat[~up].max()
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), lately=st.floats(0, 1), budget=st.integers(0, 3000))
+def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, lately, budget):
+    """Asked for one by one, or for all at once: the same plan for the same reasons."""
+    random = np.random.default_rng(seed)
+    tracked = pages((900, 1.0, 0), (900, 1.0, 1))
+    heat = random.exponential(random.choice([1, 30, 300], 1800)).astype(np.float32)
+    heat[random.random(1800) < 0.3] = 0
+    idle_s = np.where(random.random(1800) < lately, 1.0, 100.0).astype(np.float32)
+    tracked = dataclasses.replace(tracked, heat=heat, idle_s=idle_s)
+    free = usage(int(random.integers(0, 500)), 5000)
+    plans = []
+    for first in (1, 64, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watermark, "FIRST_VICTIMS", first)
+            plans.append(decide(tracked, free, Budget(budget * PAGE_SIZE)))
+    for plan in plans[1:]:
+        assert ways(plan) == ways(plans[0])
+        for name in ("page", "dest", "direction", "heat"):
+            assert np.array_equal(getattr(plan, name), getattr(plans[0], name))

@@ -75,7 +75,7 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
     made = Recorder(tmp_path / "a.rec", 1 << 30)
     host = MadeUpHost(3, loads(""), recorder=made)
     tap, told = Tap(), []
-    host.service._observers.append(tap)
+    host.service.work.observers.append(tap)
     host.heat._tap = lambda op: (told.append(op), made.take(op))[1]
     host.run(12)
     made.close()

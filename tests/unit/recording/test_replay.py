@@ -366,7 +366,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
-    monkeypatch.setattr("tierd.service.loop.INGEST_S", 0.01)
+    monkeypatch.setattr("tierd.service.onepass.INGEST_S", 0.01)
     path = tmp_path / "a.rec"
     recorder = Recorder(path, 1 << 30)
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)

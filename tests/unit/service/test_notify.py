@@ -46,7 +46,7 @@ def systemd(request, tmp_path: Path) -> Iterator[Systemd]:
 
 def managed(bench: Bench, manager: Manager) -> Bench:
     bench.service.manager = manager
-    bench.service._observers.append(manager)
+    bench.service.work.observers.append(manager)
     return bench
 
 

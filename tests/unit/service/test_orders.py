@@ -8,7 +8,10 @@ import pytest
 
 from tierd.moves import Direction, MovePlan
 from tierd.pagekey import PAGE_SIZE
-from tierd.service.orders import within_quota
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkSettings
+from tierd.service.orders import low_bytes, ways, within_quota
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 HUGE = 512 * PAGE_SIZE
 
@@ -60,3 +63,13 @@ def test_a_huge_folio_comes_in_whole_or_not_at_all() -> None:
     allowed, waiting = within_quota(plan(0, 4, order=9), 2 * HUGE + PAGE_SIZE)
     assert allowed.page.tolist() == [0, 1]
     assert waiting == 2 * 512
+
+
+def test_the_native_path_stops_before_ticks_have_to_relieve_a_node() -> None:
+    total, policy = 1 << 30, WatermarkSettings()
+    figures = (Quantity(118, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
+    node = MemoryNode(0, total, frozenset(), MemoryKind.DRAM, *figures)
+    tiers = TierMap((Tier(0, "dram", MemoryKind.DRAM, (0,), total, *figures),), {0: node})
+    usage = NodeUsage(total, total // 2, 0)
+    way = ways(tiers, {0: usage}, policy, {})[0]
+    assert low_bytes(usage, policy) < way.low_bytes < int(policy.high_watermark * total)

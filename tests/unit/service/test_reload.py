@@ -40,7 +40,7 @@ def with_file(bench: Bench, file: Path, text: str = CONFIG) -> tuple[Reloader, L
 
 def snapshot(bench: Bench) -> tuple[object, ...]:
     service = bench.service
-    return service.config, service._rooms, service._tiers, bench.heat.half_lives[:]
+    return service.config, service.work.rooms, service.work.tiers, bench.heat.half_lives[:]
 
 
 def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
@@ -62,15 +62,15 @@ def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     assert bench.service.config == config
     assert bench.heat.half_lives == [3.0]
     assert bench.mover.settings == [("rate", 7_000_000), ("retries", 1), ("cpu", 0.09)]
-    assert bench.service._rooms.policy.settings.margin == 2.0
+    assert bench.service.work.rooms.policy.settings.margin == 2.0
     assert bench.tracking.configured == [(config.targets, (), config.loop.residency_interval_ns)]
-    assert bench.service._budget.next(1.0, None).move_bytes == 7_000_000
+    assert bench.service.work.deciding.budget.next(1.0, None).move_bytes == 7_000_000
 
 
 def test_parts_that_do_not_change_stay(bench: Bench) -> None:
-    before = bench.service._rooms
+    before = bench.service.work.rooms
     assert bench.service.reconfigure(loads(CONFIG)) == Applied()
-    assert bench.service._rooms == before
+    assert bench.service.work.rooms == before
     assert bench.source.closed == 0
 
 
@@ -151,7 +151,7 @@ def test_a_topology_of_one_tier_is_refused(bench: Bench) -> None:
 def test_a_new_topology_is_read_at_once() -> None:
     bench = Bench(tier_map(118, 430), later=tier_map(99, 430))
     bench.service.reconfigure(loads(CONFIG + '[topology.nodes.0]\nlatency = "99ns"\n'))
-    assert bench.service._tiers == tier_map(99, 430) == bench.service._rooms.read_tiers()
+    assert bench.service.work.tiers == tier_map(99, 430) == bench.service.work.rooms.read_tiers()
 
 
 def test_a_defect_of_ours_is_a_failed_reload_not_the_end(bench: Bench, caplog) -> None:

@@ -115,7 +115,7 @@ def test_companions_live_as_long_as_the_loop():
         def close(self) -> None:
             seen.append(("close", bench.service.totals.ticks))
 
-    bench.service._rooms = dataclasses.replace(bench.service._rooms, companions=(Beside(),))
+    bench.service.work.rooms = dataclasses.replace(bench.service.work.rooms, companions=(Beside(),))
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
     assert seen == [("start", 0), ("close", 3)]
@@ -145,7 +145,7 @@ def test_an_observer_that_fails_is_told_no_more_and_the_loop_goes_on(caplog):
             told.append(tick)
             raise OSError("disk full")
 
-    bench.service._observers.insert(0, Broken())
+    bench.service.work.observers.insert(0, Broken())
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
     assert len(told) == 1
@@ -201,6 +201,9 @@ def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
 
 class Steering:
     """Writes down when it is called; between two ticks it has moved five pages up."""
+
+    settled = False
+    stats = staticmethod(lambda: None)
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -269,7 +272,7 @@ def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_pa
     folder.mkdir()
     (folder / "cpu.pressure").write_text("some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n")
     bench = Bench(tier_map(118, 430), steering=Steering())
-    bench.service._rooms = dataclasses.replace(
+    bench.service.work.rooms = dataclasses.replace(
         bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
     )
     bench.source.on_poll = interrupt_at(1)
@@ -288,3 +291,29 @@ def test_a_paused_service_holds_the_native_path():
     bench.service.run()
     assert set(steering.paused) == {True}
     assert "prepare" not in steering.calls
+
+
+class Resting:
+    """Rests for a minute after each pass; something comes up at the third question."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def pause_ns(self, loop: Any, rooms: Any, tick: Any) -> int:
+        return 60 * 10**9
+
+    def must_look(self, rooms: Any, tick: Any) -> bool:
+        self.asked += 1
+        return self.asked == 3
+
+
+def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
+    bench = Bench(tier_map(118, 430))
+    resting = bench.service._cadence = Resting()  # type: ignore[assignment]
+    loop = dataclasses.replace(bench.service.config.loop, targets_refresh_ns=1)
+    bench.service.work.config = dataclasses.replace(bench.service.config, loop=loop)
+    bench.tracking.refresh = lambda now_ns: bench.service.totals.ticks == 2  # type: ignore[method-assign]
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    # The first rest ends with the third question, the second before any.
+    assert resting.asked == 3

@@ -169,7 +169,7 @@ def test_a_control_group_that_waits_for_memory_has_an_eighth_of_the_budget(tmp_p
     folder.mkdir()
     (folder / "memory.pressure").write_text("some avg10=50.00 avg60=0.00 avg300=0.00 total=1\n")
     bench = Bench(tier_map(118, 430))
-    bench.service._rooms = dataclasses.replace(
+    bench.service.work.rooms = dataclasses.replace(
         bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
     )
     bench.tracking.on_tick = interrupt_at(3)

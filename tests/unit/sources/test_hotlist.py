@@ -112,3 +112,42 @@ def test_no_entry_is_more_than_counted_nor_than_the_cap_allows(count: int, age_n
     assert np.isfinite(value)
     assert 0 < value <= max(1, count) * (1 + 1e-5)
     assert value <= max(abs(age_ns) / S, 0.001) * CAP * (1 + 1e-5)
+
+
+def test_many_records_of_two_cards_are_what_each_alone_is() -> None:
+    """Whether told together or one by one, down-sampled or copied, late or not."""
+    random = np.random.default_rng(3)
+    together, alone = (HotList("test", 1.0) for _ in range(2))
+    for each in (together, alone):
+        each.begin(0, 10**9, 1)
+        each.begin(0, 3 * 10**9, 1)
+        each.begin(1, 2 * 10**9, 8)
+        each.arrive(np.arange(50, dtype=np.uint64), 4 * 10**9)
+    pages = random.permutation(300).astype(np.uint64)
+    counts = random.integers(1, 200, 300)
+    times = random.integers(2 * 10**9, 6 * 10**9, 300)
+    cards = random.integers(0, 2, 300)
+    rows = [
+        hot_records(pages[i : i + 1], int(counts[i]), int(times[i]), card=int(cards[i]))
+        for i in range(300)
+    ]
+    now = 7 * 10**9
+    one = together.take(np.concatenate(rows), now, 0)
+    parts = [alone.take(row, now, 0) for row in rows]
+    assert one.page.tolist() == [int(page) for part in parts for page in part.page]
+    assert one.count.tolist() == [float(count) for part in parts for count in part.count]
+    assert 0 < len(one) < 300
+    ended, each_ended = together.end_epoch(now), alone.end_epoch(now)
+    assert ended.page.tolist() == each_ended.page.tolist()
+    assert ended.count.tolist() == each_ended.count.tolist()
+
+
+def test_pages_that_left_are_found_among_many() -> None:
+    hot = HotList("test", 1.0)
+    hot.begin(0, 10**9, 1)
+    pages = np.random.default_rng(4).integers(0, 2**63, 4000, dtype=np.uint64)
+    hot.take(hot_records(pages, 40, 2 * 10**9), 2 * 10**9, 0)
+    hot.leave(pages[::3])
+    hot.leave(pages[:0])
+    hot.leave(pages[1::3])
+    assert hot.end_epoch(3 * 10**9).page.tolist() == pages[2::3].tolist()

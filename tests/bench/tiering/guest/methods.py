@@ -208,6 +208,7 @@ class Tierd(Method):
             "fates": totals["fates"],
             "native": totals.get("native"),
             "ticks": totals.get("ticks"),
+            "part_seconds": totals.get("part_seconds"),
             "threads_s": {
                 name: round(spent - self._threads.get(name, 0.0), 4)
                 for name, spent in threads.items()
