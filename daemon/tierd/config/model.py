@@ -40,7 +40,7 @@ class LoopConfig:
     quiet_tick_ns: int = option(
         "quiet_tick",
         duration("10ms", "1min"),
-        "2s",
+        "500ms",
         "... while there is nothing to do but what the native path does by itself.",
     )
     cpu_share: float = option(
