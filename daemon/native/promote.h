@@ -20,7 +20,7 @@
 
 enum {
 	/* Records read in an interval, and candidates that wait in it; a power of two. */
-	CANDIDATES_MAX = 16384,
+	CANDIDATES_MAX = 32768,
 	/* Of those, so many stay when they were too many. */
 	WAITING_MAX = CANDIDATES_MAX / 2,
 	WAITING_SLOTS = 2 * CANDIDATES_MAX,

@@ -4,7 +4,7 @@
 
 #include "tierd_native.h"
 
-enum { FAKE_PAGES = 16384, FAKE_NODES = 4, FAKE_LOG = 65536, FAKE_EXIT_NS = 50000 };
+enum { FAKE_PAGES = 65536, FAKE_NODES = 4, FAKE_LOG = 65536, FAKE_EXIT_NS = 50000 };
 
 void fake_reset(uint64_t page_ns);
 void fake_page(int page, int node, int busy, int error);

@@ -71,7 +71,7 @@ class World:
         self.lib.fake_reset(1000)
         self.settings = SETTINGS
         self.victims: list[tuple[int, float]] = []
-        self.spans = [(FIRST_PAGE, FIRST_PAGE + 16384)]
+        self.spans = [(FIRST_PAGE, FIRST_PAGE + 65536)]
         self.low = self.kept = 0
         self.epoch_ns = self.now
         self.made: Promoter | None = None

@@ -187,4 +187,4 @@ def test_more_than_can_be_looked_at_stays_in_the_ring(world: World) -> None:
     for _ in range(4):
         world.report(range(10000))
     world.run()
-    assert world.ring.unread == 40000 - 16384
+    assert world.ring.unread == 40000 - 32768

@@ -79,17 +79,17 @@ def test_a_page_that_a_tick_promoted_waits_no_more(world: World) -> None:
 
 
 def test_the_coldest_of_too_many_are_given_up_and_told(world: World) -> None:
-    pages = range(16000)
-    world.ring = FakeRing(16384)
+    pages = range(32000)
+    world.ring = FakeRing(32768)
     waits(world, pages)
-    world.report(pages, count=np.arange(16000) + 100)
+    world.report(pages, count=np.arange(32000) + 100)
     world.run()
-    assert world.counter("pending") == 8192
-    assert world.held(Reason.OVERFLOW) == 16000 - 8192
+    assert world.counter("pending") == 16384
+    assert world.held(Reason.OVERFLOW) == 32000 - 16384
     world.lib.fake_room(FAST, 20)
     world.steer()
     world.run(2)
-    assert promoted(world, pages) == set(range(16000 - 20, 16000))
+    assert promoted(world, pages) == set(range(32000 - 20, 32000))
 
 
 @pytest.mark.parametrize("seed", range(3))
