@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server's part of QEMU's ivshmem-doorbell: a shared memory with interrupts.
 
-Speaks the protocol of QEMU's docs/specs/ivshmem-spec.rst to the one machine that connects.
+Speaks the protocol of QEMU's docs/specs/ivshmem-spec.rst to one machine at a time.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import struct
@@ -32,18 +33,21 @@ class Doorbell:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _accept(self) -> None:
-        try:
-            peer, _ = self._listener.accept()
-        except OSError:
-            return  # closed before a machine came
-        for number, fds in (
-            (PROTOCOL_VERSION, []),
-            (PEER, []),
-            (MEMORY, [self._memory]),
-            (PEER, [self._event]),
-        ):
-            socket.send_fds(peer, [struct.pack("<q", number)], fds)
-        self._peer = peer
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return  # closed
+            if self._peer is not None:
+                self._peer.close()  # a machine that was started again
+            self._peer = peer
+            for number, fds in (
+                (PROTOCOL_VERSION, []),
+                (PEER, []),
+                (MEMORY, [self._memory]),
+                (PEER, [self._event]),
+            ):
+                socket.send_fds(peer, [struct.pack("<q", number)], fds)
 
     def ring(self) -> None:
         """Send the machine an interrupt."""
@@ -51,6 +55,8 @@ class Doorbell:
 
     def close(self) -> None:
         """Hang up."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # ends accept()
         self._listener.close()
         if self._peer is not None:
             self._peer.close()

@@ -56,8 +56,9 @@ def test_hot_pages_end_in_dram_and_stay(vm: Any) -> None:
 
 def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
     """6 MiB of 1200: DAMON's regions must not average it away."""
-    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "25", "--hot-share", "0.005")
-    assert end["hot_on_node"] == {"0": 1.0}
+    options = ["--with-seconds", "240", "--until", "0.95", "--hot-share", "0.005"]
+    end, totals = run_demo(vm("dram-cxl"), *options)
+    assert end["hot_on_node"]["0"] > 0.98
     assert totals["promoted_pages"] < 1.5 * end["hot_pages"]
 
 

@@ -38,6 +38,9 @@ DEFAULT_BOOT_TIMEOUT_S: Final = 180.0
 DEFAULT_LIFE_S: Final = 4 * 3600.0
 _END_S: Final = 10.0
 _SEND_S: Final = 30
+_BOOTS: Final = 3
+_STUCK: Final = re.compile(r"kthread timer wakeup didn't happen")
+"""QEMU's emulation now and then loses a processor's timer for good: the guest goes no further."""
 _AGENT: Final = Path(__file__).resolve().parent / "agent.py"
 _SPLAT: Final = re.compile(
     r"WARNING: |BUG: |kernel BUG|Oops|general protection fault|"
@@ -56,6 +59,8 @@ class Guest:
         life_s: host seconds after which the guest is ended whatever happens.
 
     Attributes:
+        boots: how often it was started until it answered: again, up to three times, when its
+            kernel says that a processor's timer does not come.
         traffic: the exact memory traffic of a machine with cards or a cache, else None.
     """
 
@@ -73,6 +78,7 @@ class Guest:
     ) -> None:
         self.machine = machine if isinstance(machine, Machine) else Machine.load(machine)
         self.boot_s = 0.0
+        self.boots = 0
         self.pid = 0
         self.result: LabResult | None = None
         self.traffic: Traffic | None = None
@@ -126,6 +132,32 @@ class Guest:
             UnavailableError: the host lacks something.
         """
         begin = time.monotonic()
+        end = begin + self._boot_timeout_s
+        while not self._answers(end):
+            stuck, error, console = self._is_stuck(), self._error, self.console
+            self.close()
+            for thread in self._threads:
+                thread.join(_END_S)
+            if stuck:
+                self._closing = self._over = False
+                self._error, self._process, self._console = None, None, Tail(65536)
+                continue
+            if error is not None:
+                raise error
+            raise GuestError(
+                f"the guest {self.machine.name} did not answer within {self._boot_timeout_s:.0f} s "
+                f"and {self.boots} boots; the end of its console:\n{console[-2000:]}"
+            )
+        self.boot_s = time.monotonic() - begin
+        return self
+
+    def _is_stuck(self) -> bool:
+        """True while it must be started again."""
+        return self.boots < _BOOTS and _STUCK.search(self.console) is not None
+
+    def _answers(self, end: float) -> bool:
+        """Start QEMU and wait for the agent, until `end` of the host's clock."""
+        self.boots += 1
         self._folder = TemporaryDirectory(prefix="tierd-lab-")
         self._options["folder"] = Path(self._folder.name)
         if is_watched(self.machine):
@@ -142,19 +174,11 @@ class Guest:
             thread.daemon = True
             thread.start()
         with self.changed:
-            self.changed.wait_for(lambda: self._ready or self._over, self._boot_timeout_s)
-            ready = self._ready
-        if not ready:
-            error = self._error
-            self.close()
-            if error is not None:
-                raise error
-            raise GuestError(
-                f"the guest {self.machine.name} did not answer within "
-                f"{self._boot_timeout_s:.0f} s; the end of its console:\n{self.console[-2000:]}"
-            )
-        self.boot_s = time.monotonic() - begin
-        return self
+            while not (self._ready or self._over or self._is_stuck()):
+                if (left := end - time.monotonic()) <= 0:
+                    break
+                self.changed.wait(min(1.0, left))
+            return self._ready
 
     def close(self) -> None:
         """End the guest; no QEMU is left when this returns. May be called twice."""
