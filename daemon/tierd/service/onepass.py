@@ -134,6 +134,7 @@ class OnePass:
         self._steer(gather=gather)
         laps.mark("move")
         self.totals.part_ns.update(laps.ns)
+        self.totals.part_cpu_ns.update(laps.cpu_ns)
         self.last = TickRecord(
             number=self.totals.ticks,
             time_ns=now,
@@ -156,6 +157,9 @@ class OnePass:
             traffic=self.deciding.traffic,
         )
         self._tell(self.last)
+        laps.mark("tell")
+        self.totals.part_ns.update(tell=laps.ns["tell"])
+        self.totals.part_cpu_ns.update(tell=laps.cpu_ns["tell"])
         return decides
 
     def _between(self, now: int) -> MoveReport | None:

@@ -78,6 +78,8 @@ class Totals:
     """Counters of the native path between ticks (struct tierd_promoter_stats)."""
     part_ns: Counter[str] = field(default_factory=Counter)
     """Time that the parts of ticks took, by name."""
+    part_cpu_ns: Counter[str] = field(default_factory=Counter)
+    """... CPU time of the loop's thread: without the moves, which are the worker's."""
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
@@ -125,6 +127,7 @@ class Totals:
             "bounces_held": self.bounces_held,
             "hot_set_moves": self.hot_set_moves,
             "native": dict(self.native),
+            "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }
 

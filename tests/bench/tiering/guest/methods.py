@@ -209,6 +209,7 @@ class Tierd(Method):
             "native": totals.get("native"),
             "ticks": totals.get("ticks"),
             "part_seconds": totals.get("part_seconds"),
+            "part_cpu_seconds": totals.get("part_cpu_seconds"),
             "threads_s": {
                 name: round(spent - self._threads.get(name, 0.0), 4)
                 for name, spent in threads.items()
