@@ -11,6 +11,7 @@ is asked again without that group's targets, until no group is left that hides a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable
 
@@ -57,6 +58,11 @@ class Candidates:
         """At most `count` pages hotter than `least` that tiers below promote into `tier`."""
         found = self._asked(self._hotter(tier, count, least), self._only(of_group))
         return pageset.take(self._sorted(found, hottest=True), slice(0, count))
+
+    def least_heat(self, tier: Tier) -> float:
+        """No page of the tier is colder; infinite if nothing is known of any."""
+        answers = [self._inputs.heat.coldest(node, 1) for node in tier.nodes]
+        return min((float(each.heat[0]) for each in answers if len(each)), default=math.inf)
 
     def entering(self, tier: Tier, count: int, least: float) -> tuple[PageSet, PageSet]:
         """Such pages that caps let in, and those met on the way that they keep out."""

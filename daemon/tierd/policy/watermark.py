@@ -27,6 +27,7 @@ gap keeps the two from answering each other.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass
 from typing import Final
@@ -43,6 +44,8 @@ from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.tiermap import Tier
 
+ROUNDING: Final = 1e-5
+"""More than what heat, float32, and sums of it are rounded by."""
 FIRST_VICTIMS: Final = 512
 """So many of a tier's coldest are looked at first; more only where all of them give way."""
 
@@ -156,6 +159,8 @@ class Round:
         """Fill the tier's room with the hottest, then replace its coldest."""
         least = self.settings.confidence**2
         if self.fair is None:
+            # To put thousands in order that win against nobody is most of what a pass costs.
+            least = max(least, self._least_to_win(tier))
             self._bring(tier, self.find.hottest(tier, self._limit, least))
             return
         hot, capped = self.find.entering(tier, self._limit, least)
@@ -165,6 +170,21 @@ class Round:
         for each in self.fair.capped:
             own = pageset.take(capped, group == each)
             self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
+
+    def _least_to_win(self, tier: Tier) -> float:
+        """Heat that no page needs less than to come in: 0 while there is room.
+
+        What solves `h = v (1 + margin) + confidence * sqrt(h + v)` for h, a little less of it.
+        """
+        if any(self._room(node) >= PAGE_SIZE for node in tier.nodes):
+            return 0.0
+        if self.inputs.tiers.demotion_tier(tier.rank) is None:
+            return 0.0
+        confidence, victim = self.settings.confidence, self.find.least_heat(tier)
+        if not math.isfinite(victim):
+            return 0.0
+        square = confidence**2 + 4 * victim * (2 + self.settings.margin)
+        return (((confidence + math.sqrt(square)) / 2) ** 2 - victim) * (1 - ROUNDING)
 
     def _bring(
         self,

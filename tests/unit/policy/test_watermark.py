@@ -252,3 +252,21 @@ def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, 
         assert ways(plan) == ways(plans[0])
         for name in ("page", "dest", "direction", "heat"):
             assert np.array_equal(getattr(plan, name), getattr(plans[0], name))
+
+
+@given(seed=st.integers(0, 10**6), lately=st.floats(0, 1), free=st.integers(0, 500))
+def test_what_is_not_looked_up_could_not_have_come_in(seed, lately, free):
+    """Least heat that wins, worked out before, or every page compared: the same plan."""
+    random = np.random.default_rng(seed)
+    heat = random.exponential(random.choice([1, 30, 300], 1800)).astype(np.float32)
+    heat[random.random(1800) < random.choice([0.0, 0.3])] = 0
+    heat[:900] += random.choice([0, 5, 100])
+    idle_s = np.where(random.random(1800) < lately, 1.0, 100.0).astype(np.float32)
+    tracked = pages((900, 1.0, 0), (900, 1.0, 1))
+    tracked = dataclasses.replace(tracked, heat=heat, idle_s=idle_s)
+    quick = decide(tracked, usage(free, 5000))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(watermark.Round, "_least_to_win", lambda self, tier: 0.0)
+        slow = decide(tracked, usage(free, 5000))
+    for name in ("page", "dest", "direction", "heat"):
+        assert np.array_equal(getattr(quick, name), getattr(slow, name))
