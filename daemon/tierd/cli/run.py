@@ -138,7 +138,7 @@ def _run(
     from tierd.service.build import build, nothing_to_do
     from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
-    from tierd.service.resident import stay_resident
+    from tierd.service.resident import load_all, stay_resident
     from tierd.service.summary import logfmt
 
     log = logging.getLogger("tierd.run")
@@ -189,6 +189,7 @@ def _run(
         if args.json:
             print(json.dumps({"event": kind, **totals}), flush=True)
 
+    load_all()
     stay_resident()
     with front.open(once=args.once):
         code = service.run(once=args.once, on_summary=summary)

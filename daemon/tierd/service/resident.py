@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service's own pages stay in memory.
 
-Owns: locking what the process has touched, and will touch of what it has mapped.
+Owns: loading what passes need, and locking what the process has touched, and will touch of
+what it has mapped.
 Must not touch: pages of others.
 
 Who fills fast memory takes it from the page cache, too, and the programs' text is a part of
@@ -12,6 +13,7 @@ it is read, is late for seconds, just when the promoter needs victims.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import logging
 import os
 import resource
@@ -21,6 +23,14 @@ log = logging.getLogger(__name__)
 
 CURRENT_ON_FAULT: Final = 1 | 4
 """MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): no page is read in for it."""
+
+
+def load_all() -> None:
+    """Load what would else be loaded in the middle of a pass.
+
+    `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms.
+    """
+    importlib.import_module("numpy.ma")
 
 
 def stay_resident() -> bool:

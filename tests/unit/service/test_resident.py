@@ -22,6 +22,24 @@ with open("/proc/self/status") as status:
 print(locked, limit == resource.RLIM_INFINITY, kib)
 """
 
+LOADED = """
+import sys
+import numpy as np
+from tierd.service.resident import load_all
+
+load_all()
+before = set(sys.modules)
+np.unique(np.array([3, 1, 3]), return_index=True)
+print(*sorted(set(sys.modules) - before))
+"""
+
+
+def test_a_pass_loads_nothing_that_numpy_puts_off() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
+    )
+    assert told.stdout.split() == []
+
 
 def test_what_is_mapped_is_locked_without_a_limit_or_not_at_all() -> None:
     told = subprocess.run(
