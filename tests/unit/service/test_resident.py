@@ -29,7 +29,7 @@ from tierd.service.resident import load_all
 
 load_all()
 before = set(sys.modules)
-np.unique(np.array([3, 1, 3]), return_index=True)
+np.unique(np.array([3, 1, 3]))
 print(*sorted(set(sys.modules) - before))
 """
 
