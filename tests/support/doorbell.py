@@ -41,13 +41,17 @@ class Doorbell:
             if self._peer is not None:
                 self._peer.close()  # a machine that was started again
             self._peer = peer
-            for number, fds in (
-                (PROTOCOL_VERSION, []),
-                (PEER, []),
-                (MEMORY, [self._memory]),
-                (PEER, [self._event]),
-            ):
-                socket.send_fds(peer, [struct.pack("<q", number)], fds)
+            with contextlib.suppress(OSError):  # it has hung up: the next one may come
+                self._greet(peer)
+
+    def _greet(self, peer: socket.socket) -> None:
+        for number, fds in (
+            (PROTOCOL_VERSION, []),
+            (PEER, []),
+            (MEMORY, [self._memory]),
+            (PEER, [self._event]),
+        ):
+            socket.send_fds(peer, [struct.pack("<q", number)], fds)
 
     def ring(self) -> None:
         """Send the machine an interrupt."""

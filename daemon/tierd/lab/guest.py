@@ -138,7 +138,9 @@ class Guest:
             self.close()
             for thread in self._threads:
                 thread.join(_END_S)
-            if stuck:
+            # A thread that lives on would take the next guest for ended.
+            late = time.monotonic() >= end or any(each.is_alive() for each in self._threads)
+            if stuck and not late:
                 self._closing = self._over = False
                 self._error, self._process, self._console = None, None, Tail(65536)
                 continue

@@ -174,6 +174,8 @@ class Round:
     def _least_to_win(self, tier: Tier) -> float:
         """Heat that no page needs less than to come in: 0 while there is room.
 
+        Pages below it are not looked up, and not counted as not hotter than the coldest.
+
         What solves `h = v (1 + margin) + confidence * sqrt(h + v)` for h, a little less of it.
         """
         if any(self._room(node) >= PAGE_SIZE for node in tier.nodes):
