@@ -86,7 +86,8 @@ class Method:
 
     Attributes:
         wrapper: words in front of the workload's command.
-        limited: whether the fast node is filled up by ballast.
+        limited: whether the fast node is filled up by ballast, and the workload's pages are put
+            where first touch would have them.
     """
 
     wrapper: Sequence[str] = ()
@@ -109,9 +110,10 @@ class Method:
 class Bound(Method):
     """All memory on one node."""
 
+    limited = False
+
     def __init__(self, node: int) -> None:
         self.wrapper = ("numactl", f"--membind={node}")
-        self.limited = node != memory.FAST
 
 
 class Oracle(Method):
