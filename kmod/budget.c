@@ -37,6 +37,9 @@ int tierd_settings_set(const struct tierd_settings *settings)
 		return -EINVAL;
 	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)
 		return -EOPNOTSUPP;
+	if (settings->exposure_us && (settings->exposure_us < TIERD_EXPOSURE_MIN_US ||
+				      settings->exposure_us > settings->period_us))
+		return -ERANGE;
 	spin_lock(&settings_lock);
 	current_settings = *settings;
 	spin_unlock(&settings_lock);

@@ -5,6 +5,10 @@
  *
  * While its CPU budget (budget.c) is short the thread sleeps, so a round takes as long as
  * the budget makes it take, and the period follows.
+ *
+ * With an exposure, each part of an address space is gone over twice: its accessed bits are
+ * cleared (it is armed), and looked at so much later. What was accessed at any other time does
+ * not count, so that pages in use can be told apart by how much.
  */
 #include "compat.h"
 #include "tierd.h"
@@ -20,6 +24,10 @@
 #define BUSY_NS (1 * NSEC_PER_MSEC)
 #define CLOCK_STEPS 16 /* tables between two looks at the clock */
 #define IDLE_NS (10 * NSEC_PER_SEC)
+/* Arming a part takes no more than this share of its exposure, which is alike for all pages then.
+ */
+#define ARMING_SHARE 4
+#define EXPOSURE_TIMES 4
 
 static struct task_struct *scanner; /* under scanner_lock */
 static struct tierd_record *scanner_records;
@@ -91,7 +99,7 @@ static bool slice_over(struct tierd_walk *walk, u64 start_ns)
 	       mmap_lock_is_contended(walk->mm) || kthread_should_stop();
 }
 
-/* Walks from the cursor on; true when the end of the address space was reached. */
+/* Walks from the cursor on; true when the end of the address space, or `stop`, was reached. */
 static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 {
 	struct tierd_target *target = walk->target;
@@ -105,11 +113,13 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 		if (!range_after(target->ranges, addr, &range))
 			return true;
 		addr = max_t(unsigned long, addr, range.start);
+		if (addr >= walk->stop)
+			return true;
 		vma = find_vma(walk->mm, addr);
 		if (!vma)
 			return true;
 		addr = max(addr, vma->vm_start);
-		end = min_t(unsigned long, vma->vm_end, range.end);
+		end = min3(vma->vm_end, (unsigned long)range.end, walk->stop);
 		if (!tierd_vma_wanted(vma)) {
 			addr = vma->vm_end;
 			over = slice_over(walk, start_ns);
@@ -129,8 +139,23 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 	return false;
 }
 
-static void round_start(struct tierd_target *target, u64 now)
+/* Quite another exposure: what was seen with the last one is of another measure. */
+static void expose(struct tierd_target *target, u32 exposure_us)
 {
+	u32 before = target->exposure.us;
+
+	if (!before != !exposure_us || before > EXPOSURE_TIMES * (u64)exposure_us ||
+	    exposure_us > EXPOSURE_TIMES * (u64)before) {
+		tierd_history_clear(target);
+		/* The first look is after arming, and tells what others do. */
+		target->age = exposure_us ? 1 : 0;
+	}
+	target->exposure = (struct tierd_exposure){.us = exposure_us};
+}
+
+static void round_start(struct tierd_target *target, const struct tierd_settings *settings, u64 now)
+{
+	expose(target, settings->exposure_us);
 	if (target->stats.rounds)
 		target->stats.period_ns = now - target->round_start_ns;
 	target->in_round = true;
@@ -152,6 +177,8 @@ static void round_end(struct tierd_walk *walk)
 	target->stats.round_cpu_ns = target->round_cpu_ns;
 	target->stats.round_pages = target->round_pages;
 	target->stats.round_accessed = target->round_accessed;
+	target->stats.exposure_ns =
+	    target->exposure.parts ? div_u64(target->exposure.sum_ns, target->exposure.parts) : 0;
 	target->age = min(target->age + 1, TIERD_HISTORY);
 	target->next_ns = target->round_start_ns + walk->settings->period_us * (u64)NSEC_PER_USEC;
 	tierd_stats.rounds++;
@@ -174,7 +201,56 @@ static void forget(struct tierd_target *target)
 	tierd_history_clear(target);
 	target->in_round = false;
 	target->age = 0;
+	target->exposure.us = 0;
 	tierd_stats.targets_exec++;
+}
+
+/* Arms a part, or looks at one that is armed. */
+static void part_begin(struct tierd_walk *walk, u64 start_ns)
+{
+	struct tierd_exposure *exposure = &walk->target->exposure;
+
+	walk->stop = ULONG_MAX;
+	if (!exposure->us)
+		return;
+	walk->arm = !exposure->armed;
+	if (walk->arm) {
+		if (!exposure->armed_ns)
+			exposure->armed_ns = start_ns;
+		return;
+	}
+	walk->stop = exposure->to;
+	if (!exposure->looked) {
+		exposure->looked = true;
+		exposure->sum_ns += start_ns - exposure->armed_ns;
+		exposure->parts++;
+	}
+}
+
+/* After a slice; `done`: it came to the part's end. True when that was the round's as well. */
+static bool part_end(struct tierd_walk *walk, u64 start_ns, bool done)
+{
+	struct tierd_exposure *exposure = &walk->target->exposure;
+	u64 exposure_ns = exposure->us * (u64)NSEC_PER_USEC;
+
+	if (!walk->arm) {
+		if (!done || exposure->to == ULONG_MAX)
+			return done;
+		exposure->from = walk->target->cursor = exposure->to;
+		exposure->armed = exposure->looked = false;
+		exposure->armed_ns = exposure->arming_ns = 0;
+		return false;
+	}
+	exposure->arming_ns += walk->now_ns - start_ns;
+	if (!done && exposure->arming_ns * ARMING_SHARE < exposure_ns)
+		return false;
+	/* Translations that CPUs still know would not set the bits again. */
+	tierd_flush_tlb();
+	exposure->armed = true;
+	exposure->to = done ? ULONG_MAX : walk->target->cursor;
+	walk->target->cursor = exposure->from;
+	walk->target->next_ns = exposure->armed_ns + exposure_ns;
+	return false;
 }
 
 static enum tierd_mm_state scan_slice(struct tierd_target *target,
@@ -203,10 +279,13 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 		goto put;
 	}
 	if (!target->in_round)
-		round_start(target, start);
+		round_start(target, settings, start);
+	part_begin(&walk, start);
 	done = walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);
 	walk.now_ns = ktime_get_ns();
+	if (target->exposure.us)
+		done = part_end(&walk, start, done);
 	target->round_cpu_ns += walk.now_ns - start;
 	target->round_pages += walk.pages;
 	target->round_accessed += walk.accessed;

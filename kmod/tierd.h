@@ -29,12 +29,14 @@
 
 #define TIERD_TABLE_PAGES (PMD_SIZE / PAGE_SIZE)
 #define TIERD_WALK_RECORDS (4 * TIERD_TABLE_PAGES)
+#define TIERD_EXPOSURE_MIN_US 100
 
 /* What the scanner shall do; replaced as a whole. */
 struct tierd_settings {
 	u32 period_us;
 	u32 budget_ppm;
 	u32 flags;
+	u32 exposure_us; /* 0: accesses since the last look count */
 	u8 hot_scans;
 	u8 cold_scans;
 	u8 report_scans;
@@ -45,6 +47,18 @@ struct tierd_settings {
 struct tierd_ranges {
 	unsigned int count;
 	struct tierd_range range[];
+};
+
+/* A part of an address space is armed (accessed bits cleared), and looked at later. */
+struct tierd_exposure {
+	u32 us;	     /* of this round */
+	bool armed;  /* [from, to) is: the cursor goes over it a second time */
+	bool looked; /* ... and its first page was looked at */
+	unsigned long from, to;
+	u64 armed_ns;  /* when arming it began, 0: not yet */
+	u64 arming_ns; /* time that took */
+	u64 sum_ns;    /* of the exposures of this round's parts */
+	u32 parts;
 };
 
 /* One process that is scanned. */
@@ -67,6 +81,7 @@ struct tierd_target {
 	u64 next_ns; /* not scanned before */
 	u64 round_start_ns, round_cpu_ns;
 	u64 round_pages, round_accessed;
+	struct tierd_exposure exposure;
 	struct tierd_target_stats stats;
 };
 
@@ -84,6 +99,8 @@ struct tierd_walk {
 	struct tierd_target *target;
 	struct mm_struct *mm;
 	const struct tierd_settings *settings;
+	unsigned long stop; /* not beyond this address */
+	bool arm;	    /* only clear accessed bits */
 	u64 now_ns;
 	unsigned long steps, tables, pages, accessed;
 	unsigned int found;

@@ -271,7 +271,37 @@ unlock:
 	spin_unlock(ptl);
 }
 
-/* Looks at [addr, end) of one PMD entry. */
+/* Clears the accessed bits of [addr, end) of one PMD entry. */
+static void arm_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		    unsigned long addr, unsigned long end)
+{
+	unsigned long base = addr & PMD_MASK;
+	spinlock_t *ptl;
+	pte_t *table;
+
+	walk->tables++;
+	if (tierd_pmd_huge(tierd_pmdp_get(pmdp))) {
+		ptl = pmd_lock(walk->mm, pmdp);
+		if (tierd_pmd_huge(tierd_pmdp_get(pmdp)))
+			tierd_pmdp_clear_young(vma, base, pmdp);
+		spin_unlock(ptl);
+		return;
+	}
+	table = tierd_lock_table(walk->mm, pmdp, base, &ptl);
+	if (!table)
+		return;
+	for (; addr < end; addr += PAGE_SIZE) {
+		pte_t *ptep = table + ((addr & ~PMD_MASK) >> PAGE_SHIFT);
+		pte_t pte = tierd_ptep_get(ptep);
+
+		if (pte_present(pte) && pte_young(pte))
+			tierd_ptep_clear_young(vma, addr, ptep);
+	}
+	spin_unlock(ptl);
+	rcu_read_unlock();
+}
+
+/* Looks at [addr, end) of one PMD entry, or arms it. */
 void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		    unsigned long addr, unsigned long end)
 {
@@ -281,6 +311,10 @@ void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *
 
 	if (!huge && !tierd_pmd_table(pmd))
 		return;
+	if (walk->arm) {
+		arm_pmd(walk, vma, pmdp, addr, end);
+		return;
+	}
 	chunk = tierd_history_get(walk->target, addr);
 	if (!chunk)
 		return;

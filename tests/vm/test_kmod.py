@@ -54,6 +54,7 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     [
         ("guest_kmod_scan.py", "accuracy"),
         ("guest_kmod_scan.py", "budget"),
+        ("guest_kmod_scan.py", "exposure"),
         ("guest_kmod_resolve.py", "lookups"),
         ("guest_kmod_resolve.py", "stopped"),
         ("guest_kmod_torture.py", "exits"),

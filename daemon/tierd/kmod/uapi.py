@@ -76,6 +76,7 @@ ATTRIBUTES: Final = (
     ("TIERD_A_CARD_FLAGS", "uint32"),
     ("TIERD_A_ERROR_RANK", "uint32"),
     ("TIERD_A_CARD_DO", "uint32"),
+    ("TIERD_A_EXPOSURE_US", "uint32"),
 )
 """enum tierd_attr, in its order, with pyroute2's names of the types."""
 
@@ -128,6 +129,7 @@ TARGET_STATS: Final = (
     "history_bytes",
     "ranges",
     "period_ns",
+    "exposure_ns",
 )
 """struct tierd_target_stats: uint64 each."""
 
