@@ -146,6 +146,20 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	return pages;
 }
 
+/* Below the watermark no room is seen, and what left just now makes room all the same. */
+static void exchange_room(struct tierd_promoter *promoter)
+{
+	const struct moves *down = &promoter->down;
+	int64_t left[TIERD_NODES] = {0};
+
+	for (size_t i = 0; i < down->n; i++)
+		if (down->fate[i] == TIERD_MOVED)
+			left[down->source[i]] += (int64_t)(PAGE_BYTES << down->order[i]);
+	for (int node = 0; node < TIERD_NODES; node++)
+		if (promoter->room[node] < left[node])
+			promoter->room[node] = left[node];
+}
+
 /* Demotions that did not happen leave less room than was planned with. */
 static void drop_unplaced(struct tierd_promoter *promoter)
 {
@@ -153,6 +167,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	size_t kept = 0;
 
 	read_room(promoter);
+	exchange_room(promoter);
 	for (size_t i = 0; i < up->n; i++) {
 		if (promoter->room[up->dest[i]] < (int64_t)PAGE_BYTES) {
 			put_back(promoter, up, i);

@@ -64,12 +64,18 @@ static bool leads_to(const int16_t *ways, int node)
 	return false;
 }
 
-/* Heat that a candidate must have to push out a page of heat `victim` (0: into free room). */
+/*
+ * Heat that a candidate must have to push out a page of heat `victim` (0: into free room); never
+ * less than what ticks ask for, however exactly it is known.
+ */
 static float bar_of(const struct tierd_promoter *promoter, const struct candidate *candidate,
 		    float victim)
 {
-	return victim * (1.0F + promoter->settings.margin) +
-	       promoter->settings.confidence * sqrtf(candidate->doubt + victim);
+	float least = promoter->settings.confidence * promoter->settings.confidence;
+	float bar = victim * (1.0F + promoter->settings.margin) +
+		    promoter->settings.confidence * sqrtf(candidate->doubt + victim);
+
+	return bar > least ? bar : least;
 }
 
 /* The next victim on a node of `ways` (any node without), NULL if there is none. */
@@ -129,9 +135,10 @@ static enum tierd_reason place(struct tierd_promoter *promoter, struct candidate
 			return TIERD_NOT_HOTTER;
 		if (victim == NULL || !demote(promoter, victim, now_ns))
 			return TIERD_NO_PLACE;
+		/* Below the watermark, too: what leaves makes room for what comes. */
 		dest = with_room(promoter->room, ways, PAGE_BYTES);
 		if (dest < 0)
-			return TIERD_NO_PLACE;
+			dest = victim->node;
 	} else {
 		candidate->bar = bar_of(promoter, candidate, 0.0F);
 		if (!(candidate->heat > candidate->bar))

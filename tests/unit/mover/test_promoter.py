@@ -87,6 +87,32 @@ def test_too_few_accesses_are_no_reason_to_move(world: World, count: int, moves:
     assert world.held(Reason.NOT_HOTTER) == 1 - moves
 
 
+def test_what_leaves_makes_room_below_the_watermark_too(world: World) -> None:
+    """Ticks relieve a node below the low watermark; above that exchanges must not wait for it."""
+    world.lib.fake_room(FAST, 100)
+    world.low = 200 * 4096
+    world.slow(range(50))
+    for page in range(1000, 1100):
+        world.lib.fake_page(page, FAST, 0, 0)
+    world.victims = [(page, 0.0) for page in range(1000, 1100)]
+    world.build()
+    world.lib.fake_pass(S)
+    world.report(range(50))
+    world.run()
+    assert [world.node(page) for page in range(50)] == [FAST] * 50
+    assert sum(world.node(page) == SLOW for page in range(1000, 1100)) == 50
+
+
+def test_little_heat_that_is_surely_known_is_not_worth_a_move(world: World) -> None:
+    """Ticks ask for confidence² at least, 6.25; 0.8 a second for seven seconds are 5.6."""
+    world.slow(range(1))
+    world.build()
+    world.lib.fake_pass(100 * S)
+    world.report([0], count=80)
+    assert world.run() == 0
+    assert world.held(Reason.NOT_HOTTER) == 1
+
+
 def test_a_page_demoted_lately_stays_and_counts_as_a_bounce_held(world: World) -> None:
     world.lib.fake_room(FAST, 0)
     world.slow(range(1))
