@@ -5,17 +5,18 @@
 #include "heat_table.h"
 
 /*
- * Let all heat decay at once as if `half_lives` half-lives had passed. Stored heats stay;
+ * Let all heat decay at once as if `half_lives` half-lives had passed (or grow as if so many had
+ * not, where that is negative). Stored heats stay;
  * the origin of time that they refer to moves into the past.
  */
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 {
 	double back = half_lives * heat->half_life_ns;
 
-	if (!heat->started || !(half_lives > 0.0))
+	if (!heat->started || half_lives == 0.0 || !(half_lives >= -30.0))
 		return;
-	if (half_lives > 30.0 || back > (double)heat->origin_ns) {
-		/* So much that nothing is left, or time would begin before its beginning. */
+	if (half_lives < 0.0 || half_lives > 30.0 || back > (double)heat->origin_ns) {
+		/* So much that nothing is left, time would begin before its beginning, or more. */
 		for (uint64_t i = 0; i < slot_count(heat); i++) {
 			heat->slots[i].heat *= (float)tierd_heat_power_of_two(-half_lives);
 			tag_slot(heat, &heat->slots[i]);

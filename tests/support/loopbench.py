@@ -100,7 +100,7 @@ class Tracking:
     def refresh(self, now_ns: int) -> bool:
         return False
 
-    def locate(self, max_pages: int) -> int:
+    def locate(self, max_pages: int, least: float = -1.0) -> int:
         self.ticks += 1
         self.on_tick(self.ticks)
         return 0

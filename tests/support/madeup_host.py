@@ -172,7 +172,7 @@ class MadeUpHost:
             order[vpn < 1024] = 9
         return make_keys(target, vpn.astype(np.uint64)), node, order
 
-    def locate(self, max_pages: int) -> int:
+    def locate(self, max_pages: int, least: float = -1.0) -> int:
         """Some hot pages of unknown node."""
         keys = self.heat.unplaced(min(max_pages, 200))
         for target in np.unique(target_of(keys)).astype(int):

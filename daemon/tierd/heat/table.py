@@ -154,7 +154,7 @@ class HeatTable:
             )
 
     def fade(self, half_lives: float) -> None:
-        """Let all heat decay at once as if so many half-lives had passed."""
+        """Let all heat decay at once as if so many half-lives had passed; grow, if negative."""
         with self._lock:
             lib.tierd_heat_fade(self._heat, half_lives)
 
@@ -211,9 +211,12 @@ class HeatTable:
         """At most `n` folios on `node`, coldest first (then by key); `among` as above."""
         return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
 
-    def unplaced(self, n: int) -> U64Array:
-        """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed."""
-        return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=-1.0).page
+    def unplaced(self, n: int, least: float = -1.0) -> U64Array:
+        """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed.
+
+        Pages of no more heat than `least` are left out.
+        """
+        return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=least).page
 
     def histogram(self, node: int) -> Histogram:
         """4 KiB pages on `node` by heat: bin 0 is below 2^-14, then 8 bins a doubling."""

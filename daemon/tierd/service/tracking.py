@@ -244,9 +244,12 @@ class Tracking:
             pages.walked = pages.walking
         return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
 
-    def locate(self, max_pages: int) -> int:
-        """Ask where the hottest pages are whose node is not known; returns their number."""
-        keys = self._heat.unplaced(max_pages)
+    def locate(self, max_pages: int, least: float = -1.0) -> int:
+        """Ask where the hottest pages are whose node is not known; returns their number.
+
+        Pages of no more heat than `least` are left to the walks.
+        """
+        keys = self._heat.unplaced(max_pages, least)
         if not len(keys):
             return 0
         for number in np.unique(target_of(keys)):

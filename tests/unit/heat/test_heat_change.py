@@ -70,7 +70,21 @@ def test_more_half_lives_than_there_were_leave_nothing() -> None:
     table.check()
 
 
-@pytest.mark.parametrize("half_lives", [0.0, -1.0])
+def test_heat_grows_by_half_lives_that_are_taken_back() -> None:
+    table = made()
+    table.ingest(batch([1, 2], 64.0, 1000 * S))
+    table.fade(3.5)
+    table.fade(-3.5)
+    table.ingest(batch([2], 1.0, 1000 * S))
+    assert heat_of(table, 1) == pytest.approx(64, rel=1e-4)
+    assert heat_of(table, 2) == pytest.approx(65, rel=1e-4)
+    table.fade(-2)
+    table.advance(1005 * S)
+    assert heat_of(table, 1) == pytest.approx(128, rel=1e-4)
+    table.check()
+
+
+@pytest.mark.parametrize("half_lives", [0.0, -1000.0, float("nan")])
 def test_fading_by_nothing_changes_nothing(half_lives: float) -> None:
     table = made()
     table.ingest(batch([1], 64.0, 1000 * S))

@@ -303,6 +303,7 @@ def test_unplaced_lists_the_hottest_pages_without_a_confirmed_place() -> None:
     one = HeatTable(capacity_pages=100, half_life_s=10.0, refresh_s=5.0)
     one.ingest(batch([T, T + 1, T + 2], [1.0, 2.0, 3.0], at=0))
     assert one.unplaced(2).tolist() == [T + 2, T + 1]
+    assert one.unplaced(2, 1e9).tolist() == []
     place(one, [T, T + 1, T + 2], 0)
     one.advance(6 * S)
     assert len(one.unplaced(5)) == 0
