@@ -79,6 +79,13 @@ class ScanConfig:
     cold_scans: int = option(
         "cold_scans", Number(0, 7), 1, "... and until it has no more than this many."
     )
+    least_exposure_ns: int = option(
+        "least_exposure",
+        duration("100us", "1min"),
+        "2ms",
+        "Where more pages are in use than fast memory has room for, accesses count for a part"
+        " of the period only, but for so long at least; half the period or more: all of it.",
+    )
     writes: bool = option("writes", Flag(), False, "Tell writes from reads; costs TLB flushes.")
     flush: bool = option(
         "flush", Flag(), False, "Flush the TLB with each look; for emulated machines."

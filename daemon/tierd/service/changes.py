@@ -70,6 +70,10 @@ class Changes:
             ChangeSettings(certainty=self.settings.certainty, noise=0.3, least_shift=0.7)
         )
 
+    def restart(self) -> None:
+        """Accesses are counted in another unit from now on: earlier levels are none."""
+        self._detector, self._spoke = self._fresh(), False
+
     def watch(self, batches: Sequence[AccessBatch], source: str, now_ns: int) -> bool:
         """Take in a tick's batches before heat does; true if the hot set has moved.
 

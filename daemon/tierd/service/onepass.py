@@ -19,6 +19,7 @@ from tierd.errors import UnavailableError
 from tierd.moves import MovePlan, MoveReport
 from tierd.policy.inputs import NodeUsage
 from tierd.service.deciding import Deciding
+from tierd.service.exposing import Exposing
 from tierd.service.rooms import Rooms
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Laps, Observer, TickRecord
@@ -30,6 +31,8 @@ WATCH_NS = 2 * 10**9
 """What sources watch is brought up to date at most this often."""
 INGEST_S = 0.25
 """While the mover works, sources are read this often."""
+LOCATE_HEAT = 0.25
+"""Of the least heat that is worth a move: pages with less are not asked for."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
 
@@ -67,6 +70,7 @@ class OnePass:
         self.observers = list(observers)
         self.totals = Totals()
         self.deciding = Deciding(config)
+        self._exposing = Exposing(rooms.heat, rooms.tracking.residents)
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
@@ -119,7 +123,9 @@ class OnePass:
             rooms.steering.prepare(self.tiers, rooms.read_usage)
         laps.mark("ingest")
         budget = config.loop.residency_pages
-        located = rooms.tracking.locate(int(budget * LOCATE_SHARE))
+        # Of pages that are not worth a move it is enough to know in time where they are.
+        least = config.policy.confidence**2 * LOCATE_HEAT
+        located = rooms.tracking.locate(int(budget * LOCATE_SHARE), least)
         walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
         between = self._between(now)
@@ -247,7 +253,11 @@ class OnePass:
         steering = rooms.steering
         if steering is not None:
             steering.listen()
+        active = rooms.sources.active
+        self._exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
         batches = rooms.sources.poll(now)
+        if self._exposing.changed(active) and steering is not None:
+            steering.changes.restart()
         self._moved = steering is not None and steering.see(batches, now)
         if rooms.loads is not None:
             if self._moved:

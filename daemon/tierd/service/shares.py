@@ -72,6 +72,14 @@ class Residents:
         self._whole.pop(number, None)
         self._counting.pop(number, None)
 
+    def total(self) -> dict[int, int]:
+        """Node → bytes of all targets."""
+        every: dict[int, int] = {}
+        for number in self._whole.keys() | self._counting.keys():
+            for node, size in self.of(number).items():
+                every[node] = every.get(node, 0) + size
+        return every
+
     def of(self, number: int) -> Mapping[int, int]:
         """Node → bytes; before the first whole walk, what it has found so far."""
         return self._whole.get(number, self._counting.get(number, {}))

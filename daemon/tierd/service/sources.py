@@ -51,6 +51,7 @@ def _scan_settings(config: SourcesConfig) -> ScanSettings:
         cpu_share=config.scan.cpu_share,
         hot_scans=config.scan.hot_scans,
         cold_scans=config.scan.cold_scans,
+        least_exposure_us=config.scan.least_exposure_ns // 1000,
         dirty=config.scan.writes,
         flush=config.scan.flush,
     )

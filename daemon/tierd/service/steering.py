@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd.access import AccessBatch
 from tierd.heat.table import HeatTable
@@ -42,7 +43,8 @@ from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
-from tierd.sources.neoprof import KNOWN_ROUNDS, NeoProfSource
+from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
@@ -52,6 +54,8 @@ BOUNCE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
+LEAST_TAUGHT_S: Final = 0.5
+"""What is known of shorter times says little of long ones."""
 SLACK_S: Final = 0.5
 """Orders are renewed in less: a group that could pass its cap until then is left to the ticks."""
 
@@ -259,13 +263,16 @@ class Steering:
             Orders(
                 spans=spans,
                 pids=self._tracking.pids,
-                victims=victims(
-                    self._heat,
-                    tiers,
-                    usage,
-                    self._policy,
-                    self._victims_wanted(source),
-                    groups=self._groups,
+                victims=self._grown(
+                    source,
+                    victims(
+                        self._heat,
+                        tiers,
+                        usage,
+                        self._policy,
+                        self._victims_wanted(source),
+                        groups=self._groups,
+                    ),
                 ),
                 epochs={
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
@@ -275,6 +282,16 @@ class Steering:
             ),
         )
 
+    def _grown(self, source: NeoProfSource, victims: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Victims with the heat that they come to in the long run, as candidates have it.
+
+        Heat begins at 0 and grows for some half-lives: a page that is used as much as another
+        one, known for long, would be taken for far colder.
+        """
+        half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
+        victims["heat"] /= 1 - 0.5**half_lives
+        return victims
+
     def _stop(self, native: NativePath) -> None:
         """The thread ends; what is known of late moves stays."""
         if native.stop():
@@ -282,6 +299,7 @@ class Steering:
 
     def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
         policy = self._policy
+        dilution = 1.0 if source is None else source.dilution
         return PromoterSettings(
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
@@ -290,7 +308,7 @@ class Steering:
             patience_s=PATIENCE_S,
             margin=policy.margin,
             confidence=policy.confidence,
-            heat_s=self._settings.half_life_s / math.log(2),
+            heat_s=self._settings.half_life_s / math.log(2) * dilution,
             rate_cap=1.0 if source is None else source.rate_cap,
         )
 

@@ -18,9 +18,10 @@ line, and may be reported for that. These requests are taken off its count.
 above all, come from the module's accessed-bit scanner, which runs beside the cards for the
 nodes, or parts of nodes, that no card sees. An accessed bit says nothing beyond about 2.8
 accesses a look, so a card's rates are cut there too: a page is as hot as the scanner would
-have found it, wherever it lies. A card counts cache misses and write-backs, and an accessed
-bit any use: a page that lives in the cache is hot for one and cold for the other. It is not
-promoted, and, being accessed, not demoted.
+have found it, wherever it lies. Where looks see part of the time only (`sources.exposure`),
+only that part of a card's requests goes to heat as well. A card counts cache misses and
+write-backs, and an accessed bit any use: a page that lives in the cache is hot for one and cold
+for the other. It is not promoted, and, being accessed, not demoted.
 """
 
 from __future__ import annotations
@@ -74,12 +75,14 @@ class HotList:
 
     Args:
         source: name for the batches.
-        look_s: time between two of the scanner's looks at a page; may be changed.
+        look_s: time between two of the scanner's looks at a page; may be changed, and
+            `dilution`, the share of it whose accesses such a look sees.
     """
 
     def __init__(self, source: str, look_s: float) -> None:
         self._source = source
         self.look_s = look_s
+        self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
         self._reported: list[_Reported] = []
         self._left: list[U64Array] = []
@@ -88,7 +91,7 @@ class HotList:
     @property
     def rate_cap(self) -> float:
         """Accesses a second beyond which a page's heat does not grow."""
-        return LOOK_CEILING / self.look_s
+        return LOOK_CEILING / (self.look_s * self.dilution)
 
     def begin(self, card: int, now_ns: int, scale: int) -> None:
         """A card's counters were cleared."""
@@ -133,6 +136,9 @@ class HotList:
                 ffi.from_buffer("uint8_t[]", current),
             )
         now = current[:found]
+        if self.dilution < 1:
+            count *= np.float32(self.dilution)
+            rate *= np.float32(self.dilution)
         self._reported.append(_Reported(page[:found][now], rate[:found][now], told[:found][now]))
         return AccessBatch(
             domain=Domain.VIRTUAL,

@@ -23,6 +23,7 @@ from tierd.kmod.neoprof import Card, Cards, Profile
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
+from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.cardmap import CardMap, Coverage
 from tierd.sources.cardset import CardSet, CountSettings, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
@@ -35,8 +36,6 @@ CHECK_NS: Final = 10**9
 LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
-KNOWN_ROUNDS: Final = 4
-"""Scans after which the scanner's silence about a page of the fast tier means something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +90,7 @@ class NeoProfSource:
         self._list = HotList(self.name, self._looks.period_us / 1e6)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
+        self._aim: float | None = None
         self.coverage = Coverage({})
         self.rounds = 0
         """Whole scans of every target since its start: what the scanner knows."""
@@ -175,6 +175,32 @@ class NeoProfSource:
         return self._list.rate_cap
 
     @property
+    def learning(self) -> bool:
+        """Whether the scanner's silence about a page says nothing yet."""
+        return self._cards is not None and self.rounds < KNOWN_ROUNDS
+
+    @property
+    def taught_s(self) -> float:
+        """For how long the scanner's looks at programs that run have gone to heat."""
+        return 0.0 if self._scan is None else self._scan.taught_s
+
+    @property
+    def dilution(self) -> float:
+        """The share of time whose accesses go to heat, in (0, 1]."""
+        return self._list.dilution
+
+    @property
+    def aim(self) -> float | None:
+        """Share of the targets' pages that fast memory has room for; None: not known."""
+        return self._aim
+
+    @aim.setter
+    def aim(self, share: float | None) -> None:
+        self._aim = share
+        if self._scan is not None:
+            self._scan.aim = share
+
+    @property
     def epochs(self) -> Mapping[int, Epoch]:
         """The cards' epochs, by number."""
         return self._list.epochs
@@ -242,11 +268,13 @@ class NeoProfSource:
         nodes = self.coverage.unseen or (1023,)
         looks = replace(self._looks, nodes=nodes)
         self._scan = self._make_scan(looks, self._unseen)
+        self._scan.aim = self._aim
         self._learning = True
 
     def _learn(self, scan: ScanSource) -> None:
         """How often the scanner has looked; it slows down when it knows hot from cold."""
         self.rounds, self._list.look_s = scan.looked()
+        self._list.dilution = scan.dilution
         if self._learning and self.rounds >= KNOWN_ROUNDS:
             self._learning = False
             scan.pace(max(self._looks.period_us, LOOK_US))

@@ -28,10 +28,13 @@ from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, MAX_RANGES, PARAMETERS, ScanFlags
+from tierd.sources._looks import Looks
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources.damon import join_ranges
 
 _CAP_SYS_PTRACE: Final = 19
+CHECK_NS: Final = 500_000_000
+"""It is looked at this often what looks saw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +52,8 @@ class ScanSettings:
         dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
         flush: flush the TLB after each page table; for emulators.
         nodes: nodes whose pages are reported; none named: all.
+        least_exposure_us: no look is sooner than this after the page's accessed bit was
+            cleared; from half the period on it is never cleared but by looks.
     """
 
     period_us: int = 400_000
@@ -59,6 +64,7 @@ class ScanSettings:
     dirty: bool = False
     flush: bool = False
     nodes: tuple[int, ...] = ()
+    least_exposure_us: int = 2_000
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:
@@ -109,6 +115,8 @@ class ScanSource:
             self.name, self._settings.report_scans, writes=self._settings.dirty
         )
         self._hot_scans = self._settings.hot_scans
+        self._looks = Looks(self._settings.period_us, self._settings.least_exposure_us, clock)
+        self._check_ns = 0
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
@@ -158,16 +166,18 @@ class ScanSource:
         self._dropped = ring.dropped
         settings = self._settings
         self._hot_scans = settings.hot_scans
+        self._looks.start()
         flags = ScanFlags(0)
         flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
         flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
         try:
             control.scan_set(
-                period_us=settings.period_us,
+                period_us=self._looks.period_us,
                 budget_ppm=round(settings.cpu_share * 1e6),
                 hot_scans=settings.hot_scans,
                 cold_scans=settings.cold_scans,
                 report_scans=settings.report_scans,
+                exposure_us=self._looks.exposure_us,
                 flags=flags,
                 hot_nodes=settings.nodes or range(MAX_NODES),
             )
@@ -218,6 +228,8 @@ class ScanSource:
                 hint="another source takes over",
             )
         now = self._clock()
+        if now >= self._check_ns:
+            self.looked()
         dropped = self._ring.dropped
         dropped_before = self._dropped
         lost, self._dropped = dropped - dropped_before, dropped
@@ -275,8 +287,22 @@ class ScanSource:
             UnavailableError: the module refused, or is about to be removed.
         """
         self._settings = replace(self._settings, period_us=period_us)
+        self._looks.pace(period_us)
+        self._set_looks()
+
+    def _set_looks(self) -> None:
         if self._control is not None:
-            self._control.scan_set(period_us=period_us)
+            looks = self._looks
+            self._control.scan_set(period_us=looks.period_us, exposure_us=looks.exposure_us)
+
+    @property
+    def aim(self) -> float | None:
+        """Share of the targets' pages that fast memory has room for; None: not known."""
+        return self._looks.aim
+
+    @aim.setter
+    def aim(self, share: float | None) -> None:
+        self._looks.aim = share
 
     @property
     def backlog(self) -> float:
@@ -288,16 +314,30 @@ class ScanSource:
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        period = self._settings.period_us / 1e6
+        self._check_ns = self._clock() + CHECK_NS
         if self._control is None:
-            return 0, period
+            return 0, self._settings.period_us / 1e6
         states = [each for each in self._control.targets() if each.target in self._watched]
         if not states:
-            return 0, period
-        periods = [each.stats.get("period_ns", 0) / 1e9 for each in states]
-        known = [max(each, period) for each in periods if each > 0]
-        rounds = min(each.stats.get("rounds", 0) for each in states)
-        return rounds, sum(known) / len(known) if known else period
+            return 0, self._looks.seen.period_s
+        if self._looks.take([each.stats for each in states]):
+            self._set_looks()
+        return self._looks.rounds, self._looks.seen.period_s
+
+    @property
+    def dilution(self) -> float:
+        """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
+        return self._looks.dilution
+
+    @property
+    def taught_s(self) -> float:
+        """For how long looks at programs that run have gone to heat."""
+        return self._looks.taught_s
+
+    @property
+    def learning(self) -> bool:
+        """Whether silence about a page says nothing yet: too few looks."""
+        return self._control is not None and self._looks.learning
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""

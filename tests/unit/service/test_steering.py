@@ -71,6 +71,9 @@ class Tracking:
 class Scanner:
     """Has looked often enough."""
 
+    dilution, taught_s = 1.0, 60.0
+    aim: float | None = None
+
     def watch(self, targets: Any) -> None:
         pass
 

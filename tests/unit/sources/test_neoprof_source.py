@@ -35,6 +35,8 @@ class Scanner:
         self.batches: list[AccessBatch] = []
         self.rounds = 5
         self.paces: list[int] = []
+        self.dilution, self.taught_s = 1.0, 60.0
+        self.aim: float | None = None
 
     def watch(self, targets: Any) -> None:
         self.watched = list(targets)

@@ -12,6 +12,7 @@ import pytest
 from tierd._native import lib
 from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
+from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources._scan_records import COUNTS, ScanRecords
 from tierd.sources.scan import ScanSettings, ScanSource, merged
@@ -25,6 +26,9 @@ class FakeControl:
         self.gone: set[int] = set()
         self.broken = False
         self.closed = False
+        self.exposures: list[int] = []
+        self.periods: list[int] = []
+        self.stats: dict[int, dict[str, int]] = {}
 
     def _note(self, *call: Any) -> None:
         if self.broken:
@@ -32,6 +36,10 @@ class FakeControl:
         self.calls.append(call)
 
     def scan_set(self, **settings: Any) -> None:
+        if "exposure_us" in settings:
+            self.exposures.append(settings["exposure_us"])
+        if "period_us" in settings:
+            self.periods.append(settings["period_us"])
         if "budget_ppm" in settings:
             self._note("set", settings["period_us"], settings["budget_ppm"])
         elif "period_us" in settings:
@@ -49,6 +57,9 @@ class FakeControl:
 
     def target_del(self, target: int) -> None:
         self._note("del", target)
+
+    def targets(self) -> list[TargetState]:
+        return [TargetState(number, 1, stats) for number, stats in self.stats.items()]
 
     def close(self) -> None:
         self.closed = True
@@ -100,7 +111,7 @@ def source(control: FakeControl, ring: FakeRing) -> ScanSource:
     opened_control: Any = lambda: control  # noqa: E731
     opened_ring: Any = lambda root: ring  # noqa: E731
     return ScanSource(
-        ScanSettings(period_us=100_000, cpu_share=0.02),
+        ScanSettings(period_us=100_000, cpu_share=0.02, least_exposure_us=50_000),
         clock=lambda: 77,
         open_control=opened_control,
         open_ring=opened_ring,
@@ -300,3 +311,95 @@ def test_available_says_what_is_missing(tmp_path: Path) -> None:
     (tmp_path / PARAMETERS).mkdir(parents=True)
     (tmp_path / PARAMETERS / "closing").write_text("Y\n")
     assert "let go" in source.available().reason
+
+
+class World:
+    """A source that looks at one target, and what the module tells of it."""
+
+    def __init__(self, *, period_us: int = 400_000) -> None:
+        self.control, self.now = FakeControl(), 10**9
+        control: Any = lambda: self.control  # noqa: E731
+        ring: Any = lambda root: FakeRing()  # noqa: E731
+        self.source = ScanSource(
+            ScanSettings(period_us=period_us),
+            clock=lambda: self.now,
+            open_control=control,
+            open_ring=ring,
+        )
+        self.source.aim = 0.3
+        self.source.watch([target(1, 10, (0, 5))])
+        self.rounds = 0
+
+    def look(self, share: float, exposure_ms: float, *, rounds: int = 1) -> int:
+        """Whole rounds that found a share accessed; the exposure set after them, in us."""
+        self.rounds += rounds
+        self.now += 10**9
+        self.control.stats[1] = {
+            "rounds": self.rounds,
+            "round_pages": 10_000,
+            "round_accessed": int(10_000 * share),
+            "period_ns": self.control.periods[-1] * 1000,
+            "exposure_ns": int(exposure_ms * 1e6),
+        }
+        self.source.poll()
+        return self.control.exposures[-1]
+
+
+def test_looks_begin_short_and_quick_and_grow_where_little_is_used() -> None:
+    world = World()
+    assert (world.control.exposures, world.control.periods) == ([10_000], [100_000])
+    assert world.source.learning
+    assert world.source.dilution == pytest.approx(0.1)
+    assert world.look(0.01, 10) == 160_000
+    assert world.look(0.02, 10) == 160_000  # the round that was under way
+    assert world.look(0.03, 160) == 0
+    assert world.control.periods[-1] == 400_000
+    for _ in range(5):
+        world.look(0.1, 0)
+    assert not world.source.learning
+    assert world.source.dilution == 1.0
+
+
+def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
+    world = World()
+    assert world.look(0.95, 10) == 2_000
+    for _ in range(6):
+        assert world.look(0.4, 2) == 2_000
+    assert not world.source.learning
+    assert world.control.periods[-1] == 400_000
+    assert world.source.dilution == pytest.approx(2 / 400)
+
+
+def test_programs_that_sleep_teach_nothing() -> None:
+    world = World()
+    for _ in range(25):
+        assert world.look(0.0, 10) == 10_000
+    assert world.source.learning
+    assert world.source.taught_s == 0
+    assert world.control.periods[-1] == 400_000  # no reason to look often
+    world.look(0.3, 10)
+    assert world.control.periods[-1] == 100_000
+    for _ in range(4):
+        world.look(0.3, 10)
+    assert not world.source.learning
+
+
+def test_what_is_known_stays_known_when_use_changes_later() -> None:
+    world = World()
+    for _ in range(6):
+        world.look(0.3, 10)
+    assert not world.source.learning
+    assert world.look(0.95, 10) == 10_000  # once is none
+    assert world.look(0.3, 10) == 10_000
+    assert [world.look(0.95, 10) for _ in range(3)] == [10_000, 10_000, 2_500]
+    assert not world.source.learning
+
+
+def test_without_word_of_fast_memory_the_exposure_stays() -> None:
+    world = World()
+    world.source.aim = None
+    assert world.look(0.95, 10) == 10_000
+
+
+def test_a_short_period_is_always_whole() -> None:
+    assert World(period_us=20_000).control.exposures == [0]

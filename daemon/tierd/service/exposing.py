@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What looks at accessed bits are told of fast memory, and heat of how they look.
+
+Owns: the share of pages that fast memory has room for; heat's change of unit.
+Must not touch: the choice of an exposure (`tierd.sources.exposure`).
+
+Heat counts the accesses that looks can see. When an exposure becomes shorter or longer, what was
+counted with the last one fades or grows by as much, so that it can be compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Final, Protocol, runtime_checkable
+
+from tierd.access import AccessSource
+from tierd.heat.table import HeatTable
+from tierd.policy.inputs import NodeUsage
+from tierd.service.shares import Residents
+from tierd.tiermap import TierMap
+
+log = logging.getLogger(__name__)
+
+
+@runtime_checkable
+class Aimed(Protocol):
+    """A source that looks according to what fast memory has room for."""
+
+    aim: float | None
+
+
+APART: Final = 1.2
+"""Units that differ by less are taken for one: exposures are measured, and never twice the same."""
+
+
+def room_share(
+    residents: Residents, tiers: TierMap, usage: Mapping[int, NodeUsage], kept: float
+) -> float | None:
+    """The share of the targets' pages that fits into tiers which pages can leave, 0 to 1.
+
+    None while it is not known what they have.
+
+    Args:
+        residents: what the targets have where.
+        tiers: the host's.
+        usage: how full nodes are.
+        kept: share of a node that stays free.
+    """
+    held = residents.total()
+    every = sum(held.values())
+    if not every:
+        return None
+    fast = [
+        node
+        for tier in tiers.tiers
+        if tiers.demotion_tier(tier.rank) is not None
+        for node in tier.nodes
+    ]
+    room = sum(held.get(node, 0) for node in fast)
+    for node in fast:
+        if (own := usage.get(node)) is not None:
+            keeps = max(own.reserve_bytes, int(kept * own.total_bytes))
+            room += max(0, own.free_bytes - keeps)
+    return min(1.0, room / every)
+
+
+class Exposing:
+    """See the module's text; called once a pass, before its batches go into heat."""
+
+    def __init__(self, heat: HeatTable, residents: Residents) -> None:
+        self._heat = heat
+        self._residents = residents
+        self._source = ""
+        self._dilution = 1.0
+
+    def aim(
+        self,
+        source: AccessSource | None,
+        tiers: TierMap,
+        usage: Mapping[int, NodeUsage],
+        kept: float,
+    ) -> None:
+        """Tell a source that can use it what fast memory has room for."""
+        if usage and isinstance(source, Aimed):
+            source.aim = room_share(self._residents, tiers, usage, kept)
+
+    def changed(self, source: AccessSource | None) -> bool:
+        """Whether the source counts in another unit than before; heat has faded then."""
+        if source is None:
+            return False
+        dilution = float(getattr(source, "dilution", 1.0))
+        if source.name != self._source:
+            self._source, self._dilution = source.name, dilution
+            return False
+        times = self._dilution / dilution
+        if 1 / APART < times < APART:
+            return False
+        self._dilution = dilution
+        self._heat.fade(math.log2(times))
+        return True

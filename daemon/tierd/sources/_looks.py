@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the module's scanner looks: how often, with which exposure, and what is known by now.
+
+Owns: what follows from the looks' statistics.
+Must not touch: the module (`tierd.sources.scan` sets what is chosen here).
+
+Looks begin short and quick: eight in a second tell which pages are in use, and whether so many are
+that longer exposures could not tell them apart. Once the scanner's silence about a page means
+something, or whole periods are looked at, it looks as often as it was told to.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from tierd.sources.exposure import ASLEEP, Seen, choose
+
+log = logging.getLogger(__name__)
+
+KNOWN_ROUNDS: Final = 4
+"""Looks after which silence about a page means something."""
+STALE_ROUNDS: Final = 2
+"""The round under way is of the exposure before; so is all that the first whole look finds."""
+APART: Final = 4
+"""Of exposures that differ by more, the module forgets what the one before saw."""
+PATIENCE: Final = 3
+"""So many looks in a row must find too much or too little before a known exposure changes."""
+FIRST_US: Final = 10_000
+"""The first exposure."""
+LEARN_US: Final = 100_000
+"""Least time between two looks while short ones teach."""
+ASLEEP_LOOKS: Final = 20
+"""After so many that found nothing, looks are no longer quick."""
+
+Stats = Sequence[Mapping[str, int]]
+"""struct tierd_target_stats of each target, by field name."""
+
+
+class Looks:
+    """See the module's text.
+
+    Args:
+        period_us: least time between two looks, once they have taught enough.
+        least_exposure_us: no exposure is shorter.
+        clock: CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        aim: share of the targets' pages that fast memory has room for; None: not known.
+        exposure_us: what is set; 0 is the whole period.
+        seen: the last whole looks.
+    """
+
+    def __init__(self, period_us: int, least_exposure_us: int, clock: Callable[[], int]) -> None:
+        self._configured_us = period_us
+        self._least_us = least_exposure_us
+        self._clock = clock
+        self.aim: float | None = None
+        self.start()
+
+    def start(self) -> None:
+        """The scanner begins anew."""
+        fits = self._least_us <= FIRST_US <= self._configured_us // 4
+        self.exposure_us = FIRST_US if fits else 0
+        self._rounds = self._since = self._asleep = self._apart = 0
+        self._valid_from = 1 if self.exposure_us else STALE_ROUNDS
+        self._awake_ns = self._clock()
+        period = self.period_us
+        self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
+
+    def pace(self, period_us: int) -> None:
+        """Look no more often than this, once looks have taught enough."""
+        self._configured_us = period_us
+        self.exposure_us = min(self.exposure_us, period_us)
+
+    @property
+    def period_us(self) -> int:
+        """Least time between two looks now."""
+        quick = self.exposure_us and self.learning and self._asleep < ASLEEP_LOOKS
+        if not quick:
+            return self._configured_us
+        return min(self._configured_us, max(LEARN_US, 4 * self.exposure_us))
+
+    @property
+    def rounds(self) -> int:
+        """Whole looks that tell of what programs do now."""
+        return max(0, self._rounds - self._since)
+
+    @property
+    def learning(self) -> bool:
+        """Whether silence about a page says nothing yet."""
+        return self.rounds < KNOWN_ROUNDS
+
+    @property
+    def dilution(self) -> float:
+        """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
+        return min(1.0, self.seen.exposure_s / self.seen.period_s)
+
+    @property
+    def taught_s(self) -> float:
+        """For how long looks at programs that run have gone to heat."""
+        return (self._clock() - self._awake_ns) / 1e9
+
+    def take(self, stats: Stats) -> bool:
+        """Take in what the scanner tells; true if `exposure_us` or `period_us` changed."""
+        before = self.period_us, self.exposure_us
+        taught = not self.learning
+        rounds = min(each.get("rounds", 0) for each in stats)
+        fresh, self._rounds = rounds != self._rounds, rounds
+        if not fresh:
+            return False
+        if rounds >= self._valid_from and any(each.get("round_pages", 0) for each in stats):
+            self.seen = self._mean(stats)
+            if self.seen.share < ASLEEP:
+                self._sleeps()
+            else:
+                self._asleep = 0
+                self._expose(taught=taught)
+        return before != (self.period_us, self.exposure_us)
+
+    def _mean(self, stats: Stats) -> Seen:
+        pages = sum(each.get("round_pages", 0) for each in stats)
+        period = exposure = 0.0
+        for each in stats:
+            weight = each.get("round_pages", 0) / pages
+            own = max(each.get("period_ns", 0) / 1e9, self.period_us / 1e6)
+            period += weight * own
+            exposure += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
+        return Seen(sum(each.get("round_accessed", 0) for each in stats) / pages, exposure, period)
+
+    def _sleeps(self) -> None:
+        """Programs that do not run teach nothing of what they will use."""
+        self._asleep += self._rounds - self._since
+        self._since, self._valid_from = self._rounds, self._rounds + 1
+        self._awake_ns = self._clock()
+
+    def _expose(self, *, taught: bool) -> None:
+        """Look with another exposure, if the last looks say so."""
+        if self.aim is None:
+            return
+        before = self.exposure_us
+        wanted = choose(
+            self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
+        )
+        self._apart = self._apart + 1 if wanted != before else 0
+        if wanted == before or (taught and self._apart < PATIENCE):
+            return
+        if taught and wanted and before:
+            # What the last eight looks saw stays of use.
+            wanted = min(max(wanted, before // APART), before * APART)
+        self._apart = 0
+        told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
+        log.info(told, wanted, before, self.seen.share, self.aim)
+        self.exposure_us = wanted
+        self._valid_from = self._rounds + STALE_ROUNDS
+        apart = not before or not wanted or not 1 / APART <= wanted / before <= APART
+        if apart and not taught:
+            self._since = self._rounds + 1

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sources are told of fast memory, and heat's change of unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tierd.access import AccessBatch, Domain
+from tierd.heat.table import HeatTable
+from tierd.policy.inputs import NodeUsage
+from tierd.service.exposing import Exposing, room_share
+from tierd.service.shares import Residents
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+MIB = 1 << 20
+PAGES = MIB // 4096
+
+
+def two_tiers() -> TierMap:
+    """Node 0 the fast one, node 1 the slow one."""
+    tiers, nodes = [], {}
+    kinds = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
+    for number, (kind, latency) in enumerate(kinds):
+        figures = (Quantity(latency, Provenance.DEFAULT), Quantity(1e11, Provenance.DEFAULT))
+        nodes[number] = MemoryNode(number, 1 << 34, frozenset(), kind, *figures)
+        tiers.append(Tier(number, kind.value, kind, (number,), 1 << 34, *figures))
+    return TierMap(tuple(tiers), nodes)
+
+
+TIERS = two_tiers()
+
+
+@dataclass
+class Source:
+    """As much of a source as is asked."""
+
+    name: str = "scan"
+    dilution: float = 1.0
+    aim: float | None = None
+
+
+def residents(fast_mib: int, slow_mib: int) -> Residents:
+    found = Residents()
+    found.begin(1)
+    node = np.repeat(np.array([0, 1], np.int16), [fast_mib * PAGES, slow_mib * PAGES])
+    found.count(1, node, np.zeros(len(node), np.uint8))
+    found.finish(1)
+    return found
+
+
+def usage(total_mib: int, free_mib: int, reserve_mib: int = 0) -> dict[int, NodeUsage]:
+    return {0: NodeUsage(total_mib * MIB, free_mib * MIB, reserve_mib * MIB)}
+
+
+def test_room_is_what_targets_have_and_what_is_free_beyond_what_is_kept() -> None:
+    share = room_share(residents(30, 70), TIERS, usage(1000, 60), 0.04)
+    assert share == pytest.approx(0.5)  # 30 + 60 - 40 of 100
+    kept = room_share(residents(30, 70), TIERS, usage(1000, 60, reserve_mib=55), 0.04)
+    assert kept == pytest.approx(0.35)
+    assert room_share(residents(30, 70), TIERS, usage(1000, 900), 0.04) == 1.0
+    assert room_share(Residents(), TIERS, usage(1000, 900), 0.04) is None
+
+
+def test_heat_fades_and_grows_with_the_unit() -> None:
+    heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
+    page = np.array([7 | 1 << 48], np.uint64)
+    heat.ingest(AccessBatch(Domain.VIRTUAL, page, np.array([64.0], np.float32), 10**9, "scan"))
+    exposing, source = Exposing(heat, residents(1, 1)), Source()
+    exposing.aim(source, TIERS, usage(100, 50), 0.04)
+    assert source.aim == 1.0
+    assert not exposing.changed(source)
+    for dilution, expected in ((1 / 16, 4.0), (0.9 / 16, 4.0), (0.25, 16.0), (1.0, 64.0)):
+        source.dilution = dilution
+        exposing.changed(source)
+        assert heat.lookup(int(page[0])).heat[0] == pytest.approx(expected, rel=1e-3)
+    other = Source("neoprof", 0.01)
+    assert not exposing.changed(other)  # another source begins in its own
+    assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
+    assert not exposing.changed(None)

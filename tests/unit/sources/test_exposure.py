@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice of an exposure, against pages whose rates are known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tierd.sources.exposure import ASLEEP, LEAST, MOST, SATURATED, Seen, choose
+
+PERIOD_US = 1_000_000
+LEAST_US = 2_000
+
+
+def seen(rates: np.ndarray, exposure_us: int) -> Seen:
+    """What a look finds: `rates` are accesses a second."""
+    exposure = (exposure_us or PERIOD_US) / 1e6
+    return Seen(float((1 - np.exp(-rates * exposure)).mean()), exposure, PERIOD_US / 1e6)
+
+
+def settled(rates: np.ndarray, aim: float, first_us: int) -> list[int]:
+    """The exposures until none changes any more."""
+    tried = [first_us]
+    for _ in range(12):
+        found = choose(seen(rates, tried[-1]), aim, tried[-1], least_us=LEAST_US, most_us=PERIOD_US)
+        if found == tried[-1]:
+            return tried
+        tried.append(found)
+    raise AssertionError(f"no end: {tried}")
+
+
+@pytest.mark.parametrize("first_us", [0, LEAST_US, 10_000, 400_000])
+@pytest.mark.parametrize("median", [5.0, 60.0, 500.0])
+def test_about_as_many_pages_are_seen_as_fit(median: float, first_us: int) -> None:
+    rates = median * np.random.default_rng(3).lognormal(0, 1, 20_000)
+    tried = settled(rates, 0.3, first_us)
+    share = seen(rates, tried[-1]).share
+    assert len(tried) <= 5
+    assert LEAST * 0.3 <= share <= min(SATURATED, MOST * 0.3) or tried[-1] == LEAST_US
+
+
+def test_few_pages_in_use_are_looked_at_for_the_whole_period() -> None:
+    rates = np.where(np.arange(10_000) % 10 == 0, 9.0, 0.1)  # as in the demo
+    assert settled(rates, 0.8, 10_000)[-1] == 0
+    assert settled(rates, 0.8, 0) == [0]
+
+
+def test_what_fits_whole_needs_no_telling_apart() -> None:
+    assert settled(np.full(1000, 500.0), 1.0, 10_000) == [10_000, 0]
+
+
+def test_sleeping_programs_change_nothing() -> None:
+    asleep = Seen(ASLEEP / 2, 0.01, 1.0)
+    assert choose(asleep, 0.3, 10_000, least_us=LEAST_US, most_us=PERIOD_US) == 10_000
+
+
+def test_no_exposure_is_shorter_than_the_least_nor_chosen_where_that_is_long() -> None:
+    busy = np.full(1000, 1e6)
+    assert settled(busy, 0.3, 0)[-1] == LEAST_US
+    found = choose(seen(busy, 0), 0.3, 0, least_us=PERIOD_US // 2, most_us=PERIOD_US)
+    assert found == 0
+
+
+def test_an_exposure_tells_hot_from_warm_where_a_period_does_not() -> None:
+    """Rates that differ tenfold, all far above one a period; eight looks at each page."""
+    rng = np.random.default_rng(5)
+    rates = np.repeat([200.0, 20.0], 5000)
+
+    def right(exposure_us: int) -> float:
+        chance = 1 - np.exp(-rates * (exposure_us or PERIOD_US) / 1e6)
+        looks = rng.binomial(8, chance) + rng.random(len(rates)) * 1e-3  # ties fall at random
+        return float((np.argsort(-looks)[:5000] < 5000).mean())
+
+    chosen = settled(rates, 0.5, 0)[-1]
+    assert right(0) < 0.55
+    assert right(chosen) > 0.9
