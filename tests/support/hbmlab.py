@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = "/run/hbm"
 DRAM, HBM, CXL = 0, 1, 2
 ASK_S = 600.0
+PERIOD = 1999
 SETTINGS = "\n".join(
     (
         "set -e",
@@ -59,6 +60,36 @@ enabled = false
 enabled = false
 """
 """Ten times as fast as the defaults: a guest's second takes many of the host's."""
+RESTLESS = """
+[targets]
+match = {{ cgroup = "/tiered" }}
+min_rss = "1MiB"
+[loop]
+tick = "{tick_s}s"
+cpu = "25%"
+targets_refresh = "2s"
+residency_interval = "10s"
+[heat]
+half_life = "4s"
+[policy]
+name = "cost"
+min_residency = "10s"
+low_watermark = "0.5%"
+high_watermark = "1%"
+[policy.cost]
+epoch = "4s"
+# Most of the time the program sleeps: moves pay, but later than usual.
+horizon = "60s"
+probe = false
+[budget]
+rate = "100MB/s"
+cpu = "50%"
+[control]
+enabled = false
+[metrics]
+enabled = false
+"""
+"""For load that goes on for minutes: near the defaults, with less to do for each second."""
 
 
 class HbmLab:
@@ -95,16 +126,29 @@ class HbmLab:
         command: Sequence[str],
         *,
         free: Mapping[int, int],
-        place: Mapping[str, int] | None = None,
+        place: Mapping[str, Any] | None = None,
         config: str | None = None,
+        period: int = PERIOD,
+        poll_s: float = 0.05,
         limit_s: float = 1800.0,
     ) -> dict[str, Any]:
-        """Run a program; its figures, with the modelled `region` beside them."""
+        """Run a program; its figures, with the modelled `region` beside them.
+
+        Args:
+            command: of the program.
+            free: node → bytes that ballast leaves.
+            place: as of guest_hbm.py, None for where first touch puts arrays.
+            config: of tierd, None to go without.
+            period: one miss in so many is sampled, of each node.
+            poll_s: guest seconds between two looks whether the program waits.
+            limit_s: seconds of the host.
+        """
         assert self.guest.traffic is not None
         deadline = time.monotonic() + limit_s
         self._told.clear()
         self.guest.traffic.clear(ASK_S)
         request = {"command": list(command), "free": free, "place": place, "config": config}
+        request |= {"period": period, "poll_s": poll_s}
         (self.shared / "new").write_text(json.dumps(request))
         (self.shared / "new").rename(self.shared / "request")
         self._wait("ready", deadline)

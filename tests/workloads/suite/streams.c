@@ -47,7 +47,7 @@ int main(int argc, char **argv)
 	for (unsigned int n = 0; n < ARRAYS; n++) {
 		array[n] = suite_alloc(&suite, bytes);
 		for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
-			array[n][i] = mix64(suite.seed ^ (i << 2 | n));
+			array[n][i] = mix64(mix64(suite.seed) ^ (i << 2 | n));
 			wanted += i % LINE ? 0 : array[n][i];
 		}
 		for (unsigned int p = 0; p < PARTS; p++) {
