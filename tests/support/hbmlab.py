@@ -130,6 +130,7 @@ class HbmLab:
         config: str | None = None,
         period: int = PERIOD,
         poll_s: float = 0.05,
+        enough_s: float | None = None,
         limit_s: float = 1800.0,
     ) -> dict[str, Any]:
         """Run a program; its figures, with the modelled `region` beside them.
@@ -141,7 +142,9 @@ class HbmLab:
             config: of tierd, None to go without.
             period: one miss in so many is sampled, of each node.
             poll_s: guest seconds between two looks whether the program waits.
-            limit_s: seconds of the host.
+            enough_s: seconds of the host after which the daemon, and a program that takes a line
+                for its end, are ended; None for never.
+            limit_s: ... after which it is an error.
         """
         assert self.guest.traffic is not None
         deadline = time.monotonic() + limit_s
@@ -155,7 +158,10 @@ class HbmLab:
         self.guest.traffic.start(ASK_S)
         self.guest.traffic.clear(ASK_S)
         (self.shared / "go").touch()
+        if enough_s is not None and not self._wait("end", time.monotonic() + enough_s, must=False):
+            (self.shared / "enough").touch()
         self._wait("end", deadline)
+        (self.shared / "enough").unlink(missing_ok=True)
         region = self.guest.traffic.counts(ASK_S).region
         self.guest.traffic.stop(ASK_S)
         self._wait("done", deadline)
@@ -172,11 +178,14 @@ class HbmLab:
                 self._why = event.get("why", self._why)
             self._changed.notify_all()
 
-    def _wait(self, name: str, deadline: float) -> None:
+    def _wait(self, name: str, deadline: float, *, must: bool = True) -> bool:
         with self._changed:
             while name not in self._told:
                 if "failed" in self._told:
                     raise AssertionError(f"the guest failed: {self._why}")
+                if not must and time.monotonic() > deadline:
+                    return False
                 if time.monotonic() > deadline or not self._process.running:
                     raise AssertionError(f"no {name!r}: {self._process.stdout[-2000:]}")
                 self._changed.wait(1.0)
+            return True

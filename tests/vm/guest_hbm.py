@@ -3,8 +3,9 @@
 
 Takes requests from `request` in the shared folder, a JSON object each: command, free (node →
 bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them),
-config (text of tierd's configuration, or null), period (of samples) and poll_s. Prints one JSON object a line: `ready`, `end`,
-`done` with what there is to tell, or `failed` with why.
+config (text of tierd's configuration, or null), period (of samples) and poll_s (between two looks
+whether the program waits; it ends before if `enough` is there). Prints one JSON object a line:
+`ready`, `end`, `done` with what there is to tell, or `failed` with why.
 """
 
 from __future__ import annotations

@@ -88,9 +88,9 @@ class Series:
         """An epoch's moves, uint64[n] from int16[n], and what they brought to tiers by name."""
         self.page.append(page)
         self.source.append(source)
-        for name in lines:
-            self.lines[name] = self.lines.get(name, 0.0) + lines[name]
-            self.waits[name] = self.waits.get(name, 0.0) + waits[name]
+        for kept, more in ((self.lines, lines), (self.waits, waits)):
+            for name, value in more.items():
+                kept[name] = kept.get(name, 0.0) + value
 
     def forget(self) -> None:
         """The series is over."""

@@ -3,7 +3,7 @@
  * restless: arrays that come and go and are used now in one way and now in another, all at
  * random, so that memory fills, drains and is never at rest. It sleeps most of the time, for
  * runs that are long by the clock and short by instructions. --size: the most in use at a time.
- * --work: milliseconds by the clock.
+ * --work: milliseconds by the clock, unless a line comes before.
  *
  * Every word that is written is known in a sum over words and places, which is compared before
  * an array goes, and at the end.
@@ -12,7 +12,9 @@
 #include "suite.h"
 #include "sweeps.h"
 
+#include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 
 enum {
 	ARRAYS = 12,
@@ -128,6 +130,17 @@ static bool change(const struct suite *suite, uint64_t *state)
 	return ok;
 }
 
+/* Whether somebody has had enough. */
+static bool told_to_end(void)
+{
+	struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+	struct stat kind;
+
+	if (fstat(STDIN_FILENO, &kind) || !S_ISFIFO(kind.st_mode))
+		return false;
+	return poll(&input, 1, 0) == 1;
+}
+
 static void pause_s(double seconds)
 {
 	struct timespec t = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
@@ -152,7 +165,7 @@ int main(int argc, char **argv)
 	tell_end();
 	suite_start(&suite);
 	began = now = clock_s(CLOCK_MONOTONIC);
-	while (now < began + (double)suite.work / 1e3) {
+	while (now < began + (double)suite.work / 1e3 && !told_to_end()) {
 		double took;
 
 		if (now >= until) {
