@@ -15,9 +15,9 @@ measures it. So moves begin slowly, as a sender does that does not know the netw
 no more than `allowance` of all lines change tier, which doubles with each epoch that went well,
 and until all may, what came of one epoch is waited for before the next moves. And the rate at
 which memory serves lines is watched. Where it falls by more than `ALARM` after an epoch with
-moves, though accesses are spread over memory as before (else a program does something else
-now), they are taken back, which is a test. If the rate
-recovers, the tier that most lines had gone to is suspected to be as many times slower than it
+moves, or little by little over a series of them (`tierd.policy.series`), though accesses are spread
+over memory as before (else a program does something else now), and by more than chance explains,
+they are taken back, which is a test. If the rate recovers, the tier that most lines had gone to is suspected to be as many times slower than it
 says as explains the loss, and the rule decides with that. Suspicion fades, in minutes: the tier
 gets another trial, a small one.
 

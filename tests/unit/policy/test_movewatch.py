@@ -20,7 +20,7 @@ TOTAL = 1000 * PAGE
 def tick(
     second: float,
     moves: Sequence[tuple[int, int, int]] = (),
-    free: Mapping[int, int] = {0: 500, 1: 500},  # noqa: B006
+    free: Mapping[int, int] = {0: 500, 1: 500},
     fate: Fate = Fate.MOVED,
 ) -> Any:
     """At a second: (page, source, dest) that moved, and free pages by node before."""
