@@ -115,7 +115,7 @@ def tenants(share: float) -> Case:
             "stream in HBM": _filled(("b", "a"), FOOTPRINT // 4, room),
             "chase in HBM": _filled(("chase",), FOOTPRINT // 2, room),
         },
-        sweeps=200,
+        sweeps=140,
         first={"HBM first": ("numactl", f"--preferred={HBM}")},
     )
 
@@ -133,7 +133,7 @@ def analytics(share: float) -> Case:
             "keys in HBM": _filled(("k0", "k1"), FOOTPRINT // 8, room),
             "records in HBM": _filled(("records",), FOOTPRINT * 3 // 4, room),
         },
-        sweeps=150,
+        sweeps=120,
         first={"HBM first": ("numactl", f"--preferred={HBM}")},
     )
 

@@ -111,7 +111,7 @@ def test_hbm_of_a_fifth_is_worth_more_than_by_first_touch(lab: HbmLab, case: hbm
 def restless(lab: HbmLab) -> dict[str, Any]:
     """What the service's moves did; checksums are the program's to check."""
     figures = hbmcases.restless(lab, MINUTES)
-    told: dict[str, Any] = figures["daemon"]["pages"]
+    told: dict[str, Any] = figures["daemon"]["pages"] | {"alarms": figures["daemon"]["alarms"]}
     print(told)
     assert told["seconds"] >= 0.9 * 60 * MINUTES
     return told
@@ -123,9 +123,11 @@ def test_memory_fills_and_drains_and_pages_go_all_ways(restless: dict[str, Any])
     assert len(restless["moves_by_way"]) >= 3
 
 
-def test_no_page_bounces(restless: dict[str, Any]) -> None:
-    assert restless["moves"] > 500
-    assert restless["bounces"] == 0
+def test_no_page_bounces_but_what_is_taken_back(restless: dict[str, Any]) -> None:
+    """An alarm takes moves back, and no more than once; else residency holds."""
+    assert restless["moves"] > 200
+    assert restless["bounces"] == restless["bounces_back"]
+    assert restless["most_bounces_of_a_page"] <= restless["alarms"]
     assert restless["most_moves_of_a_page"] <= restless["most_by_residency"]
 
 
