@@ -90,7 +90,7 @@ _STREAMS = ("s0", "s1", "s2", "s3")
 STREAMS = Case(
     "four streams, DRAM and CXL",
     "streams",
-    {DRAM: 48 * MIB, HBM: MIB},
+    {DRAM: 48 * MIB, HBM: 2 * MIB},
     {
         "all in DRAM": None,
         "one in CXL": {"s0": CXL},
