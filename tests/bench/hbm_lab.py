@@ -10,7 +10,7 @@ load that is never at rest. Nobody tells the daemon what is what.
 Milliseconds are those of a sweep, the median of the last five, which run after the daemon has
 ended and so show what its placement is worth.
 
-usage: hbm_lab.py [--sweeps N] [--minutes N] [--enough S] [WHAT ...]
+usage: hbm_lab.py [--sweeps N] [--minutes N] [--enough S] [--shares S ... --] [WHAT ...]
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""
 MIXED = [str(ROOT / "build/workloads/mixed"), "--size", "32M", "--work"]
-SHARES = (0.1, 0.2, 0.5)
+SHARES = [0.1, 0.2, 0.5]
 WHAT = ("mixed", "search", "streams", "tenants", "analytics", "restless")
 
 
@@ -88,6 +88,9 @@ def main() -> int:
     parser.add_argument("--sweeps", type=int, default=330, help="of mixed with tierd")
     parser.add_argument("--minutes", type=float, default=2.0, help="guest minutes of restless")
     parser.add_argument("--enough", type=float, help="host seconds that restless may take")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=SHARES, help="of the footprint, of HBM"
+    )
     args = parser.parse_args()
     subprocess.run(["make", "-s", "-C", ROOT / "fpga", "lab"], check=True)
     subprocess.run(["make", "-s", "-C", ROOT / "tests/workloads", "all"], check=True)
@@ -106,7 +109,7 @@ def main() -> int:
                     tell("restless", hbmcases.restless(lab, args.minutes, args.enough))
                 case _:
                     make = hbmcases.tenants if what == "tenants" else hbmcases.analytics
-                    for share in SHARES:
+                    for share in args.shares:
                         case(lab, make(share))
             told = {"run": what, "host seconds": round(time.monotonic() - begun)}
             print(json.dumps(told), flush=True)

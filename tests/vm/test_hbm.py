@@ -120,7 +120,8 @@ def restless(lab: HbmLab) -> dict[str, Any]:
 def test_memory_fills_and_drains_and_pages_go_all_ways(restless: dict[str, Any]) -> None:
     for least, most in restless["free_bytes_least_and_most"].values():
         assert most - least > 4 * MIB
-    assert len(restless["moves_by_way"]) >= 3
+    # What relieves a full tier is soon seen, exchanges in half an hour.
+    assert len(restless["moves_by_way"]) >= (4 if MINUTES >= 20 else 2)
 
 
 def test_no_page_bounces_but_what_is_taken_back(restless: dict[str, Any]) -> None:
