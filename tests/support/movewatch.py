@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a service's moves did to single pages and to watermarks: `MoveWatch`, an observer.
 
-A page bounces when it moves again before the least residency has passed. A plan that leaves less
-free on a node than its low watermark, and brought more there than it took away, dug below it.
+A page bounces when it moves again before the least residency has passed, from the beginning of one
+tick to the end of the other: moves are somewhere in them. A plan that leaves less free on a node
+than its low watermark, and brought more there than it took away, dug below it.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class MoveWatch:
         self._last: dict[int, tuple[int, int]] = {}
         self._moves: Counter[int] = Counter()
         self._bounces: Counter[int] = Counter()
-        self._back = 0
+        self._back, self._shortest_s = 0, float("inf")
         self._begun_ns = self._end_ns = 0
         self._dug: list[tuple[float, int, int]] = []
         self._ways: Counter[str] = Counter()
@@ -57,7 +58,10 @@ class MoveWatch:
             strict=True,
         ):
             when, origin = self._last.get(page, (0, -1))
-            if when and tick.time_ns - when < self._residency_s * 1e9:
+            gap_s = (tick.end_ns - when) / 1e9
+            if when:
+                self._shortest_s = min(self._shortest_s, gap_s)
+            if when and gap_s < self._residency_s:
                 self._bounces[page] += 1
                 self._back += origin == dest
             self._last[page] = (tick.time_ns, source)
@@ -99,6 +103,7 @@ class MoveWatch:
             "bounces": sum(self._bounces.values()),
             "bounces_back": self._back,
             "most_bounces_of_a_page": max(self._bounces.values(), default=0),
+            "shortest_between_moves_s": self._shortest_s if self._shortest_s < 1e9 else None,
             "moves_by_way": dict(self._ways),
             "plans_that_dug_below_low": len(self._dug),
             "the_deepest_of_them": sorted(self._dug, key=lambda each: -each[2])[:KEPT],

@@ -36,7 +36,10 @@ def tick(
     fates = np.full(len(page), fate, np.uint8)
     report = MoveReport(plan, fates, plan.dest, {}, 0, 0, 0, 0) if len(page) else None
     usage = {node: NodeUsage(TOTAL, pages * PAGE, 0) for node, pages in free.items()}
-    return SimpleNamespace(time_ns=int((1 + second) * 1e9), plan=plan, report=report, usage=usage)
+    now_ns = int((1 + second) * 1e9)
+    return SimpleNamespace(
+        time_ns=now_ns, end_ns=now_ns + 10**8, plan=plan, report=report, usage=usage
+    )
 
 
 def watched(*ticks: Any) -> dict[str, Any]:
@@ -49,6 +52,7 @@ def watched(*ticks: Any) -> dict[str, Any]:
 def test_a_page_that_moves_again_within_residency_bounces() -> None:
     told = watched(tick(0, [(7, 0, 1), (8, 0, 1)]), tick(3, [(7, 1, 0)]), tick(9, [(8, 1, 2)]))
     assert (told["bounces"], told["bounces_back"], told["most_bounces_of_a_page"]) == (1, 1, 1)
+    assert told["shortest_between_moves_s"] == 3.1
     assert (told["moves"], told["pages_moved"], told["most_moves_of_a_page"]) == (4, 2, 2)
 
 
