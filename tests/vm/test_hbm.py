@@ -25,7 +25,7 @@ FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 SWEEPS = {"time": 420, "latency": 90}
 MIXED = [str(ROOT / "build/workloads/mixed"), "--size", "32M", "--work"]
 BEST = {"a": HBM, "b": HBM, "c": HBM, "chase": DRAM}
-"""Found by search among whole arrays (tests/bench/hbm_lab.py)."""
+"""The best of those tried in tests/bench/hbm_lab.py."""
 
 
 @pytest.fixture(scope="module")
