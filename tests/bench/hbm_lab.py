@@ -1,60 +1,117 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A triad beside a pointer chase on DRAM, HBM and CXL in the lab's modelled time, in one boot.
+"""Programs on DRAM, HBM and CXL in the lab's modelled time, in one boot; one line of JSON a run.
 
-First touch fills DRAM with the triad's arrays and leaves HBM to the chase, the wrong way round.
-Nobody tells the daemon which is which. Prints, for static placements, for the cost policy and
-for its ladder of latency, where the arrays ended and the milliseconds of a sweep: the median of
-the last five, which run after the daemon has ended and so show what its placement is worth.
+`mixed`: a triad beside a pointer chase, of which first touch fills DRAM with the triad's arrays
+and leaves HBM to the chase, the wrong way round; by the cost policy, by its ladder of latency, and
+by all placements of whole arrays (`search`). `streams`, `tenants` and `analytics` (hbmcases.py):
+static placements, and tierd. `restless`: what moves did to single pages and to watermarks under
+load that is never at rest. Nobody tells the daemon what is what.
 
-usage: hbm_lab.py [SWEEPS]
+Milliseconds are those of a sweep, the median of the last five, which run after the daemon has
+ended and so show what its placement is worth.
+
+usage: hbm_lab.py [--sweeps N] [--minutes N] [--enough S] [--shares S ... --] [WHAT ...]
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
-from statistics import median
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+import hbmcases
+from hbmcases import MIB, Case, sweep_ms
 from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
 
-MIB = 1 << 20
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""
 MIXED = [str(ROOT / "build/workloads/mixed"), "--size", "32M", "--work"]
-STATIC: dict[str, dict[str, int] | None] = {
-    "triad in HBM, chase in DRAM": {"a": HBM, "b": HBM, "c": HBM, "chase": DRAM},
-    "first touch": None,
-    "one array in DRAM": {"a": DRAM, "b": HBM, "c": HBM, "chase": DRAM},
-    "chase in HBM": {"a": DRAM, "b": DRAM, "c": HBM, "chase": HBM},
-}
+SHARES = [0.1, 0.2, 0.5]
+WHAT = ("mixed", "search", "streams", "tenants", "analytics", "restless")
+
+
+def tell(name: str, figures: Mapping[str, Any]) -> None:
+    """Print one run."""
+    told: dict[str, Any] = {"run": name}
+    if figures["sweeps"]:
+        told["ms"] = round(sweep_ms(figures), 3)
+        told["pages by node"] = figures["last"]
+    if figures["others"]:
+        told["chase_ms"] = round(1e3 * sorted(figures["others"][-5:])[2], 3)
+    if daemon := figures["daemon"]:
+        told["moved pages"] = daemon["totals"]["fates"]
+        told["lost samples"] = daemon["lost"]
+        told["epochs"] = len(daemon["epochs"])
+        for key in ("alarms", "stood_still", "correlation", "pages"):
+            told[key] = daemon[key]
+    print(json.dumps(told), flush=True)
+
+
+def mixed(lab: HbmLab, sweeps: int) -> None:
+    """First touch, and both ladders."""
+    tell("mixed, first touch", lab.run([*MIXED, "7"], free=FREE))
+    for ladder in ("time", "latency"):
+        config = CONFIG.format(ladder=ladder)
+        figures = lab.run([*MIXED, str(sweeps)], free=FREE, config=config)
+        tell(f"mixed, tierd by {ladder}", figures)
+
+
+def search(lab: HbmLab) -> None:
+    """The best placements of whole arrays, and the worst."""
+    found = {
+        name: sweep_ms(lab.run([*MIXED, "7"], free=FREE, place=place))
+        for name, place in hbmcases.mixed_placements().items()
+    }
+    order = sorted(found, key=lambda name: found[name])
+    best = {name: round(found[name], 3) for name in order[:5] + order[-1:]}
+    print(json.dumps({"run": "mixed, whole arrays", "tried": len(found), "ms": best}), flush=True)
+
+
+def case(lab: HbmLab, which: Case) -> None:
+    """All statics of a case, and tierd."""
+    for name in which.statics:
+        tell(f"{which.name}: {name}", which.static(lab, name))
+    tell(f"{which.name}: tierd", which.tierd(lab))
 
 
 def main() -> int:
     """One line of JSON for each run."""
-    sweeps = sys.argv[1] if len(sys.argv) > 1 else "330"
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", choices=[*WHAT, []], default=list(WHAT))
+    parser.add_argument("--sweeps", type=int, default=330, help="of mixed with tierd")
+    parser.add_argument("--minutes", type=float, default=2.0, help="guest minutes of restless")
+    parser.add_argument("--enough", type=float, help="host seconds that restless may take")
+    parser.add_argument(
+        "--shares", type=float, nargs="+", default=SHARES, help="of the footprint, of HBM"
+    )
+    args = parser.parse_args()
     subprocess.run(["make", "-s", "-C", ROOT / "fpga", "lab"], check=True)
     subprocess.run(["make", "-s", "-C", ROOT / "tests/workloads", "all"], check=True)
     subprocess.run(["make", "-s", "-C", ROOT / "tests/workloads/suite"], check=True)
     with HbmLab() as lab:
-        for name, place in STATIC.items():
-            figures = lab.run([*MIXED, "7"], free=FREE, place=place)
-            print(json.dumps({"run": name, "ms": 1e3 * median(figures["sweeps"])}), flush=True)
-        for ladder in ("time", "latency"):
-            config = CONFIG.format(ladder=ladder)
-            figures = lab.run([*MIXED, sweeps], free=FREE, config=config)
-            told = {
-                "run": f"tierd, {ladder}",
-                "ms": 1e3 * median(figures["sweeps"][-5:]),
-                "pages by node": {name: figures["last"][name] for name in ("a", "b", "c", "chase")},
-                "moved pages": sum(figures["daemon"]["totals"]["fates"].values()),
-                "lost samples": figures["daemon"]["lost"],
-                "epochs": figures["daemon"]["epochs"],
-                "alarms": figures["daemon"]["alarms"],
-            }
+        for what in args.what:
+            begun = time.monotonic()
+            match what:
+                case "mixed":
+                    mixed(lab, args.sweeps)
+                case "search":
+                    search(lab)
+                case "streams":
+                    case(lab, hbmcases.STREAMS)
+                case "restless":
+                    tell("restless", hbmcases.restless(lab, args.minutes, args.enough))
+                case _:
+                    make = hbmcases.tenants if what == "tenants" else hbmcases.analytics
+                    for share in args.shares:
+                        case(lab, make(share))
+            told = {"run": what, "host seconds": round(time.monotonic() - begun)}
             print(json.dumps(told), flush=True)
     return 0
 

@@ -23,6 +23,10 @@ WORK = {
     "chase": 50_000,
     "stream": 3,
     "mixed": 6,
+    "streams": 6,
+    "tenants": 6,
+    "analytics": 6,
+    "restless": 300,
     "sqlite": 5_000,
     "redis": 5_000,
 }

@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SHARED = "/run/hbm"
 DRAM, HBM, CXL = 0, 1, 2
 ASK_S = 600.0
+PERIOD = 1999
 SETTINGS = "\n".join(
     (
         "set -e",
@@ -59,6 +60,36 @@ enabled = false
 enabled = false
 """
 """Ten times as fast as the defaults: a guest's second takes many of the host's."""
+RESTLESS = """
+[targets]
+match = {{ cgroup = "/tiered" }}
+min_rss = "1MiB"
+[loop]
+tick = "{tick_s}s"
+cpu = "25%"
+targets_refresh = "2s"
+residency_interval = "10s"
+[heat]
+half_life = "4s"
+[policy]
+name = "cost"
+min_residency = "10s"
+low_watermark = "0.5%"
+high_watermark = "1%"
+[policy.cost]
+epoch = "4s"
+# Most of the time the program sleeps: moves pay, but later than usual.
+horizon = "60s"
+probe = false
+[budget]
+rate = "100MB/s"
+cpu = "50%"
+[control]
+enabled = false
+[metrics]
+enabled = false
+"""
+"""For load that goes on for minutes: near the defaults, with less to do for each second."""
 
 
 class HbmLab:
@@ -95,23 +126,42 @@ class HbmLab:
         command: Sequence[str],
         *,
         free: Mapping[int, int],
-        place: Mapping[str, int] | None = None,
+        place: Mapping[str, Any] | None = None,
         config: str | None = None,
+        period: int = PERIOD,
+        poll_s: float = 0.05,
+        enough_s: float | None = None,
         limit_s: float = 1800.0,
     ) -> dict[str, Any]:
-        """Run a program; its figures, with the modelled `region` beside them."""
+        """Run a program; its figures, with the modelled `region` beside them.
+
+        Args:
+            command: of the program.
+            free: node → bytes that ballast leaves.
+            place: as of guest_hbm.py, None for where first touch puts arrays.
+            config: of tierd, None to go without.
+            period: one miss in so many is sampled, of each node.
+            poll_s: guest seconds between two looks whether the program waits.
+            enough_s: seconds of the host after which the daemon, and a program that takes a line
+                for its end, are ended; None for never.
+            limit_s: ... after which it is an error.
+        """
         assert self.guest.traffic is not None
         deadline = time.monotonic() + limit_s
         self._told.clear()
         self.guest.traffic.clear(ASK_S)
         request = {"command": list(command), "free": free, "place": place, "config": config}
+        request |= {"period": period, "poll_s": poll_s}
         (self.shared / "new").write_text(json.dumps(request))
         (self.shared / "new").rename(self.shared / "request")
         self._wait("ready", deadline)
         self.guest.traffic.start(ASK_S)
         self.guest.traffic.clear(ASK_S)
         (self.shared / "go").touch()
+        if enough_s is not None and not self._wait("end", time.monotonic() + enough_s, must=False):
+            (self.shared / "enough").touch()
         self._wait("end", deadline)
+        (self.shared / "enough").unlink(missing_ok=True)
         region = self.guest.traffic.counts(ASK_S).region
         self.guest.traffic.stop(ASK_S)
         self._wait("done", deadline)
@@ -128,11 +178,14 @@ class HbmLab:
                 self._why = event.get("why", self._why)
             self._changed.notify_all()
 
-    def _wait(self, name: str, deadline: float) -> None:
+    def _wait(self, name: str, deadline: float, *, must: bool = True) -> bool:
         with self._changed:
             while name not in self._told:
                 if "failed" in self._told:
                     raise AssertionError(f"the guest failed: {self._why}")
+                if not must and time.monotonic() > deadline:
+                    return False
                 if time.monotonic() > deadline or not self._process.running:
                     raise AssertionError(f"no {name!r}: {self._process.stdout[-2000:]}")
                 self._changed.wait(1.0)
+            return True

@@ -161,6 +161,11 @@ class LineLoop(Loop):
         array = next(a for a in self.machine.arrays if a.name == name)
         self.node[array.first : array.first + array.pages] = node
 
+    def begin_at(self, lines: Mapping[str, int]) -> None:
+        """Let arrays be read from these of their lines on."""
+        for ours, array in zip(self._arrays, self.machine.arrays, strict=True):  # type: ignore[attr-defined]
+            ours.at = lines[array.name]
+
     def _advance(self) -> tuple[np.ndarray, np.ndarray, Traffic]:
         begun = self._lib.linetime_now(self._run)
         until = begun + self.tick_s * 1e9

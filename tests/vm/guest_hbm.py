@@ -2,9 +2,10 @@
 """Programs on DRAM, HBM and CXL, in the guest: `guest_hbm.py SHARED_DIR`.
 
 Takes requests from `request` in the shared folder, a JSON object each: command, free (node →
-bytes, what ballast leaves), place (array → node, or null for where first touch puts them) and
-config (text of tierd's configuration, or null). Prints one JSON object a line: `ready`, `end`,
-`done` with what there is to tell, or `failed` with why.
+bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them),
+config (text of tierd's configuration, or null), period (of samples) and poll_s (between two looks
+whether the program waits; it ends before if `enough` is there). Prints one JSON object a line:
+`ready`, `end`, `done` with what there is to tell, or `failed` with why.
 """
 
 from __future__ import annotations
@@ -32,8 +33,6 @@ import numpy as np  # noqa: E402
 CXL = 2
 NEAR = 512 << 10
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
-PERIOD = 1999
-"""One miss in so many is sampled, of each node."""
 
 
 def tell(event: str, **fields: Any) -> None:
@@ -41,19 +40,38 @@ def tell(event: str, **fields: Any) -> None:
     print(json.dumps({"event": event, **fields}), flush=True)
 
 
-def where(pid: int, arrays: dict[str, int]) -> dict[str, list[int]]:
+def where(arrays: dict[str, list[int]]) -> dict[str, list[int]]:
     """Pages of each array by node."""
     found = {}
-    for name, pages in _pages(arrays).items():
-        nodes = memory.nodes_of(pid, pages)
+    for name, (address, size, pid) in arrays.items():
+        nodes = memory.nodes_of(pid, _pages(address, size))
         found[name] = np.bincount(nodes[nodes >= 0], minlength=3).tolist()
     return found
 
 
-def _pages(arrays: dict[str, int]) -> dict[str, np.ndarray]:
-    count = arrays["bytes"] // memory.PAGE
-    names = [name for name in arrays if name not in ("event", "bytes")]
-    return {n: np.arange(count, dtype=np.uint64) + np.uint64(arrays[n] >> 12) for n in names}
+def _pages(address: int, size: int) -> np.ndarray:
+    count = size // memory.PAGE
+    return np.arange(count, dtype=np.uint64) + np.uint64(address // memory.PAGE)
+
+
+def put(arrays: dict[str, list[int]], place: dict[str, Any]) -> None:
+    """Move arrays to nodes.
+
+    Args:
+        arrays: name → address, bytes and process.
+        place: name → node, or a list of [node, share of the array]: the first pages go to the
+            first node, the next ones to the next; a third element, true, scatters them.
+    """
+    for name, wanted in place.items():
+        address, size, pid = arrays[name]
+        pages = _pages(address, size)
+        for node, share, *scattered in [[wanted, 1.0]] if isinstance(wanted, int) else wanted:
+            count = min(len(pages), round(share * (size // memory.PAGE)))
+            order = np.arange(len(pages))
+            if scattered and scattered[0]:
+                order = np.random.default_rng(address).permutation(len(pages))
+            memory.move(pid, pages[order[:count]], node)
+            pages = np.sort(pages[order[count:]])
 
 
 def weights() -> list[str]:
@@ -77,12 +95,13 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         config = Path("/tmp/tierd-hbm.toml")
         config.write_text(request["config"])
         script = Path(__file__).with_name("guest_hbm_daemon.py")
-        daemon = methods.start_marked([sys.executable, script, config, str(PERIOD)])
+        daemon = methods.start_marked([sys.executable, script, config, str(request["period"])])
     # After the daemon, whose own memory is on the first node, too.
     for node, free in request["free"].items():
         # Whole huge pages first, and not too many of them: they are not given back in parts.
         ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
-        ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
+        if int(node) != CXL:  # where the ballast's own memory is
+            ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
     with subprocess.Popen(
         request["command"],
         stdin=subprocess.PIPE,
@@ -91,13 +110,13 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     ) as work:
         assert work.stdin is not None
         assert work.stdout is not None
-        arrays = json.loads(work.stdout.readline())
+        arrays = json.loads(work.stdout.readline())["arrays"]
         pid = json.loads(work.stdout.readline())["pid"]
-        for name, node in (request["place"] or {}).items():
-            memory.move(pid, _pages(arrays)[name], node)
-        first = where(pid, arrays)
+        put(arrays, request["place"] or {})
+        first = where(arrays)
         if daemon is not None:
-            (methods.CGROUP / "cgroup.procs").write_text(str(pid))
+            for each in {pid} | {pid for _, _, pid in arrays.values()}:
+                (methods.CGROUP / "cgroup.procs").write_text(str(each))
         tell("ready", pid=pid, first=first)
         while not (shared / "go").exists():
             pass
@@ -108,13 +127,13 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         if daemon is not None:
             # As long as the host lets it run; the program waits for the end of it.
             while not ((shared / "enough").exists() or _waits(work)):
-                time.sleep(0.05)
+                time.sleep(request["poll_s"])
             seen.append(weights())
             told = json.loads(methods.stop_marked(daemon))
         work.stdin.write(b"\n")
         work.stdin.flush()
-        sweeps = json.loads(work.stdout.readline())["seconds"]
-        last = where(pid, arrays)
+        sweeps = json.loads(work.stdout.readline())
+        last = where(arrays)
         work.stdin.write(b"\n")
         work.stdin.flush()
         end = json.loads(work.stdout.readline())
@@ -122,7 +141,8 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     seen.append(weights())
     log = methods.ERRORS.read_text()[-4000:] if daemon is not None else ""
     return {
-        "sweeps": sweeps,
+        "sweeps": sweeps["seconds"],
+        "others": sweeps.get("others"),
         "first": first,
         "last": last,
         "end": end,

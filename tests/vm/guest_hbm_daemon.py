@@ -13,6 +13,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from movewatch import MoveWatch
 from window_source import WindowSource
 
 from tierd import config
@@ -53,7 +54,9 @@ def main() -> int:
     policy = service.rooms.policy
     assert isinstance(policy, CostPolicy)
     notes = Notes(policy)
+    watch = MoveWatch(settings.policy.low_watermark, settings.policy.min_residency_ns / 1e9)
     service.observe(notes)
+    service.observe(watch)
     print("ready", flush=True)
     status = service.run()
     out = policy.outcomes
@@ -67,6 +70,9 @@ def main() -> int:
                 "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
                 "epochs": [[e.predicted, e.observed, e.spent_s] for e in out.epochs],
                 "alarms": out.alarms,
+                "correlation": out.correlation,
+                "stood_still": out.stood_still,
+                "pages": watch.as_json(),
                 "ticks": notes.ticks,
             }
         )

@@ -129,7 +129,7 @@ class Kinds:
     long: F64Array
     moved: F64Array
     members: list[I64Array]
-    """Indices of the folios of each group in the page set, best first."""
+    """Indices of the folios of each group in the page set, best first, streams' by address."""
 
     def __len__(self) -> int:
         return len(self.tier)
@@ -162,7 +162,9 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
     part = np.round(demand.share * _PARALLEL_STEPS).astype(np.int64)
     written = np.round((demand.moved / LINE_BYTES - 1) * _WRITTEN_STEPS).astype(np.int64)
     key = (((tier * 64 + pages.order) * 8 + part) * 8 + written) * 512 + rate
-    best = np.lexsort((pages.page, -demand.lines, key))
+    # Those of streams differ by chance; neighbours, which are read together, go together.
+    order = np.where(part == 0, 0.0, -demand.lines)
+    best = np.lexsort((pages.page, order, key))
     best = best[tier[best] >= 0]
     _, first, folios = np.unique(key[best], return_index=True, return_counts=True)
     at = np.repeat(np.arange(len(first)), folios)

@@ -15,11 +15,11 @@ measures it. So moves begin slowly, as a sender does that does not know the netw
 no more than `allowance` of all lines change tier, which doubles with each epoch that went well,
 and until all may, what came of one epoch is waited for before the next moves. And the rate at
 which memory serves lines is watched. Where it falls by more than `ALARM` after an epoch with
-moves, though accesses are spread over memory as before (else a program does something else
-now), they are taken back, which is a test. If the rate
-recovers, the tier that most lines had gone to is suspected to be as many times slower than it
-says as explains the loss, and the rule decides with that. Suspicion fades, in minutes: the tier
-gets another trial, a small one.
+moves, or little by little over a series of them (`tierd.policy.series`), though accesses are spread
+over memory as before (else a program does something else now), and by more than chance explains,
+they are taken back, which is a test. If the rate recovers, the tier that most lines had gone to is
+suspected to be as many times slower than it says as explains the loss, and the rule decides with
+that. Suspicion fades, in minutes: the tier gets another trial, a small one.
 
 - `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
   the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
@@ -41,6 +41,7 @@ import numpy.typing as npt
 from tierd.moves import Fate, I16Array, MoveReport
 from tierd.pagekey import U64Array
 from tierd.policy.pageset import sizes_of
+from tierd.policy.series import Series, Swing
 
 F64Array = npt.NDArray[np.float64]
 
@@ -174,6 +175,7 @@ class Outcomes:
         self._spread: F64Array | None = None
         self._mix: F64Array | None = None
         self._test: tuple[_Open, float] | None = None
+        self._series, self._swing = Series(), Swing()
         self._planned = _Open()
         self._now = _Open()
         self._before: _Open | None = None
@@ -249,11 +251,19 @@ class Outcomes:
             if self._test is not None:
                 self._judge(rate, now)
                 self._now = _Open()
+                self._series.forget()
             elif self._before is not None:
                 self._settle(time_ns, self._before, rate, now)
+            self._look_back(rate)
+            self._swing.add(rate, alike=self._alike(before))
             self._before = self._now if self._now.page is not None else None
             if self._before is not None:
                 self._before.rate, self._before.mix = self._rate or rate, before
+                assert self._before.page is not None
+                assert self._before.source is not None
+                self._series.add(
+                    self._before.page, self._before.source, self._before.lines, self._before.waits
+                )
             else:
                 self._believe(RECOVER * (1 - self.trust))
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
@@ -267,7 +277,8 @@ class Outcomes:
         saved, known = now.saved(page, epoch.source[first])
         observed = saved * epoch.pages / known if known else 0.0
         if sum(epoch.lines.values()) >= TRIAL * epoch.rate:
-            if rate < (1 - ALARM) * epoch.rate and self._alike(epoch.mix):
+            least = (1 - ALARM - self._swing.chance(1, 1)) * epoch.rate
+            if rate < least and self._alike(epoch.mix):
                 self.alarms += 1
                 self.allowance = FIRST
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
@@ -286,6 +297,20 @@ class Outcomes:
             self._still_until_ns = time_ns + self._epoch_ns
         elif observed > 0:
             self.margin = max(self._least_margin, 0.8 * self.margin)
+
+    def _look_back(self, rate: float) -> None:
+        """Take a whole series of moves back that lost little by little."""
+        series = self._series
+        lost = series.lost(rate, self._swing, alike=self._alike(series.mix))
+        if lost and self._test is None:
+            self.alarms += 1
+            self.allowance = FIRST
+            whole = _Open(rate=series.before, lines=dict(series.lines), waits=dict(series.waits))
+            self._test, self.undo = (whole, rate), series.moved()
+            self._now = _Open()
+        if lost or self._test is not None:
+            series.forget()
+        series.begins(self._mix)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""

@@ -136,6 +136,47 @@ def test_a_fall_after_moves_takes_them_back_and_recovery_makes_suspicious() -> N
     assert course.out.suspected["hbm"] > 2
 
 
+def test_losses_too_small_to_be_seen_alone_are_taken_back_together() -> None:
+    course = Course()
+    for _ in range(4):
+        course.epoch()
+    for _ in range(3):
+        assert course.out.undo is None
+        course.epoch(predicted=0.2, lines=1e4)
+        course.now.lines_per_s *= 0.97
+    while course.out.undo is None:
+        assert course.now.lines_per_s > 0.8e6
+        course.epoch(predicted=0.2, lines=1e4)
+        course.now.lines_per_s *= 0.97
+    page, node = course.out.undo
+    assert (len(page), set(node)) == (100, {1})
+    assert course.out.alarms == 1
+    course.now.lines_per_s = 1e6
+    course.epoch()
+    assert course.out.suspected["hbm"] > 1
+
+
+def test_small_losses_with_other_accesses_are_the_programs_own() -> None:
+    course = Course()
+    for step in range(12):
+        course.epoch(predicted=0.2, lines=1e4)
+        course.now.lines_per_s *= 0.97
+        course.now.mix = (1.0 + 9 * (step % 2), 2.0, 10.0 - 9 * (step % 2))
+    assert not course.out.alarms
+
+
+def test_a_series_that_gained_is_the_measure_of_the_next() -> None:
+    course = Course()
+    for _ in range(4):
+        course.epoch()
+    for factor in (1.1, 1.1, 1.1, 1.0, 1.0, 1.0, 0.97, 0.97, 0.97, 0.97, 0.97, 0.97):
+        course.epoch(predicted=0.2, lines=1e4)
+        course.now.lines_per_s *= factor
+    # Less than at the best of times, more than at first.
+    assert course.now.lines_per_s > 1e6
+    assert course.out.alarms == 1
+
+
 def test_a_fall_that_goes_on_without_the_moves_was_the_programs_own() -> None:
     course = Course()
     course.epoch(predicted=0.2, lines=4e4)

@@ -2,42 +2,16 @@
 /*
  * mixed: a triad a[i] = b[i] + c[i] + k over three long arrays beside a pointer chase through a
  * fourth, in turns: some lines of the triad, then some steps of the chase. The triad wants
- * bandwidth, the chase latency, and on one node each slows the other down. --work: sweeps.
- *
- * Before it waits for its start it prints where its arrays are. It waits for another line before
- * its last five sweeps, and for one after it has printed how long each sweep took. The checks are
- * those of stream.c and chase.c.
+ * bandwidth, the chase latency, and on one node each slows the other down. --work: sweeps. The
+ * checks are those of stream.c and chase.c.
  */
 #include "chain.h"
 #include "suite.h"
-
-#include <inttypes.h>
-#include <stdio.h>
-#include <time.h>
-#include <unistd.h>
+#include "sweeps.h"
 
 typedef uint64_t lane __attribute__((vector_size(32)));
 
-enum { BLOCK = 16 * 64 / sizeof(lane), STEPS = 4, SWEEPS = 4096, LAST = 5 };
-
-static double took[SWEEPS];
-
-static double now(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
-/* Waits for a line: for a method to be taken away, for a look at where pages are. */
-static void await(void)
-{
-	char c;
-
-	while (read(STDIN_FILENO, &c, 1) == 1 && c != '\n')
-		;
-}
+enum { BLOCK = 16 * 64 / sizeof(lane), STEPS = 4 };
 
 static uint64_t sum_of(const lane *array, size_t count)
 {
@@ -63,6 +37,7 @@ static struct line *sweep(lane *restrict a, const lane *restrict b, const lane *
 int main(int argc, char **argv)
 {
 	struct suite suite = {.name = "mixed", .size = 96ul << 20, .work = 100, .seed = 1};
+	static const char *const names[] = {"a", "b", "c"};
 	uint64_t expected[3], answer = 0, sum = 0, wanted = 0, steps;
 	struct line *lines, *at;
 	lane *array[3];
@@ -86,29 +61,23 @@ int main(int argc, char **argv)
 	lines = suite_alloc(&suite, bytes);
 	link_lines(lines, links, suite.seed);
 	at = lines;
-	printf("{\"event\": \"arrays\", \"bytes\": %zu, \"a\": %zu, \"b\": %zu, \"c\": %zu, "
-	       "\"chase\": %zu}\n",
-	       bytes, (size_t)array[0], (size_t)array[1], (size_t)array[2], (size_t)lines);
+	for (unsigned int n = 0; n < 3; n++)
+		tell_array(!n, names[n], array[n], bytes, getpid());
+	tell_array(false, "chase", lines, bytes, getpid());
+	tell_end();
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
 		unsigned int a = i % 3, b = (i + 1) % 3, c = (i + 2) % 3;
 		double begun;
 
-		if (suite.work > LAST && i == suite.work - LAST)
-			await();
-		begun = now();
-
+		before_sweep(i, suite.work);
+		begun = clock_s(CLOCK_MONOTONIC);
 		at = sweep(array[a], array[b], array[c], 2 * i + 3, count, at);
-		took[i % SWEEPS] = now() - begun;
+		sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - begun;
 		expected[a] = expected[b] + expected[c] + (2 * i + 3) * 4 * count;
 	}
 	suite_stop();
-	printf("{\"event\": \"sweeps\", \"seconds\": [");
-	for (uint64_t i = 0; i < suite.work && i < SWEEPS; i++)
-		printf("%s%.6f", i ? ", " : "", took[i]);
-	printf("]}\n");
-	fflush(stdout);
-	await();
+	tell_sweeps(suite.work, NULL);
 	suite_spoil(&suite, array[(suite.work - 1) % 3], bytes);
 	for (unsigned int n = 0; n < 3; n++) {
 		ok = ok && sum_of(array[n], count) == expected[n];

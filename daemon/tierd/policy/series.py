@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What memory serves from epoch to epoch: what is chance, and what moves in a row brought together.
+
+Owns: how much the rate swings by itself; how much was served before a series of moves, and which
+pages these moved.
+Must not touch: what follows (`tierd.policy.outcome`), the host.
+
+A loss that comes in small steps passes every look at a single epoch. So the rate before the first
+move of a series is kept, and the mean of the latest epochs is compared with it. A series that
+gained is done with, and what follows begins another one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.moves import I16Array
+from tierd.pagekey import U64Array
+
+F64Array = npt.NDArray[np.float64]
+
+LATEST: Final = 3
+"""Epochs whose mean is compared."""
+LOSS: Final = 0.05
+"""Part of what was served that a series may lose."""
+GAIN: Final = 0.02
+LONGEST: Final = 64
+"""Epochs for which a series is looked at."""
+PAGES: Final = 1 << 17
+"""Pages of a series that can be taken back, at most."""
+SURE: Final = 2.0
+"""Standard deviations by which a fall must exceed what is allowed."""
+USUAL: Final = 0.04
+"""Standard deviation of an epoch's rate, relative to it, before it is known."""
+WILDEST: Final = 0.15
+FOLLOW: Final = 0.15
+"""Weight of an epoch in it."""
+
+
+class Swing:
+    """How much the rate differs between epochs of like use, by itself.
+
+    Moves make differences, too, so a single one counts no more than `WILDEST` explains.
+    """
+
+    def __init__(self) -> None:
+        self._variance = USUAL**2
+        self._last = 0.0
+
+    def add(self, rate: float, *, alike: bool) -> None:
+        """An epoch's rate, and whether memory is used as in the one before."""
+        if alike and self._last > 0:
+            change = min(abs(rate / self._last - 1), WILDEST)
+            self._variance += FOLLOW * (change**2 / 2 - self._variance)
+        self._last = rate
+
+    def chance(self, now: int, before: int) -> float:
+        """What chance explains of a fall from one mean of epochs to another, relative."""
+        return SURE * float(np.sqrt(self._variance * (1 / now + 1 / before)))
+
+
+@dataclass
+class Series:
+    """See the module's text."""
+
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    before: float = 0.0
+    mix: F64Array | None = None
+    lines: dict[str, float] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
+    page: list[U64Array] = field(default_factory=list)
+    source: list[I16Array] = field(default_factory=list)
+    age: int = 0
+
+    def begins(self, mix: F64Array | None) -> None:
+        """Moves are about to be made; remember how things were, if it is not known yet."""
+        if not self.page and self.rates:
+            self.before, self.mix, self.age = sum(self.rates) / len(self.rates), mix, 0
+
+    def add(
+        self, page: U64Array, source: I16Array, lines: dict[str, float], waits: dict[str, float]
+    ) -> None:
+        """An epoch's moves, uint64[n] from int16[n], and what they brought to tiers by name."""
+        self.page.append(page)
+        self.source.append(source)
+        for kept, more in ((self.lines, lines), (self.waits, waits)):
+            for name, value in more.items():
+                kept[name] = kept.get(name, 0.0) + value
+
+    def forget(self) -> None:
+        """The series is over."""
+        self.page, self.source, self.lines, self.waits = [], [], {}, {}
+        self.rates.clear()
+
+    def lost(self, rate: float, swing: Swing, *, alike: bool) -> bool:
+        """Whether all moves together lost; after each epoch, with its rate.
+
+        Args:
+            rate: lines a second that memory served in the epoch.
+            swing: what is chance.
+            alike: whether memory is used as before the series.
+        """
+        self.rates.append(rate)
+        if not self.page:
+            return False
+        self.age += 1
+        if not alike or self.age > LONGEST:
+            self.forget()
+        elif len(self.rates) == LATEST and self.age >= LATEST:
+            now = sum(self.rates) / LATEST
+            if now > (1 + max(GAIN, swing.chance(LATEST, LATEST))) * self.before:
+                self.forget()
+                self.rates.append(rate)
+            return now < (1 - LOSS - swing.chance(LATEST, LATEST)) * self.before
+        return False
+
+    def moved(self) -> tuple[U64Array, I16Array]:
+        """Pages, uint64[n], and the nodes, int16[n], where each was at first."""
+        page, source = np.concatenate(self.page), np.concatenate(self.source)
+        page, first = np.unique(page, return_index=True)
+        return page[:PAGES], source[first][:PAGES]
