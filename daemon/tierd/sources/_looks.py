@@ -23,6 +23,8 @@ KNOWN_ROUNDS: Final = 4
 """Looks after which silence about a page means something."""
 STALE_ROUNDS: Final = 2
 """The round under way is of the exposure before; so is all that the first whole look finds."""
+GROWN: Final = 2
+"""When so many times as much memory is watched as was learned of, learning begins anew."""
 APART: Final = 4
 """Of exposures that differ by more, the module forgets what the one before saw."""
 PATIENCE: Final = 3
@@ -32,10 +34,10 @@ FIRST_US: Final = 10_000
 LEARN_US: Final = 100_000
 """Least time between two looks while short ones teach."""
 ASLEEP_LOOKS: Final = 20
-"""After so many that found nothing, looks are no longer quick."""
+"""So many that find nothing are put down to programs that do not run yet."""
 
-Stats = Sequence[Mapping[str, int]]
-"""struct tierd_target_stats of each target, by field name."""
+Stats = Mapping[int, Mapping[str, int]]
+"""struct tierd_target_stats by field name, by target."""
 
 
 class Looks:
@@ -63,8 +65,11 @@ class Looks:
         """The scanner begins anew."""
         fits = self._least_us <= FIRST_US <= self._configured_us // 4
         self.exposure_us = FIRST_US if fits else 0
-        self._rounds = self._since = self._asleep = self._apart = 0
-        self._valid_from = 1 if self.exposure_us else STALE_ROUNDS
+        self._stale = 0 if self.exposure_us else STALE_ROUNDS - 1
+        self._rounds: dict[int, int] = {}
+        self._since: dict[int, int] = {}
+        self._valid_from: dict[int, int] = {}
+        self._pages = self._asleep = self._apart = 0
         self._awake_ns = self._clock()
         period = self.period_us
         self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
@@ -77,15 +82,15 @@ class Looks:
     @property
     def period_us(self) -> int:
         """Least time between two looks now."""
-        quick = self.exposure_us and self.learning and self._asleep < ASLEEP_LOOKS
-        if not quick:
+        if not self.exposure_us or not self.learning:
             return self._configured_us
         return min(self._configured_us, max(LEARN_US, 4 * self.exposure_us))
 
     @property
     def rounds(self) -> int:
-        """Whole looks that tell of what programs do now."""
-        return max(0, self._rounds - self._since)
+        """Whole looks at each target that tell of what programs do now."""
+        counts = [each - self._since.get(target, 0) for target, each in self._rounds.items()]
+        return max(0, min(counts, default=0))
 
     @property
     def learning(self) -> bool:
@@ -106,20 +111,43 @@ class Looks:
         """Take in what the scanner tells; true if `exposure_us` or `period_us` changed."""
         before = self.period_us, self.exposure_us
         taught = not self.learning
-        rounds = min(each.get("rounds", 0) for each in stats)
+        rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
         fresh, self._rounds = rounds != self._rounds, rounds
-        if not fresh:
-            return False
-        if rounds >= self._valid_from and any(each.get("round_pages", 0) for each in stats):
-            self.seen = self._mean(stats)
-            if self.seen.share < ASLEEP:
-                self._sleeps()
+        for known in (self._since, self._valid_from):
+            # A number may be another process' by now, whose rounds begin at 0.
+            for target in [each for each in known if rounds.get(each, 0) + 1 < known[each]]:
+                del known[target]
+        pages = sum(each.get("round_pages", 0) for each in stats.values())
+        valid = all(
+            each > self._valid_from.get(target, self._stale) for target, each in rounds.items()
+        )
+        if fresh and valid and pages:
+            self.seen = self._mean(list(stats.values()))
+            if self._pages and pages > GROWN * self._pages:
+                self._begin_anew()
+            elif self.seen.share < ASLEEP and self._asleep < ASLEEP_LOOKS:
+                self._asleep += 1
+                self._forget()
             else:
-                self._asleep = 0
+                self._pages = self._pages or pages
                 self._expose(taught=taught)
         return before != (self.period_us, self.exposure_us)
 
-    def _mean(self, stats: Stats) -> Seen:
+    def _begin_anew(self) -> None:
+        """What is known is of the lesser part of all memory."""
+        rounds, aim = self._rounds, self.aim
+        self.start()
+        self._rounds, self.aim = rounds, aim
+        self._forget()
+        self._valid_from = {target: each + 1 for target, each in rounds.items()}
+
+    def _forget(self) -> None:
+        """Programs that do not run teach nothing of what they will use."""
+        self._since = dict(self._rounds)
+        self._valid_from = dict(self._rounds)
+        self._awake_ns = self._clock()
+
+    def _mean(self, stats: Sequence[Mapping[str, int]]) -> Seen:
         pages = sum(each.get("round_pages", 0) for each in stats)
         period = exposure = 0.0
         for each in stats:
@@ -128,12 +156,6 @@ class Looks:
             period += weight * own
             exposure += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
         return Seen(sum(each.get("round_accessed", 0) for each in stats) / pages, exposure, period)
-
-    def _sleeps(self) -> None:
-        """Programs that do not run teach nothing of what they will use."""
-        self._asleep += self._rounds - self._since
-        self._since, self._valid_from = self._rounds, self._rounds + 1
-        self._awake_ns = self._clock()
 
     def _expose(self, *, taught: bool) -> None:
         """Look with another exposure, if the last looks say so."""
@@ -153,7 +175,9 @@ class Looks:
         told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted
-        self._valid_from = self._rounds + STALE_ROUNDS
+        self._valid_from = {
+            target: each + STALE_ROUNDS - 1 for target, each in self._rounds.items()
+        }
         apart = not before or not wanted or not 1 / APART <= wanted / before <= APART
         if apart and not taught:
-            self._since = self._rounds + 1
+            self._since = {target: each + 1 for target, each in self._rounds.items()}

@@ -67,8 +67,6 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     enough = seen.share >= LEAST * aim or not now_us
     if enough and seen.share <= most:
         return now_us
-    if seen.share < ASLEEP:
-        return now_us
     wanted_us = seen.exposure_s * _factor(seen.share, max(aim, 0.01)) * 1e6
     if wanted_us >= WHOLE * most_us:
         return 0

@@ -320,7 +320,7 @@ class ScanSource:
         states = [each for each in self._control.targets() if each.target in self._watched]
         if not states:
             return 0, self._looks.seen.period_s
-        if self._looks.take([each.stats for each in states]):
+        if self._looks.take({each.target: each.stats for each in states}):
             self._set_looks()
         return self._looks.rounds, self._looks.seen.period_s
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources.exposure import ASLEEP, LEAST, MOST, SATURATED, Seen, choose
+from tierd.sources.exposure import LEAST, MOST, SATURATED, Seen, choose
 
 PERIOD_US = 1_000_000
 LEAST_US = 2_000
@@ -47,11 +47,6 @@ def test_few_pages_in_use_are_looked_at_for_the_whole_period() -> None:
 
 def test_what_fits_whole_needs_no_telling_apart() -> None:
     assert settled(np.full(1000, 500.0), 1.0, 10_000) == [10_000, 0]
-
-
-def test_sleeping_programs_change_nothing() -> None:
-    asleep = Seen(ASLEEP / 2, 0.01, 1.0)
-    assert choose(asleep, 0.3, 10_000, least_us=LEAST_US, most_us=PERIOD_US) == 10_000
 
 
 def test_no_exposure_is_shorter_than_the_least_nor_chosen_where_that_is_long() -> None:

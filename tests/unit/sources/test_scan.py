@@ -14,6 +14,7 @@ from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
+from tierd.sources._looks import Looks
 from tierd.sources._scan_records import COUNTS, ScanRecords
 from tierd.sources.scan import ScanSettings, ScanSource, merged
 
@@ -370,18 +371,74 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     assert world.source.dilution == pytest.approx(2 / 400)
 
 
-def test_programs_that_sleep_teach_nothing() -> None:
+def test_programs_that_sleep_teach_nothing_for_a_while() -> None:
     world = World()
-    for _ in range(25):
+    for _ in range(20):
         assert world.look(0.0, 10) == 10_000
     assert world.source.learning
     assert world.source.taught_s == 0
-    assert world.control.periods[-1] == 400_000  # no reason to look often
     world.look(0.3, 10)
-    assert world.control.periods[-1] == 100_000
     for _ in range(4):
         world.look(0.3, 10)
     assert not world.source.learning
+    assert world.control.periods[-1] == 400_000
+
+
+def test_what_goes_on_sleeping_is_looked_at_seldom_and_is_known_to_be_cold() -> None:
+    world = World()
+    for _ in range(40):
+        last = world.look(0.0, world.control.exposures[-1] / 1000)
+    assert last == 0
+    assert world.control.periods[-1] == 400_000
+    assert not world.source.learning
+
+
+def looks(now: list[int]) -> Looks:
+    made = Looks(400_000, 2_000, lambda: now[0])
+    made.aim = 0.3
+    return made
+
+
+def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:
+    """As the module tells them, of looks with such an exposure."""
+    accessed = int(pages * share)
+    return {"rounds": rounds, "round_pages": pages, "round_accessed": accessed,
+            "period_ns": 10**8, "exposure_ns": 1000 * us}  # fmt: skip
+
+
+def test_a_process_that_comes_late_is_known_after_as_many_looks_at_it() -> None:
+    made = looks([0])
+    for rounds in range(1, 10):
+        made.take({1: stats(rounds, 0.0)})  # asleep: counted anew from its ninth look
+    for rounds in range(10, 5000, 1000):
+        made.take({1: stats(rounds, 0.3)})
+    assert not made.learning
+    made.take({1: stats(5001, 0.3), 2: stats(0, 0.3, pages=0)})
+    assert made.learning
+    for rounds in range(1, 5):
+        made.take({1: stats(5001 + rounds, 0.3), 2: stats(rounds, 0.3)})
+    assert not made.learning
+
+
+def test_a_number_that_another_process_has_now_counts_from_its_beginning() -> None:
+    made = looks([0])
+    for rounds in range(1, 20):
+        made.take({1: stats(300 + rounds, 0.0)})
+    for rounds in range(1, 6):
+        made.take({1: stats(rounds, 0.3)})
+    assert not made.learning
+
+
+def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
+    made = looks([0])
+    for rounds in range(1, 40):
+        made.take({1: stats(rounds, 0.0, us=made.exposure_us)})
+    assert (made.exposure_us, made.learning) == (0, False)
+    made.take({1: stats(41, 0.0), 2: stats(2, 0.9, pages=50_000)})
+    assert (made.exposure_us, made.learning, made.period_us) == (10_000, True, 100_000)
+    for rounds in range(4, 12):
+        made.take({1: stats(40 + rounds, 0.0), 2: stats(rounds, 0.3, pages=50_000)})
+    assert not made.learning
 
 
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
