@@ -4,9 +4,9 @@
 Owns: what follows from the looks' statistics.
 Must not touch: the module (`tierd.sources.scan` sets what is chosen here).
 
-Looks begin short and quick: eight in a second tell which pages are in use, and whether so many are
-that longer exposures could not tell them apart. Once the scanner's silence about a page means
-something, or whole periods are looked at, it looks as often as it was told to.
+Looks begin with whole periods. Where these find so many pages in use that they tell none from
+another, exposures become short, and looks quick, until the scanner's silence about a page means
+something again; then it looks as often as it was told to.
 """
 
 from __future__ import annotations
@@ -29,8 +29,6 @@ APART: Final = 4
 """Of exposures that differ by more, the module forgets what the one before saw."""
 PATIENCE: Final = 3
 """So many looks in a row must find too much or too little before a known exposure changes."""
-FIRST_US: Final = 10_000
-"""The first exposure."""
 LEARN_US: Final = 100_000
 """Least time between two looks while short ones teach."""
 ASLEEP_LOOKS: Final = 20
@@ -63,9 +61,7 @@ class Looks:
 
     def start(self) -> None:
         """The scanner begins anew."""
-        fits = self._least_us <= FIRST_US <= self._configured_us // 4
-        self.exposure_us = FIRST_US if fits else 0
-        self._stale = 0 if self.exposure_us else STALE_ROUNDS - 1
+        self.exposure_us = 0
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
@@ -119,7 +115,7 @@ class Looks:
                 del known[target]
         pages = sum(each.get("round_pages", 0) for each in stats.values())
         valid = all(
-            each > self._valid_from.get(target, self._stale) for target, each in rounds.items()
+            each > self._valid_from.get(target, STALE_ROUNDS - 1) for target, each in rounds.items()
         )
         if fresh and valid and pages:
             self.seen = self._mean(list(stats.values()))

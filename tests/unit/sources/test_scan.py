@@ -346,50 +346,45 @@ class World:
         return self.control.exposures[-1]
 
 
-def test_looks_begin_short_and_quick_and_grow_where_little_is_used() -> None:
+def test_looks_stay_whole_where_little_is_used() -> None:
     world = World()
-    assert (world.control.exposures, world.control.periods) == ([10_000], [100_000])
+    assert (world.control.exposures, world.control.periods) == ([0], [400_000])
     assert world.source.learning
-    assert world.source.dilution == pytest.approx(0.1)
-    assert world.look(0.01, 10) == 160_000
-    assert world.look(0.02, 10) == 160_000  # the round that was under way
-    assert world.look(0.03, 160) == 0
-    assert world.control.periods[-1] == 400_000
     for _ in range(5):
-        world.look(0.1, 0)
+        assert world.look(0.1, 0) == 0
     assert not world.source.learning
+    assert world.control.periods[-1] == 400_000
     assert world.source.dilution == 1.0
 
 
 def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     world = World()
-    assert world.look(0.95, 10) == 2_000
+    world.look(0.97, 0)  # of the time before
+    assert world.look(0.97, 0) == 25_000
+    assert world.control.periods[-1] == 100_000
+    world.look(0.97, 0)  # the round that was under way
     for _ in range(6):
-        assert world.look(0.4, 2) == 2_000
+        assert world.look(0.4, 25) == 25_000
     assert not world.source.learning
     assert world.control.periods[-1] == 400_000
-    assert world.source.dilution == pytest.approx(2 / 400)
+    assert world.source.dilution == pytest.approx(25 / 400)
 
 
 def test_programs_that_sleep_teach_nothing_for_a_while() -> None:
     world = World()
     for _ in range(20):
-        assert world.look(0.0, 10) == 10_000
+        assert world.look(0.0, 0) == 0
     assert world.source.learning
     assert world.source.taught_s == 0
-    world.look(0.3, 10)
     for _ in range(4):
-        world.look(0.3, 10)
+        world.look(0.1, 0)
     assert not world.source.learning
-    assert world.control.periods[-1] == 400_000
 
 
-def test_what_goes_on_sleeping_is_looked_at_seldom_and_is_known_to_be_cold() -> None:
+def test_what_goes_on_sleeping_is_known_to_be_cold() -> None:
     world = World()
     for _ in range(40):
-        last = world.look(0.0, world.control.exposures[-1] / 1000)
-    assert last == 0
-    assert world.control.periods[-1] == 400_000
+        world.look(0.0, 0)
     assert not world.source.learning
 
 
@@ -435,7 +430,7 @@ def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
         made.take({1: stats(rounds, 0.0, us=made.exposure_us)})
     assert (made.exposure_us, made.learning) == (0, False)
     made.take({1: stats(41, 0.0), 2: stats(2, 0.9, pages=50_000)})
-    assert (made.exposure_us, made.learning, made.period_us) == (10_000, True, 100_000)
+    assert made.learning
     for rounds in range(4, 12):
         made.take({1: stats(40 + rounds, 0.0), 2: stats(rounds, 0.3, pages=50_000)})
     assert not made.learning
@@ -444,18 +439,18 @@ def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
     world = World()
     for _ in range(6):
-        world.look(0.3, 10)
+        world.look(0.3, 0)
     assert not world.source.learning
-    assert world.look(0.95, 10) == 10_000  # once is none
-    assert world.look(0.3, 10) == 10_000
-    assert [world.look(0.95, 10) for _ in range(3)] == [10_000, 10_000, 2_500]
+    assert world.look(0.95, 0) == 0  # once is none
+    assert world.look(0.3, 0) == 0
+    assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 25_000]
     assert not world.source.learning
 
 
 def test_without_word_of_fast_memory_the_exposure_stays() -> None:
     world = World()
     world.source.aim = None
-    assert world.look(0.95, 10) == 10_000
+    assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 0]
 
 
 def test_a_short_period_is_always_whole() -> None:
