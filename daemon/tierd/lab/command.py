@@ -100,6 +100,11 @@ class GuestProcess:
         """What it has written so far."""
         return self._said["stdout"].decode("utf-8", "replace")
 
+    @property
+    def stderr(self) -> str:
+        """What it has complained of so far."""
+        return self._said["stderr"].decode("utf-8", "replace")
+
     def send_signal(self, number: int = signal.SIGTERM) -> None:
         """Send a signal to the command and its children."""
         with self._guest.changed:
