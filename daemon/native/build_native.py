@@ -18,6 +18,7 @@ SOURCES = (
     "heat_change.c",
     "heat_evict.c",
     "heat_hist.c",
+    "heat_ingest.c",
     "heat_place.c",
     "heat_select.c",
     "heat_sort.c",

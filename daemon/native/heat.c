@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What happens to heat: samples and time. */
+/* What time does to heat, and the table from its start to its end. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -7,10 +7,6 @@
 
 #include "heat_table.h"
 
-enum { LOOKAHEAD = 24, RING = 32 };
-
-/* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
-static const float HEAT_MAX = 0x1p60F;
 static const float HEAT_MIN = 0x1p-30F;
 
 int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, struct tierd_heat **out)
@@ -62,7 +58,7 @@ double tierd_heat_power_of_two(double x)
 	return ldexp(sum, (int)whole);
 }
 
-static float gain_at(const struct tierd_heat *heat, uint64_t time_ns)
+float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns)
 {
 	double since = time_ns >= heat->origin_ns ? (double)(time_ns - heat->origin_ns)
 						  : -(double)(heat->origin_ns - time_ns);
@@ -160,75 +156,10 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 		rebase(heat);
 		return;
 	}
-	heat->gain = gain_at(heat, time_ns);
+	heat->gain = heat_gain_at(heat, time_ns);
 	heat->inverse_gain = 1.0F / heat->gain;
 	if (time_ns - heat->maintained_ns >= maintain_every(heat))
 		maintain(heat, 1.0F);
-}
-
-static void add_sample(struct tierd_heat *heat, uint64_t key, uint64_t hash, bool is_head,
-		       uint64_t page, float amount)
-{
-	struct slot *slot = table_find(heat, key, hash);
-
-	if (is_head && (slot == NULL || !slot_huge(slot))) {
-		/* The filter's guess was wrong: the page stands for itself. */
-		if (key != page)
-			slot = table_find(heat, page, hash_key(page));
-		key = page;
-	}
-	if (slot == NULL) {
-		slot = table_insert(heat, key, true);
-		if (slot == NULL)
-			return;
-	}
-	if (slot_huge(slot))
-		amount *= 1.0F / (float)HUGE_PAGES;
-	slot->heat += amount;
-	if (slot->heat > HEAT_MAX * heat->gain)
-		slot->heat = HEAT_MAX * heat->gain;
-	tag_slot(heat, slot);
-	heat->ingested++;
-}
-
-int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count, size_t n,
-		      uint64_t time_ns)
-{
-	struct {
-		uint64_t key;
-		uint64_t hash;
-		bool is_head;
-	} ring[RING];
-	float gain;
-
-	tierd_heat_advance(heat, time_ns);
-	gain = gain_at(heat, time_ns);
-	heat->hist_valid = false;
-	for (size_t i = 0; i < n + LOOKAHEAD; i++) {
-		if (i < n) {
-			uint64_t key = page[i];
-			bool is_head = heat->huge != 0 && filter_hit(heat, key);
-
-			if (is_head)
-				key = key_head(key);
-			ring[i % RING].key = key;
-			ring[i % RING].is_head = is_head;
-			ring[i % RING].hash = hash_key(key);
-			__builtin_prefetch(&heat->slots[home_slot(heat, ring[i % RING].hash)], 1);
-		}
-		if (i >= LOOKAHEAD) {
-			size_t j = i - LOOKAHEAD;
-
-			if (!(count[j] > 0.0F) || count[j] > HEAT_MAX || ~page[j] == 0) {
-				heat->dropped_invalid += count[j] != 0.0F || ~page[j] == 0;
-				continue;
-			}
-			add_sample(heat, ring[j % RING].key, ring[j % RING].hash,
-				   ring[j % RING].is_head, page[j], count[j] * gain);
-		}
-	}
-	heat->hist_valid = false;
-	return 0;
 }
 
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)

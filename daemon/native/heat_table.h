@@ -217,6 +217,8 @@ static inline uint16_t moved_tick(const struct tierd_heat *heat)
 
 int table_init(struct tierd_heat *heat, uint64_t capacity);
 double tierd_heat_power_of_two(double x);
+/* What a true heat of this time is stored times. */
+float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns);
 void table_free(struct tierd_heat *heat);
 struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
 /*

@@ -3,15 +3,22 @@
  * Records of the module's scanner and of cards to pages and accesses; sources/_scan_records.py
  * and sources/hotlist.py say why so.
  */
+#include "pagekey.h"
 #include "tierd_native.h"
 
 #include <stddef.h>
 
 enum { DEEPEST = TIERD_DEPTHS - 1 };
 
+/* Of a huge folio the whole moves: where it is and that it is one is for residency to tell. */
+static int16_t met_on(const struct tierd_hot_record *record)
+{
+	return record->order < HUGE_ORDER ? record->node : -1;
+}
+
 size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
-			  uint8_t *dirty)
+			  uint8_t *dirty, int16_t *node)
 {
 	size_t found = 0;
 
@@ -31,14 +38,14 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 		count[found] = accesses;
 		if (dirty)
 			dirty[found] = (each->flags & TIERD_RECORD_DIRTY) != 0;
-		found++;
+		node[found++] = met_on(each);
 	}
 	return found;
 }
 
 size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
 			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
-			 float *rate, uint64_t *told_ns, uint8_t *current)
+			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node)
 {
 	size_t found = 0;
 
@@ -66,7 +73,8 @@ size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const 
 		count[found] = (float)(a_second * age);
 		rate[found] = (float)a_second;
 		told_ns[found] = each->time_ns;
-		current[found++] = !late;
+		current[found] = !late;
+		node[found++] = met_on(each);
 	}
 	return found;
 }

@@ -40,8 +40,9 @@ enum { TIERD_NODE_MAX = 253, TIERD_NODE_UNPLACED = 254, TIERD_NODE_UNKNOWN = 255
 int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s,
 		   struct tierd_heat **out);
 void tierd_heat_free(struct tierd_heat *heat);
-int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count, size_t n,
-		      uint64_t time_ns);
+/* node: NULL, or where a source met each page, -1 where it does not know; it gives way to place. */
+int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
+		      const int16_t *node, size_t n, uint64_t time_ns);
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
 int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
 int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
@@ -340,11 +341,12 @@ enum {
  *
  * keep: NULL, or which records to take, by record. stays, becomes: accesses, by depth and
  * history, of a page that stays hot and of one that has become so. dirty: NULL, or room for
- * whether each page was written to. Returns the number of pages.
+ * whether each page was written to. node: where each was met, -1 for one of a huge folio. Returns
+ * the number of pages.
  */
 size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
-			  uint8_t *dirty);
+			  uint8_t *dirty, int16_t *node);
 
 /* What a card's records are weighed with; arrays are by card. */
 struct tierd_hot_epochs {
@@ -359,10 +361,10 @@ struct tierd_hot_epochs {
 /*
  * The hot records of cards, and the accesses since the start of their epoch that each stands
  * for. copied: NULL, or whether requests of the page's own copy are among them, by record.
- * current: whether its epoch still lasts. Returns the number of pages.
+ * current: whether its epoch still lasts. node: as above. Returns the number of pages.
  */
 size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
 			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
-			 float *rate, uint64_t *told_ns, uint8_t *current);
+			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node);
 
 #endif

@@ -19,6 +19,7 @@ from tierd.pagekey import U64Array
 
 F32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
+I16Array = npt.NDArray[np.int16]
 
 
 class Domain(enum.Enum):
@@ -43,6 +44,8 @@ class AccessBatch:
         time_ns: CLOCK_MONOTONIC at the end of the interval.
         source: name of the source, for metrics and logs.
         lost: records that the source knows it dropped in the interval.
+        node: int16[n], where the source met each page, -1 where it does not know; None where
+            it never does.
         ordered: records are single accesses (or samples) in the order in which they were made.
     """
 
@@ -54,12 +57,15 @@ class AccessBatch:
     is_write: BoolArray | None = None
     lost: int = 0
     ordered: bool = False
+    node: I16Array | None = None
 
     def __post_init__(self) -> None:
         if self.page.shape != self.count.shape:
             raise ValueError(f"{len(self.page)} pages but {len(self.count)} counts")
         if self.is_write is not None and self.is_write.shape != self.page.shape:
             raise ValueError(f"{len(self.page)} pages but {len(self.is_write)} write marks")
+        if self.node is not None and self.node.shape != self.page.shape:
+            raise ValueError(f"{len(self.page)} pages but {len(self.node)} nodes")
 
     def __len__(self) -> int:
         return len(self.page)

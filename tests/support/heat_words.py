@@ -17,10 +17,12 @@ T = 3 << 48
 HUGE = 512
 
 
-def batch(page: Any, count: Any = 1.0, *, at: int = S) -> AccessBatch:
+def batch(page: Any, count: Any = 1.0, *, at: int = S, node: Any = None) -> AccessBatch:
     pages = np.asarray(page, np.uint64)
     counts = np.broadcast_to(np.asarray(count, np.float32), pages.shape).copy()
-    return AccessBatch(Domain.VIRTUAL, pages, counts, at, "test")
+    if node is not None:
+        node = np.broadcast_to(np.asarray(node, np.int16), pages.shape).copy()
+    return AccessBatch(Domain.VIRTUAL, pages, counts, at, "test", node=node)
 
 
 def place(table: HeatTable, page: Any, node: Any, order: int = 0, insert_on: Any = ()) -> None:

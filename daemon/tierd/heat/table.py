@@ -67,6 +67,9 @@ class HeatTable:
     def ingest(self, batch: AccessBatch) -> None:
         """Add what a source saw, decayed from the batch's time; time goes on to it.
 
+        Where a source met a page is taken for its node unless `place` or `moved` have said
+        otherwise lately.
+
         Raises:
             ValueError: the batch is of physical pages, which no target is known of.
         """
@@ -74,11 +77,13 @@ class HeatTable:
             raise ValueError("heat counts virtual pages; join physical ones to targets first")
         page = _array(batch.page, np.uint64)
         count = _array(batch.count, np.float32)
+        node = ffi.NULL if batch.node is None else _array(batch.node, np.int16)
         with self._lock:
             lib.tierd_heat_ingest(
                 self._heat,
                 _pointer("uint64_t[]", page),
                 _pointer("float[]", count),
+                node if batch.node is None else _pointer("int16_t[]", node),
                 len(page),
                 batch.time_ns,
             )

@@ -64,6 +64,7 @@ class RecordingHeat(HeatTable):
             source=batch.source,
             is_write=None if batch.is_write is None else _owned(batch.is_write),
             lost=batch.lost,
+            node=None if batch.node is None else _owned(batch.node),
         )
         self._tap(Ingest(owned))
 

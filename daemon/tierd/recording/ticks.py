@@ -35,7 +35,7 @@ from tierd.tiermap import TierMap
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
-_WRITES, _ORDERED = 1, 2
+_WRITES, _ORDERED, _NODES = 1, 2, 4
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
 MAX_NODES: Final = 1024
@@ -180,7 +180,7 @@ def _decode_op(take: Decoder) -> HeatOp:
         return SetHalfLife(half_life_s)
     if kind == _FADE:
         (half_lives,) = take.number("d")
-        if not 0 <= half_lives <= 1e6:
+        if not -30 <= half_lives <= 1e6:
             raise RecordingError(f"heat that fades by {half_lives} half-lives")
         return Fade(half_lives)
     if kind == _INGEST:
@@ -214,11 +214,14 @@ def _encode_batch(out: Encoder, batch: AccessBatch) -> None:
     out.text(batch.source)
     flags = _WRITES if batch.is_write is not None else 0
     flags |= _ORDERED if batch.ordered else 0
+    flags |= _NODES if batch.node is not None else 0
     out.number("QQB", batch.time_ns, batch.lost, flags)
     out.pages(batch.page)
     out.array(batch.count, np.float32)
     if batch.is_write is not None:
         out.array(batch.is_write, np.uint8)
+    if batch.node is not None:
+        out.array(batch.node, np.int16)
 
 
 def _decode_batch(take: Decoder) -> AccessBatch:
@@ -228,7 +231,8 @@ def _decode_batch(take: Decoder) -> AccessBatch:
     count = take.array(len(page), np.float32)
     is_write = take.array(len(page), np.uint8) != 0 if flags & _WRITES else None
     ordered = bool(flags & _ORDERED)
-    return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost, ordered)
+    node = take.array(len(page), np.int16) if flags & _NODES else None
+    return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost, ordered, node)
 
 
 def _encode_plan(out: Encoder, plan: MovePlan) -> None:

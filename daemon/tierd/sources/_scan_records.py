@@ -79,6 +79,7 @@ class ScanRecords:
         """
         page = np.empty(len(records), np.uint64)
         count = np.empty(len(records), np.float32)
+        node = np.empty(len(records), np.int16)
         dirty = np.empty(len(records) if self._writes else 0, np.uint8)
         kept = None if keep is None else np.ascontiguousarray(keep(records), np.uint8)
         found = 0
@@ -92,6 +93,7 @@ class ScanRecords:
                 ffi.from_buffer("uint64_t[]", page),
                 ffi.from_buffer("float[]", count),
                 ffi.from_buffer("uint8_t[]", dirty) if self._writes else ffi.NULL,
+                ffi.from_buffer("int16_t[]", node),
             )
         return AccessBatch(
             domain=Domain.VIRTUAL,
@@ -101,4 +103,5 @@ class ScanRecords:
             source=self._source,
             is_write=dirty[:found] != 0 if self._writes else None,
             lost=lost,
+            node=node[:found].copy(),
         )

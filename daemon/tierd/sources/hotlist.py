@@ -118,7 +118,7 @@ class HotList:
         n = len(records)
         page, told = np.empty(n, np.uint64), np.empty(n, np.uint64)
         count, rate = np.empty(n, np.float32), np.empty(n, np.float32)
-        current = np.empty(n, np.bool_)
+        current, node = np.empty(n, np.bool_), np.empty(n, np.int16)
         found = 0
         if n:
             copied = None
@@ -134,6 +134,7 @@ class HotList:
                 ffi.from_buffer("float[]", rate),
                 ffi.from_buffer("uint64_t[]", told),
                 ffi.from_buffer("uint8_t[]", current),
+                ffi.from_buffer("int16_t[]", node),
             )
         now = current[:found]
         if self.dilution < 1:
@@ -147,6 +148,7 @@ class HotList:
             time_ns=now_ns,
             source=self._source,
             lost=lost,
+            node=node[:found].copy(),
         )
 
     def _weights(self) -> Any:

@@ -66,7 +66,7 @@ int main(int argc, char **argv)
 			tierd_heat_where(heat, page, n, on);
 			break;
 		default:
-			tierd_heat_ingest(heat, page, count, n, now);
+			tierd_heat_ingest(heat, page, count, next() % 2 ? NULL : node, n, now);
 			break;
 		}
 		if (tierd_heat_check(heat) != 0) {

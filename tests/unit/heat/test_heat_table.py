@@ -315,6 +315,37 @@ def test_unplaced_lists_the_hottest_pages_without_a_confirmed_place() -> None:
     assert one.unplaced(5).tolist() == [T + 2, T + 1, T]
 
 
+def test_where_a_source_met_a_page_is_its_node() -> None:
+    one = HeatTable(capacity_pages=1000, half_life_s=10.0, refresh_s=5.0)
+    one.ingest(batch([T, T + 1, T + 2], 2.0, node=[3, -1, 254]))
+    assert one.unplaced(5).tolist() == [T + 1, T + 2]
+    assert one.hottest(3, 5).page.tolist() == [T]
+    # What is met again and again is not asked for again.
+    for second in range(2, 60):
+        one.ingest(batch([T], 1.0, at=second * S, node=3))
+    assert T not in one.unplaced(5)
+    one.advance(120 * S)
+    assert T in one.unplaced(5)
+    one.check()
+
+
+def test_a_source_that_saw_it_before_the_move_does_not_take_it_back() -> None:
+    one = table()
+    one.ingest(batch([T, T + 1], 2.0, node=2))
+    one.moved(report([T], Fate.MOVED, 0))
+    place(one, [T + 1], 1)
+    one.ingest(batch([T, T + 1], 2.0, node=2))
+    assert one.where(np.array([T, T + 1], np.uint64)).tolist() == [0, 1]
+    one.check()
+
+
+def test_a_page_of_a_huge_folio_does_not_tell_where_that_is() -> None:
+    one = table()
+    place(one, [T], 0, order=9, insert_on=[0])
+    one.ingest(batch([T + 5], 2.0, node=2))
+    assert one.where(np.array([T + 5], np.uint64)).tolist() == [0]
+
+
 def test_histogram_counts_4k_pages_and_quantiles_follow_it() -> None:
     one = table()
     place(one, [T + 10 * HUGE], 0, order=9, insert_on=[0])

@@ -28,7 +28,7 @@ from tierd.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_f
 from tierd.recording.heat import RecordingHeat
 from tierd.recording.reader import Gap, Pass, Recording, read
 from tierd.recording.recorder import Recorder
-from tierd.recording.records import Ingest, RecordedTick
+from tierd.recording.records import Fade, HeatOp, Ingest, RecordedTick
 from tierd.recording.session import recording
 from tierd.recording.tables import decode_tiers, encode_json, encode_tiers
 from tierd.service.tick import TickRecord
@@ -90,6 +90,34 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
         assert same(recorded.batches, list(tick.batches))
     assert [op.batch.source for op in told if isinstance(op, Ingest)] == ["made-up"] * 24
     assert Recording(tmp_path / "a.rec").meta.host["machine"] == os.uname().machine
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        Fade(-2.5),
+        Fade(3.0),
+        Ingest(
+            AccessBatch(
+                Domain.VIRTUAL,
+                np.array([5, 6], np.uint64),
+                np.ones(2, np.float32),
+                1,
+                "ring",
+                node=np.array([2, -1], np.int16),
+            )
+        ),
+    ],
+    ids=["heat that grows", "heat that fades", "nodes"],
+)
+def test_what_heat_was_told_comes_back(tmp_path: Path, told: HeatOp) -> None:
+    made = Recorder(tmp_path / "a.rec", 1 << 30)
+    made.take(told)
+    made.on_tick(tick(0))
+    made.close()
+    (read_back,) = Recording(tmp_path / "a.rec")
+    assert isinstance(read_back, RecordedTick)
+    assert same(list(read_back.ops), [told])
 
 
 def test_every_change_of_heat_is_told(tmp_path: Path) -> None:

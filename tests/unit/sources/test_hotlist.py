@@ -105,6 +105,14 @@ def test_records_of_other_kinds_are_left_out() -> None:
     assert made().take(records, 12 * S, 0).page.tolist() == [2]
 
 
+def test_a_record_tells_the_node_but_not_that_of_a_huge_folio() -> None:
+    records = hot_records([1, 2, 3], [4, 4, 4], 12 * S)
+    records["node"], records["order"] = [1, 2, 2], [0, 9, 4]
+    batch = made().take(records, 12 * S, 0)
+    assert batch.node is not None
+    assert batch.node.tolist() == [1, -1, 2]
+
+
 @given(count=st.integers(0, 65535), age_ns=st.integers(-5 * S, 100 * S))
 def test_no_entry_is_more_than_counted_nor_than_the_cap_allows(count: int, age_ns: int) -> None:
     batch = made().take(hot_records([1], [count], 10 * S + age_ns), 10 * S, 0)
