@@ -46,7 +46,7 @@ class LoopConfig:
     cpu_share: float = option(
         "cpu",
         Share(0.001, 1.0),
-        "10%",
+        "3%",
         "Most of one CPU that the control loop may take, and what ten seconds left over of that.",
     )
     residency_pages: int = option(

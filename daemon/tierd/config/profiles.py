@@ -13,7 +13,7 @@ from typing import Any, Final
 PROFILES: Final[dict[str, dict[str, Any]]] = {
     # Seldom wrong, slow to act: hosts whose load is not known.
     "cautious": {
-        "loop": {"tick": "1s", "cpu": "5%", "residency_pages": 32768, "residency_interval": "1min"},
+        "loop": {"tick": "1s", "cpu": "1%", "residency_pages": 32768, "residency_interval": "1min"},
         "sources": {
             "scan": {"period": "1s", "cpu": "2%"},
             "pmu": {"samples": 5000, "cpu": "1%"},
