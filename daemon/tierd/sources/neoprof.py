@@ -175,11 +175,6 @@ class NeoProfSource:
         return self._list.rate_cap
 
     @property
-    def learning(self) -> bool:
-        """Whether the scanner's silence about a page says nothing yet."""
-        return self._cards is not None and self.rounds < KNOWN_ROUNDS
-
-    @property
     def taught_s(self) -> float:
         """For how long the scanner's looks at programs that run have gone to heat."""
         return 0.0 if self._scan is None else self._scan.taught_s

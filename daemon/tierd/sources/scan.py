@@ -334,11 +334,6 @@ class ScanSource:
         """For how long looks at programs that run have gone to heat."""
         return self._looks.taught_s
 
-    @property
-    def learning(self) -> bool:
-        """Whether silence about a page says nothing yet: too few looks."""
-        return self._control is not None and self._looks.learning
-
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""
         return None if self._control is None else self._control.scan_get()
