@@ -15,7 +15,8 @@ from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind
 from tierd.sources._looks import KNOWN_ROUNDS
-from tierd.sources.scan import ScanSettings, ScanSource, merged
+from tierd.sources._scan_targets import merged
+from tierd.sources.scan import ScanSettings, ScanSource
 
 
 class FakeControl:
