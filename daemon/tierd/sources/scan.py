@@ -32,6 +32,7 @@ from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, PARAMETERS, ScanFlags
 from tierd.sources._looks import Looks
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources._scan_targets import ScanTargets
+from tierd.sources.exposure import Seen
 
 _CAP_SYS_PTRACE: Final = 19
 CHECK_NS: Final = 500_000_000
@@ -285,6 +286,11 @@ class ScanSource:
         if self._looks.take({each.target: each.stats for each in states}):
             self._set_looks()
         return self._looks.rounds, self._looks.seen.period_s
+
+    @property
+    def seen(self) -> Seen | None:
+        """The last whole looks at all targets, as measured; None when it is not in use."""
+        return None if self._control is None else self._looks.seen
 
     @property
     def dilution(self) -> float:

@@ -16,6 +16,7 @@ from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind
 from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources._scan_targets import merged
+from tierd.sources.exposure import Seen
 from tierd.sources.scan import ScanSettings, ScanSource
 
 
@@ -289,6 +290,7 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     assert period_s == pytest.approx(0.4)
     assert world.control.periods[-1] == 400_000
     assert world.source.dilution == pytest.approx(25 / 400)
+    assert world.source.seen == Seen(0.4, pytest.approx(0.025), pytest.approx(0.4))
 
 
 def test_a_source_that_begins_anew_knows_nothing() -> None:
@@ -298,6 +300,7 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
     world.source.close()
     world.control.stats.clear()
     assert world.source.looked() == (0, 0.4)
+    assert world.source.seen is None
     world.source.watch([target(1, 10, (0, 5))])
     assert (world.control.periods[-1], world.control.exposures[-1]) == (400_000, 0)
     assert world.source.looked()[0] == 0
