@@ -23,23 +23,40 @@ void tierd_settings_get(struct tierd_settings *settings)
 	spin_unlock(&settings_lock);
 }
 
-int tierd_settings_set(const struct tierd_settings *settings)
+/* Why settings are refused, or NULL; `error` gets the errno. */
+static const char *refused(const struct tierd_settings *settings, int *error)
 {
-	if (settings->period_us < 1000 || settings->budget_ppm < 100 ||
-	    settings->budget_ppm > USEC_PER_SEC)
-		return -ERANGE;
-	if (!settings->hot_scans || settings->hot_scans > TIERD_HISTORY ||
-	    settings->cold_scans >= settings->hot_scans)
-		return -ERANGE;
+	*error = -ERANGE;
+	if (settings->period_us < 1000)
+		return "period-us is 1000 or more";
+	if (settings->budget_ppm < 100 || settings->budget_ppm > USEC_PER_SEC)
+		return "budget-ppm is from 100 to 1000000";
+	if (!settings->hot_scans || settings->hot_scans > TIERD_HISTORY)
+		return "hot-scans is from 1 to 8";
+	if (settings->cold_scans >= settings->hot_scans)
+		return "cold-scans is less than hot-scans";
 	if (!settings->report_scans || settings->report_scans > TIERD_HISTORY)
-		return -ERANGE;
-	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
-		return -EINVAL;
-	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)
-		return -EOPNOTSUPP;
+		return "report-scans is from 1 to 8";
 	if (settings->exposure_us && (settings->exposure_us < TIERD_EXPOSURE_MIN_US ||
 				      settings->exposure_us > settings->period_us))
-		return -ERANGE;
+		return "exposure-us is 0, or from 100 to period-us";
+	*error = -EINVAL;
+	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
+		return "no such flag";
+	*error = -EOPNOTSUPP;
+	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)
+		return "a module cannot flush the TLB here";
+	*error = 0;
+	return NULL;
+}
+
+int tierd_settings_set(const struct tierd_settings *settings, const char **why)
+{
+	int ret;
+
+	*why = refused(settings, &ret);
+	if (ret)
+		return ret;
 	spin_lock(&settings_lock);
 	current_settings = *settings;
 	spin_unlock(&settings_lock);

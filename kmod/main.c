@@ -68,10 +68,13 @@ static int __init tierd_init(void)
 	    .hot_nodes = NODE_MASK_ALL,
 	    .cold_nodes = NODE_MASK_ALL,
 	};
-	int ret = tierd_settings_set(&settings);
+	const char *why;
+	int ret = tierd_settings_set(&settings, &why);
 
-	if (ret)
+	if (ret) {
+		pr_err("tierd: %s\n", why);
 		return ret;
+	}
 	ret = tierd_history_init();
 	if (ret)
 		return ret;

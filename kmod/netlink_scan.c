@@ -21,6 +21,7 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 {
 	struct nlattr **attrs = info->attrs;
 	struct tierd_settings settings;
+	const char *why;
 	int ret;
 
 	/* One at a time, so that two do not undo each other's changes. */
@@ -42,9 +43,11 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 		settings.flags = nla_get_u32(attrs[TIERD_A_FLAGS]);
 	parse_nodes(attrs[TIERD_A_HOT_NODES], &settings.hot_nodes);
 	parse_nodes(attrs[TIERD_A_COLD_NODES], &settings.cold_nodes);
-	ret = tierd_settings_set(&settings);
+	ret = tierd_settings_set(&settings, &why);
 	if (!ret)
 		tierd_scan_kick();
+	else if (info->extack)
+		info->extack->_msg = why; /* not one of the macro's constants */
 	mutex_unlock(&tierd_targets_lock);
 	return ret;
 }

@@ -152,7 +152,7 @@ struct tierd_bucket {
 	u64 seen_ns, spent_ns;
 };
 void tierd_settings_get(struct tierd_settings *settings);
-int tierd_settings_set(const struct tierd_settings *settings);
+int tierd_settings_set(const struct tierd_settings *settings, const char **why);
 u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm);
 
 /* ring.c */

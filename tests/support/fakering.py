@@ -7,7 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from tierd.kmod.uapi import INFO, RECORD, RING_DATA, RING_HEAD, RING_MAGIC, RING_VERSION, Kind
+from tierd.kmod.uapi import (
+    INFO,
+    RECORD,
+    RING_DATA,
+    RING_HEAD,
+    RING_MAGIC,
+    RING_VERSION,
+    Kind,
+    PageFlags,
+)
 
 
 class FakeRing:
@@ -58,4 +67,14 @@ def hot_records(
     made = np.zeros(len(page), RECORD)
     made["page"], made["value"], made["time_ns"] = page, count, time_ns
     made["kind"], made["node"], made["history"], made["order"] = Kind.HOT, node, card, order
+    return made
+
+
+def page_record(
+    page: int, history: int, depth: int, flags: int = PageFlags.HOT, order: int = 0
+) -> Any:
+    """One record of kind PAGE: `history` of `depth` looks."""
+    made = np.zeros(1, RECORD)
+    made["page"], made["history"], made["value"] = page, history, depth
+    made["kind"], made["flags"], made["order"] = Kind.PAGE, flags, order
     return made

@@ -76,10 +76,10 @@ def _scattered(names: Sequence[str], share: float) -> dict[str, Any]:
     return {name: [[CXL, share, True]] for name in names}
 
 
-def _filled(names: Sequence[str], size: int, room: int) -> dict[str, Any]:
-    """Arrays of `size` bytes into HBM, one after another, as far as there is room."""
+def _filled(sizes: Mapping[str, int], room: int) -> dict[str, Any]:
+    """Arrays of so many bytes into HBM, one after another, as far as there is room."""
     placed = {}
-    for name in names:
+    for name, size in sizes.items():
         share = min(1.0, room / size)
         placed[name] = [[HBM, share]]
         room -= int(share * size)
@@ -102,40 +102,48 @@ STREAMS = Case(
 )
 
 
-def tenants(share: float) -> Case:
-    """Two tenants; HBM of a share of the footprint."""
+def _few_fit(
+    name: str, program: str, share: float, sweeps: int, wholes: Mapping[str, Mapping[str, int]]
+) -> Case:
+    """DRAM for all, HBM of a share of the footprint.
+
+    Args:
+        name: of the case. program: of build/workloads. sweeps: of tierd's run.
+        share: of the footprint, 0 to 1.
+        wholes: name of a static → the arrays that go into HBM as far as there is room, and
+            their bytes, the first first.
+    """
     room = int(share * FOOTPRINT)
     return Case(
-        f"two tenants, HBM {share:.0%}",
-        "tenants",
+        f"{name}, HBM {share:.0%}",
+        program,
         {DRAM: 44 * MIB, HBM: room + HBM_KEPT},
         {
             "DRAM only": None,
             "HBM first": None,
-            "stream in HBM": _filled(("b", "a"), FOOTPRINT // 4, room),
-            "chase in HBM": _filled(("chase",), FOOTPRINT // 2, room),
+            **{static: _filled(sizes, room) for static, sizes in wholes.items()},
         },
-        sweeps=140,
+        sweeps=sweeps,
         first={"HBM first": ("numactl", f"--preferred={HBM}")},
     )
+
+
+def tenants(share: float) -> Case:
+    """Two tenants; HBM of a share of the footprint."""
+    wholes = {
+        "stream in HBM": dict.fromkeys(("b", "a"), FOOTPRINT // 4),
+        "chase in HBM": {"chase": FOOTPRINT // 2},
+    }
+    return _few_fit("two tenants", "tenants", share, 140, wholes)
 
 
 def analytics(share: float) -> Case:
     """Sort-and-merge; HBM of a share of the footprint."""
-    room = int(share * FOOTPRINT)
-    return Case(
-        f"stream analytics, HBM {share:.0%}",
-        "analytics",
-        {DRAM: 44 * MIB, HBM: room + HBM_KEPT},
-        {
-            "DRAM only": None,
-            "HBM first": None,
-            "keys in HBM": _filled(("k0", "k1"), FOOTPRINT // 8, room),
-            "records in HBM": _filled(("records",), FOOTPRINT * 3 // 4, room),
-        },
-        sweeps=120,
-        first={"HBM first": ("numactl", f"--preferred={HBM}")},
-    )
+    wholes = {
+        "keys in HBM": dict.fromkeys(("k0", "k1"), FOOTPRINT // 8),
+        "records in HBM": {"records": FOOTPRINT * 3 // 4},
+    }
+    return _few_fit("stream analytics", "analytics", share, 120, wholes)
 
 
 def mixed_placements() -> dict[str, dict[str, int]]:

@@ -28,6 +28,7 @@ from tierd.service.selection import SourceSelector
 from tierd.service.shares import Residents
 from tierd.service.strain import CgroupStrain, Strain
 from tierd.service.tick import TickRecord
+from tierd.sources.exposure import Seen
 from tierd.targets.target import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
@@ -126,6 +127,7 @@ class Source:
         self.on_close: Callable[[], object] = lambda: None
         self.polls = 0
         self.on_poll: Callable[[int], object] = lambda count: None
+        self.seen: Seen | None = None
 
     def available(self) -> Availability:
         return Availability(self.ok, "as the test says")

@@ -9,6 +9,7 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,13 +28,14 @@ from tierd.sources.scan import ScanSettings, ScanSource
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH
 BUSY = {"period_us": 1000, "budget_ppm": 400_000, "hot_scans": 1, "cold_scans": 0}
+EXPOSED = {**BUSY, "period_us": 4000, "exposure_us": 2000}
+"""Half of the time parts of an address space are armed and wait for their look."""
 
 
 def exits() -> Result:
     """Targets are killed at any moment of a scan; their memory and structures come back."""
     with lab.module(), lab.connection() as control, lab.connection() as listener:
         listener.subscribe()
-        control.scan_set(**BUSY)
         before = slab("mm_struct")
         for number in range(40):
             pid = os.fork()
@@ -41,6 +43,7 @@ def exits() -> Result:
                 block = bytearray(32 << 20)
                 while True:
                     block[::4096] = b"x" * (len(block) // 4096)
+            control.scan_set(**(EXPOSED if number % 2 else {**BUSY, "exposure_us": 0}))
             with contextlib.suppress(TargetGoneError):
                 control.target_add(number, pid)
             time.sleep(random.random() / 10)
@@ -74,33 +77,49 @@ def slab(name: str) -> int:
 
 def churn() -> Result:
     """Address spaces change under the scanner: mmap, mprotect, huge pages, fork, exec."""
-    seen = {}
     with lab.module(), lab.connection() as control, lab.ring() as ring:
-        control.scan_set(**BUSY)
-        before = huge_events()
-        with contextlib.ExitStack() as stack:
-            kinds = ("map", "huge", "fork", "exec")
-            churners = [stack.enter_context(Churner(kind, 2000)) for kind in kinds]
-            for number, churner in enumerate(churners):
-                control.target_add(number, churner.pid)
-            end, huge = time.monotonic() + 20, 0
-            while time.monotonic() < end:
-                huge += int(np.count_nonzero(lab.drain(ring)["flags"] & PageFlags.PMD))
-                time.sleep(0.02)
-            alive = [churner.alive for churner in churners]
-            seen = {state.target: state.stats["rounds"] for state in control.targets()}
-        stats = control.scan_get().stats
-        after = huge_events()
+        told = {
+            name: churned(control, ring, settings)
+            for name, settings in {"whole": BUSY, "exposed": EXPOSED}.items()
+        }
+    return {"ok": all(each["ok"] for each in told.values()), **told}
+
+
+def churned(control: Control, ring: Ring, settings: Mapping[str, int]) -> Result:
+    """What scans with these settings found, and whether all programs' memory stayed right."""
+    control.scan_set(**settings)
+    before, execs = huge_events(), control.scan_get().stats["targets_exec"]
+    with contextlib.ExitStack() as stack:
+        kinds = ("map", "huge", "fork", "exec")
+        churners = [stack.enter_context(Churner(kind, 2000)) for kind in kinds]
+        for number, churner in enumerate(churners):
+            control.target_add(number, churner.pid)
+        end, huge = time.monotonic() + 20, 0
+        while time.monotonic() < end:
+            huge += int(np.count_nonzero(lab.drain(ring)["flags"] & PageFlags.PMD))
+            time.sleep(0.02)
+        alive = [churner.alive for churner in churners]
+        seen = {state.target: state.stats for state in control.targets()}
+    for number in seen:
+        with contextlib.suppress(TargetGoneError):
+            control.target_del(number)
+    stats, after = control.scan_get().stats, huge_events()
+    rounds = [each["rounds"] for each in seen.values()]
+    exposure_ms = [each["exposure_ns"] / 1e6 for each in seen.values()]
     happened = {name: after[name] - before[name] for name in before}
+    # A process that runs another program now may not have been looked at since.
+    least_ms = sorted(exposure_ms)[1] if len(exposure_ms) > 1 else 0
     return {
         "ok": all(alive)
         and min(happened.values()) > 10
         and len(seen) == 4
-        and min(seen.values()) > 3
+        and min(rounds) > 3
         and huge > 0
-        and stats["targets_exec"] > 0,
-        "rounds": list(seen.values()),
-        "execs": stats["targets_exec"],
+        and stats["targets_exec"] > execs
+        and least_ms >= settings.get("exposure_us", 0) / 1e3,
+        "rounds": rounds,
+        "exposure_ms": exposure_ms,
+        "execs": stats["targets_exec"] - execs,
         "huge_records": huge,
         "huge_pages": happened,
         "lock_busy": stats["lock_busy"],
@@ -115,29 +134,48 @@ def huge_events() -> dict[str, int]:
 
 def dirty() -> Result:
     """Dirty bits go to the pages: nothing written is lost, and writes are told from reads."""
-    pages = 2000
     with lab.module(), lab.connection() as control, lab.ring() as ring:
-        control.scan_set(period_us=100_000, budget_ppm=400_000, hot_scans=1, flags=WRITES)
-        with Churner("write", pages) as churner:
-            first = churner.first_vpn
-            control.target_add(1, churner.pid, [(first, first + pages)])
-            rounds = lab.Rounds(ring, 1)
-            met, written, read = (np.zeros(pages, bool) for _ in range(3))
-            count = 0
-            while count < 20:
-                _, records = rounds.next(60)
-                index = (records["page"] & np.uint64((1 << 48) - 1)) - np.uint64(first)
-                # A page's first record tells of all that was written before.
-                count += bool(met.all())
-                again = met[index]
-                met[index] = True
-                marked = records["flags"] & PageFlags.DIRTY != 0
-                written[index[marked & again]] = True
-                read[index[~marked & again]] = True
-            alive = churner.alive
+        told = {}
+        for name, exposure_us in (("whole", 0), ("exposed", 50_000)):
+            control.scan_set(
+                period_us=100_000,
+                budget_ppm=400_000,
+                hot_scans=1,
+                flags=WRITES,
+                exposure_us=exposure_us,
+            )
+            told[name] = writes(control, ring)
+    return {"ok": all(each["ok"] for each in told.values()), **told}
+
+
+def writes(control: Control, ring: Ring) -> Result:
+    """What 20 scans tell of writes to every other page."""
+    pages, target = 2000, 1
+    with Churner("write", pages) as churner:
+        first = churner.first_vpn
+        control.target_add(target, churner.pid, [(first, first + pages)])
+        rounds = lab.Rounds(ring, target)
+        met, written, read = (np.zeros(pages, bool) for _ in range(3))
+        count = 0
+        while count < 20:
+            _, records = rounds.next(60)
+            index = (records["page"] & np.uint64((1 << 48) - 1)) - np.uint64(first)
+            # A page's first record tells of all that was written before.
+            count += bool(met.all())
+            again = met[index]
+            met[index] = True
+            marked = records["flags"] & PageFlags.DIRTY != 0
+            written[index[marked & again]] = True
+            read[index[~marked & again]] = True
+        alive = churner.alive
+        control.target_del(target)
+    time.sleep(0.3)
+    lab.drain(ring)
     odd = np.arange(pages) % 2 == 1
     return {
-        "ok": alive and written[~odd].mean() > 0.95 and not written[odd].any() and read[odd].any(),
+        "ok": bool(
+            alive and written[~odd].mean() > 0.95 and not written[odd].any() and read[odd].any()
+        ),
         "written_and_told": float(written[~odd].mean()),
         "not_written_but_told": int(np.count_nonzero(written[odd])),
         "alive": alive,
@@ -208,7 +246,7 @@ def removal() -> Result:
     """rmmod while scanning, while the device is open, and under a running daemon's source."""
     lab.load()
     control = Control.open()
-    control.scan_set(**BUSY)
+    control.scan_set(**EXPOSED)
     with Churner("map", 4000) as churner:
         control.target_add(1, churner.pid)
         time.sleep(0.5)
@@ -261,7 +299,7 @@ def reload() -> Result:
             with lab.connection() as control:
                 control.target_add(1, os.getpid())
                 with lab.ring() as ring:
-                    control.scan_set(**BUSY)
+                    control.scan_set(**(EXPOSED if number % 20 else BUSY))
                     time.sleep(0.05)
                     lab.drain(ring)
         lab.unload()

@@ -55,6 +55,9 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
         ("guest_kmod_scan.py", "accuracy"),
         ("guest_kmod_scan.py", "budget"),
         ("guest_kmod_scan.py", "exposure"),
+        ("guest_kmod_exposure.py", "refused"),
+        ("guest_kmod_exposure.py", "changes"),
+        ("guest_kmod_exposure.py", "removal"),
         ("guest_kmod_resolve.py", "lookups"),
         ("guest_kmod_resolve.py", "stopped"),
         ("guest_kmod_torture.py", "exits"),
@@ -92,6 +95,7 @@ def test_torture_under_the_allocators_own_checks() -> None:
     machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))
     runs = {
         "guest_kmod_torture.py": ["exits", "churn", "dirty", "readers", "removal"],
+        "guest_kmod_exposure.py": ["changes", "removal"],
         "guest_kmod_resolve.py": ["lookups"],
         "guest_kmod_fuzz.py": ["allocator"],
     }

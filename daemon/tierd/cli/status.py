@@ -61,6 +61,8 @@ def head(told: Mapping[str, Any]) -> list[str]:
     last = "none yet" if ago is None else f"last {ago:.1f} s ago"
     lines.append(f"passes   {loop['ticks']}, one every {loop['tick_seconds']:g} s, {last}")
     lines.append(f"source   {source['active'] or 'none'}, {_samples(source)}")
+    if source["looks"]:
+        lines.append(f"         {_looks(source['looks'])}")
     lines += [
         f"         {plain(name)} is not used: {plain(reason)}"
         for name, reason in source["unavailable"].items()
@@ -74,6 +76,15 @@ def head(told: Mapping[str, Any]) -> list[str]:
         f"{format_size(heat['memory_bytes'])}"
     )
     return lines
+
+
+def _looks(looks: Mapping[str, float]) -> str:
+    exposure_s, period_s = looks["exposure_seconds"], looks["period_seconds"]
+    if exposure_s >= period_s:
+        counted = "all accesses in between count"
+    else:
+        counted = f"accesses in the {1e3 * exposure_s:.3g} ms before it count (exposure)"
+    return f"a page is looked at every {1e3 * period_s:.0f} ms; {counted}"
 
 
 def _samples(source: Mapping[str, Any]) -> str:

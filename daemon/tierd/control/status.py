@@ -60,6 +60,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "unavailable": dict(service.rooms.sources.reasons),
             "samples": _by_label(values, f.SAMPLES),
             "lost": _by_label(values, f.LOST),
+            "looks": _looks(values),
         },
         "migrated_pages": [
             {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
@@ -100,6 +101,13 @@ def _one(values: Table, name: str) -> float:
 
 def _by_label(values: Table, name: str) -> dict[str, int]:
     return {labels[0]: int(value) for labels, value in sorted(values[name].items())}
+
+
+def _looks(values: Table) -> dict[str, float] | None:
+    """How a source looks at accessed bits; None for one that does not."""
+    for source, exposure_s in values[f.EXPOSURE].items():
+        return {"exposure_seconds": exposure_s, "period_seconds": values[f.LOOK_PERIOD][source]}
+    return None
 
 
 def _tiers(service: Service, values: Table) -> list[dict[str, Any]]:

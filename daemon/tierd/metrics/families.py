@@ -107,6 +107,16 @@ SOURCE_ACTIVE = _gauge("tierd_source_active", "1 for the source in use.", "sourc
 SOURCE_AVAILABLE = _gauge(
     "tierd_source_available", "0 for a source that was tried and refused, else 1.", "source"
 )
+EXPOSURE = _gauge(
+    "tierd_source_exposure_seconds",
+    "For how long before a look at an accessed bit accesses count, as measured.",
+    "source",
+)
+LOOK_PERIOD = _gauge(
+    "tierd_source_look_period_seconds",
+    "Time between two looks at a page's accessed bit, as measured.",
+    "source",
+)
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
 HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table holds.")
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")

@@ -177,6 +177,15 @@ class MetricsState:
         values.replace(
             f.SOURCE_AVAILABLE, {(name,): float(name not in selector.reasons) for name in active}
         )
+        exposure: dict[Labels, float] = {}
+        period: dict[Labels, float] = {}
+        source = selector.active
+        seen = getattr(source, "seen", None)
+        if source is not None and seen is not None:
+            exposure[(source.name,)] = seen.exposure_s
+            period[(source.name,)] = seen.period_s
+        values.replace(f.EXPOSURE, exposure)
+        values.replace(f.LOOK_PERIOD, period)
 
     def _plan(self, plan: MovePlan) -> None:
         for reason, count in plan.notes.items():

@@ -78,7 +78,7 @@ class Looks:
     @property
     def period_us(self) -> int:
         """Least time between two looks now."""
-        if not self.exposure_us or not self.learning:
+        if not self.exposure_us or not self._learning:
             return self._configured_us
         return min(self._configured_us, max(LEARN_US, 4 * self.exposure_us))
 
@@ -89,8 +89,8 @@ class Looks:
         return max(0, min(counts, default=0))
 
     @property
-    def learning(self) -> bool:
-        """Whether silence about a page says nothing yet."""
+    def _learning(self) -> bool:
+        # Silence about a page says nothing yet.
         return self.rounds < KNOWN_ROUNDS
 
     @property
@@ -106,7 +106,7 @@ class Looks:
     def take(self, stats: Stats) -> bool:
         """Take in what the scanner tells; true if `exposure_us` or `period_us` changed."""
         before = self.period_us, self.exposure_us
-        taught = not self.learning
+        taught = not self._learning
         rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
         fresh, self._rounds = rounds != self._rounds, rounds
         for known in (self._since, self._valid_from):

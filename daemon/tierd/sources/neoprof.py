@@ -26,6 +26,7 @@ from tierd.pagekey import U64Array
 from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.cardmap import CardMap, Coverage
 from tierd.sources.cardset import CardSet, CountSettings, availability
+from tierd.sources.exposure import Seen
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
 from tierd.sources.scan import ScanSettings, ScanSource
 
@@ -175,14 +176,14 @@ class NeoProfSource:
         return self._list.rate_cap
 
     @property
-    def learning(self) -> bool:
-        """Whether the scanner's silence about a page says nothing yet."""
-        return self._cards is not None and self.rounds < KNOWN_ROUNDS
-
-    @property
     def taught_s(self) -> float:
         """For how long the scanner's looks at programs that run have gone to heat."""
         return 0.0 if self._scan is None else self._scan.taught_s
+
+    @property
+    def seen(self) -> Seen | None:
+        """The scanner's last whole looks at all targets; None when it is not in use."""
+        return None if self._scan is None else self._scan.seen
 
     @property
     def dilution(self) -> float:

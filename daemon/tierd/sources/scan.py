@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's accessed bits as an access source: every page, not regions.
 
-Owns: what the module is asked to scan, and when to let go of it.
+Owns: how the module scans, and when to let go of it.
 Must not touch: heat, policy; which processes are watched (it is told).
 
-The module looks at each page once a period and keeps the last eight answers; what its
-records say of accesses is in `_scan_records`.
+The module looks at each page once a period and keeps the last eight answers. What its
+records say of accesses is in `_scan_records`, how often it looks in `_looks`, and which
+processes it scans in `_scan_targets`.
 
 The module goes away in two steps: it asks its readers to close the device (parameter
 `closing`), then it can be removed. `poll` closes at once and raises, so that the selector
@@ -24,13 +25,14 @@ from typing import Final
 import numpy as np
 
 from tierd.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
-from tierd.errors import TargetGoneError, UnavailableError
+from tierd.errors import UnavailableError
 from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
-from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, MAX_RANGES, PARAMETERS, ScanFlags
+from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, PARAMETERS, ScanFlags
 from tierd.sources._looks import Looks
 from tierd.sources._scan_records import ScanRecords
-from tierd.sources.damon import join_ranges
+from tierd.sources._scan_targets import ScanTargets
+from tierd.sources.exposure import Seen
 
 _CAP_SYS_PTRACE: Final = 19
 CHECK_NS: Final = 500_000_000
@@ -67,17 +69,6 @@ class ScanSettings:
     least_exposure_us: int = 2_000
 
 
-def merged(target: WatchedTarget) -> list[tuple[int, int]]:
-    """The target's ranges as the module takes them: ascending, apart, not too many."""
-    parts: list[tuple[int, int]] = []
-    for part in sorted(target.ranges, key=lambda r: r.start):
-        if parts and part.start <= parts[-1][1]:
-            parts[-1] = (parts[-1][0], max(parts[-1][1], part.end))
-        elif part.end > part.start:
-            parts.append((part.start, part.end))
-    return join_ranges(parts, MAX_RANGES)
-
-
 class ScanSource:
     """An `AccessSource`; see the module's text.
 
@@ -109,7 +100,7 @@ class ScanSource:
         self._open_ring = open_ring
         self._control: Control | None = None
         self._ring: Ring | None = None
-        self._watched: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self._targets = ScanTargets()
         self._dropped = 0
         self._records = ScanRecords(
             self.name, self._settings.report_scans, writes=self._settings.dirty
@@ -144,13 +135,13 @@ class ScanSource:
         Raises:
             UnavailableError: the module refused, or is about to be removed.
         """
-        wanted = {t.target: (t.pid, merged(t)) for t in targets if t.ranges}
         if self._control is None:
-            if not wanted:
+            if not any(target.ranges for target in targets):
                 return
             self._start()
+        assert self._control is not None
         try:
-            self._apply(wanted)
+            self._targets.apply(self._control, targets)
         except UnavailableError:
             self.close()
             raise
@@ -184,34 +175,6 @@ class ScanSource:
         except UnavailableError:
             self.close()
             raise
-
-    def _apply(self, wanted: dict[int, tuple[int, list[tuple[int, int]]]]) -> None:
-        """Bring the module's targets to what is wanted."""
-        assert self._control is not None
-        for number, (pid, _) in list(self._watched.items()):
-            if number not in wanted or wanted[number][0] != pid:
-                self._watched.pop(number)
-                self._quietly(self._control.target_del, number)
-        for number, (pid, ranges) in wanted.items():
-            known = self._watched.get(number)
-            if known is None:
-                if self._quietly(self._control.target_add, number, pid, ranges):
-                    self._watched[number] = (pid, ranges)
-            elif known[1] != ranges:
-                if self._quietly(self._control.target_set, number, ranges):
-                    self._watched[number] = (pid, ranges)
-                else:
-                    self._watched.pop(number)
-
-    @staticmethod
-    def _quietly(action: Callable[..., None], *args: object) -> bool:
-        """False if the process is gone (the registry of targets will find out), or shares
-        its memory with one that is scanned already."""
-        try:
-            action(*args)
-        except (TargetGoneError, FileExistsError):
-            return False
-        return True
 
     def poll(self) -> list[AccessBatch]:
         """Counts of the pages that were reported since the last call.
@@ -317,12 +280,17 @@ class ScanSource:
         self._check_ns = self._clock() + CHECK_NS
         if self._control is None:
             return 0, self._settings.period_us / 1e6
-        states = [each for each in self._control.targets() if each.target in self._watched]
+        states = [each for each in self._control.targets() if each.target in self._targets]
         if not states:
             return 0, self._looks.seen.period_s
         if self._looks.take({each.target: each.stats for each in states}):
             self._set_looks()
         return self._looks.rounds, self._looks.seen.period_s
+
+    @property
+    def seen(self) -> Seen | None:
+        """The last whole looks at all targets, as measured; None when it is not in use."""
+        return None if self._control is None else self._looks.seen
 
     @property
     def dilution(self) -> float:
@@ -333,11 +301,6 @@ class ScanSource:
     def taught_s(self) -> float:
         """For how long looks at programs that run have gone to heat."""
         return self._looks.taught_s
-
-    @property
-    def learning(self) -> bool:
-        """Whether silence about a page says nothing yet: too few looks."""
-        return self._control is not None and self._looks.learning
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""
@@ -351,4 +314,4 @@ class ScanSource:
         if self._ring is not None:
             self._ring.close()
             self._ring = None
-        self._watched = {}
+        self._targets = ScanTargets()

@@ -17,6 +17,7 @@ from tierd.metrics.state import SLOW_NS, MetricsState
 from tierd.metrics.values import BUCKETS, MOST_SERIES, Values
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import make_keys
+from tierd.sources.exposure import Seen
 from tierd.targets.target import Target
 
 UP, DOWN = Direction.PROMOTE, Direction.DEMOTE
@@ -108,6 +109,32 @@ def test_a_source_that_is_gone_is_neither_active_nor_available(tmp_path: Path):
     values = desk.state.values.snapshot.values
     assert values[f.SOURCE_ACTIVE] == {("made-up",): 0.0}
     assert values[f.SOURCE_AVAILABLE] == {("made-up",): 0.0}
+
+
+def test_how_a_source_looks_is_told_while_it_is_in_use(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    told = []
+
+    def on_tick(count: int) -> None:
+        values = desk.state.values.snapshot.values
+        told.append((values[f.EXPOSURE], values[f.LOOK_PERIOD]))
+        bench.source.seen = Seen(0.4, 0.025 * count, 0.4)
+        bench.source.ok = count < 3
+        interrupt_at(6)(count)
+
+    bench.tracking.on_tick = on_tick
+    bench.service.run()
+    first, second, third, *_, last = told
+    assert first == ({}, {})
+    assert second == ({("made-up",): 0.025}, {("made-up",): 0.4})
+    assert third == ({("made-up",): 0.05}, {("made-up",): 0.4})
+    assert last == ({}, {})
+
+
+def test_a_source_that_does_not_look_has_no_exposure(tmp_path: Path):
+    _, state = run_three_ticks(tmp_path)
+    values = state.values.snapshot.values
+    assert (values[f.EXPOSURE], values[f.LOOK_PERIOD]) == ({}, {})
 
 
 def test_a_reload_is_counted_and_the_last_result_stands(tmp_path: Path):

@@ -18,6 +18,7 @@ from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.sources.cardset import TRACKS
+from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSettings
 
@@ -37,6 +38,7 @@ class Scanner:
         self.paces: list[int] = []
         self.dilution, self.taught_s = 1.0, 60.0
         self.aim: float | None = None
+        self.seen = Seen(0.3, 0.025, 0.4)
 
     def watch(self, targets: Any) -> None:
         self.watched = list(targets)
@@ -172,6 +174,14 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     bench.source.poll()
     bench.source.poll()
     assert scanner.paces == [1_000_000]
+
+
+def test_the_scanners_looks_are_told_while_it_is_in_use(bench: Bench) -> None:
+    assert bench.source.seen is None
+    bench.source.watch(TARGETS)
+    assert bench.source.seen == Seen(0.3, 0.025, 0.4)
+    bench.source.close()
+    assert bench.source.seen is None
 
 
 def test_dropped_records_are_told(bench: Bench) -> None:

@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `tierd status` tells of the source in use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from desk import make_desk
+from loopbench import interrupt_at
+
+from tierd.cli.status import head
+from tierd.control.status import status
+from tierd.sources.exposure import Seen
+
+
+def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:
+    """The status after two passes with a source that looks like this."""
+    bench, desk = make_desk(folder)
+    bench.source.seen = seen
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    return {**status(bench.service, desk.state, hottest=False), "paused": None}
+
+
+@pytest.mark.parametrize(
+    ("exposure_s", "line"),
+    [
+        (0.0253, "looked at every 400 ms; accesses in the 25.3 ms before it count (exposure)"),
+        (0.4, "looked at every 400 ms; all accesses in between count"),
+    ],
+)
+def test_the_exposure_of_looks_is_told(tmp_path: Path, exposure_s: float, line: str):
+    told = told_of(tmp_path, Seen(0.3, exposure_s, 0.4))
+    assert told["source"]["looks"] == {"exposure_seconds": exposure_s, "period_seconds": 0.4}
+    lines = head(told)
+    place = next(index for index, each in enumerate(lines) if each.startswith("source"))
+    assert lines[place + 1] == f"         a page is {line}"
+
+
+def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):
+    told = told_of(tmp_path, None)
+    assert told["source"]["looks"] is None
+    assert "looked at" not in "".join(head(told))

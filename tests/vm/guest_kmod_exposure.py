@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks of exposures inside a lab guest: what is refused, and changes while pages are armed."""
+
+from __future__ import annotations
+
+import errno
+import random
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import guest_kmod as lab
+from guest_kmod import Result
+from guest_kmod_resolve import Churner
+
+from tierd.errors import UnavailableError
+from tierd.kmod import Control
+from tierd.kmod.uapi import ScanFlags
+
+PERIOD_US = 100_000
+EXPOSURES = "exposure-us is 0, or from 100 to period-us"
+REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"exposure_us": 1}, EXPOSURES),
+    ({"exposure_us": 50}, EXPOSURES),
+    ({"exposure_us": 99}, EXPOSURES),
+    ({"exposure_us": PERIOD_US + 1}, EXPOSURES),
+    ({"exposure_us": 2**32 - 1}, EXPOSURES),
+    ({"exposure_us": 50, "hot_scans": 4, "budget_ppm": 123_456}, EXPOSURES),
+    # The exposure in force is longer.
+    ({"period_us": 9_999}, EXPOSURES),
+    ({"period_us": 20_000, "exposure_us": 30_000}, EXPOSURES),
+    ({"budget_ppm": 50}, "budget-ppm is from 100 to 1000000"),
+    ({"hot_scans": 1}, "cold-scans is less than hot-scans"),
+    ({"cold_scans": 2}, "cold-scans is less than hot-scans"),
+    # By the kernel's own policy of attributes; its words.
+    ({"period_us": 999}, ""),
+    ({"hot_scans": 9}, ""),
+    ({"report_scans": 0}, ""),
+)
+
+
+def answer(control: Control, settings: dict[str, Any]) -> tuple[str, str]:
+    """The error's name and text, or two empty ones."""
+    try:
+        control.scan_set(**settings)
+    except UnavailableError as error:
+        cause = error.__cause__
+        assert isinstance(cause, OSError)
+        assert cause.errno is not None
+        return errno.errorcode[cause.errno], cause.strerror or ""
+    return "", ""
+
+
+def in_force(control: Control) -> dict[str, Any]:
+    """All settings."""
+    state = control.scan_get()
+    return {name: getattr(state, name) for name in state.__slots__ if name != "stats"}
+
+
+def refused() -> Result:
+    """Values out of range: ERANGE, the reason in words, and none of the message is taken."""
+    wrong = {}
+    with lab.module(), lab.connection() as control:
+        control.scan_set(
+            period_us=PERIOD_US,
+            budget_ppm=50_000,
+            hot_scans=2,
+            cold_scans=1,
+            report_scans=1,
+            exposure_us=10_000,
+        )
+        before = in_force(control)
+        for settings, reason in REFUSED:
+            told = answer(control, settings)
+            same = in_force(control) == before
+            if told[0] != "ERANGE" or reason not in told[1] or not told[1] or not same:
+                wrong[repr(settings)] = [*told, same]
+        taken = {
+            "least": {"exposure_us": 100},
+            "whole period": {"exposure_us": PERIOD_US},
+            "with a longer period": {"period_us": 2 * PERIOD_US, "exposure_us": PERIOD_US + 1},
+            "none": {"exposure_us": 0},
+            "short period then": {"period_us": 1000},
+        }
+        for name, settings in taken.items():
+            told = answer(control, settings)
+            now = in_force(control)
+            if told[0] or any(now[key] != value for key, value in settings.items()):
+                wrong[name] = [*told, now["exposure_us"], now["period_us"]]
+    return {"ok": not wrong, "wrong": wrong, "refused": len(REFUSED), "taken": len(taken)}
+
+
+def changes() -> Result:
+    """Exposures, periods, ranges and targets change at any moment; scans go on after it."""
+    rng = random.Random(11)
+    pages, number = 3000, 2
+    counts = {"settings": 0, "ranges": 0, "anew": 0}
+    with (
+        lab.module(),
+        lab.connection() as control,
+        lab.ring() as ring,
+        Churner("map", pages) as churner,
+        Churner("huge", pages) as other,
+    ):
+        first = churner.first_vpn
+        control.scan_set(budget_ppm=400_000, hot_scans=1, cold_scans=0)
+        control.target_add(number, churner.pid)
+        control.target_add(number + 1, other.pid)
+        end = time.monotonic() + 20
+        while time.monotonic() < end:
+            what = rng.random()
+            if what < 0.6:
+                period_us = rng.choice((1000, 4000, 20_000, 400_000))
+                exposure_us = rng.choice((0, 100, 1000, period_us // 2, period_us))
+                control.scan_set(
+                    period_us=period_us,
+                    exposure_us=exposure_us,
+                    flags=rng.choice((ScanFlags(0), ScanFlags.DIRTY, ScanFlags.FLUSH)),
+                )
+                counts["settings"] += 1
+            elif what < 0.9:
+                start = first + rng.randrange(pages - 1)
+                size = rng.randrange(1, first + pages - start)
+                control.target_set(number, rng.choice(([], [(start, start + size)])))
+                counts["ranges"] += 1
+            else:
+                control.target_del(number)
+                control.target_add(number, churner.pid)
+                counts["anew"] += 1
+            time.sleep(rng.random() / 50)
+            lab.drain(ring)
+        control.scan_set(period_us=4000, exposure_us=2000, flags=ScanFlags(0))
+        control.target_set(number, [(first, first + pages)])
+        before = {each.target: each.stats["rounds"] for each in control.targets()}
+        rounds = dict.fromkeys(before, 0)
+        end = time.monotonic() + 60
+        while min(rounds.values()) < 10 and time.monotonic() < end:
+            lab.drain(ring)
+            time.sleep(0.05)
+            last = {each.target: each.stats for each in control.targets()}
+            rounds = {target: last[target]["rounds"] - before[target] for target in before}
+        alive = churner.alive and other.alive
+        for target in before:
+            control.target_del(target)
+        left = control.scan_get().stats
+    return {
+        "ok": alive
+        and min(rounds.values()) >= 10
+        and min(each["exposure_ns"] for each in last.values()) >= 2_000_000
+        and last[number]["round_pages"] >= pages
+        and left["targets"] == left["history_bytes"] == 0
+        and min(counts.values()) > 10,
+        "alive": alive,
+        "rounds_after": list(rounds.values()),
+        "exposure_ms": [each["exposure_ns"] / 1e6 for each in last.values()],
+        "round_pages": last[number]["round_pages"],
+        "changed": counts,
+    }
+
+
+def removal() -> Result:
+    """rmmod while pages are armed for long does not wait for their look."""
+    lab.load()
+    with lab.connection() as control, Churner("hold", 4000) as churner:
+        control.scan_set(period_us=600_000_000, exposure_us=600_000_000, budget_ppm=400_000)
+        control.target_add(1, churner.pid)
+        end = time.monotonic() + 20
+        while not (armed := control.scan_get().stats["tables"]) and time.monotonic() < end:
+            time.sleep(0.05)
+        time.sleep(0.2)
+        looked = control.targets()[0].stats["rounds"]
+        start = time.monotonic()
+        lab.unload()
+        took_s = time.monotonic() - start
+    return {
+        "ok": armed > 0 and looked == 0 and not lab.loaded() and took_s < 60,
+        "tables_armed": armed,
+        "rounds": looked,
+        "took_s": round(took_s, 2),
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(lab.main({"refused": refused, "changes": changes, "removal": removal}))
