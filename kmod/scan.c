@@ -8,7 +8,8 @@
  *
  * With an exposure, each part of an address space is gone over twice: its accessed bits are
  * cleared (it is armed), and looked at so much later. What was accessed at any other time does
- * not count, so that pages in use can be told apart by how much.
+ * not count, so that pages in use can be told apart by how much. A part that was begun is brought
+ * to its end whatever the budget has left: what that lacks is waited for before the next one.
  */
 #include "compat.h"
 #include "tierd.h"
@@ -27,6 +28,8 @@
 /* Arming a part takes no more than this share of its exposure, which is alike for all pages then.
  */
 #define ARMING_SHARE 4
+/* ... nor more than this: the budget has to wait for it, and for the look. */
+#define ARMING_NS (10 * NSEC_PER_MSEC)
 #define EXPOSURE_TIMES 4
 
 static struct task_struct *scanner; /* under scanner_lock */
@@ -201,7 +204,7 @@ static void forget(struct tierd_target *target)
 	tierd_history_clear(target);
 	target->in_round = false;
 	target->age = 0;
-	target->exposure.us = 0;
+	target->exposure = (struct tierd_exposure){};
 	tierd_stats.targets_exec++;
 }
 
@@ -234,15 +237,19 @@ static bool part_end(struct tierd_walk *walk, u64 start_ns, bool done)
 	u64 exposure_ns = exposure->us * (u64)NSEC_PER_USEC;
 
 	if (!walk->arm) {
-		if (!done || exposure->to == ULONG_MAX)
-			return done;
+		if (!done)
+			return false;
+		exposure->armed_ns = 0;
+		if (exposure->to == ULONG_MAX)
+			return true;
 		exposure->from = walk->target->cursor = exposure->to;
 		exposure->armed = exposure->looked = false;
-		exposure->armed_ns = exposure->arming_ns = 0;
+		exposure->arming_ns = 0;
 		return false;
 	}
 	exposure->arming_ns += walk->now_ns - start_ns;
-	if (!done && exposure->arming_ns * ARMING_SHARE < exposure_ns)
+	if (!done && exposure->arming_ns * ARMING_SHARE < exposure_ns &&
+	    exposure->arming_ns < ARMING_NS)
 		return false;
 	/* Translations that CPUs still know would not set the bits again. */
 	tierd_flush_tlb();
@@ -333,14 +340,15 @@ static int scan_thread(void *data)
 	while (!kthread_should_stop()) {
 		tierd_settings_get(&settings);
 		wait = tierd_bucket_wait(&bucket, settings.budget_ppm);
-		if (wait) {
-			scan_sleep(wait);
-			continue;
-		}
 		now = ktime_get_ns();
-		target = tierd_target_due(now, &earliest);
+		/*
+		 * What was armed is looked at in time, and paid for later: its pages would be
+		 * exposed for as long as the budget made them wait.
+		 */
+		target = tierd_target_due(now, wait, &earliest);
 		if (!target) {
-			scan_sleep(earliest - now);
+			earliest = earliest > now ? earliest - now : 0;
+			scan_sleep(wait ? min(wait, earliest) : earliest);
 			continue;
 		}
 		scan_target(target, &settings, records);

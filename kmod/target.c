@@ -37,15 +37,18 @@ struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
 
 /*
  * The next target in turn whose time has come, with a reference; NULL if there is none,
- * and then the earliest time at which there will be one.
+ * and then the earliest time at which there will be one. `begun`: only targets of which a
+ * part is exposed count.
  */
-struct tierd_target *tierd_target_due(u64 now_ns, u64 *earliest_ns)
+struct tierd_target *tierd_target_due(u64 now_ns, bool begun, u64 *earliest_ns)
 {
 	struct tierd_target *target, *due = NULL;
 
 	*earliest_ns = U64_MAX;
 	mutex_lock(&tierd_targets_lock);
 	list_for_each_entry(target, &tierd_targets, node) {
+		if (begun && !READ_ONCE(target->exposure.armed_ns))
+			continue;
 		if (target->next_ns <= now_ns) {
 			due = target;
 			break;

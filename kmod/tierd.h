@@ -55,7 +55,7 @@ struct tierd_exposure {
 	bool armed;  /* [from, to) is: the cursor goes over it a second time */
 	bool looked; /* ... and its first page was looked at */
 	unsigned long from, to;
-	u64 armed_ns;  /* when arming it began, 0: not yet */
+	u64 armed_ns;  /* when arming it began, 0: no part is under way */
 	u64 arming_ns; /* time that took */
 	u64 sum_ns;    /* of the exposures of this round's parts */
 	u32 parts;
@@ -117,7 +117,7 @@ extern struct mutex tierd_targets_lock;
 extern struct list_head tierd_targets;
 struct tierd_target *tierd_target_find(u16 number);
 struct tierd_target *tierd_target_by_mm(struct mm_struct *mm);
-struct tierd_target *tierd_target_due(u64 now_ns, u64 *earliest_ns);
+struct tierd_target *tierd_target_due(u64 now_ns, bool begun, u64 *earliest_ns);
 int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid);
 void tierd_target_remove(struct tierd_target *target);
 void tierd_target_put(struct tierd_target *target);
