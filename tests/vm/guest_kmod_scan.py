@@ -124,7 +124,8 @@ def exposure() -> Result:
         and part["accessed"] < 0.8 * whole["accessed"]
         and part["looks_at_others"] < 0.5 * part["looks_at_hot"]
         and scarce["period_ms"] > 1.2 * part["period_ms"]
-        and scarce["accessed"] < 1.3 * part["accessed"],
+        and scarce["exposure_ms"] < 0.1 * scarce["period_ms"]
+        and scarce["accessed"] < (part["accessed"] + whole["accessed"]) / 2,
         **told,
     }
 
