@@ -132,14 +132,35 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	return 0;
 }
 
+/*
+ * A page that moved before any heat of it came in. It must be known from now on: what a source
+ * tells of it next may be older than the move, and would put it back to where it was.
+ */
+static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t node, uint8_t order)
+{
+	uint8_t on = node >= 0 && node <= TIERD_NODE_MAX ? (uint8_t)node : TIERD_NODE_UNKNOWN;
+	uint64_t key = order >= HUGE_ORDER ? key_head(page) : page;
+
+	if (~key == 0)
+		return NULL;
+	if (order >= HUGE_ORDER)
+		place_huge(heat, key, on, true);
+	else
+		place_page(heat, key, on, true);
+	return table_find(heat, key, hash_key(key));
+}
+
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
-		     const int16_t *node, size_t n)
+		     const int16_t *node, const uint8_t *order, size_t n)
 {
 	if (n == 0)
 		return 0;
+	heat->nothing_to_evict = false;
 	for (size_t i = 0; i < n; i++) {
 		struct slot *slot = table_find(heat, page[i], hash_key(page[i]));
 
+		if (slot == NULL && fate[i] == TIERD_MOVED)
+			slot = meet_moved(heat, page[i], node[i], order[i]);
 		if (slot == NULL || fate[i] == TIERD_NOT_TRIED)
 			continue;
 		if (fate[i] == TIERD_GONE) {

@@ -48,7 +48,7 @@ int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
 int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		     const uint8_t *order, size_t n, const uint8_t *insert_on);
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
-		     const int16_t *node, size_t n);
+		     const int16_t *node, const uint8_t *order, size_t n);
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
 		     const uint64_t *end, size_t n);
 /* among: a byte for each target number, 0 leaves its pages out; NULL: all count. */

@@ -145,8 +145,13 @@ class HeatTable:
             )
 
     def moved(self, report: MoveReport) -> None:
-        """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten."""
+        """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten.
+
+        A page that moved and is not tracked is tracked from now on: what a source tells of it
+        next may be older than the move.
+        """
         page = _array(report.plan.page, np.uint64)
+        order = _array(report.plan.order, np.uint8)
         fate = _array(report.fate, np.uint8)
         node = _array(report.node, np.int16)
         with self._lock:
@@ -155,6 +160,7 @@ class HeatTable:
                 _pointer("uint64_t[]", page),
                 _pointer("uint8_t[]", fate),
                 _pointer("int16_t[]", node),
+                _pointer("uint8_t[]", order),
                 len(page),
             )
 

@@ -50,7 +50,7 @@ int main(int argc, char **argv)
 			tierd_heat_place(heat, page, node, order, n, insert_on);
 			break;
 		case 1:
-			tierd_heat_moved(heat, page, fate, node, n);
+			tierd_heat_moved(heat, page, fate, node, order, n);
 			break;
 		case 2:
 			start[0] = next() % SPACE;

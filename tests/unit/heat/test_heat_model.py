@@ -45,6 +45,14 @@ class Model(RuleBasedStateMachine):
         self.node.pop(key, None)
         self.huge.discard(key)
 
+    def _split(self, head: int) -> None:
+        if head in self.huge:
+            self.huge.discard(head)
+            if self.heat[head] >= 2.0**-14 or self.node[head] == 0:
+                for each in range(head + 1, head + HUGE):
+                    self.heat[each] = self.heat[head]
+                    self.node[each] = self.node[head]
+
     pages = st.lists(st.integers(0, blocks * HUGE - 1), min_size=1, max_size=40)
 
     @rule(page=pages, count=st.floats(0.25, 100.0, width=32), wait=st.integers(0, 20))
@@ -82,13 +90,7 @@ class Model(RuleBasedStateMachine):
     def place(self, page: list[int], node: int) -> None:
         place(self.table, [T + each for each in page], node, insert_on=[0])
         for key in (T + each for each in page):
-            head = key & ~(HUGE - 1)
-            if head in self.huge:
-                self.huge.discard(head)
-                if self.heat[head] >= 2.0**-14 or self.node[head] == 0:
-                    for each in range(head + 1, head + HUGE):
-                        self.heat[each] = self.heat[head]
-                        self.node[each] = self.node[head]
+            self._split(key & ~(HUGE - 1))
             if node == 0:
                 self.heat.setdefault(key, 0.0)
             if key in self.heat:
@@ -98,6 +100,9 @@ class Model(RuleBasedStateMachine):
     def moved(self, page: list[int], fate: Fate, node: int) -> None:
         self.table.moved(report([T + each for each in page], fate, node))
         for key in (T + each for each in page):
+            if fate is Fate.MOVED and key not in self.heat:
+                self._split(key & ~(HUGE - 1))
+                self.heat.setdefault(key, 0.0)
             if fate is Fate.GONE:
                 self._forget(key)
             elif fate is not Fate.NOT_TRIED and key in self.heat:

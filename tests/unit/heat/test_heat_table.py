@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,6 +254,28 @@ def test_a_move_sets_node_and_time() -> None:
     assert one.lookup(T).node.tolist() == [0]
     assert one.lookup(T).idle_s[0] == pytest.approx(3.0, abs=0.25)
     assert np.isinf(one.lookup(T + 1).idle_s).all()
+
+
+def test_a_page_that_moved_before_its_first_access_was_told_is_where_it_went() -> None:
+    one = table()
+    one.moved(report([T], Fate.MOVED, 0))
+    one.moved(report([T + 1], Fate.BUSY, 1))
+    told = batch([T, T + 1], 4.0)
+    one.ingest(replace(told, node=np.array([1, 1], np.int16)))
+    assert one.lookup(T).node.tolist() == [0]
+    assert one.lookup(T + 1).node.tolist() == [1]
+    assert heat_of(one, T) == pytest.approx(4.0)
+    assert one.lookup(T).idle_s[0] == pytest.approx(0.0, abs=0.25)
+
+
+def test_a_folio_that_moved_before_its_first_access_was_told_is_one() -> None:
+    one = table()
+    moved = report([T], Fate.MOVED, 0)
+    moved.plan.order[:] = 9
+    one.moved(moved)
+    assert one.stats().huge == 1
+    assert one.lookup(T).node.tolist() == [0]
+    one.check()
 
 
 @pytest.mark.parametrize("later_s", [1, 100, 3000])
