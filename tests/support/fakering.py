@@ -7,31 +7,23 @@ from typing import Any
 
 import numpy as np
 
-from tierd.kmod.uapi import (
-    INFO,
-    RECORD,
-    RING_DATA,
-    RING_HEAD,
-    RING_MAGIC,
-    RING_VERSION,
-    Kind,
-    PageFlags,
-)
+from tierd.kmod import uapi
+from tierd.kmod.uapi import INFO, RECORD, Kind, PageFlags
 
 
 class FakeRing:
     """A ring of `capacity` records; `memory` is what a mapping of /dev/tierd would be."""
 
     def __init__(self, capacity: int = 4096) -> None:
-        size = RING_DATA + capacity * RECORD.itemsize
+        size = uapi.RING_DATA + capacity * RECORD.itemsize
         # Aligned as a mapping is; the first bytes of a bytearray need not be.
         self._bytes = np.zeros(size // 8 + 1, np.uint64)
         self.memory: Any = self._bytes.view(np.uint8)[:size]
         self._info: Any = self.memory[: INFO.itemsize].view(INFO)
-        self._head: Any = self.memory[RING_HEAD : RING_HEAD + 8].view(np.uint64)
-        self._records: Any = self.memory[RING_DATA:].view(RECORD)
+        self._head: Any = self.memory[uapi.RING_HEAD : uapi.RING_HEAD + 8].view(np.uint64)
+        self._records: Any = self.memory[uapi.RING_DATA :].view(RECORD)
         self.capacity = capacity
-        self._info["magic"], self._info["version"] = RING_MAGIC, RING_VERSION
+        self._info["magic"], self._info["version"] = uapi.RING_MAGIC, uapi.RING_VERSION
         self._info["record_size"], self._info["capacity"] = RECORD.itemsize, capacity
         self._info["size"] = size
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tierd.lab import Guest, GuestError, Machine, Share
+from tierd.lab import Guest, GuestError, GuestProcess, Machine, Share
 from tierd.lab.traffic import TrafficError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -113,6 +113,7 @@ class HbmLab:
         self._why = ""
         self._changed = threading.Condition()
         self._booted = False
+        self._process: GuestProcess | None = None
 
     def __enter__(self) -> HbmLab:
         try:
@@ -135,7 +136,7 @@ class HbmLab:
             life_s=24 * 3600,
         )
         self.boots += 1
-        self._booted = True
+        self._booted, self._process = True, None
         for left in self.shared.iterdir():
             left.unlink()
         self.guest.boot()
@@ -203,7 +204,8 @@ class HbmLab:
 
         Lost: it answers nothing, and its kernel has not said why.
         """
-        told = f"its script: {self._process.stderr[-2000:]}\nconsole: {self.guest.console[-2000:]}"
+        script = "not begun" if self._process is None else self._process.stderr[-2000:]
+        told = f"its script: {script}\nconsole: {self.guest.console[-2000:]}"
         try:
             look = "ps -eo pid,stat,wchan:24,time,args | grep -v ' \\['; dmesg | tail -n 20"
             return False, f"the guest lives: {self._ask(look)}\n{told}"
@@ -254,6 +256,7 @@ class HbmLab:
                     raise AssertionError(f"the guest failed: {self._why}")
                 if not must and time.monotonic() > deadline:
                     return False
+                assert self._process is not None
                 if time.monotonic() > deadline or not self._process.running:
                     raise AssertionError(f"no {name!r}: {self._process.stdout[-2000:]}")
                 self._changed.wait(1.0)

@@ -14,6 +14,7 @@ from hbmlab import HbmLab
 from tierd.lab import GuestError
 
 HANGS, RIGHT, WRONG, FAILS, DIES = "hangs", "right", "wrong", "fails", "dies"
+UNBOOTED = "unbooted"
 
 
 class Process:
@@ -89,7 +90,9 @@ class Guests:
         self.console = "Kernel panic - not syncing" if self._way == DIES else ""
         return self
 
-    def boot(self) -> None: ...
+    def boot(self) -> None:
+        if self._way == UNBOOTED:
+            raise GuestError("nothing on its console")
 
     def run(self, *_: Any, **__: Any) -> Answer:
         return Answer()
@@ -98,7 +101,7 @@ class Guests:
         if on_line is not None:
             self.processes.append(Process(self._shared, self._way, on_line))
             return self.processes[-1]
-        if self._way in (HANGS, DIES):
+        if self._way in (HANGS, DIES, UNBOOTED):
             raise GuestError("the guest does not answer")
         return Answer()
 
@@ -141,3 +144,20 @@ def test_a_request_after_a_failure_gets_a_new_guest() -> None:
             lab.run(["program"], free={}, limit_s=5)
         lab.run(["program"], free={}, limit_s=5)
         assert lab.boots == 2
+
+
+def test_a_guest_that_does_not_boot_is_replaced_once(capsys: pytest.CaptureFixture[str]) -> None:
+    with HbmLab(guest=Guests(FAILS, UNBOOTED, RIGHT)) as lab:  # type: ignore[arg-type]
+        with pytest.raises(AssertionError, match="no memory"):
+            lab.run(["program"], free={}, limit_s=5)
+        lab.run(["program"], free={}, limit_s=5)
+        assert lab.boots == 3
+    assert "its script: not begun" in capsys.readouterr().err
+
+
+def test_guests_that_do_not_boot_are_an_error() -> None:
+    with HbmLab(guest=Guests(FAILS, UNBOOTED, UNBOOTED)) as lab:  # type: ignore[arg-type]
+        with pytest.raises(AssertionError, match="no memory"):
+            lab.run(["program"], free={}, limit_s=5)
+        with pytest.raises(GuestError, match="nothing on its console"):
+            lab.run(["program"], free={}, limit_s=5)
