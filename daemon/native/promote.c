@@ -157,6 +157,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	promoter->orders = fresh;
 	promoter->ordered_ns = sys_monotonic_ns();
 	promoter->next_victim = 0;
+	promoter->rest_until_ns = 0;
 	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);
 	free_orders(&old);
@@ -290,6 +291,8 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 {
 	pthread_mutex_lock(&promoter->lock);
 	*stats = promoter->stats;
+	stats->pending = promoter->waiting.n;
+	stats->victims = promoter->orders.victims - promoter->next_victim;
 	if (promoter->ring.memory != NULL) {
 		const struct ring_info *info = (const void *)promoter->ring.memory;
 

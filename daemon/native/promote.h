@@ -35,6 +35,8 @@ enum {
 	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
 	WORK_NS = 50000000,
 	SLICE_NS = 5000000,
+	/* Without new orders, those who found no place are looked at again after so long. */
+	REST_NS = 100000000,
 };
 
 /* A hot page that may be promoted. `doubt`: variance of its heat. `at`: its place in a heap. */
@@ -100,6 +102,7 @@ struct tierd_promoter {
 	struct tierd_promoter_settings settings;
 	struct tierd_orders orders;
 	uint64_t ordered_ns;
+	uint64_t rest_until_ns;
 	size_t next_victim;
 	struct ring ring;
 	struct bucket quota;

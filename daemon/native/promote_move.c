@@ -221,6 +221,13 @@ void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
 		promoter->stats.most_in_a_second = sum;
 }
 
+/* Whether some wait, for whom there was quota and no place. */
+static bool no_place(const struct tierd_promoter *promoter)
+{
+	return promoter->waiting.n > 0 && promoter->up.n == 0 && promoter->down.n == 0 &&
+	       promoter->quota.tokens >= (double)PAGE_BYTES;
+}
+
 int64_t promote_work(struct tierd_promoter *promoter)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
@@ -230,7 +237,8 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	stats->intervals++;
 	if (interrupted(promoter))
 		return 0;
-	if (ring_waiting(&promoter->ring) == 0 && promoter->waiting.n == 0) {
+	if (ring_waiting(&promoter->ring) == 0 &&
+	    (promoter->waiting.n == 0 || start < promoter->rest_until_ns)) {
 		promoter->demand *= 0.875;
 		return 0;
 	}
@@ -239,6 +247,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	read_room(promoter);
 	pick(promoter, start);
 	pick_ahead(promoter);
+	promoter->rest_until_ns = no_place(promoter) ? start + REST_NS : 0;
 	/* From here on: on a slow CPU, picking alone may take that long. */
 	end = sys_monotonic_ns() + WORK_NS;
 	demoted = carry_out(promoter, &promoter->down, TIERD_DEMOTE, end);
@@ -250,7 +259,6 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	promoter->demand += (taken - promoter->demand) / 8.0;
 	stats->promoted += promoted;
 	stats->demoted += demoted;
-	stats->pending = promoter->waiting.n;
 	stats->cpu_ns += sys_thread_cpu_ns() - cpu;
 	if (sys_monotonic_ns() - start > stats->longest_ns)
 		stats->longest_ns = sys_monotonic_ns() - start;

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long the loop leaves everything to the native path.
 
-Owns: what a pass that found nothing to do is, and what ends the rest after it.
+Owns: which passes can wait, and what ends the wait.
 Must not touch: what a pass does, or the sleep itself (`tierd.service.loop`).
 
-A pass costs the same whether it finds something to move or not. Where the native path
-promotes, what must be quick is done without passes; they bring it new victims, and look after
-what it does not see. So the time between two passes doubles, up to `loop.quiet_tick`, while
-passes find nothing to do, and is `loop.tick` again as soon as there is something. Sources
-without a native path are read, and acted upon, by passes only: there it never grows.
+A pass costs the same whether it finds something to move or not, and what it reads and writes
+pushes as much again out of the caches of those it works for. Where the native path promotes,
+what must be quick is done without passes: they bring it victims, and look after what it does not
+see. So the time between two passes doubles, up to `loop.quiet_tick`, while they move little
+themselves, however much the native path does; it is halved by a pass that moves more, and is
+`loop.tick` again when the hot set, targets or free memory change. When the native path has used up
+its victims, the next pass comes at once. Sources without a native path are read, and acted
+upon, by passes only: there it never grows.
 """
 
 from __future__ import annotations
@@ -16,10 +19,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import numpy as np
-
 from tierd.config import LoopConfig
-from tierd.moves import Fate, MoveReport
+from tierd.mover.orders import PromoterStats
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.orders import low_bytes
@@ -27,7 +28,7 @@ from tierd.service.rooms import Rooms
 from tierd.service.tick import TickRecord
 
 FEW_PAGES: Final = 128
-"""Pages moved by a pass or between two, or waiting for it: fewer are nothing to do."""
+"""Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
 BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
@@ -38,34 +39,39 @@ class Cadence:
     def __init__(self) -> None:
         self._pause_ns = 0
         """The last one; none before the first pass."""
-        self._promoted = 0
+        self._had_victims = False
 
     def pause_ns(self, loop: LoopConfig, rooms: Rooms, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
-        if tick is None or not _quiet(rooms, tick):
+        last_ns = max(self._pause_ns, loop.tick_ns)
+        if tick is None or not _can_wait(rooms, tick):
             self._pause_ns = loop.tick_ns
+        elif len(tick.plan) >= FEW_PAGES:
+            self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:
-            self._pause_ns = max(
-                loop.tick_ns, min(2 * max(self._pause_ns, loop.tick_ns), loop.quiet_tick_ns)
-            )
-        self._promoted = _native(rooms)[0]
+            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
+        stats = _native(rooms)
+        self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
 
     def must_look(self, rooms: Rooms, tick: TickRecord | None) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""
         if tick is None or rooms.steering is None:
             return True
-        source = rooms.steering.around.source
-        if source is None or source.backlog > BACKLOG:
+        source, stats = rooms.steering.around.source, _native(rooms)
+        if source is None or stats is None or source.backlog > BACKLOG:
             return True
-        promoted, pending = _native(rooms)
-        if promoted - self._promoted >= FEW_PAGES or pending >= FEW_PAGES:
+        if (
+            self._had_victims
+            and not stats.counters["victims"]
+            and stats.counters["pending"] >= FEW_PAGES
+        ):
             return True
         return _short(rooms.read_usage(tick.tiers), rooms, tick)
 
 
-def _quiet(rooms: Rooms, tick: TickRecord) -> bool:
-    """Whether a pass had nothing to do that the native path would not have done."""
+def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
+    """Whether the native path knows its way, and nothing has changed in a pass."""
     steering = rooms.steering
     return (
         steering is not None
@@ -74,20 +80,12 @@ def _quiet(rooms: Rooms, tick: TickRecord) -> bool:
         and tick.groups is None
         and tick.traffic is None
         and not tick.hot_set_moved
-        and len(tick.plan) < FEW_PAGES
-        and _pages(tick.between) < FEW_PAGES
         and not _short(tick.usage, rooms, tick)
     )
 
 
-def _pages(report: MoveReport | None) -> int:
-    return 0 if report is None else int(np.count_nonzero(report.fate == Fate.MOVED))
-
-
-def _native(rooms: Rooms) -> tuple[int, int]:
-    """Pages promoted since the start, and pages that wait for it."""
-    stats = None if rooms.steering is None else rooms.steering.stats()
-    return (0, 0) if stats is None else (stats.counters["promoted"], stats.counters["pending"])
+def _native(rooms: Rooms) -> PromoterStats | None:
+    return None if rooms.steering is None else rooms.steering.stats()
 
 
 def _short(usage: Mapping[int, NodeUsage], rooms: Rooms, tick: TickRecord) -> bool:
