@@ -237,12 +237,13 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	stats->intervals++;
 	if (interrupted(promoter))
 		return 0;
-	if (ring_waiting(&promoter->ring) == 0 &&
-	    (promoter->waiting.n == 0 || start < promoter->rest_until_ns)) {
+	if (ring_waiting(&promoter->ring) > 0)
+		read_records(promoter, start);
+	if (promoter->waiting.n == 0 || start < promoter->rest_until_ns) {
 		promoter->demand *= 0.875;
+		stats->cpu_ns += sys_thread_cpu_ns() - cpu;
 		return 0;
 	}
-	read_records(promoter, start);
 	promoter->up.n = promoter->down.n = 0;
 	read_room(promoter);
 	pick(promoter, start);

@@ -40,8 +40,8 @@ class LoopConfig:
     quiet_tick_ns: int = option(
         "quiet_tick",
         duration("10ms", "1min"),
-        "500ms",
-        "... while there is nothing to do but what the native path does by itself.",
+        "2s",
+        "... while the native path promotes, and passes themselves find little to move.",
     )
     cpu_share: float = option(
         "cpu",

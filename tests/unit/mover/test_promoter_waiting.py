@@ -69,7 +69,6 @@ def test_a_page_that_a_tick_promoted_waits_no_more(world: World) -> None:
     assert world.made is not None
     world.made.note(moves_of_a_tick(range(4), Direction.PROMOTE), world.now)
     world.made.note(moves_of_a_tick(range(6, 8), Direction.DEMOTE), world.now)
-    world.run()
     assert world.counter("pending") == 6
     assert world.counter("stale") == 4
     world.lib.fake_room(FAST, 10)
@@ -114,6 +113,43 @@ def test_reports_room_and_ticks_in_any_order_lose_no_page(world: World, seed: in
     world.run(60)
     assert promoted(world, pages) == reported
     assert world.counter("pending") == 0
+
+
+def test_those_without_a_place_are_looked_at_ten_times_a_second(world: World) -> None:
+    pages = range(10)
+    waits(world, pages)
+    world.report(pages)
+    assert world.run() == 0
+    world.lib.fake_room(FAST, 10)
+    assert world.run(9) == 0
+    assert world.run(2) == 10
+    assert promoted(world, pages) == set(pages)
+
+
+def test_new_reports_do_not_end_the_rest_and_new_victims_do(world: World) -> None:
+    pages = range(20)
+    waits(world, pages)
+    world.report(range(10))
+    assert world.run() == 0
+    world.lib.fake_room(FAST, 20)
+    world.report(range(10, 20))
+    assert world.run() == 0
+    assert world.counter("pending") == 20
+    world.steer()
+    assert world.run() == 20
+
+
+def test_it_tells_how_many_victims_are_left(world: World) -> None:
+    world.settings = replace(SETTINGS, rate_cap=1e9)
+    world.lib.fake_room(FAST, 0)
+    for page in range(100, 104):
+        world.lib.fake_page(page, FAST, 0, 0)
+    world.victims = [(page, 0.0) for page in range(100, 104)]
+    world.after(range(3), 5)
+    assert world.counter("victims") == 4
+    world.report(range(3))
+    assert world.run() == 6
+    assert world.counter("victims") == 1
 
 
 def test_those_who_wait_too_long_are_told_what_for(world: World) -> None:
