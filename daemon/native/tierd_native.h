@@ -262,8 +262,8 @@ struct tierd_promoter_stats {
 	uint64_t held[9];     /* decisions not to move, by reason */
 	uint64_t outcomes_dropped;
 	uint64_t recent_forgotten; /* moves whose time was overwritten too early */
-	uint64_t pending; /* candidates that wait now */
-	uint64_t victims; /* of the last orders, those that are left */
+	uint64_t pending;	   /* candidates that wait now */
+	uint64_t victims;	   /* of the last orders, those that are left */
 	uint64_t cpu_ns;
 	uint64_t longest_ns; /* the longest interval's work */
 	uint64_t longest_call_ns;
