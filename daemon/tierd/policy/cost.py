@@ -23,6 +23,7 @@ from itertools import pairwise
 
 from tierd.heat.view import PageSet
 from tierd.moves import MovePlan
+from tierd.policy.climb import Climb
 from tierd.policy.costround import LADDERS, Beyond, CostRound, CostSettings
 from tierd.policy.costwords import sentence
 from tierd.policy.demand import Kinds
@@ -75,6 +76,7 @@ class CostPolicy:
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
         self.outcomes = Outcomes(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.climb = Climb(settings.epoch_s, settings.watermarks.min_residency_s)
         self.sight: Sight | None = None
         self._beyond = Beyond()
         self._asked: Callable[[PageSet], str] | None = None
@@ -98,7 +100,13 @@ class CostPolicy:
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._beyond)
-        self.outcomes.carried_out(inputs.last)
+        self.outcomes.tried = self.climb.busy or self.climb.planned
+        if self.climb.planned:
+            self.climb.carried_out(traffic.time_ns, inputs.last)
+        else:
+            self.outcomes.carried_out(inputs.last)
+            if inputs.last is not None and inputs.last.moved_bytes:
+                self.climb.stirred(traffic.time_ns)
         standing = self._look(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
@@ -107,12 +115,16 @@ class CostPolicy:
             trust=self.outcomes.trust,
             margin=self.outcomes.margin,
             folio_s=self.outcomes.folio_s or REMAP_S,
+            least=self.climb.least,
         )
         if self.outcomes.undo is not None:
             work.take_back(*self.outcomes.undo)
             self.outcomes.undo = None
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
-        work.exchange(rule, lines, trade=not standing)
+        if not standing and traffic.time_ns:
+            self._climb(traffic.time_ns, work, rule)
+        free = not (standing or self.climb.busy or self.climb.planned)
+        work.exchange(rule, lines, trade=free)
         self.outcomes.planned(work.gain, *work.brought())
         self._asked = partial(
             sentence,
@@ -124,6 +136,31 @@ class CostPolicy:
             confidence=work.confidence,
         )
         return work.plan()
+
+    def _climb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
+        """Let a slice be tried, where loads are told and nothing else is going on."""
+        climb, model = self.climb, work.model
+        if not self.outcomes.alike(climb.mix):
+            climb.forget(time_ns, self.outcomes.mix)
+        if work.surprised or work.moves or "none" in model.source:
+            climb.stirred(time_ns)
+        elif climb.look(time_ns, work):
+            back = climb.verdict()
+            if back is not None:
+                work.take_back(*back)
+            elif climb.trying:
+                climb.promised(work.promise(rule))
+            else:
+                tried = climb.due(
+                    work,
+                    model.loaded_ns(model.load, work.weight),
+                    model.idle_ns,
+                    model.load / model.bytes_per_s,
+                    work.room,
+                )
+                if tried is not None:
+                    climb.mix = self.outcomes.mix
+                    work.bring(*tried)
 
     def _look(self, traffic: Traffic, work: CostRound) -> bool:
         out = self.outcomes

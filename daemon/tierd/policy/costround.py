@@ -7,19 +7,21 @@ Must not touch: the rule (`tierd.policy.exchange`), what is learned (`tierd.poli
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
-from tierd.pagekey import U64Array
+from tierd.pagekey import PAGE_SIZE, U64Array
 from tierd.policy import pageset
 from tierd.policy.demand import Demand, estimate, kinds_of
 from tierd.policy.exchange import Exchange, Rule, Step
 from tierd.policy.inputs import Inputs
 from tierd.policy.outcome import EPOCH_S
 from tierd.policy.pageset import I64Array
+from tierd.policy.regions import Regions
 from tierd.policy.tiermodel import F64Array, TierModel
 from tierd.policy.traffic import LINE_BYTES, Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
@@ -114,6 +116,11 @@ class CostRound(Round):
         """Seconds that all accesses wait, a second."""
         return float(self.model.loaded_ns(self.model.load, self.weight) @ self.weight) * 1e-9
 
+    @property
+    def room(self) -> F64Array:
+        """Bytes that may come in, float64[tiers]."""
+        return np.array([max(0.0, self._free(tier)) for tier in self.inputs.tiers.tiers])
+
     def spread(self) -> np.ndarray:
         """Counted accesses by part of memory."""
         known = self.patterns
@@ -160,24 +167,50 @@ class CostRound(Round):
             waits[name] = waits.get(name, 0.0) + wait * 1e-9
         return lines, waits
 
-    def exchange(self, rule: Rule, lines: float, *, trade: bool) -> None:
-        """Relieve what is short of room, and trade the rest."""
-        tiers = self.inputs.tiers.tiers
+    def slice_of(
+        self, source: int, dest: int, share: float, avoid: U64Array
+    ) -> tuple[U64Array, U64Array]:
+        """As of `Regions.slice_of`, as far as there is room."""
+        page, regions = self._regions().slice_of(source, dest, share, avoid)
+        room = min(self._free(self.inputs.tiers.tiers[dest]), self.left) // PAGE_SIZE
+        return page[: max(0, room)], regions
+
+    def _regions(self) -> Regions:
+        settled = self.pages.idle_s >= self.settings.min_residency_s
+        return Regions(self.pages, self.tier, self.demand, settled)
+
+    def bring(self, page: U64Array, rank: int) -> None:
+        """Plan pages to a tier, as far as there is room."""
+        at = np.flatnonzero(np.isin(self.pages.page, page) & (self.tier != rank))
+        for source in np.unique(self.tier[at]):
+            self._plan(Step(at[self.tier[at] == source], int(source), rank, False, 0.0))
+
+    def promise(self, rule: Rule) -> float:
+        """Part of what is waited that the model says the best end would save."""
+        return self._exchange(rule, math.inf).promise()
+
+    def _exchange(self, rule: Rule, lines: float) -> Exchange:
+        """Of what may move now."""
         settled = self.pages.idle_s >= self.settings.min_residency_s
         self.notes["moved lately"] += int(np.count_nonzero(~settled))
         for _, planned, _ in self.moves:
             settled &= ~np.isin(self.pages.page, planned.page)
-        kinds = kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence)
-        short = [min(0, self._short(tier)) for tier in tiers]
-        work = Exchange(
+        tiers = self.inputs.tiers.tiers
+        return Exchange(
             self.model,
-            kinds,
+            kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence),
             self.weight,
             room=np.array([self._free(tier) for tier in tiers], np.int64),
             spare=np.array([self._spare(tier) for tier in tiers], np.int64),
             rule=rule,
             lines=lines,
         )
+
+    def exchange(self, rule: Rule, lines: float, *, trade: bool) -> None:
+        """Relieve what is short of room, and trade the rest."""
+        tiers = self.inputs.tiers.tiers
+        short = [min(0, self._short(tier)) for tier in tiers]
+        work = self._exchange(rule, lines)
         left = min(self.left, self.settings.max_moves_per_tick * 4096)
         for tier in tiers:
             if short[tier.rank]:
@@ -188,12 +221,29 @@ class CostRound(Round):
                     self.notes["short of room, and nowhere to go"] += (need - done) // 4096
         if self.surprised:
             self.notes["use has just changed"] += 1
-        elif trade and len(kinds):
+        elif trade and len(work.kinds):
             work.trade(left)
         self.notes.update(work.notes)
         self.steps, self.gain = work.steps, sum(step.saved for step in work.steps)
-        for step in work.steps:
+        self._make_whole()
+        for step in self.steps:
             self._plan(step)
+
+    def _make_whole(self) -> None:
+        """Let steps be of whole regions where streams' pages are alike."""
+        if not self.steps:
+            return
+        regions, taken = self._regions(), np.zeros(len(self.pages), np.bool_)
+        for _, planned, _ in self.moves:
+            taken |= np.isin(self.pages.page, planned.page)
+        for step in self.steps:
+            taken[step.members] = True
+        for number, step in enumerate(self.steps):
+            taken[step.members] = False
+            members = regions.whole(step.members, step.source, step.dest, taken)
+            taken[members] = True
+            regions.go(members, step.dest)
+            self.steps[number] = replace(step, members=members)
 
     def _short(self, tier: Tier) -> int:
         """Bytes (negative) that its short nodes lack to their high watermarks."""
