@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
@@ -115,7 +115,6 @@ class CostPolicy:
             trust=self.outcomes.trust,
             margin=self.outcomes.margin,
             folio_s=self.outcomes.folio_s or REMAP_S,
-            least=self.climb.least,
         )
         if self.outcomes.undo is not None:
             work.take_back(*self.outcomes.undo)
@@ -123,6 +122,7 @@ class CostPolicy:
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
         if not standing and traffic.time_ns:
             self._climb(traffic.time_ns, work, rule)
+        rule = replace(rule, least=self.climb.least)  # which a slice may just have raised
         free = not (standing or self.climb.busy or self.climb.planned)
         work.exchange(rule, lines, trade=free)
         self.outcomes.planned(work.gain, *work.brought())
@@ -150,7 +150,7 @@ class CostPolicy:
                 work.take_back(*back)
             elif climb.trying:
                 climb.promised(work.promise(rule))
-            else:
+            elif self.outcomes.settled:
                 tried = climb.due(
                     work,
                     model.loaded_ns(model.load, work.weight),

@@ -207,6 +207,11 @@ class Outcomes:
             return 0.0
         return max(0.0, self.allowance * self._rate - sum(self._now.lines.values()))
 
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what all moves brought, and none is taken back."""
+        return not self._series.open and self._test is None
+
     def planned(self, saved: float, lines: Mapping[str, float], waits: Mapping[str, float]) -> None:
         """What a plan is to do.
 
@@ -260,7 +265,7 @@ class Outcomes:
             if self.tried:
                 self._series.forget()
             else:
-                self._look_back(rate)
+                self._look_back(rate, moved=self._now.page is not None)
                 self._swing.add(rate, alike=self.alike(before))
             self._before = self._now if self._now.page is not None else None
             if self._before is not None:
@@ -304,10 +309,10 @@ class Outcomes:
         elif observed > 0:
             self.margin = max(self._least_margin, 0.8 * self.margin)
 
-    def _look_back(self, rate: float) -> None:
+    def _look_back(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""
         series = self._series
-        lost = series.lost(rate, self._swing, alike=self.alike(series.mix))
+        lost = series.lost(rate, self._swing, alike=self.alike(series.mix), moved=moved)
         if lost and self._test is None:
             self.alarms += 1
             self.allowance = FIRST

@@ -52,6 +52,14 @@ class Regions:
         there = np.bincount(self._at[self._tier == rank], minlength=count)
         return np.asarray(there / np.bincount(self._at, minlength=count))
 
+    def _avoided(self, avoid: U64Array) -> I64Array:
+        """0, or 1 for regions of a run of streams that has one to avoid, or 2 for these."""
+        itself = np.isin(self._regions, avoid)
+        streamed = np.bincount(self._at[self._streamed], minlength=len(self._regions)) > 0
+        apart = (np.diff(self._regions) > 1) | (streamed[1:] != streamed[:-1])
+        run = np.concatenate([[0], np.cumsum(apart)])
+        return np.asarray(itself.astype(np.int64) + (np.bincount(run, itself)[run] > 0))
+
     def whole(self, members: I64Array, source: int, dest: int, taken: BoolArray) -> I64Array:
         """As many streamed pages as `members`, and alike: of regions that are split first.
 
@@ -82,7 +90,7 @@ class Regions:
         """Pages of streams, uint64[k], that take about a share of all lines, and their regions.
 
         Whole regions, at least one: first such as are split, then neighbours of those in
-        `dest`; those to `avoid` last.
+        `dest`; those to `avoid`, and others that they follow on, last.
 
         Args:
             source, dest: ranks.
@@ -98,7 +106,7 @@ class Regions:
         one = np.uint64(1)
         near = np.isin(regions + one, there) | np.isin(regions - one, there)
         begun = self._share_in(dest)[found]
-        best = np.lexsort((regions, ~near, -begun, np.isin(regions, avoid)))
+        best = np.lexsort((regions, ~near, -begun, self._avoided(avoid)[found]))
         lines = np.bincount(self._at[here], self._lines[here], len(self._regions))[found]
         off = np.abs(np.cumsum(lines[best]) - share * float(self._lines.sum()))
         chosen = regions[best[: 1 + int(off.argmin())]]
