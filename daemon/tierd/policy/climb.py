@@ -65,7 +65,7 @@ class Present(Protocol):
         self, source: int, dest: int, share: float, avoid: U64Array
     ) -> tuple[U64Array, U64Array]:
         """Streamed pages, uint64[n], that may go from one rank to another, with a share of all
-        lines, and their regions; those of regions to `avoid` last."""
+        lines, and their regions, those to `avoid` last; none where there is no room."""
         ...
 
 
@@ -193,8 +193,15 @@ class Climb:
         self._trial, self._rates, self._planned, self._rest = None, [], True, RESTED
         return trial.page, trial.node
 
+    def _ways_of(self, hot: int, used: F64Array) -> list[tuple[int, int]]:
+        """From the overloaded tier to the least used first, and back from there."""
+        others = [int(each) for each in np.argsort(used) if each != hot]
+        there, back = [(hot, each) for each in others], [(each, hot) for each in others]
+        # Both failed before: one is enough, by turns.
+        return (there + back) if not self._turn else (back if self._turn % 2 else there)
+
     def due(
-        self, now: Present, loaded: F64Array, idle: F64Array, used: F64Array, room: F64Array
+        self, now: Present, loaded: F64Array, idle: F64Array, used: F64Array
     ) -> tuple[U64Array, int] | None:
         """At the end of an epoch of rest: a slice, and the rank that it is to go to.
 
@@ -202,20 +209,14 @@ class Climb:
             now: the present.
             loaded, idle: float64[tiers] ns.
             used: float64[tiers] part of the bandwidth.
-            room: float64[tiers] bytes.
         """
         if self._trial is not None or self._wait or len(self._rates) < EPOCHS:
             return None
         hot = int(np.argmax(np.where(used > 0, loaded / idle, 0.0)))
         if loaded[hot] < OVERLOADED * idle[hot]:
             return None
-        cool = int(np.argmin(np.where((np.arange(len(used)) == hot) | (room <= 0), np.inf, used)))
-        if cool == hot or room[cool] <= 0:
-            return None
         if not self._ways or hot not in self._ways[0]:
-            both = [(hot, cool), (cool, hot)]
-            # Both failed before: one is enough, by turns.
-            self._ways = [both[self._turn % 2]] if self._turn else both
+            self._ways = self._ways_of(hot, used)
         recent = np.array(self._rates[-2 * EPOCHS :])
         base = float(recent.mean())
         noise = max(NOISE, float(recent.std(ddof=1)) / base) if base else NOISE
@@ -225,6 +226,8 @@ class Climb:
             if not len(page):
                 self._ways.remove((source, dest))
                 continue
+            # The one other way that is left is back from there.
+            self._ways = [way for way in self._ways if way in ((source, dest), (dest, source))]
             self._trial, self._planned = _Trial(source, dest, base, noise, region, page), True
             self._rates = []
             return page, dest

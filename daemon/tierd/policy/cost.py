@@ -156,7 +156,6 @@ class CostPolicy:
                     model.loaded_ns(model.load, work.weight),
                     model.idle_ns,
                     model.load / model.bytes_per_s,
-                    work.room,
                 )
                 if tried is not None:
                     climb.mix = self.outcomes.mix

@@ -116,11 +116,6 @@ class CostRound(Round):
         """Seconds that all accesses wait, a second."""
         return float(self.model.loaded_ns(self.model.load, self.weight) @ self.weight) * 1e-9
 
-    @property
-    def room(self) -> F64Array:
-        """Bytes that may come in, float64[tiers]."""
-        return np.array([max(0.0, self._free(tier)) for tier in self.inputs.tiers.tiers])
-
     def spread(self) -> np.ndarray:
         """Counted accesses by part of memory."""
         known = self.patterns
@@ -170,10 +165,10 @@ class CostRound(Round):
     def slice_of(
         self, source: int, dest: int, share: float, avoid: U64Array
     ) -> tuple[U64Array, U64Array]:
-        """As of `Regions.slice_of`, as far as there is room."""
+        """As of `Regions.slice_of`, nothing where there is no room for it."""
         page, regions = self._regions().slice_of(source, dest, share, avoid)
         room = min(self._free(self.inputs.tiers.tiers[dest]), self.left) // PAGE_SIZE
-        return page[: max(0, room)], regions
+        return (page, regions) if len(page) <= room else (page[:0], regions[:0])
 
     def _regions(self) -> Regions:
         settled = self.pages.idle_s >= self.settings.min_residency_s
