@@ -95,6 +95,7 @@ STREAMS = Case(
         "all in DRAM": None,
         "one in CXL": {"s0": CXL},
         "half of one in CXL": {"s0": [[CXL, 0.5]]},
+        "three quarters of one in CXL": {"s0": [[CXL, 0.75]]},
         **{f"{s:.0%} of all in CXL": _scattered(_STREAMS, s) for s in (0.05, 0.1, 0.15, 0.2)},
     },
     sweeps=300,

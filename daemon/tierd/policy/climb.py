@@ -34,7 +34,8 @@ F64Array = npt.NDArray[np.float64]
 STEP: Final = 0.05
 """Share of all lines in a slice, at least one region."""
 EPOCHS: Final = 4
-"""Epochs of rest that a trial is compared with, and as many of a trial."""
+"""Epochs of rest that a trial is compared with, and as many of a trial; twice where chance is
+larger than what is seen."""
 OVERLOADED: Final = 2.0
 """Times its idle latency from which on a tier's loaded one is worth a trial."""
 NOISE: Final = 0.01
@@ -73,7 +74,9 @@ class Present(Protocol):
 class _Trial:
     source: int
     dest: int
+    hot: bool
     base: float
+    count: int
     noise: float
     region: U64Array
     page: U64Array
@@ -168,18 +171,25 @@ class Climb:
         trial, count = self._trial, len(self._rates)
         if trial is None or not count:
             return None
-        mean = sum(self._rates) / count
-        chance = SURE * trial.noise * float(np.sqrt(1 / count + 1 / EPOCHS))
-        gain = mean / trial.base - 1
-        if gain < -SHARP - chance or (count >= self._epochs and gain < WORTH + chance / SURE):
+        gain = sum(self._rates) / count / trial.base - 1
+        chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
+        sure, over = abs(gain - WORTH) > SURE * chance, count >= 2 * self._epochs
+        if gain < -SHARP - SURE * chance:
             return self._fails(trial)
-        if count >= self._epochs:
-            self.kept += 1
-            self.least = max(self.least, BEYOND * max(trial.promises, default=0.0))
-            # The way back was measured just now.
-            self._ways, self._pause, self._turn = [(trial.source, trial.dest)], PAUSE[0], 1
-            self._trial = None
+        if not over and (count < self._epochs or not sure):
+            return None
+        if gain < WORTH + chance:
+            return self._fails(trial)
+        self._keeps(trial)
         return None
+
+    def _keeps(self, trial: _Trial) -> None:
+        self.kept += 1
+        self.least = max(self.least, BEYOND * max(trial.promises, default=0.0))
+        # The way back was measured just now; the next turn is this way's.
+        self._ways, self._pause = [(trial.source, trial.dest)], PAUSE[0]
+        self._turn = 2 if trial.hot else 1
+        self._trial = None
 
     def _fails(self, trial: _Trial) -> tuple[U64Array, I16Array]:
         self.failed += 1
@@ -188,8 +198,7 @@ class Climb:
         self._avoid[way] = np.union1d(before, trial.region)
         self._ways = [each for each in self._ways if each != way]
         if not self._ways:
-            self._turn += 1
-            self._wait, self._pause = self._pause, min(PAUSE[1], 2 * self._pause)
+            self._leave_it()
         self._trial, self._rates, self._planned, self._rest = None, [], True, RESTED
         return trial.page, trial.node
 
@@ -198,7 +207,7 @@ class Climb:
         others = [int(each) for each in np.argsort(used) if each != hot]
         there, back = [(hot, each) for each in others], [(each, hot) for each in others]
         # Both failed before: one is enough, by turns.
-        return (there + back) if not self._turn else (back if self._turn % 2 else there)
+        return (there + back) if not self._turn else (there if self._turn % 2 else back)
 
     def due(
         self, now: Present, loaded: F64Array, idle: F64Array, used: F64Array
@@ -228,8 +237,15 @@ class Climb:
                 continue
             # The one other way that is left is back from there.
             self._ways = [way for way in self._ways if way in ((source, dest), (dest, source))]
-            self._trial, self._planned = _Trial(source, dest, base, noise, region, page), True
-            self._rates = []
+            self._trial = _Trial(
+                source, dest, source == hot, base, len(recent), noise, region, page
+            )
+            self._planned, self._rates = True, []
             return page, dest
-        self._wait, self._pause = self._pause, min(PAUSE[1], 2 * self._pause)
+        self._leave_it()
         return None
+
+    def _leave_it(self) -> None:
+        """Nothing for a time, a longer one each time."""
+        self._turn += 1
+        self._wait, self._pause = self._pause, min(PAUSE[1], 2 * self._pause)
