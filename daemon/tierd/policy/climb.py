@@ -48,6 +48,8 @@ PAUSE: Final = (16, 256)
 """Epochs without a trial after two ways failed: the first time, and at most."""
 RESTED: Final = 3
 """Epochs without moves after which the model is at rest: longer than it waits for outcomes."""
+LEAST: Final = 0.01
+"""Part of what is waited that the model must promise at any time: less is chance."""
 CALM: Final = 0.02
 """Part of what is waited that a model at rest must promise to move on."""
 BEYOND: Final = 1.5
@@ -95,7 +97,7 @@ class Climb:
     def __init__(self, epoch_s: float, residency_s: float) -> None:
         self._epoch_ns = int(epoch_s * 1e9)
         self._epochs = max(EPOCHS, int(np.ceil(residency_s / epoch_s)))
-        self.least = 0.0
+        self.least = LEAST
         """Part of what is waited that an end of the model's must save."""
         self.kept = self.failed = 0
         """Slices that stayed, and that went back."""
@@ -150,7 +152,7 @@ class Climb:
         """Memory is used in another way, spread as `mix`."""
         self.stirred(time_ns)
         self.mix = mix
-        self.least, self._pause, self._wait, self._ways, self._avoid = 0.0, PAUSE[0], 0, [], {}
+        self.least, self._pause, self._wait, self._ways, self._avoid = LEAST, PAUSE[0], 0, [], {}
         self._turn = 0
 
     def look(self, time_ns: int, now: Present) -> bool:

@@ -142,7 +142,9 @@ class CostPolicy:
         climb, model = self.climb, work.model
         if not self.outcomes.alike(climb.mix):
             climb.forget(time_ns, self.outcomes.mix)
-        if work.surprised or work.moves or "none" in model.source:
+        # A slice that is too much is a surprise itself.
+        surprised = work.surprised and not climb.trying
+        if surprised or work.moves or "none" in model.source:
             climb.stirred(time_ns)
         elif climb.look(time_ns, work):
             back = climb.verdict()
