@@ -2,7 +2,8 @@
 """Programs on DRAM, HBM and CXL, in the guest: `guest_hbm.py SHARED_DIR`.
 
 Takes requests from `request` in the shared folder, a JSON object each: command, free (node →
-bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them),
+bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them), weights
+(the kernel's, of interleaving, by node, or null to leave them),
 config (text of tierd's configuration, or null), period (of samples) and poll_s (between two looks
 whether the program waits; it ends before if `enough` is there). Prints one JSON object a line:
 `ready`, `end`, `done` with what there is to tell, or `failed` with why.
@@ -19,6 +20,7 @@ import termios
 import time
 import traceback
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,19 @@ def weights() -> list[str]:
     return [(WEIGHTS / f"node{node}").read_text().strip() for node in range(CXL + 1)]
 
 
+@contextlib.contextmanager
+def weighing(wanted: list[int] | None) -> Iterator[None]:
+    """Weights of interleaving while it lasts; None for those there are."""
+    before = weights()
+    for node, weight in enumerate(wanted or []):
+        (WEIGHTS / f"node{node}").write_text(str(weight))
+    try:
+        yield
+    finally:
+        for node, told in enumerate(before if wanted else []):
+            (WEIGHTS / f"node{node}").write_text(told)
+
+
 def _waits(work: subprocess.Popen[bytes]) -> bool:
     """Whether a process has read its input and waits for more (and not, say, for a page)."""
     assert work.stdin is not None
@@ -102,12 +117,15 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
         if int(node) != CXL:  # where the ballast's own memory is
             ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
-    with subprocess.Popen(
-        request["command"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=memory.default_policy,  # noqa: PLW1509
-    ) as work:
+    with (
+        weighing(request["weights"]),
+        subprocess.Popen(
+            request["command"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=memory.default_policy,  # noqa: PLW1509
+        ) as work,
+    ):
         assert work.stdin is not None
         assert work.stdout is not None
         arrays = json.loads(work.stdout.readline())["arrays"]

@@ -13,8 +13,8 @@ If more is served the slice stays and another follows; else it goes back, after 
 once. If the first slice fails one the other way is tried; then nothing, for ever longer.
 
 A slice that stays contradicts the model, which would take it back. What the model promises for
-that, and once it has come to rest what it promises by chance, is what its promises must exceed
-from then on (`least`), until memory is used in another way.
+that is what its promises must exceed from then on (`least`), until memory is used in another way;
+and at any time what it promises by chance.
 """
 
 from __future__ import annotations
@@ -47,11 +47,9 @@ SHARP: Final = 0.05
 PAUSE: Final = (16, 256)
 """Epochs without a trial after two ways failed: the first time, and at most."""
 RESTED: Final = 3
-"""Epochs without moves after which the model is at rest: longer than it waits for outcomes."""
-LEAST: Final = 0.01
-"""Part of what is waited that the model must promise at any time: less is chance."""
-CALM: Final = 0.02
-"""Part of what is waited that a model at rest must promise to move on."""
+"""Epochs after a slice went back in which the model moves nothing."""
+LEAST: Final = 0.02
+"""Part of what is waited that the model must promise: less is chance."""
 BEYOND: Final = 1.5
 """Times what it promises wrongly."""
 
@@ -163,8 +161,7 @@ class Climb:
         self._rates.append(self._sum / self._ticks)
         self._sum, self._ticks, self._begun_ns = 0.0, 0, time_ns
         self._wait, self._rest = max(0, self._wait - 1), max(0, self._rest - 1)
-        if self._trial is None and len(self._rates) >= RESTED:
-            self.least = max(self.least, CALM)
+        if self._trial is None:
             self._rates = self._rates[-2 * EPOCHS :]
         return True
 
@@ -175,13 +172,13 @@ class Climb:
             return None
         gain = sum(self._rates) / count / trial.base - 1
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
-        sure, over = abs(gain - WORTH) > SURE * chance, count >= 2 * self._epochs
-        if gain < -SHARP - SURE * chance:
+        over = count >= 2 * self._epochs
+        if gain < -SHARP - SURE * chance or (count >= self._epochs and gain < WORTH):
             return self._fails(trial)
-        if not over and (count < self._epochs or not sure):
+        if over and gain < WORTH + chance:
+            return self._fails(trial)
+        if not over and (count < self._epochs or gain < WORTH + SURE * chance):
             return None
-        if gain < WORTH + chance:
-            return self._fails(trial)
         self._keeps(trial)
         return None
 

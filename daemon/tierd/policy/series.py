@@ -124,7 +124,7 @@ class Series:
         self.calm = [] if moved else [*self.calm, rate]
         if alike and len(self.calm) == SETTLED:
             allowed = SETTLED_LOSS + swing.chance(SETTLED, LATEST)
-            calm = self.calm
+            calm = list(self.calm)
             if sum(calm) / SETTLED < (1 - allowed) * self.before:
                 return True
             self.forget()
