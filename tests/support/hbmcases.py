@@ -102,7 +102,7 @@ STREAMS = Case(
         "three quarters of one in CXL": {"s0": [[CXL, 0.75]]},
         **{f"{s:.0%} of all in CXL": _scattered(_STREAMS, s) for s in (0.05, 0.1, 0.15, 0.2)},
     },
-    sweeps=300,
+    sweeps=600,
     config=SLOWER,
 )
 

@@ -87,7 +87,9 @@ def main() -> int:
                 "totals": service.totals.as_json(),
                 "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
                 "epochs": [[e.predicted, e.observed, e.spent_s] for e in out.epochs],
-                "alarms": out.alarms,
+                # Both take moves back before residency has passed.
+                "alarms": out.alarms + policy.climb.falls,
+                "slices": [policy.climb.kept, policy.climb.failed],
                 "correlation": out.correlation,
                 "stood_still": out.stood_still,
                 "pages": watch.as_json(),

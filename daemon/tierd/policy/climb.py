@@ -97,8 +97,8 @@ class Climb:
         self._epochs = max(EPOCHS, int(np.ceil(residency_s / epoch_s)))
         self.least = LEAST
         """Part of what is waited that an end of the model's must save."""
-        self.kept = self.failed = 0
-        """Slices that stayed, and that went back."""
+        self.kept = self.failed = self.falls = 0
+        """Slices that stayed, that went back, and how many of these did at once."""
         self._trial: _Trial | None = None
         self._planned = False
         self._rates: list[float] = []
@@ -172,8 +172,9 @@ class Climb:
             return None
         gain = sum(self._rates) / count / trial.base - 1
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
-        over = count >= 2 * self._epochs
-        if gain < -SHARP - SURE * chance or (count >= self._epochs and gain < WORTH):
+        over, falls = count >= 2 * self._epochs, gain < -SHARP - SURE * chance
+        if falls or (count >= self._epochs and gain < WORTH):
+            self.falls += falls
             return self._fails(trial)
         if over and gain < WORTH + chance:
             return self._fails(trial)

@@ -52,6 +52,8 @@ class Sight:
         standing: true while nothing is moved because the last minute lost.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
+        kept, failed: slices that were tried (`tierd.policy.climb`) and stayed, or went back.
+        least: part of what is waited that the model must promise to move anything.
     """
 
     model: TierModel
@@ -66,6 +68,9 @@ class Sight:
     standing: bool
     suspected: dict[str, float]
     allowance: float
+    kept: int
+    failed: int
+    least: float
 
 
 class CostPolicy:
@@ -182,6 +187,9 @@ class CostPolicy:
             standing=standing,
             suspected=dict(out.suspected),
             allowance=out.allowance,
+            kept=self.climb.kept,
+            failed=self.climb.failed,
+            least=self.climb.least,
         )
         return standing
 
