@@ -193,8 +193,8 @@ class HbmLab:
                 break
             except (AssertionError, GuestError, TrafficError) as error:
                 lost, seen = self._look()
-                # Little is left free, and the ballast now and then takes too much of it.
-                lost |= "ready" not in self._told and "Out of memory" in self.guest.console
+                # Little is left free, and the ballast, bound to a node, now and then takes too much.
+                lost |= "constraint=CONSTRAINT_MEMORY_POLICY" in seen
                 self._end()
                 print(f"{type(error).__name__}: {error}\n{seen}", file=sys.stderr)
                 if not (lost and runs_left):

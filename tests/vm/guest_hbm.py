@@ -12,6 +12,7 @@ whether the program waits; it ends before if `enough` is there). Prints one JSON
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import subprocess
@@ -34,6 +35,7 @@ import numpy as np  # noqa: E402
 
 CXL = 2
 NEAR = 512 << 10
+THP_DISABLE = 41  # PR_SET_THP_DISABLE
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 
 
@@ -82,6 +84,17 @@ def weights() -> list[str]:
 
 
 @contextlib.contextmanager
+def without_huge_pages() -> Iterator[None]:
+    """No mapping of this process gets one meanwhile: they would take more than was asked for."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(THP_DISABLE, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(THP_DISABLE, 0, 0, 0, 0)
+
+
+@contextlib.contextmanager
 def weighing(wanted: list[int] | None) -> Iterator[None]:
     """Weights of interleaving while it lasts; None for those there are."""
     before = weights()
@@ -112,11 +125,12 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         script = Path(__file__).with_name("guest_hbm_daemon.py")
         daemon = methods.start_marked([sys.executable, script, config, str(request["period"])])
     # After the daemon, whose own memory is on the first node, too.
-    for node, free in request["free"].items():
-        # Whole huge pages first, and not too many of them: they are not given back in parts.
-        ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
-        if int(node) != CXL:  # where the ballast's own memory is
-            ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
+    with without_huge_pages():
+        for node, free in request["free"].items():
+            # Whole huge pages first, and not too many of them: they are not given back in parts.
+            ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
+            if int(node) != CXL:  # where the ballast's own memory is
+                ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
     with (
         weighing(request["weights"]),
         subprocess.Popen(
