@@ -193,7 +193,7 @@ class HbmLab:
                 break
             except (AssertionError, GuestError, TrafficError) as error:
                 lost, seen = self._look()
-                # Little is left free, and the ballast, bound to a node, now and then takes too much.
+                # Little is left free; the ballast, bound to a node, may take too much of it.
                 lost |= "constraint=CONSTRAINT_MEMORY_POLICY" in seen
                 self._end()
                 print(f"{type(error).__name__}: {error}\n{seen}", file=sys.stderr)
