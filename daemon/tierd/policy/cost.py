@@ -23,8 +23,9 @@ from itertools import pairwise
 
 from tierd.heat.view import PageSet
 from tierd.moves import MovePlan
+from tierd.policy.beyond import Beyond
 from tierd.policy.climb import Climb
-from tierd.policy.costround import LADDERS, Beyond, CostRound, CostSettings
+from tierd.policy.costround import LADDERS, CostRound, CostSettings
 from tierd.policy.costwords import sentence
 from tierd.policy.demand import Kinds
 from tierd.policy.exchange import REMAP_S, Rule
