@@ -117,6 +117,8 @@ class Series:
             alike: whether memory is used as before the series.
             moved: whether pages were moved in the epoch.
         """
+        if not (alike or self.page):
+            self.rates.clear()  # which were of another use
         self.rates.append(rate)
         if not self.page:
             return False
