@@ -29,7 +29,7 @@ from tierd.policy.watermark import Round, WatermarkSettings
 from tierd.tiermap import MemoryKind, Tier, TierMap
 
 LADDERS = ("time", "latency")
-SETTLING = 3.0
+SETTLING = 2.0
 """Half-lives of heat for which what is used is not known then."""
 SPREAD = 256
 """Parts of memory by which the spread of accesses is compared."""
