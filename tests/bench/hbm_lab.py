@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,8 @@ def main() -> int:
                     search(lab)
                 case "streams":
                     case(lab, hbmcases.STREAMS)
+                    twice = replace(hbmcases.STREAMS, sweeps=2 * hbmcases.STREAMS.sweeps)
+                    tell(f"{twice.name}: tierd, twice as many sweeps", twice.tierd(lab))
                 case "restless":
                     tell("restless", hbmcases.restless(lab, args.minutes, args.enough))
                 case _:

@@ -6,6 +6,7 @@ A case's statics are what a search tries: whole arrays and shares of them. `leas
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations_with_replacement
@@ -40,6 +41,7 @@ class Case:
         statics: name → placement as of guest_hbm.py, None for first touch.
         sweeps: of tierd's run.
         first: words before the command, by the name of a static.
+        weights: of interleaving, by the name of a static.
         config: of tierd.
     """
 
@@ -49,6 +51,7 @@ class Case:
     statics: Mapping[str, Mapping[str, Any] | None]
     sweeps: int
     first: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    weights: Mapping[str, Sequence[int]] = field(default_factory=dict)
     config: str = CONFIG.format(ladder="time")
 
     def _command(self, sweeps: int | str, first: Sequence[str] = ()) -> list[str]:
@@ -58,7 +61,8 @@ class Case:
     def static(self, lab: HbmLab, name: str) -> dict[str, Any]:
         """Figures of one of the statics."""
         command = self._command(STATIC_SWEEPS, self.first.get(name, ()))
-        return lab.run(command, free=self.free, place=self.statics[name])
+        weights = self.weights.get(name)
+        return lab.run(command, free=self.free, place=self.statics[name], weights=weights)
 
     def tierd(self, lab: HbmLab) -> dict[str, Any]:
         """Figures of a run with tierd."""
@@ -95,11 +99,18 @@ STREAMS = Case(
         "all in DRAM": None,
         "one in CXL": {"s0": CXL},
         "half of one in CXL": {"s0": [[CXL, 0.5]]},
+        "three quarters of one in CXL": {"s0": [[CXL, 0.75]]},
         **{f"{s:.0%} of all in CXL": _scattered(_STREAMS, s) for s in (0.05, 0.1, 0.15, 0.2)},
     },
-    sweeps=300,
+    sweeps=600,
     config=SLOWER,
 )
+
+
+INTERLEAVED = "interleaved by bandwidth"
+BY_BANDWIDTH = (4, 16, 1)
+"""Of the nodes of hbm-bench."""
+_INTERLEAVE = (sys.executable, str(ROOT / "tests/vm/guest_interleave.py"))
 
 
 def _few_fit(
@@ -121,10 +132,12 @@ def _few_fit(
         {
             "DRAM only": None,
             "HBM first": None,
+            INTERLEAVED: None,
             **{static: _filled(sizes, room) for static, sizes in wholes.items()},
         },
         sweeps=sweeps,
-        first={"HBM first": ("numactl", f"--preferred={HBM}")},
+        first={"HBM first": ("numactl", f"--preferred={HBM}"), INTERLEAVED: _INTERLEAVE},
+        weights={INTERLEAVED: BY_BANDWIDTH},
     )
 
 

@@ -156,6 +156,7 @@ class HbmLab:
         *,
         free: Mapping[int, int],
         place: Mapping[str, Any] | None = None,
+        weights: Sequence[int] | None = None,
         config: str | None = None,
         period: int = PERIOD,
         poll_s: float = 0.05,
@@ -171,6 +172,7 @@ class HbmLab:
             command: of the program.
             free: node → bytes that ballast leaves.
             place: as of guest_hbm.py, None for where first touch puts arrays.
+            weights: of interleaving by node, None for the kernel's own.
             config: of tierd, None to go without.
             period: one miss in so many is sampled, of each node.
             poll_s: guest seconds between two looks whether the program waits.
@@ -183,7 +185,7 @@ class HbmLab:
             GuestError, TrafficError: the guest died, or was lost twice.
         """
         request = {"command": list(command), "free": free, "place": place, "config": config}
-        request |= {"period": period, "poll_s": poll_s}
+        request |= {"period": period, "poll_s": poll_s, "weights": weights}
         for runs_left in range(RUNS - 1, -1, -1):
             try:
                 if not self._booted:
@@ -192,6 +194,8 @@ class HbmLab:
                 break
             except (AssertionError, GuestError, TrafficError) as error:
                 lost, seen = self._look()
+                # Little is left free; the ballast, bound to a node, may take too much of it.
+                lost |= "constraint=CONSTRAINT_MEMORY_POLICY" in seen
                 self._end()
                 print(f"{type(error).__name__}: {error}\n{seen}", file=sys.stderr)
                 if not (lost and runs_left):

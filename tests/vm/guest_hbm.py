@@ -2,7 +2,8 @@
 """Programs on DRAM, HBM and CXL, in the guest: `guest_hbm.py SHARED_DIR`.
 
 Takes requests from `request` in the shared folder, a JSON object each: command, free (node →
-bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them),
+bytes, what ballast leaves), place (as of `put`, or null for where first touch puts them), weights
+(the kernel's, of interleaving, by node, or null to leave them),
 config (text of tierd's configuration, or null), period (of samples) and poll_s (between two looks
 whether the program waits; it ends before if `enough` is there). Prints one JSON object a line:
 `ready`, `end`, `done` with what there is to tell, or `failed` with why.
@@ -11,6 +12,7 @@ whether the program waits; it ends before if `enough` is there). Prints one JSON
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import fcntl
 import json
 import subprocess
@@ -19,6 +21,7 @@ import termios
 import time
 import traceback
 from array import array
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +35,7 @@ import numpy as np  # noqa: E402
 
 CXL = 2
 NEAR = 512 << 10
+THP_DISABLE = 41  # PR_SET_THP_DISABLE
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 
 
@@ -79,6 +83,30 @@ def weights() -> list[str]:
     return [(WEIGHTS / f"node{node}").read_text().strip() for node in range(CXL + 1)]
 
 
+@contextlib.contextmanager
+def without_huge_pages() -> Iterator[None]:
+    """No mapping of this process gets one meanwhile: they would take more than was asked for."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(THP_DISABLE, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(THP_DISABLE, 0, 0, 0, 0)
+
+
+@contextlib.contextmanager
+def weighing(wanted: list[int] | None) -> Iterator[None]:
+    """Weights of interleaving while it lasts; None for those there are."""
+    before = weights()
+    for node, weight in enumerate(wanted or []):
+        (WEIGHTS / f"node{node}").write_text(str(weight))
+    try:
+        yield
+    finally:
+        for node, told in enumerate(before if wanted else []):
+            (WEIGHTS / f"node{node}").write_text(told)
+
+
 def _waits(work: subprocess.Popen[bytes]) -> bool:
     """Whether a process has read its input and waits for more (and not, say, for a page)."""
     assert work.stdin is not None
@@ -97,17 +125,21 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         script = Path(__file__).with_name("guest_hbm_daemon.py")
         daemon = methods.start_marked([sys.executable, script, config, str(request["period"])])
     # After the daemon, whose own memory is on the first node, too.
-    for node, free in request["free"].items():
-        # Whole huge pages first, and not too many of them: they are not given back in parts.
-        ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
-        if int(node) != CXL:  # where the ballast's own memory is
-            ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
-    with subprocess.Popen(
-        request["command"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        preexec_fn=memory.default_policy,  # noqa: PLW1509
-    ) as work:
+    with without_huge_pages():
+        for node, free in request["free"].items():
+            # Whole huge pages first, and not too many of them: they are not given back in parts.
+            ballast.leave_about(free + 2 * ballast.ROUGHLY, int(node))
+            if int(node) != CXL:  # where the ballast's own memory is
+                ballast.leave_exactly(free, int(node), home=CXL, near=NEAR)
+    with (
+        weighing(request["weights"]),
+        subprocess.Popen(
+            request["command"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=memory.default_policy,  # noqa: PLW1509
+        ) as work,
+    ):
         assert work.stdin is not None
         assert work.stdout is not None
         arrays = json.loads(work.stdout.readline())["arrays"]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,26 @@ class Notes:
                 "planned": len(tick.plan),
                 "moved": 0 if tick.report is None else tick.report.moved_bytes >> 12,
                 "load": [] if sight is None else [round(float(x)) for x in sight.model.load],
+                "known": self._known(),
+                "ways": self._ways(tick),
+                "allowance": round(self._policy.outcomes.allowance, 3),
+                "trust": round(self._policy.outcomes.trust, 3),
+                "margin": round(self._policy.outcomes.margin, 3),
+                "alarms": self._policy.outcomes.alarms,
                 "held": dict(tick.plan.notes),
             }
         )
+
+    def _known(self) -> list[int]:
+        """Loaded latencies that it decided with."""
+        sight = self._policy.sight
+        return [] if sight is None else [round(each) for each in sight.loaded_ns]
+
+    @staticmethod
+    def _ways(tick: TickRecord) -> dict[str, int]:
+        """Moves planned, by way."""
+        ways = zip(tick.plan.source.tolist(), tick.plan.dest.tolist(), strict=True)
+        return dict(Counter(f"{source} to {dest}" for source, dest in ways))
 
 
 def main() -> int:
@@ -69,7 +87,9 @@ def main() -> int:
                 "totals": service.totals.as_json(),
                 "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
                 "epochs": [[e.predicted, e.observed, e.spent_s] for e in out.epochs],
-                "alarms": out.alarms,
+                # Both take moves back before residency has passed.
+                "alarms": out.alarms + policy.climb.falls,
+                "slices": [policy.climb.kept, policy.climb.failed],
                 "correlation": out.correlation,
                 "stood_still": out.stood_still,
                 "pages": watch.as_json(),

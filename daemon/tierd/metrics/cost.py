@@ -67,4 +67,7 @@ def cost_of(tiers: TierMap, sight: Sight) -> dict[str, Any]:
         "margin": sight.margin,
         "standing_still": sight.standing,
         "suspected": dict(sight.suspected),
+        "slices_kept": sight.kept,
+        "slices_failed": sight.failed,
+        "least_promise": sight.least,
     }

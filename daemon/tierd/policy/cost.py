@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
 from tierd.heat.view import PageSet
 from tierd.moves import MovePlan
-from tierd.policy.costround import LADDERS, Beyond, CostRound, CostSettings
+from tierd.policy.beyond import Beyond
+from tierd.policy.climb import Climb
+from tierd.policy.costround import LADDERS, CostRound, CostSettings
 from tierd.policy.costwords import sentence
 from tierd.policy.demand import Kinds
 from tierd.policy.exchange import REMAP_S, Rule
@@ -51,6 +53,8 @@ class Sight:
         standing: true while nothing is moved because the last minute lost.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
+        kept, failed: slices that were tried (`tierd.policy.climb`) and stayed, or went back.
+        least: part of what is waited that the model must promise to move anything.
     """
 
     model: TierModel
@@ -65,6 +69,9 @@ class Sight:
     standing: bool
     suspected: dict[str, float]
     allowance: float
+    kept: int
+    failed: int
+    least: float
 
 
 class CostPolicy:
@@ -75,6 +82,7 @@ class CostPolicy:
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
         self.outcomes = Outcomes(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.climb = Climb(settings.epoch_s, settings.watermarks.min_residency_s)
         self.sight: Sight | None = None
         self._beyond = Beyond()
         self._asked: Callable[[PageSet], str] | None = None
@@ -98,7 +106,13 @@ class CostPolicy:
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._beyond)
-        self.outcomes.carried_out(inputs.last)
+        self.outcomes.tried = self.climb.busy or self.climb.planned
+        if self.climb.planned:
+            self.climb.carried_out(traffic.time_ns, inputs.last)
+        else:
+            self.outcomes.carried_out(inputs.last)
+            if inputs.last is not None and inputs.last.moved_bytes:
+                self.climb.stirred(traffic.time_ns)
         standing = self._look(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
@@ -112,7 +126,11 @@ class CostPolicy:
             work.take_back(*self.outcomes.undo)
             self.outcomes.undo = None
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
-        work.exchange(rule, lines, trade=not standing)
+        if not standing and traffic.time_ns:
+            self._climb(traffic.time_ns, work, rule)
+        rule = replace(rule, least=self.climb.least)  # which a slice may just have raised
+        free = not (standing or self.climb.busy or self.climb.planned)
+        work.exchange(rule, lines, trade=free)
         self.outcomes.planned(work.gain, *work.brought())
         self._asked = partial(
             sentence,
@@ -124,6 +142,32 @@ class CostPolicy:
             confidence=work.confidence,
         )
         return work.plan()
+
+    def _climb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
+        """Let a slice be tried, where loads are told and nothing else is going on."""
+        climb, model = self.climb, work.model
+        if not self.outcomes.alike(climb.mix):
+            climb.forget(time_ns, self.outcomes.mix)
+        # A slice that is too much is a surprise itself.
+        surprised = work.surprised and not climb.trying
+        if surprised or work.moves or "none" in model.source:
+            climb.stirred(time_ns)
+        elif climb.look(time_ns, work):
+            back = climb.verdict()
+            if back is not None:
+                work.take_back(*back)
+            elif climb.trying:
+                climb.promised(work.promise(rule))
+            elif self.outcomes.settled:
+                tried = climb.due(
+                    work,
+                    model.loaded_ns(model.load, work.weight),
+                    model.idle_ns,
+                    model.load / model.bytes_per_s,
+                )
+                if tried is not None:
+                    climb.mix = self.outcomes.mix
+                    work.bring(*tried)
 
     def _look(self, traffic: Traffic, work: CostRound) -> bool:
         out = self.outcomes
@@ -144,6 +188,9 @@ class CostPolicy:
             standing=standing,
             suspected=dict(out.suspected),
             allowance=out.allowance,
+            kept=self.climb.kept,
+            failed=self.climb.failed,
+            least=self.climb.least,
         )
         return standing
 

@@ -7,27 +7,28 @@ Must not touch: the rule (`tierd.policy.exchange`), what is learned (`tierd.poli
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
-from tierd.pagekey import U64Array
+from tierd.pagekey import PAGE_SIZE, U64Array
 from tierd.policy import pageset
+from tierd.policy.beyond import Beyond
 from tierd.policy.demand import Demand, estimate, kinds_of
 from tierd.policy.exchange import Exchange, Rule, Step
 from tierd.policy.inputs import Inputs
 from tierd.policy.outcome import EPOCH_S
 from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import F64Array, TierModel
+from tierd.policy.regions import Regions
+from tierd.policy.tiermodel import TierModel
 from tierd.policy.traffic import LINE_BYTES, Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 from tierd.tiermap import MemoryKind, Tier, TierMap
 
 LADDERS = ("time", "latency")
-SURPRISE = 0.3
-"""Share of all load that is elsewhere than expected, from which on use is taken to have changed."""
 SETTLING = 2.0
 """Half-lives of heat for which what is used is not known then."""
 SPREAD = 256
@@ -160,24 +161,50 @@ class CostRound(Round):
             waits[name] = waits.get(name, 0.0) + wait * 1e-9
         return lines, waits
 
-    def exchange(self, rule: Rule, lines: float, *, trade: bool) -> None:
-        """Relieve what is short of room, and trade the rest."""
-        tiers = self.inputs.tiers.tiers
+    def slice_of(
+        self, source: int, dest: int, share: float, avoid: U64Array
+    ) -> tuple[U64Array, U64Array]:
+        """As of `Regions.slice_of`, nothing where there is no room for it."""
+        page, regions = self._regions().slice_of(source, dest, share, avoid)
+        room = min(self._free(self.inputs.tiers.tiers[dest]), self.left) // PAGE_SIZE
+        return (page, regions) if len(page) <= room else (page[:0], regions[:0])
+
+    def _regions(self) -> Regions:
+        settled = self.pages.idle_s >= self.settings.min_residency_s
+        return Regions(self.pages, self.tier, self.demand, settled)
+
+    def bring(self, page: U64Array, rank: int) -> None:
+        """Plan pages to a tier, as far as there is room."""
+        at = np.flatnonzero(np.isin(self.pages.page, page) & (self.tier != rank))
+        for source in np.unique(self.tier[at]):
+            self._plan(Step(at[self.tier[at] == source], int(source), rank, False, 0.0))
+
+    def promise(self, rule: Rule) -> float:
+        """Part of what is waited that the model says the best end would save."""
+        return self._exchange(rule, math.inf).promise()
+
+    def _exchange(self, rule: Rule, lines: float) -> Exchange:
+        """Of what may move now."""
         settled = self.pages.idle_s >= self.settings.min_residency_s
         self.notes["moved lately"] += int(np.count_nonzero(~settled))
         for _, planned, _ in self.moves:
             settled &= ~np.isin(self.pages.page, planned.page)
-        kinds = kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence)
-        short = [min(0, self._short(tier)) for tier in tiers]
-        work = Exchange(
+        tiers = self.inputs.tiers.tiers
+        return Exchange(
             self.model,
-            kinds,
+            kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence),
             self.weight,
             room=np.array([self._free(tier) for tier in tiers], np.int64),
             spare=np.array([self._spare(tier) for tier in tiers], np.int64),
             rule=rule,
             lines=lines,
         )
+
+    def exchange(self, rule: Rule, lines: float, *, trade: bool) -> None:
+        """Relieve what is short of room, and trade the rest."""
+        tiers = self.inputs.tiers.tiers
+        short = [min(0, self._short(tier)) for tier in tiers]
+        work = self._exchange(rule, lines)
         left = min(self.left, self.settings.max_moves_per_tick * 4096)
         for tier in tiers:
             if short[tier.rank]:
@@ -188,12 +215,29 @@ class CostRound(Round):
                     self.notes["short of room, and nowhere to go"] += (need - done) // 4096
         if self.surprised:
             self.notes["use has just changed"] += 1
-        elif trade and len(kinds):
+        elif trade and len(work.kinds):
             work.trade(left)
         self.notes.update(work.notes)
         self.steps, self.gain = work.steps, sum(step.saved for step in work.steps)
-        for step in work.steps:
+        self._make_whole()
+        for step in self.steps:
             self._plan(step)
+
+    def _make_whole(self) -> None:
+        """Let steps be of whole regions where streams' pages are alike."""
+        if not self.steps:
+            return
+        regions, taken = self._regions(), np.zeros(len(self.pages), np.bool_)
+        for _, planned, _ in self.moves:
+            taken |= np.isin(self.pages.page, planned.page)
+        for step in self.steps:
+            taken[step.members] = True
+        for number, step in enumerate(self.steps):
+            taken[step.members] = False
+            members = regions.whole(step.members, step.source, step.dest, taken)
+            taken[members] = True
+            regions.go(members, step.dest)
+            self.steps[number] = replace(step, members=members)
 
     def _short(self, tier: Tier) -> int:
         """Bytes (negative) that its short nodes lack to their high watermarks."""
@@ -257,54 +301,6 @@ def _ranks(tiers: TierMap, nodes: I16Array) -> I64Array:
 def _by_tier(tiers: int, tier: I64Array, values: np.ndarray) -> np.ndarray:
     known = tier >= 0
     return np.bincount(tier[known], values[known], minlength=tiers)[:tiers]
-
-
-class Beyond:
-    """Load that no known page explains, float64[tiers], as slow to follow as heat is.
-
-    Loads are told at once and heat lags: where use changes, the two would be of different
-    times, and pages that were used before would be blamed for what others do now. So what is
-    decided on is what known pages ask for where they are now, and of the difference to what is
-    told a mean over heat's own time.
-    """
-
-    def __init__(self) -> None:
-        self._mean: F64Array | None = None
-        self._last_ns = 0
-        self._since_ns: int | None = None
-
-    def surprised(self, wait_s: float) -> bool:
-        """Whether loads have lately been other than pages' heat leads to expect.
-
-        Use has changed then, and heat does not tell yet to what. For `wait_s`, and then not for
-        as long: loads that never keep still are no reason to do nothing for ever.
-        """
-        return self._since_ns is not None and self._last_ns - self._since_ns < wait_s * 1e9
-
-    def follow(
-        self, model: TierModel, known: F64Array, traffic: Traffic, wait_s: float
-    ) -> TierModel:
-        """The model with the load to decide on.
-
-        Args:
-            model: with the loads as told.
-            known: float64[tiers] bytes a second that known pages ask for.
-            traffic: when that is.
-            wait_s: as of `surprised`.
-        """
-        silent = np.array([source == "none" for source in model.source])
-        beyond = np.where(silent, 0.0, model.load - known)
-        if self._mean is not None and len(self._mean) == len(beyond):
-            elapsed_s = (traffic.time_ns - self._last_ns) / 1e9
-            kept = 0.5 ** (elapsed_s / traffic.half_life_s)
-            off = np.abs(beyond - self._mean)[~silent].sum()
-            calm = self._since_ns is None or traffic.time_ns - self._since_ns > 2 * wait_s * 1e9
-            if calm and off > SURPRISE * model.load[~silent].sum():
-                self._since_ns = traffic.time_ns
-            beyond = np.where(silent, 0.0, kept * self._mean + (1 - kept) * beyond)
-        if traffic.time_ns:
-            self._mean, self._last_ns = beyond, traffic.time_ns
-        return replace(model, load=np.maximum(known + beyond, 0.0))
 
 
 def _weight(model: TierModel, tier: I64Array, demand: Demand) -> np.ndarray:

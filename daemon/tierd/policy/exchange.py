@@ -54,12 +54,14 @@ class Rule:
         trust: of predicted benefit, what has been observed, lately.
         margin: relative to the cost, by which the benefit must exceed it.
         folio_s: seconds that a move costs for each folio, beside the copy.
+        least: part of what is waited that the end of all moves must save.
     """
 
     horizon_s: float = 10.0
     trust: float = 1.0
     margin: float = 0.5
     folio_s: float = REMAP_S
+    least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +220,11 @@ class Exchange:
         self.notes["more than one pass takes"] += 1
         return budget - left
 
+    def promise(self) -> float:
+        """Part of what is waited that the best end would save."""
+        waited = self.waiting(self.load, self.weight)
+        return max(0.0, self._target().saved / waited) if waited > 0 and len(self.kinds) else 0.0
+
     def _target(self) -> Target:
         worth = self.rule.horizon_s * self.rule.trust
         cost = (1 + self.rule.margin) / worth * self._cost()
@@ -232,6 +239,8 @@ class Exchange:
         """Whether the end saves more than all moves to it cost."""
         spent = float((self._cost() * target.flow).sum())
         saved = self.rule.horizon_s * self.rule.trust * target.saved
+        if target.saved < self.rule.least * self.waiting(self.load, self.weight):
+            return False
         return bool(target.flow.any()) and saved > (1 + self.rule.margin) * spent
 
     def _try(self, group: int, dest: int, count: int) -> int:

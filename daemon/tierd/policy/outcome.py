@@ -173,7 +173,10 @@ class Outcomes:
         self.undo: tuple[U64Array, I16Array] | None = None
         """Pages, uint64[n], to take back to the nodes, int16[n], they came from."""
         self._spread: F64Array | None = None
-        self._mix: F64Array | None = None
+        self.mix: F64Array | None = None
+        """How accesses of the last epoch were spread over parts of memory, sum 1."""
+        self.tried = False
+        """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
         self._series, self._swing = Series(), Swing()
         self._planned = _Open()
@@ -203,6 +206,11 @@ class Outcomes:
         if self._test is not None or (self.allowance < 1 and self._before is not None):
             return 0.0
         return max(0.0, self.allowance * self._rate - sum(self._now.lines.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what all moves brought, and none is taken back."""
+        return not self._series.open and self._test is None
 
     def planned(self, saved: float, lines: Mapping[str, float], waits: Mapping[str, float]) -> None:
         """What a plan is to do.
@@ -245,8 +253,8 @@ class Outcomes:
         if time_ns - self._begun_ns >= self._epoch_ns:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
-            before = self._mix
-            self._mix = self._fresh(now.spread(), time_ns - self._begun_ns)
+            before = self.mix
+            self.mix = self._fresh(now.spread(), time_ns - self._begun_ns)
             self.undo = None
             if self._test is not None:
                 self._judge(rate, now)
@@ -254,8 +262,11 @@ class Outcomes:
                 self._series.forget()
             elif self._before is not None:
                 self._settle(time_ns, self._before, rate, now)
-            self._look_back(rate)
-            self._swing.add(rate, alike=self._alike(before))
+            if self.tried:
+                self._series.forget()
+            else:
+                self._look_back(rate, moved=self._now.page is not None)
+                self._swing.add(rate, alike=self.alike(before))
             self._before = self._now if self._now.page is not None else None
             if self._before is not None:
                 self._before.rate, self._before.mix = self._rate or rate, before
@@ -278,7 +289,7 @@ class Outcomes:
         observed = saved * epoch.pages / known if known else 0.0
         if sum(epoch.lines.values()) >= TRIAL * epoch.rate:
             least = (1 - ALARM - self._swing.chance(1, 1)) * epoch.rate
-            if rate < least and self._alike(epoch.mix):
+            if rate < least and self.alike(epoch.mix):
                 self.alarms += 1
                 self.allowance = FIRST
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
@@ -298,10 +309,10 @@ class Outcomes:
         elif observed > 0:
             self.margin = max(self._least_margin, 0.8 * self.margin)
 
-    def _look_back(self, rate: float) -> None:
+    def _look_back(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""
         series = self._series
-        lost = series.lost(rate, self._swing, alike=self._alike(series.mix))
+        lost = series.lost(rate, self._swing, alike=self.alike(series.mix), moved=moved)
         if lost and self._test is None:
             self.alarms += 1
             self.allowance = FIRST
@@ -310,7 +321,7 @@ class Outcomes:
             self._now = _Open()
         if lost or self._test is not None:
             series.forget()
-        series.begins(self._mix)
+        series.begins(self.mix)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""
@@ -320,11 +331,11 @@ class Outcomes:
         total = float(spread.sum())
         return spread / total if total > 0 else None
 
-    def _alike(self, mix: F64Array | None) -> bool:
+    def alike(self, mix: F64Array | None) -> bool:
         """Whether accesses are spread now as they were then; yes where nobody knows."""
-        if mix is None or self._mix is None:
+        if mix is None or self.mix is None:
             return True
-        return float(np.minimum(mix, self._mix).sum()) >= ALIKE
+        return float(np.minimum(mix, self.mix).sum()) >= ALIKE
 
     def _judge(self, rate: float, now: Now) -> None:
         """Moves were taken back because the rate fell: was it them?"""

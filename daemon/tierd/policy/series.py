@@ -29,6 +29,10 @@ LATEST: Final = 3
 LOSS: Final = 0.05
 """Part of what was served that a series may lose."""
 GAIN: Final = 0.02
+SETTLED: Final = 4
+"""Epochs without moves after which what a series brought is known better."""
+SETTLED_LOSS: Final = 0.01
+"""... and the part of what was served that it may have lost then."""
 LONGEST: Final = 64
 """Epochs for which a series is looked at."""
 PAGES: Final = 1 << 17
@@ -76,6 +80,12 @@ class Series:
     page: list[U64Array] = field(default_factory=list)
     source: list[I16Array] = field(default_factory=list)
     age: int = 0
+    calm: list[float] = field(default_factory=list)
+
+    @property
+    def open(self) -> bool:
+        """Whether it is not yet known what moves brought."""
+        return bool(self.page)
 
     def begins(self, mix: F64Array | None) -> None:
         """Moves are about to be made; remember how things were, if it is not known yet."""
@@ -96,19 +106,32 @@ class Series:
         """The series is over."""
         self.page, self.source, self.lines, self.waits = [], [], {}, {}
         self.rates.clear()
+        self.calm.clear()
 
-    def lost(self, rate: float, swing: Swing, *, alike: bool) -> bool:
+    def lost(self, rate: float, swing: Swing, *, alike: bool, moved: bool = True) -> bool:
         """Whether all moves together lost; after each epoch, with its rate.
 
         Args:
             rate: lines a second that memory served in the epoch.
             swing: what is chance.
             alike: whether memory is used as before the series.
+            moved: whether pages were moved in the epoch.
         """
+        if not (alike or self.page):
+            self.rates.clear()  # which were of another use
         self.rates.append(rate)
         if not self.page:
             return False
         self.age += 1
+        self.calm = [] if moved else [*self.calm, rate]
+        if alike and len(self.calm) == SETTLED:
+            allowed = SETTLED_LOSS + swing.chance(SETTLED, LATEST)
+            calm = list(self.calm)
+            if sum(calm) / SETTLED < (1 - allowed) * self.before:
+                return True
+            self.forget()
+            self.rates.extend(calm)
+            return False
         if not alike or self.age > LONGEST:
             self.forget()
         elif len(self.rates) == LATEST and self.age >= LATEST:
