@@ -67,7 +67,10 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     enough = seen.share >= LEAST * aim or not now_us
     if enough and seen.share <= most:
         return now_us
-    wanted_us = seen.exposure_s * _factor(seen.share, max(aim, 0.01)) * 1e6
+    # A whole period that finds too many in use has seen those that are used now and then, and
+    # says nothing of how much the others are.
+    factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / STEP
+    wanted_us = seen.exposure_s * factor * 1e6
     if wanted_us >= WHOLE * most_us:
         return 0
     return max(round(wanted_us), least_us)
