@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import guest_kmod as lab
+from frames import frames_of
 from guest_kmod import Result
 
 from tierd.kmod import FrameJoin
@@ -56,18 +58,6 @@ class Churner:
     def frames(self) -> np.ndarray:
         """The frames of its steady area now, 0 where there is none."""
         return frames_of(self.pid, self.first_vpn, self.pages)
-
-
-def frames_of(pid: int, first_vpn: int, pages: int) -> np.ndarray:
-    """Page frames, uint64[pages], of a range; 0 where nothing is present."""
-    with Path(f"/proc/{pid}/pagemap").open("rb", buffering=0) as file:
-        file.seek(first_vpn * 8)
-        data = b""
-        while len(data) < pages * 8:
-            data += file.read(pages * 8 - len(data))
-    words = np.frombuffer(data, np.uint64)
-    present = words >> np.uint64(63) & np.uint64(1)
-    return (words & np.uint64((1 << 55) - 1)) * present
 
 
 @contextlib.contextmanager

@@ -41,13 +41,17 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     with Guest("dram-cxl", kernel=kernel.version) as guest:
 
         def run(script: str, name: str, *options: str, timeout: float = 600) -> dict[str, Any]:
-            command = [sys.executable, str(HERE / script), name, *options]
-            result = guest.run(command, timeout=timeout)
+            # What does not end tells where it is before it is killed.
+            limit = ["timeout", "--signal=ABRT", "--kill-after=15", str(timeout)]
+            python = [sys.executable, "-X", "faulthandler"]
+            command = [*limit, *python, str(HERE / script), name, *options]
+            result = guest.run(command, timeout=timeout + 30)
             lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-            assert lines, f"{result.stdout[-2000:]}\n{result.stderr[-3000:]}"
-            told: dict[str, Any] = json.loads(lines[-1])
-            assert result.status == 0, f"{told}\n{result.stderr[-3000:]}"
-            return told
+            told = f"{result.stdout[-2000:]}\n{result.stderr[-3000:]}"
+            assert lines, f"status {result.status}\n{told}"
+            figures: dict[str, Any] = json.loads(lines[-1])
+            assert result.status == 0, f"{figures}\n{result.stderr[-3000:]}"
+            return figures
 
         yield run
 
