@@ -23,13 +23,11 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.moves import Fate, I16Array, MoveReport
 from tierd.pagekey import U64Array
+from tierd.policy.demand import F64Array
 from tierd.policy.series import SURE
-
-F64Array = npt.NDArray[np.float64]
 
 STEP: Final = 0.05
 """Share of all lines in a slice, at least one region."""
@@ -129,7 +127,10 @@ class Climb:
         """What became of a slice, there or back; what follows is compared."""
         self._planned = False
         self._rates, self._sum, self._ticks, self._begun_ns = [], 0.0, 0, time_ns
-        if self._trial is None or report is None:
+        if self._trial is None:
+            return
+        if report is None:
+            self._trial, self._wait = None, self._pause
             return
         moved = (report.fate == Fate.MOVED) & np.isin(report.plan.page, self._trial.page)
         self._trial.page, self._trial.node = report.plan.page[moved], report.plan.source[moved]
@@ -228,7 +229,9 @@ class Climb:
             self._ways = self._ways_of(hot, used)
         recent = np.array(self._rates[-2 * EPOCHS :])
         base = float(recent.mean())
-        noise = max(NOISE, float(recent.std(ddof=1)) / base) if base else NOISE
+        if not base > 0:
+            return None  # programs stand still: nothing to compare with
+        noise = max(NOISE, float(recent.std(ddof=1)) / base)
         for source, dest in list(self._ways):
             avoid = self._avoid.get((source, dest), np.empty(0, np.uint64))
             page, region = now.slice_of(source, dest, STEP, avoid)

@@ -248,3 +248,24 @@ def test_a_slice_makes_a_region_whole_first_and_avoids_last() -> None:
 def test_of_what_waits_there_is_no_slice() -> None:
     page, _ = regions([0] * 10, share=1.0).slice_of(0, 1, 0.05, np.empty(0, np.uint64))
     assert not len(page)
+
+
+def test_memory_that_serves_nothing_is_not_tried(bench: Bench) -> None:
+    """Programs that are stopped, while what was known of loads fades."""
+    bench.now.rate = 0.0
+    for _ in range(4 * EPOCHS):
+        bench.epoch()
+    assert bench.now.ways == []
+    bench.now.rate = 1e6
+    for _ in range(4 * EPOCHS):
+        bench.epoch()
+    assert bench.now.ways
+
+
+def test_a_slice_that_nobody_carried_out_is_no_trial(bench: Bench) -> None:
+    """The mover was stopped, or the plan was left with nothing."""
+    while not bench.climb.planned:
+        bench.epoch()
+    bench.climb.carried_out(bench.time_ns, None)
+    assert not bench.climb.trying
+    assert bench.climb.verdict() is None
