@@ -166,7 +166,8 @@ class HbmLab:
         """Run a program; its figures, with the modelled `region` beside them.
 
         What failed has a guest of unknown state: the next request gets a new one. If the guest
-        itself is lost, and answers nothing any more, the same request does, once.
+        itself is lost, and answers nothing any more, or the ballast took what its kernel needed,
+        the same request does, once.
 
         Args:
             command: of the program.

@@ -34,9 +34,9 @@ CHECKS = (
     "pulled",
 )
 LIMIT_S = 3600
+"""For all checks; hosts with little to spare take their time."""
 OPTIONAL = "6.1"
 """A kernel release that `make setup` does not install."""
-"""For all checks; hosts with little to spare take their time."""
 
 Results = dict[str, dict[str, Any]]
 

@@ -5,13 +5,13 @@ Owns: which passes can wait, and what ends the wait.
 Must not touch: what a pass does, or the sleep itself (`tierd.service.loop`).
 
 A pass costs the same whether it finds something to move or not, and what it reads and writes
-pushes as much again out of the caches of those it works for. Where the native path promotes,
+pushes out of the caches what others had there. Where the native path promotes,
 what must be quick is done without passes: they bring it victims, and look after what it does not
 see. So the time between two passes doubles, up to `loop.quiet_tick`, while they move little
 themselves, however much the native path does; it is halved by a pass that moves more, and is
-`loop.tick` again when the hot set, targets or free memory change. When the native path has used up
-its victims, the next pass comes at once. Sources without a native path are read, and acted
-upon, by passes only: there it never grows.
+`loop.tick` again when the hot set, targets or free memory change. When pages wait and the native
+path has used up its victims, the next pass need not wait (`must_look`). Sources without a native
+path are read, and acted upon, by passes only: there it never grows.
 """
 
 from __future__ import annotations

@@ -14,7 +14,8 @@ from hbmlab import HbmLab
 from tierd.lab import GuestError
 
 HANGS, RIGHT, WRONG, FAILS, DIES = "hangs", "right", "wrong", "fails", "dies"
-UNBOOTED = "unbooted"
+UNBOOTED, TAKEN = "unbooted", "taken"
+OUT_OF_MEMORY = "oom-kill:constraint=CONSTRAINT_MEMORY_POLICY"
 
 
 class Process:
@@ -34,7 +35,7 @@ class Process:
             if not (self._shared / "request").exists():
                 continue
             (self._shared / "request").unlink()
-            if self._way == FAILS:
+            if self._way in (FAILS, TAKEN):
                 self._on_line(json.dumps({"event": "failed", "why": "no memory"}))
                 continue
             self._on_line(json.dumps({"event": "ready"}))
@@ -87,7 +88,7 @@ class Guests:
     def __call__(self, *_: Any, share: Any, **__: Any) -> Guests:
         self._shared = share[0].host
         self._way = self._ways.pop(0)
-        self.console = "Kernel panic - not syncing" if self._way == DIES else ""
+        self.console = {DIES: "Kernel panic - not syncing", TAKEN: OUT_OF_MEMORY}.get(self._way, "")
         return self
 
     def boot(self) -> None:
@@ -121,6 +122,12 @@ def ask(*ways: str) -> HbmLab:
 def test_a_lost_guest_is_replaced_and_told_of(capsys: pytest.CaptureFixture[str]) -> None:
     assert ask(HANGS, RIGHT).boots == 2
     assert "does not answer" in capsys.readouterr().err
+
+
+def test_a_guest_whose_ballast_took_too_much_is_replaced_once() -> None:
+    assert ask(TAKEN, RIGHT).boots == 2
+    with pytest.raises(AssertionError, match="no memory"):
+        ask(TAKEN, TAKEN)
 
 
 def test_a_guest_that_is_right_is_kept() -> None:

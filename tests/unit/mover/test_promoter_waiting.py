@@ -139,6 +139,20 @@ def test_new_reports_do_not_end_the_rest_and_new_victims_do(world: World) -> Non
     assert world.run() == 20
 
 
+def test_more_reports_than_can_wait_in_a_rest_stay_in_the_ring(world: World) -> None:
+    world.ring = FakeRing(65536)
+    waits(world, range(40000))
+    world.report(range(10))
+    assert world.run() == 0
+    world.report(range(10, 40000), count=100)
+    assert world.run() == 0
+    assert world.counter("pending") == 32768
+    assert world.ring.unread == 40000 - 32768
+    world.run(30)
+    assert world.ring.unread == 0
+    assert world.counter("pending") + world.held(Reason.OVERFLOW) == 40000
+
+
 def test_it_tells_how_many_victims_are_left(world: World) -> None:
     world.settings = replace(SETTINGS, rate_cap=1e9)
     world.lib.fake_room(FAST, 0)
