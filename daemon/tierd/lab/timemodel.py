@@ -45,6 +45,7 @@ class Region:
         guest_ns: time of the guest's own clock.
         instructions: by owner: workload, daemon, kernel, other.
         spent_ns: modelled time by owner, waiting for memory included.
+        lines: by owner: lines read on demand, prefetched, and written back to make room.
         node_requests: by node: lines read on demand, prefetched, written back.
         waited_ns: by node: modelled time waiting for it.
         interval_ns: modelled time of a row of `curve`.
@@ -56,6 +57,7 @@ class Region:
     guest_ns: int
     instructions: dict[str, int]
     spent_ns: dict[str, float]
+    lines: dict[str, tuple[int, int, int]]
     node_requests: dict[int, tuple[int, int, int]]
     waited_ns: dict[int, float]
     interval_ns: float
@@ -99,12 +101,14 @@ def parse_region(report: dict[str, Any] | None) -> Region | None:
         guest_ns=report["guest_ns"],
         instructions={name: owner["instructions"] for name, owner in owners.items()},
         spent_ns={name: owner["ns"] for name, owner in owners.items()},
-        node_requests={
-            int(number): (node["demand"], node["prefetched"], node["written"])
-            for number, node in nodes.items()
-        },
+        lines={name: _lines(owner) for name, owner in owners.items()},
+        node_requests={int(number): _lines(node) for number, node in nodes.items()},
         waited_ns={int(number): node["waited_ns"] for number, node in nodes.items()},
         interval_ns=report["interval_ns"],
         curve=np.array(report["curve"], dtype=np.uint64).reshape(-1, 4),
         spaces_dropped=report["spaces_dropped"],
     )
+
+
+def _lines(counts: dict[str, Any]) -> tuple[int, int, int]:
+    return counts["demand"], counts["prefetched"], counts["written"]

@@ -64,6 +64,7 @@ static void snapshot(const struct model *model, struct model_counts *counts, uin
 	counts->guest_ns = guest_ns;
 	memcpy(counts->spent_ns, model->timing.spent_ns, sizeof(counts->spent_ns));
 	memcpy(counts->instructions, model->timing.instructions, sizeof(counts->instructions));
+	memcpy(counts->lines, model->timing.lines, sizeof(counts->lines));
 	memcpy(counts->nodes, model->timing.nodes, sizeof(counts->nodes));
 }
 
@@ -130,13 +131,35 @@ void model_request(struct model *model, unsigned int node, uint64_t line, bool w
 		count(model, node);
 }
 
+static struct timing_lines between(const struct timing_lines *begin, const struct timing_lines *end)
+{
+	return (struct timing_lines){
+	    .demand = end->demand - begin->demand,
+	    .prefetched = end->prefetched - begin->prefetched,
+	    .written = end->written - begin->written,
+	};
+}
+
+static void print_lines(const struct timing_lines *lines, FILE *out)
+{
+	fprintf(out, "\"demand\": %" PRIu64 ", \"prefetched\": %" PRIu64 ", \"written\": %" PRIu64,
+		lines->demand, lines->prefetched, lines->written);
+}
+
 static void print_owners(const struct model *model, FILE *out)
 {
-	for (unsigned int i = 0; i < TIMING_OWNERS; i++)
-		fprintf(out, "%s\"%s\": {\"instructions\": %" PRIu64 ", \"ns\": %.0f}",
+	const struct model_counts *begin = &model->begin, *end = &model->end;
+
+	for (unsigned int i = 0; i < TIMING_OWNERS; i++) {
+		const struct timing_lines lines = between(&begin->lines[i], &end->lines[i]);
+
+		fprintf(out, "%s\"%s\": {\"instructions\": %" PRIu64 ", \"ns\": %.0f, ",
 			i ? ", " : "", owner_names[i],
-			model->end.instructions[i] - model->begin.instructions[i],
-			model->end.spent_ns[i] - model->begin.spent_ns[i]);
+			end->instructions[i] - begin->instructions[i],
+			end->spent_ns[i] - begin->spent_ns[i]);
+		print_lines(&lines, out);
+		fputs("}", out);
+	}
 }
 
 static void print_nodes(const struct model *model, FILE *out)
@@ -145,15 +168,13 @@ static void print_nodes(const struct model *model, FILE *out)
 
 	for (unsigned int i = 0; i < TIMING_NODES_MAX; i++) {
 		const struct timing_node *a = &model->begin.nodes[i], *b = &model->end.nodes[i];
+		const struct timing_lines lines = between(&a->lines, &b->lines);
 
-		if (b->demand + b->prefetched + b->written ==
-		    a->demand + a->prefetched + a->written)
+		if (lines.demand + lines.prefetched + lines.written == 0)
 			continue;
-		fprintf(out,
-			"%s\"%u\": {\"demand\": %" PRIu64 ", \"prefetched\": %" PRIu64
-			", \"written\": %" PRIu64 ", \"waited_ns\": %.0f}",
-			comma, i, b->demand - a->demand, b->prefetched - a->prefetched,
-			b->written - a->written, b->waited_ns - a->waited_ns);
+		fprintf(out, "%s\"%u\": {", comma, i);
+		print_lines(&lines, out);
+		fprintf(out, ", \"waited_ns\": %.0f}", b->waited_ns - a->waited_ns);
 		comma = ", ";
 	}
 }

@@ -33,6 +33,7 @@ enum {
 struct model_counts {
 	double now_ns, spent_ns[TIMING_OWNERS];
 	uint64_t instructions[TIMING_OWNERS], guest_ns;
+	struct timing_lines lines[TIMING_OWNERS];
 	struct timing_node nodes[TIMING_NODES_MAX];
 };
 

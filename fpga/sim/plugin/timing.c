@@ -78,10 +78,12 @@ void timing_read(struct timing *timing, enum timing_owner owner, unsigned int nu
 	const double backlog = queue(timing, node);
 
 	if (prefetched) {
-		node->prefetched++;
+		node->lines.prefetched++;
+		timing->lines[owner].prefetched++;
 		wait_for(timing, owner, node, backlog - TIMING_PREFETCH_DEPTH * node->line_ns);
 	} else {
-		node->demand++;
+		node->lines.demand++;
+		timing->lines[owner].demand++;
 		wait_for(timing, owner, node, backlog + node->latency_ns / timing->mlp);
 	}
 }
@@ -91,7 +93,8 @@ void timing_write(struct timing *timing, enum timing_owner owner, unsigned int n
 	struct timing_node *node = &timing->nodes[number % TIMING_NODES_MAX];
 	const double backlog = queue(timing, node);
 
-	node->written++;
+	node->lines.written++;
+	timing->lines[owner].written++;
 	wait_for(timing, owner, node, backlog - TIMING_WRITE_DEPTH * node->line_ns);
 }
 

@@ -30,10 +30,15 @@ enum {
 /* Whose instructions and waiting it is. */
 enum timing_owner { TIMING_WORKLOAD, TIMING_DAEMON, TIMING_KERNEL, TIMING_OTHER, TIMING_OWNERS };
 
+/* Lines of the last-level cache: missed, missed but seen by the prefetcher, written back. */
+struct timing_lines {
+	uint64_t demand, prefetched, written;
+};
+
 struct timing_node {
 	double latency_ns, line_ns;
 	double free_ns; /* when it has served all it was asked for */
-	uint64_t demand, prefetched, written;
+	struct timing_lines lines;
 	double waited_ns; /* by the processor, for this node */
 };
 
@@ -41,7 +46,8 @@ struct timing {
 	double now_ns, instruction_ns, mlp;
 	double waited_ns; /* of now_ns: for memory */
 	uint64_t instructions[TIMING_OWNERS];
-	double spent_ns[TIMING_OWNERS]; /* instructions and waiting */
+	double spent_ns[TIMING_OWNERS];		  /* instructions and waiting */
+	struct timing_lines lines[TIMING_OWNERS]; /* written back: for whom there had to be room */
 	struct timing_node nodes[TIMING_NODES_MAX];
 	uint64_t stream[TIMING_STREAMS]; /* the line that would go on with it */
 	unsigned int next_stream;

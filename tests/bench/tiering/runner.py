@@ -222,6 +222,7 @@ def _cell(workload: Workload, method: str, region: Region, told: dict[str, dict[
             "max_rss": told["end"]["max_rss"],
             "guest_s": round(region.guest_ns / 1e9, 3),
             "spent_s": {owner: round(ns / 1e9, 6) for owner, ns in region.spent_ns.items()},
+            "lines": {owner: list(counts) for owner, counts in region.lines.items()},
             "waited_s": {str(n): round(ns / 1e9, 6) for n, ns in region.waited_ns.items()},
             "requests": {str(n): list(counts) for n, counts in region.node_requests.items()},
             "moves": told["done"]["moves"],

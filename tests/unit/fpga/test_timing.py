@@ -19,10 +19,12 @@ LATENCY = {DRAM: 118.0, CXL: 430.0}
 BANDWIDTH = {DRAM: 100e9, CXL: 16.4e9}
 WORKLOAD, DAEMON, KERNEL = 0, 1, 2
 CDEF = """
-struct timing_node { double latency_ns, line_ns, free_ns; uint64_t demand, prefetched, written;
+struct timing_lines { uint64_t demand, prefetched, written; };
+struct timing_node { double latency_ns, line_ns, free_ns; struct timing_lines lines;
                      double waited_ns; };
 struct timing { double now_ns, instruction_ns, mlp, waited_ns;
                 uint64_t instructions[4]; double spent_ns[4];
+                struct timing_lines lines[4];
                 struct timing_node nodes[64]; uint64_t stream[32]; unsigned int next_stream; };
 void timing_init(struct timing *, double instruction_ns, double mlp);
 int timing_set_node(struct timing *, unsigned int, double, double, unsigned int);
@@ -85,7 +87,7 @@ def test_a_stream_sees_the_bandwidth(lib, make, node: int) -> None:
         lib[1].timing_execute(timing, WORKLOAD, 1)
         lib[1].timing_read(timing, WORKLOAD, node, line)
     assert LINE * 50_000 * 1e9 / timing.now_ns == pytest.approx(BANDWIDTH[node], rel=0.05)
-    assert timing.nodes[node].prefetched == 49_999
+    assert timing.nodes[node].lines.prefetched == 49_999
 
 
 def test_a_triad_with_write_backs_sees_the_bandwidth_of_all_it_moves(lib, make) -> None:
@@ -95,7 +97,7 @@ def test_a_triad_with_write_backs_sees_the_bandwidth_of_all_it_moves(lib, make) 
             lib[1].timing_read(timing, WORKLOAD, CXL, array << 32 | line)
         lib[1].timing_write(timing, WORKLOAD, CXL)
     assert LINE * 4 * 30_000 * 1e9 / timing.now_ns == pytest.approx(BANDWIDTH[CXL], rel=0.05)
-    assert timing.nodes[CXL].written == 30_000
+    assert timing.nodes[CXL].lines.written == 30_000
 
 
 def test_a_slow_program_does_not_wait_for_its_stream(lib, make) -> None:
@@ -131,7 +133,19 @@ def test_a_node_without_figures_costs_nothing(lib, make) -> None:
         lib[1].timing_read(timing, KERNEL, 5, line)
         lib[1].timing_write(timing, KERNEL, 5)
     assert timing.now_ns == 0
-    assert timing.nodes[5].written == timing.nodes[5].demand > 0
+    assert timing.nodes[5].lines.written == timing.nodes[5].lines.demand > 0
+
+
+def test_lines_are_their_owners_wherever_they_are(lib, make) -> None:
+    timing = make()
+    for line in range(10):
+        lib[1].timing_read(timing, WORKLOAD, line % 2, 1000 * line)
+        lib[1].timing_read(timing, DAEMON, CXL, line)
+    lib[1].timing_write(timing, KERNEL, DRAM)
+    lines = [(each.demand, each.prefetched, each.written) for each in timing.lines]
+    assert lines == [(10, 0, 0), (1, 9, 0), (0, 0, 1), (0, 0, 0)]
+    nodes = [(each.lines.demand, each.lines.written) for each in timing.nodes[0:2]]
+    assert nodes == [(5, 1), (6, 0)]
 
 
 @pytest.mark.parametrize("figures", [(64, 1, 1, 64), (0, -1, 1, 64), (0, 1, -1, 64), (0, 1, 1, 0)])
