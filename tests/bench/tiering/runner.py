@@ -60,6 +60,10 @@ class CellError(TierdError):
     """A cell did not run."""
 
 
+class NotReadyError(CellError):
+    """A cell was not begun: its machine could not be brought to where cells begin."""
+
+
 class Runner:
     """Cells of one machine, one after another. Use as a context manager.
 
@@ -118,11 +122,18 @@ class Runner:
             workload, method: which.
             pages: leave `counts.npz` with the requests of each virtual page for the oracle.
 
+        What could not be begun is tried once more, on a fresh machine: nothing of it was seen.
+
         Returns:
             The cell, with `why` if it failed.
         """
         try:
-            return self._run(workload, method, pages)
+            try:
+                return self._run(workload, method, pages)
+            except NotReadyError as error:
+                print(f"{workload.name} / {method}: {error}: once more", file=sys.stderr)
+                self.reboot()
+                return self._run(workload, method, pages)
         except (TierdError, TimeoutError, OSError) as error:
             self.reboot()
             why = " ".join(str(error).split())[-600:]
@@ -143,7 +154,10 @@ class Runner:
         }
         (self.shared / "new").write_text(json.dumps(request), encoding="utf-8")
         (self.shared / "new").rename(self.shared / "request")
-        self._wait_for("ready", deadline)
+        try:
+            self._wait_for("ready", deadline)
+        except CellError as error:
+            raise NotReadyError(str(error)) from error
         guest.traffic.start(ASK_S)
         guest.traffic.clear(ASK_S)
         (self.shared / "go").touch()

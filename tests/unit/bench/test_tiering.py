@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
@@ -14,7 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering"))
 from figures import seconds_to_95, shares
 from report import write_report
 from results import Cell, ResultFile
+from runner import CellError, NotReadyError, Runner
 from table import best_of, details, gaps, geometric_mean, speed_ups, times
+
+from tierd.lab import Machine
+from workloads import WORKLOADS, Workload
 
 WANTED = [("a", "x"), ("a", "y"), ("b", "x")]
 
@@ -114,3 +119,29 @@ def test_the_report_says_what_ran_and_what_did_not(tmp_path: Path) -> None:
     assert "It loses on b." in page
     assert "- b / tierd-scan: not run" in page
     assert "- qemu: 10.0" in page
+
+
+WHY = "NotReadyError: too little is free"
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_cell_that_was_not_begun_is_tried_once_more_and_one_that_was_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
+) -> None:
+    ran: list[str] = []
+
+    def run(self: Runner, workload: Workload, method: str, pages: bool) -> Cell:
+        ran.append(method)
+        if len(ran) <= times and method == "first-touch":
+            raise NotReadyError("too little is free")
+        if method == "oracle":
+            raise CellError("no end")
+        return Cell(workload.name, method, seconds=1.0)
+
+    monkeypatch.setattr(Runner, "_run", run)
+    with Runner(cast(Machine, None)) as runner:
+        assert runner.run(WORKLOADS["updates"], "first-touch").why == ("" if times == 1 else WHY)
+        assert len(ran) == 2
+        assert "once more" in capsys.readouterr().err
+        assert runner.run(WORKLOADS["updates"], "oracle").why == "CellError: no end"
+        assert len(ran) == 3
