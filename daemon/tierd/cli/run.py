@@ -138,12 +138,13 @@ def _run(
     from tierd.service.build import build, nothing_to_do
     from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
-    from tierd.service.resident import load_all, stay_resident
+    from tierd.service.resident import keep_heap, load_all, stay_resident
     from tierd.service.summary import logfmt
 
     log = logging.getLogger("tierd.run")
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
     faulthandler.enable()
+    keep_heap()
     manager = Manager()
     service, tiers = build(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The service's own pages stay in memory.
 
-Owns: loading what passes need, and locking what the process has touched, and will touch of
-what it has mapped.
+Owns: loading what passes need, locking what the process has touched, and will touch of what it
+has mapped, and keeping the heap.
 Must not touch: pages of others.
 
 Who fills fast memory takes it from the page cache, too, and the programs' text is a part of
@@ -19,10 +19,24 @@ import os
 import resource
 from typing import Final
 
+from tierd._native import lib
+
 log = logging.getLogger(__name__)
 
 CURRENT_ON_FAULT: Final = 1 | 4
 """MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): no page is read in for it."""
+
+
+KEPT_BYTES: Final = 128 << 20
+"""Free bytes that the heap keeps."""
+
+
+def keep_heap() -> bool:
+    """Let memory that is given back be used again; False where the C library knows no such thing.
+
+    For the whole process, and before much has been allocated.
+    """
+    return bool(lib.tierd_keep_heap(KEPT_BYTES))
 
 
 def load_all() -> None:

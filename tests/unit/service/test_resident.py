@@ -34,6 +34,31 @@ print(*sorted(set(sys.modules) - before))
 """
 
 
+PIECES = """
+import resource, sys
+import numpy as np
+from tierd.service.resident import keep_heap
+
+kept = sys.argv[1] == "kept" and keep_heap()
+faults = []
+for _ in range(20):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    pieces = [np.ones(size << 20, np.uint8) for size in (1, 2, 3)]
+    del pieces
+    faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+print(kept, sum(faults[2:]))
+"""
+
+
+@pytest.mark.parametrize("how", ["kept", "as it is"])
+def test_what_a_pass_gives_back_is_used_again(how: str) -> None:
+    command = [sys.executable, "-c", PIECES, how]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    assert told[0] == str(how == "kept")
+    # With large pages a piece is a few faults, without 256 a MiB.
+    assert (int(told[1]) < 18) == (how == "kept")
+
+
 def test_a_pass_loads_nothing_that_numpy_puts_off() -> None:
     told = subprocess.run(
         [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True

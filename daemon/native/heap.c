@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * What the C library does with memory that is given back.
+ *
+ * A pass needs some MiB for a moment, again and again. By default the library asks the kernel for
+ * each large piece and gives it back at once: then the kernel clears 2 MiB pages for it, takes them
+ * from the fast node, which is kept nearly full, and compacts that node to find them.
+ */
+#define _GNU_SOURCE
+#include <limits.h>
+#include <malloc.h>
+
+#include "tierd_native.h"
+
+/* Of 64-bit systems: half of what an arena of another thread is made of. */
+enum { LARGEST_PIECE = 32 << 20 };
+
+int tierd_keep_heap(size_t kept)
+{
+	const int most = kept < INT_MAX ? (int)kept : INT_MAX;
+
+	return mallopt(M_MMAP_THRESHOLD, LARGEST_PIECE) == 1 && mallopt(M_ARENA_MAX, 1) == 1 &&
+	       mallopt(M_TRIM_THRESHOLD, most) == 1;
+}
