@@ -114,6 +114,10 @@ struct tierd_promoter {
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
+	/* By node: when the kernel was asked last, what it said, and what had moved in by then. */
+	uint64_t asked_ns[TIERD_NODES];
+	int64_t free_said[TIERD_NODES];
+	int64_t in_then[TIERD_NODES];
 	uint64_t step[STEPS_KEPT];
 	uint64_t last_step;
 

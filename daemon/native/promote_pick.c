@@ -8,16 +8,36 @@
 /* Within its patience it is looked so often who has waited too long. */
 enum { SWEEPS = 8 };
 
+/* The kernel writes some forty lines to say how much is free: what it said is good for so long. */
+static const uint64_t ASK_NS = 50000000;
+
+static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
+{
+	promoter->free_said[node] = (int64_t)sys_node_free(promoter->orders.free_fd[node]);
+	promoter->in_then[node] = promoter->moved_in[node];
+	promoter->asked_ns[node] = now_ns;
+}
+
+/* What the kernel said lately, less what has moved in since. */
+static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_ns)
+{
+	if (now_ns - promoter->asked_ns[node] >= ASK_NS)
+		ask(promoter, node, now_ns);
+	return promoter->free_said[node] - promoter->moved_in[node] + promoter->in_then[node];
+}
+
 /* What is free as new orders come. */
 void note_free(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
+	uint64_t now_ns = sys_monotonic_ns();
 
 	for (int node = 0; node < TIERD_NODES; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
-		if (orders->free_fd[node] >= 0)
-			promoter->free_then[node] =
-			    (int64_t)(sys_node_free(orders->free_fd[node]) + orders->held[node]);
+		if (orders->free_fd[node] < 0)
+			continue;
+		ask(promoter, node, now_ns);
+		promoter->free_then[node] = promoter->free_said[node] + (int64_t)orders->held[node];
 	}
 }
 
@@ -30,6 +50,7 @@ void note_free(struct tierd_promoter *promoter)
 void read_room(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
+	uint64_t now_ns = sys_monotonic_ns();
 
 	for (int node = 0; node < TIERD_NODES; node++) {
 		int64_t free, known, most;
@@ -37,7 +58,7 @@ void read_room(struct tierd_promoter *promoter)
 		promoter->room[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
-		free = (int64_t)sys_node_free(orders->free_fd[node]);
+		free = free_on(promoter, node, now_ns);
 		known = promoter->free_then[node] - promoter->moved_in[node];
 		most = free + (int64_t)orders->held[node] + promoter->left[node];
 		if (known > most)

@@ -18,7 +18,7 @@ static struct {
 } pages[FAKE_PAGES];
 
 static int64_t room[FAKE_NODES], kept[FAKE_NODES];
-static uint64_t now_ns, cpu_ns, ns_per_page, exit_ns, stop_ns, calls, longest_wait;
+static uint64_t now_ns, cpu_ns, ns_per_page, exit_ns, stop_ns, calls, longest_wait, asked;
 static uint64_t log_ns[FAKE_LOG], log_pages[FAKE_LOG], log_n;
 static struct tierd_mover *stop_mover;
 
@@ -28,7 +28,7 @@ void fake_reset(uint64_t page_ns)
 	for (int i = 0; i < FAKE_NODES; i++)
 		room[i] = FAKE_PAGES, kept[i] = 0;
 	now_ns = 1000000000;
-	cpu_ns = calls = log_n = longest_wait = 0;
+	cpu_ns = calls = log_n = longest_wait = asked = 0;
 	ns_per_page = page_ns;
 	exit_ns = UINT64_MAX / 2;
 	stop_ns = UINT64_MAX;
@@ -84,6 +84,12 @@ uint64_t fake_calls(void)
 	return calls;
 }
 
+/* How often a node was asked what is free on it. */
+uint64_t fake_asked(void)
+{
+	return asked;
+}
+
 uint64_t fake_log(uint64_t *time_ns, uint64_t *moved)
 {
 	memcpy(time_ns, log_ns, log_n * sizeof(*log_ns));
@@ -111,6 +117,7 @@ void fake_pass(uint64_t ns)
 /* A node's meminfo is its number here. */
 uint64_t sys_node_free(int fd)
 {
+	asked++;
 	return fd >= 0 && fd < FAKE_NODES && room[fd] > kept[fd]
 		   ? (uint64_t)(room[fd] - kept[fd]) * 4096
 		   : 0;

@@ -17,6 +17,7 @@ void fake_exit_at(uint64_t time_ns);
 void fake_stop_at(struct tierd_mover *mover, uint64_t time_ns);
 uint64_t fake_now(void);
 uint64_t fake_calls(void);
+uint64_t fake_asked(void);
 uint64_t fake_log(uint64_t *time_ns, uint64_t *moved);
 
 #endif

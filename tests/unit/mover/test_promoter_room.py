@@ -150,6 +150,23 @@ def test_room_that_somebody_else_took_is_none(world: World) -> None:
     assert world.run(5) == 0
 
 
+def test_the_kernel_is_not_asked_at_each_interval_and_room_is_kept_all_the_same(
+    world: World,
+) -> None:
+    world.short(120, low=100)
+    world.slow(range(2000))
+    world.victims = [(4000 + page, 0.0) for page in range(3000)]
+    world.build()
+    world.lib.fake_pass(S)
+    before = int(world.lib.fake_asked())
+    world.stream(intervals=20, each=50)
+    # Twenty intervals of 10 ms and what moving takes, two nodes, one question in 50 ms.
+    most = 2 * (1 + (world.now - world.epoch_ns - S) // (50 * MS))
+    assert 2 <= world.lib.fake_asked() - before <= most
+    assert world.counter("promoted") == 1000
+    assert world.lib.fake_room_left(FAST) >= 100
+
+
 def test_room_that_a_cpu_holds_is_not_made_again(world: World) -> None:
     """What demotion frees stays out of MemFree: as much is demoted as is promoted."""
     world.short(0, held=2000)
