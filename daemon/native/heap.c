@@ -9,16 +9,24 @@
 #define _GNU_SOURCE
 #include <limits.h>
 #include <malloc.h>
+#include <stdlib.h>
 
 #include "tierd_native.h"
 
 /* Of 64-bit systems: half of what an arena of another thread is made of. */
-enum { LARGEST_PIECE = 32 << 20 };
+enum { LARGEST_PIECE = 32 << 20, LEAST_PAGE = 4096 };
 
-int tierd_keep_heap(size_t kept)
+int tierd_keep_heap(size_t kept, size_t claimed)
 {
 	const int most = kept < INT_MAX ? (int)kept : INT_MAX;
+	volatile unsigned char *piece;
 
-	return mallopt(M_MMAP_THRESHOLD, LARGEST_PIECE) == 1 && mallopt(M_ARENA_MAX, 1) == 1 &&
-	       mallopt(M_TRIM_THRESHOLD, most) == 1;
+	if (mallopt(M_MMAP_THRESHOLD, LARGEST_PIECE) != 1 || mallopt(M_ARENA_MAX, 1) != 1 ||
+	    mallopt(M_TRIM_THRESHOLD, most) != 1)
+		return 0;
+	piece = claimed > 0 && claimed < LARGEST_PIECE ? malloc(claimed) : NULL;
+	for (size_t at = 0; piece != NULL && at < claimed; at += LEAST_PAGE)
+		piece[at] = 0;
+	free((void *)piece);
+	return 1;
 }

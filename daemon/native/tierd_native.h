@@ -130,8 +130,11 @@ struct tierd_region {
 
 enum { TIERD_PAGE_PRESENT = 8, TIERD_PAGE_PFNZERO = 32, TIERD_PAGE_HUGE = 64 };
 
-/* Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes; 1 if that is so. */
-int tierd_keep_heap(size_t kept);
+/*
+ * Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes, and has `claimed`
+ * of them now (less than 32 MiB); 1 if that is so.
+ */
+int tierd_keep_heap(size_t kept, size_t claimed);
 
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,

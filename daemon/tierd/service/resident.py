@@ -29,6 +29,9 @@ CURRENT_ON_FAULT: Final = 1 | 4
 
 KEPT_BYTES: Final = 128 << 20
 """Free bytes that the heap keeps."""
+CLAIMED_BYTES: Final = 24 << 20
+"""... and has at the start: what passes over some ten thousand pages take. Claimed when a large
+process comes to be watched, it would be taken where memory is short."""
 
 
 def keep_heap() -> bool:
@@ -36,7 +39,7 @@ def keep_heap() -> bool:
 
     For the whole process, and before much has been allocated.
     """
-    return bool(lib.tierd_keep_heap(KEPT_BYTES))
+    return bool(lib.tierd_keep_heap(KEPT_BYTES, CLAIMED_BYTES))
 
 
 def load_all() -> None:
