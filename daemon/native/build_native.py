@@ -26,6 +26,7 @@ SOURCES = (
     "heat_table.c",
     "job.c",
     "members.c",
+    "mempolicy.c",
     "mover.c",
     "probe.c",
     "promote.c",

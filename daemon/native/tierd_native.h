@@ -130,6 +130,16 @@ struct tierd_region {
 
 enum { TIERD_PAGE_PRESENT = 8, TIERD_PAGE_PFNZERO = 32, TIERD_PAGE_HUGE = 64 };
 
+/* A thread's memory policy; 1024 nodes are the most that Linux can be built for. */
+struct tierd_mempolicy {
+	int mode;
+	uint64_t nodes[16];
+};
+
+/* What this thread allocates comes from `node` while it has room, until *before is restored. */
+int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
+int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
+
 /*
  * Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes, and has `claimed`
  * of them now (less than 32 MiB); 1 if that is so.

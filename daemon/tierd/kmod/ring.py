@@ -36,6 +36,7 @@ from tierd.kmod.uapi import (
     RING_VERSION,
     Kind,
 )
+from tierd.mempolicy import preferring, roomiest_node
 
 RecordArray = npt.NDArray[np.void]
 """Structured array of dtype `uapi.RECORD`."""
@@ -71,7 +72,7 @@ class Ring:
 
     @classmethod
     def open(cls, root: Path = Path("/"), kinds: Collection[Kind] = ()) -> Ring:
-        """Open and map the device.
+        """Open and map the device; the ring lies where most memory is free.
 
         Args:
             root: where the host's files are.
@@ -89,9 +90,11 @@ class Ring:
             if kinds:
                 mask = sum(1 << kind for kind in set(kinds))
                 fcntl.ioctl(fd, IOC_KINDS, struct.pack("=I", mask))
-            with mmap.mmap(fd, mmap.PAGESIZE) as first:
-                size = int(np.frombuffer(bytes(first), INFO, count=1)[0]["size"])
-            return cls(mmap.mmap(fd, size), fd)
+            # It is written and read in order: far memory will do.
+            with preferring(roomiest_node(root)):
+                with mmap.mmap(fd, mmap.PAGESIZE) as first:
+                    size = int(np.frombuffer(bytes(first), INFO, count=1)[0]["size"])
+                return cls(mmap.mmap(fd, size), fd)
         except (OSError, ValueError) as error:
             os.close(fd)
             raise UnavailableError(f"{path} cannot be mapped: {error}") from error

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where the service's own memory comes from.
+
+Owns: this thread's NUMA policy, and for how long it is another.
+Must not touch: pages of others, or what is there already.
+
+By default memory comes from the node of the CPU that asks, which is the fast one that tierd
+keeps nearly full: what it takes there others have to leave for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from tierd._native import ffi, lib
+
+NODES: Final = "sys/devices/system/node"
+_FREE: Final = re.compile(r"MemFree:\s+(\d+) kB")
+
+
+def roomiest_node(root: Path = Path("/")) -> int | None:
+    """The node with the most free memory, None where the host does not tell of two."""
+    free: dict[int, int] = {}
+    for meminfo in (root / NODES).glob("node[0-9]*/meminfo"):
+        with contextlib.suppress(OSError):
+            if found := _FREE.search(meminfo.read_text(encoding="utf-8")):
+                free[int(meminfo.parent.name.removeprefix("node"))] = int(found[1])
+    return max(free, key=lambda node: (free[node], -node)) if len(free) > 1 else None
+
+
+@contextlib.contextmanager
+def preferring(node: int | None) -> Iterator[bool]:
+    """What this thread allocates within, or the kernel for it, comes from `node` if it has room.
+
+    Yields:
+        Whether it is so; without a node, or where the kernel refuses, all is as it was.
+    """
+    before = ffi.new("struct tierd_mempolicy *")
+    prefers = node is not None and lib.tierd_mempolicy_prefer(node, before) == 0
+    try:
+        yield prefers
+    finally:
+        if prefers:
+            lib.tierd_mempolicy_restore(before)
