@@ -75,9 +75,7 @@ def make_window(folder: Path, size_bytes: int = WINDOW_BYTES) -> None:
         file.truncate(size_bytes)
 
 
-def plugin_options(
-    machine: Machine, folder: Path, window_bytes: int = WINDOW_BYTES
-) -> list[str]:
+def plugin_options(machine: Machine, folder: Path, window_bytes: int = WINDOW_BYTES) -> list[str]:
     """QEMU's options; none for a machine that nobody watches.
 
     Raises:

@@ -114,7 +114,7 @@ def _resolved(path: Path, into: dict[str, Path]) -> None:
         return
     into[name] = place
     if place.is_symlink():
-        _resolved(place.parent / os.readlink(place), into)
+        _resolved(place.parent / place.readlink(), into)
 
 
 def contents(kernel: Kernel) -> dict[str, Path]:
@@ -178,7 +178,7 @@ def build(kernel: Kernel, file: Path) -> int:
             status = path.lstat() if not name.endswith("ld-linux-x86-64.so.2") else path.stat()
             when = int(status.st_mtime)
             if stat.S_ISLNK(status.st_mode):
-                put(f"{INSIDE}/{name}", os.readlink(path).encode(), stat.S_IFLNK | 0o777, when)
+                put(f"{INSIDE}/{name}", str(path.readlink()).encode(), stat.S_IFLNK | 0o777, when)
             else:
                 mode = stat.S_IFREG | (status.st_mode & 0o777)
                 put(f"{INSIDE}/{name}", path.read_bytes(), mode, when)

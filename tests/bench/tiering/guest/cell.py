@@ -49,7 +49,7 @@ BEAT_S = 5.0
 """A multiple of the intervals of all daemons."""
 SETTLE_S = 1.0
 """From the method's beginning to the workload's."""
-COUNTS = Path("/run/counts.npz")
+COUNTS = Path("/run/counts")
 """The requests of an earlier run, if the parcel has them."""
 
 

@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash
 # SPDX-License-Identifier: Apache-2.0
 # The first program of the benchmark's machine: mounts what a cell needs, sets what all cells
 # share, runs one cell and switches the machine off.

@@ -123,7 +123,7 @@ class Oracle(Method):
     """The pages with the most requests in an earlier run of the cell, as many as fit.
 
     Args:
-        counts: file with the earlier run's virtual page numbers and requests.
+        counts: file with the earlier run's virtual page numbers, ascending, and their requests.
     """
 
     def __init__(self, counts: Path) -> None:
@@ -131,8 +131,7 @@ class Oracle(Method):
         self._placed: dict[str, int] = {}
 
     def settle(self, pid: int) -> None:
-        with np.load(self._counts) as file:
-            known, requests = file["vpn"], file["requests"]
+        known, requests = np.fromfile(self._counts, "<u8").reshape(2, -1)
         vpns, _ = memory.page_table(pid)
         at = np.searchsorted(known, vpns)
         at[at == len(known)] = 0
