@@ -30,6 +30,7 @@ SKIPPED = frozenset(
     ("test", "tests", "idlelib", "lib2to3", "ensurepip", "turtledemo", "pydoc_data", "tkinter")
 )
 """Folders of Python's own library and of packages that no cell reads."""
+CACHE = "__pycache__"
 FOLDERS = ("dev", "proc", "root", "run", "sys", "tmp", "etc", "var/tmp")
 LINKS = {"bin": "usr/bin", "sbin": "usr/sbin", "lib": "usr/lib", "lib64": "usr/lib64"}
 TEXTS = {
@@ -49,7 +50,7 @@ exec /bin/busybox switch_root /new /init
 INIT = "tests/bench/tiering/guest/init.sh"
 
 
-def _library_names(file: Path) -> list[str]:
+def library_names(file: Path) -> list[str]:
     """What the dynamic linker loads for a program or library."""
     done = subprocess.run(["ldd", file], capture_output=True, text=True, check=False)
     return re.findall(r"(?:=> |^\s*)(/\S+)", done.stdout, re.MULTILINE)
@@ -71,7 +72,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _required(names: tuple[str, ...]) -> set[str]:
-    """Distributions that these need, themselves included; extras are not."""
+    """Distributions that these need, themselves included; not what is needed on a condition."""
     found: set[str] = set()
     left = list(names)
     while left:
@@ -97,11 +98,13 @@ def files(kernel: Kernel) -> set[Path]:
     found |= set(_below(stdlib))
     for name in sorted(_required(PACKAGES)):
         for file in metadata.files(name) or ():
-            path = Path(str(file.locate()))
-            if not SKIPPED & set(path.parts):
-                found.add(path)
+            if not SKIPPED & set(file.parts):
+                found.add(Path(str(file.locate())))
     for tree in TREES:
         found |= set(_below(ROOT / tree))
+    # What Python compiled of the benchmark depends on what was run here before.
+    cached = ROOT / "tests"
+    found = {path for path in found if not (path.parent.name == CACHE and cached in path.parents)}
     found.add(ROOT / "build/kmod" / kernel.version / "tierd.ko")
     return {Path(os.path.normpath(path)) for path in found if os.path.lexists(path)}
 
@@ -128,7 +131,7 @@ def contents(kernel: Kernel) -> dict[str, Path]:
         if (path.suffix in ("", ".so") or ".so." in path.name or os.access(path, os.X_OK)) and (
             _is_elf(path)
         ):
-            for library in _library_names(path):
+            for library in library_names(path):
                 if library not in seen:
                     seen.add(library)
                     _resolved(Path(library), found)
@@ -149,6 +152,8 @@ def build(kernel: Kernel, file: Path) -> int:
     Raises:
         UnavailableError: a program of the host is missing.
     """
+    # Whatever was imported here last: what is compiled is whole, and of the source as it is.
+    subprocess.run([sys.executable, "-m", "compileall", "-q", ROOT / "daemon"], check=True)
     taken = contents(kernel)
     inode = 0
     with file.open("wb") as out:
