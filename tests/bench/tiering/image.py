@@ -25,7 +25,7 @@ from tierd.lab.initramfs import cpio_entry
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("bash", "cat", "insmod", "migratepages", "numactl", "rmmod", "sleep", "strip", "uname")
 PACKAGES = ("tierd", "damo")
-TREES = ("daemon", "tests/bench", "tests/support", "fpga/include", "build/workloads")
+TREES = ("daemon", "tests/bench/tiering/guest", "tests/support", "fpga/include", "build/workloads")
 SKIPPED = frozenset(
     ("test", "tests", "idlelib", "lib2to3", "ensurepip", "turtledemo", "pydoc_data", "tkinter")
 )
