@@ -174,7 +174,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; for trials")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="host seconds for a cell")
-    parser.add_argument("--seed", type=int, default=SEED, help="of the machine's random numbers")
+    parser.add_argument("--seed", type=int, default=SEED, help="another sample of all cells")
     parser.add_argument("--for", dest="minutes", type=float, default=0, help="stop after so many")
     parser.add_argument("--report-only", action="store_true", help="write the report anew")
     args = parser.parse_args()

@@ -39,6 +39,9 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 1800.0
 """Host seconds for a cell; the machine is given up then."""
 SEED = 1
+STEP_S = 0.618034
+"""From one seed to the next the workload starts so much later in a second, the beat of a service's
+passes: any few seeds in a row are spread over it."""
 
 
 class CellError(TierdError):
@@ -51,8 +54,9 @@ class Runner:
     Args:
         machine: on which they run.
         limit_s: host seconds for a cell.
-        seed: of the machine's random numbers. The same seed gives the same cell bit for bit, as
-            long as the tree, its place and the programs of the host are the same.
+        seed: of the machine's random numbers, and of the moment at which the workload starts.
+            The same seed gives the same cell bit for bit, as long as the tree, its place and the
+            programs of the host are the same.
 
     Attributes:
         counted: workloads of which the requests of each page are known, for the oracle.
@@ -99,6 +103,7 @@ class Runner:
             "method": method,
             "fast": workload.fast,
             "pages": pages,
+            "phase_s": phase_s(self._seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }
         with Sealed(self._machine, folder) as machine:
@@ -123,6 +128,11 @@ class Runner:
         cell.facts["dump"] = _hash((folder / DUMP).with_suffix(".pages"))
         cell.facts["host_s"] = {name: round(event["at"], 1) for name, event in told.items()}
         return cell
+
+
+def phase_s(seed: int) -> float:
+    """Where in a second the workload starts, seconds; 0 for seed 1."""
+    return round((seed - 1) * STEP_S % 1.0, 6)
 
 
 def _hash(file: Path) -> str:

@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering/gues
 import image
 import sealed
 from parcel import PARTS, WINDOW_BYTES, Parcel
-from runner import requests_of_pages
+from runner import phase_s, requests_of_pages
 
 from tierd.lab import Machine, plugin
 from tierd.lab.host import Kernel
@@ -171,6 +171,14 @@ def test_the_oracle_gets_requests_by_virtual_page() -> None:
     counts = Counts(0, 0, "virtual", reads, writes, {}, {}, 0, ())
     told = np.frombuffer(requests_of_pages(frames, counts), "<u8").reshape(2, -1)
     assert told.tolist() == [[10, 20, 30], [5, 7, 9]]
+
+
+def test_seeds_are_spread_over_the_beat() -> None:
+    phases = sorted(phase_s(seed) for seed in range(1, 6))
+    assert phases[0] == phase_s(1) == 0
+    gaps = np.diff([*phases, 1.0])
+    assert gaps.max() < 0.3
+    assert gaps.min() > 0.1
 
 
 class Told(sealed.Sealed):

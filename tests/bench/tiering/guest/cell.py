@@ -5,14 +5,14 @@ Owns: the order of things, from a machine that has just booted to the figures.
 Must not touch: the machine's settings (settings.sh), the watching plugin's work.
 
 The cell comes in the parcel (parcel.py), a JSON object: method, command, fast (bytes of the
-workload on the fast node), pages (whether to tell the workload's frames).
+workload on the fast node), pages (whether to tell the workload's frames), phase_s (below).
 Prints one JSON object a line: `ready` when the workload waits, `end` when it has ended, `done`
 with the figures, or `failed` with why. Memory traffic is watched from `ready` to `end`. The
 guest itself asks for that, at a moment of its own: nothing here waits for the host.
 
 The pages that the workload touched first are on the fast node, as many as asked for, and FREE
 bytes there are free. The workload starts at a fixed time after the method, in step with the
-beat of a daemon that has been there before.
+beat of a daemon that has been there before; `phase_s` says where in the beat.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
         window.lab("START")
         window.lab("CLEAR")
         waited = time.monotonic() - since
-        sleep_until(since + (waited // BEAT_S + 1) * BEAT_S)
+        sleep_until(since + (waited // BEAT_S + 1) * BEAT_S + request["phase_s"])
         begun = time.monotonic()
         method.begin(pid)
         sleep_until(begun + SETTLE_S)
