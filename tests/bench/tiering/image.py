@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import stat
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from tierd.lab.initramfs import cpio_entry
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("bash", "cat", "insmod", "migratepages", "numactl", "rmmod", "sleep", "strip", "uname")
+IF_INSTALLED = ("redis-server", "redis-check-rdb")
+"""The workload `redis` takes either, and says so when there is none."""
 PACKAGES = ("tierd", "damo")
 TREES = ("daemon", "tests/bench/tiering/guest", "tests/support", "fpga/include", "build/workloads")
 SKIPPED = frozenset(
@@ -95,6 +98,7 @@ def files(kernel: Kernel) -> set[Path]:
     found = {Path(sys.executable), environment / "pyvenv.cfg"}
     found |= {environment / "bin" / name for name in ("python", "python3", "tierd", "damo")}
     found |= {find_program(name, name) for name in PROGRAMS}
+    found |= {Path(path) for name in IF_INSTALLED if (path := shutil.which(name))}
     found |= set(_below(stdlib))
     for name in sorted(_required(PACKAGES)):
         for file in metadata.files(name) or ():

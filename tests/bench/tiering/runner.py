@@ -54,9 +54,9 @@ class Runner:
     Args:
         machine: on which they run.
         limit_s: host seconds for a cell.
-        seed: of the machine's random numbers, and of the moment at which the workload starts.
-            The same seed gives the same cell bit for bit, as long as the tree, its place and the
-            programs of the host are the same.
+        seed: of cells that are given none: of the machine's random numbers, and of the moment
+            at which the workload starts. The same seed gives the same cell bit for bit, as long
+            as the tree, its place and the programs of the host are the same.
 
     Attributes:
         counted: workloads of which the requests of each page are known, for the oracle.
@@ -76,12 +76,15 @@ class Runner:
     def __exit__(self, *_: object) -> None:
         self._folder.cleanup()
 
-    def run(self, workload: Workload, method: str, *, pages: bool = False) -> Cell:
+    def run(
+        self, workload: Workload, method: str, *, pages: bool = False, seed: int | None = None
+    ) -> Cell:
         """Run a cell.
 
         Args:
             workload, method: which; the oracle needs the workload to be in `counted`.
             pages: put the requests of each virtual page into `counted`.
+            seed: another one than the runner's.
 
         Returns:
             The cell, with `why` if it failed.
@@ -91,19 +94,20 @@ class Runner:
                 image.build(self._kernel, self._image)
                 self._image_hash = _hash(self._image)
             with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
-                return self._run(workload, method, pages, Path(folder))
+                own = self._seed if seed is None else seed
+                return self._run(workload, method, pages, Path(folder), own)
         except (TierdError, OSError) as error:
             why = " ".join(str(error).split())[-600:]
             return Cell(workload.name, method, why=f"{type(error).__name__}: {why}")
 
-    def _run(self, workload: Workload, method: str, pages: bool, folder: Path) -> Cell:
+    def _run(self, workload: Workload, method: str, pages: bool, folder: Path, seed: int) -> Cell:
         told: dict[str, dict[str, Any]] = {}
         begin = time.monotonic()
         request = {
             "method": method,
             "fast": workload.fast,
             "pages": pages,
-            "phase_s": phase_s(self._seed),
+            "phase_s": phase_s(seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }
         with Sealed(self._machine, folder) as machine:
@@ -111,10 +115,10 @@ class Runner:
             parcel.put("request", json.dumps(request).encode())
             if method == "oracle":
                 parcel.put("counts", self.counted[workload])
-            machine.start(self._kernel, self._image, self._seed)
+            machine.start(self._kernel, self._image, seed)
             machine.follow(_taker(told, begin), begin + self._limit_s)
             if "failed" in told:
-                raise CellError(told["failed"]["why"])
+                raise CellError(f"{told['failed']['why']}; it said last: {machine.last_words()}")
             frames = parcel.get("pages") if pages else b""
         if not told["end"]["ok"]:
             raise CellError("the workload's answer is wrong")
@@ -124,7 +128,7 @@ class Runner:
         if pages:
             self.counted[workload] = requests_of_pages(frames, counts)
         cell = _cell(workload, method, counts.region, told)
-        cell.facts["seed"], cell.facts["image"] = self._seed, self._image_hash
+        cell.facts["seed"], cell.facts["image"] = seed, self._image_hash
         cell.facts["dump"] = _hash((folder / DUMP).with_suffix(".pages"))
         cell.facts["host_s"] = {name: round(event["at"], 1) for name, event in told.items()}
         return cell

@@ -113,7 +113,7 @@ class Sealed:
                 return
             if ended or time.monotonic() > deadline:
                 why = "ended" if ended else "has not ended in time"
-                raise SealedError(f"the machine {why}; it said last:\n{self._last_words()}")
+                raise SealedError(f"the machine {why}; it said last:\n{self.last_words()}")
             time.sleep(_LOOK_S)
 
     def _events(self) -> list[dict[str, Any]]:
@@ -127,7 +127,8 @@ class Sealed:
         self._seen = max(self._seen, end)
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
-    def _last_words(self) -> str:
+    def last_words(self) -> str:
+        """The end of its console, and of what QEMU itself said."""
         console = self._folder / CONSOLE
         text = console.read_text(errors="replace") if os.path.lexists(console) else ""
         said = b"".join(data for _, data in self._process.last_words()).decode(errors="replace")

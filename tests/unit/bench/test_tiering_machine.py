@@ -20,6 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering/gues
 import image
 import sealed
 from parcel import PARTS, WINDOW_BYTES, Parcel
+from repeat import differing, spread
+from results import Cell
 from runner import phase_s, requests_of_pages
 
 from tierd.lab import Machine, plugin
@@ -179,6 +181,22 @@ def test_seeds_are_spread_over_the_beat() -> None:
     gaps = np.diff([*phases, 1.0])
     assert gaps.max() < 0.3
     assert gaps.min() > 0.1
+
+
+def ran(seed: int, seconds: float, **facts: Any) -> Cell:
+    return Cell("a", "x", seconds, facts={"seed": seed, "host_s": {"done": seconds * 9}, **facts})
+
+
+def test_runs_of_one_seed_are_compared_in_all_but_the_hosts_time() -> None:
+    same = [ran(1, 2.0, dump="ab"), ran(2, 2.5), ran(1, 2.0, dump="ab", host_s={"done": 1})]
+    assert differing(same) == []
+    assert differing([*same, ran(2, 2.5, dump="cd"), ran(3, 9.0)]) == [2]
+    assert differing([ran(1, 2.0), ran(1, 2.000000001)]) == [1]
+
+
+def test_the_spread_is_of_seeds_not_of_runs() -> None:
+    told = spread([ran(1, 2.0), ran(1, 2.0), ran(2, 3.0)])
+    assert told == "2 seeds: 2.000 to 3.000 s, mean 2.500, 40.0% from the least to the most"
 
 
 class Told(sealed.Sealed):
