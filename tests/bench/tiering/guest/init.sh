@@ -10,9 +10,9 @@ $b mount -t devtmpfs dev /dev
 $b mount -t proc proc /proc
 $b mount -t sysfs sys /sys
 $b mount -t debugfs debug /sys/kernel/debug
+$b mount -t tracefs trace /sys/kernel/tracing
 $b mount -t cgroup2 cgroup /sys/fs/cgroup
-$b mount -t tmpfs -o mode=755 run /run
-$b mount -t tmpfs -o mode=1777 tmp /tmp
+$b chmod 1777 /tmp
 $b ifconfig lo 127.0.0.1 up
 export PATH=/usr/local/bin:/usr/bin:/usr/sbin HOME=/root LANG=C.UTF-8 TIERD_LAB=bench
 export PYTHONHASHSEED=0
