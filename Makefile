@@ -58,7 +58,7 @@ lint: setup
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \
-		daemon/tierd/lab/guestbin/*
+		daemon/tierd/lab/guestbin/* tests/bench/tiering/guest/*.sh
 	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 
 # Over a million wrong inputs for what reads files, sockets and the kernel's messages; `make test`

@@ -30,13 +30,13 @@ exec busybox mount "$@"
 """
 
 
-def cpio_entry(name: str, body: bytes, mode: int, inode: int) -> bytes:
+def cpio_entry(name: str, body: bytes, mode: int, inode: int, mtime: int = 0) -> bytes:
     """One member of a "newc" cpio archive.
 
     Source: Linux, Documentation/driver-api/early-userspace/buffer-format.rst.
     """
     path = name.encode() + b"\0"
-    fields = (inode, mode, 0, 0, 1, 0, len(body), 0, 0, 0, 0, len(path), 0)
+    fields = (inode, mode, 0, 0, 1, mtime, len(body), 0, 0, 0, 0, len(path), 0)
     head = b"070701" + b"".join(b"%08X" % value for value in fields) + path
     return head + b"\0" * (-len(head) % 4) + body + b"\0" * (-len(body) % 4)
 

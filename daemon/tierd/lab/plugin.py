@@ -69,13 +69,13 @@ def card_library(kind: str) -> Path:
     return _built(library_path("model"), "lab")
 
 
-def make_window(folder: Path) -> None:
-    """Make the window's file, empty, in the run's folder."""
+def make_window(folder: Path, size_bytes: int = WINDOW_BYTES) -> None:
+    """Make the window's file, empty, in the run's folder; its size is a power of 2."""
     with (folder / WINDOW).open("wb") as file:
-        file.truncate(WINDOW_BYTES)
+        file.truncate(size_bytes)
 
 
-def plugin_options(machine: Machine, folder: Path) -> list[str]:
+def plugin_options(machine: Machine, folder: Path, window_bytes: int = WINDOW_BYTES) -> list[str]:
     """QEMU's options; none for a machine that nobody watches.
 
     Raises:
@@ -99,7 +99,7 @@ def plugin_options(machine: Machine, folder: Path) -> list[str]:
     escaped = str(window).replace(",", ",,")
     return [
         "-object",
-        f"memory-backend-file,id=window,share=on,mem-path={escaped},size={WINDOW_BYTES}",
+        f"memory-backend-file,id=window,share=on,mem-path={escaped},size={window_bytes}",
         "-device",
         "ivshmem-plain,memdev=window",
         "-plugin",

@@ -5,8 +5,8 @@ Owns: which cells run in which order, progress, and where results go.
 Must not touch: how a cell is run, how it is shown.
 
 Cells that are in the result file are not run again, so a run can be stopped at any time and
-taken up on another machine. Cells share a boot until one fails. The oracle needs the counts of
-first touch from the same boot, which is run again for it if it has to.
+taken up on another machine. Each is a boot of its own, which repeats bit for bit (sealed.py). The
+oracle needs the counts of first touch, which is run again for it if it has to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import Any
 
 from report import write_report
 from results import Cell, ResultFile
-from runner import LIMIT_S, Runner
+from runner import LIMIT_S, SEED, Runner
 
 from tierd.lab import Machine
 from tierd.lab.host import find_kernel, find_qemu, qemu_version
@@ -92,11 +92,10 @@ class Matrix:
         self._runner = runner
         self._file = file
         self._facts = facts
-        self._counted = ("", -1)
 
     def run(self, workload: Workload, method: str) -> Cell:
         """Run a cell and keep it."""
-        if method == "oracle" and self._counted != (workload.name, self._runner.boots):
+        if method == "oracle" and workload not in self._runner.counted:
             again = self._run(workload, "first-touch")
             if again.seconds is None:
                 cell = Cell(workload.name, method, why=f"no counts: {again.why}")
@@ -107,10 +106,7 @@ class Matrix:
         return cell
 
     def _run(self, workload: Workload, method: str) -> Cell:
-        counting = method == "first-touch"
-        cell = self._runner.run(workload, method, pages=counting)
-        if counting and cell.seconds is not None:
-            self._counted = (workload.name, self._runner.boots)
+        cell = self._runner.run(workload, method, pages=method == "first-touch")
         cell.facts.update(self._facts)
         return cell
 
@@ -134,6 +130,7 @@ def run_matrix(
     again: bool,
     limit_s: float,
     until: float,
+    seed: int,
 ) -> bool:
     """Run what is missing; True if every cell has a figure."""
     machine = Machine.load("bench")
@@ -141,7 +138,7 @@ def run_matrix(
     missing = set(file.missing(wanted, again=again))
     print(f"{len(missing)} of {len(wanted)} cells to run", file=sys.stderr, flush=True)
     begun, done = time.monotonic(), 0
-    with Runner(machine, limit_s=limit_s) as runner:
+    with Runner(machine, limit_s=limit_s, seed=seed) as runner:
         matrix = Matrix(runner, file, versions(machine))
         for workload, method in in_order(workloads, methods):
             if (workload.name, method) not in missing:
@@ -177,6 +174,7 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; for trials")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="host seconds for a cell")
+    parser.add_argument("--seed", type=int, default=SEED, help="another sample of all cells")
     parser.add_argument("--for", dest="minutes", type=float, default=0, help="stop after so many")
     parser.add_argument("--report-only", action="store_true", help="write the report anew")
     args = parser.parse_args()
@@ -192,6 +190,7 @@ def main() -> int:
                 methods,
                 again=args.again,
                 limit_s=args.limit,
+                seed=args.seed,
                 until=time.monotonic() + args.minutes * 60 if args.minutes else float("inf"),
             )
     finally:

@@ -1,59 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs cells: boots the machine, lets the guest run one, and reads what the plugin modelled.
+"""Runs cells: boots the machine for each, and reads what the plugin modelled.
 
-Owns: the machine's life, and the host's part of a cell (guest/cell.py has the other).
+Owns: the host's part of a cell (guest/cell.py has the other), which is what it is given before
+its machine starts, and what is left when it has ended.
 Must not touch: which cells are run, and what becomes of the results.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 import tempfile
-import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import image
 import numpy as np
 from figures import FAST, seconds_to_95, shares
 from results import Cell
 
 from tierd.errors import TierdError
-from tierd.lab import Guest, GuestProcess, Machine, Share
+from tierd.lab import Machine
+from tierd.lab.host import find_kernel
+from tierd.lab.plugin import DUMP, WINDOW
 from tierd.lab.timemodel import Region
+from tierd.lab.traffic import Counts, read_dump
 from workloads import Workload
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "guest"))
+
+from parcel import Parcel
+from sealed import Sealed
+
 ROOT = Path(__file__).resolve().parents[3]
-GUEST_SHARED = "/run/bench"
-SETTINGS = "\n".join(
-    (
-        "set -e",
-        "echo 0 > /proc/sys/kernel/numa_balancing",
-        # The oracle knows pages by their address, and runs shall repeat.
-        "echo 0 > /proc/sys/kernel/randomize_va_space",
-        "echo 0 > /sys/kernel/mm/numa/demotion_enabled",
-        # Huge pages, which the workloads do not use, have these two raised for a machine of
-        # this size so far that they would be the benchmark.
-        "echo 0 > /proc/sys/vm/compaction_proactiveness",
-        "echo 8192 > /proc/sys/vm/min_free_kbytes",
-        # Free memory is in the node's lists, where it is counted, and not in the CPU's.
-        "echo 1000000 > /proc/sys/vm/percpu_pagelist_high_fraction",
-        # No page fault is left out because there are many.
-        "echo 1000000000 > /proc/sys/kernel/perf_event_max_sample_rate",
-        "echo 0 > /proc/sys/kernel/perf_cpu_time_max_percent",
-        # What the boot left on the fast node is not there to be demoted by the first cell.
-        "for each in /proc/[0-9]*; do migratepages ${each#/proc/} 0 1 2>/dev/null || true; done",
-        "echo 3 > /proc/sys/vm/drop_caches",
-        # What the kernel puts off after a boot is done in the first minute; idle, it costs nothing.
-        "sleep 60",
-    )
-)
-"""What a machine is set to before its first cell."""
 LIMIT_S = 1800.0
-"""Host seconds for a cell; the guest is given up then."""
-ASK_S = 600.0
-_GUEST_LIMIT_S = 10.0**6
+"""Host seconds for a cell; the machine is given up then."""
+SEED = 1
+OTHER_SEED = 1000
+"""So much more is the seed of a second try."""
+STEP_S = 0.618034
+"""From one seed to the next the workload starts so much later in a second, the beat of a service's
+passes: any few seeds in a row are spread over it."""
 
 
 class CellError(TierdError):
@@ -65,151 +55,136 @@ class NotReadyError(CellError):
 
 
 class Runner:
-    """Cells of one machine, one after another. Use as a context manager.
+    """Cells, each a boot of its own. Use as a context manager.
 
-    A cell that fails takes its boot with it: the next one gets a fresh machine.
+    Args:
+        machine: on which they run.
+        limit_s: host seconds for a cell.
+        seed: of cells that are given none: of the machine's random numbers, and of the moment
+            at which the workload starts. The same seed gives the same cell bit for bit, as long
+            as the tree, its place and the programs of the host are the same.
+
+    Attributes:
+        counted: workloads of which the requests of each page are known, for the oracle.
     """
 
-    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S) -> None:
-        self._machine = machine
-        self._limit_s = limit_s
-        self._guest: Guest | None = None
+    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S, seed: int = SEED) -> None:
+        self._machine, self._limit_s, self._seed = machine, limit_s, seed
         self._folder = tempfile.TemporaryDirectory(prefix="tierd-bench-")
-        self.shared = Path(self._folder.name)
-        self.boots = 0
-        self._process: GuestProcess | None = None
-        self._told: dict[str, dict[str, Any]] = {}
-        self._changed = threading.Condition()
+        self._kernel = find_kernel()
+        self._image = Path(self._folder.name) / "image"
+        self._image_hash = ""
+        self.counted: dict[Workload, bytes] = {}
 
     def __enter__(self) -> Runner:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.reboot()
         self._folder.cleanup()
 
-    def reboot(self) -> None:
-        """End the machine; the next cell gets a fresh one."""
-        if self._guest is not None:
-            self._guest.close()
-            self._guest = None
-
-    def _booted(self) -> Guest:
-        if self._guest is None:
-            self._guest = Guest(
-                self._machine,
-                share=[Share(self.shared, Path(GUEST_SHARED))],
-                cwd=ROOT,
-                boot_timeout_s=900,
-                life_s=24 * 3600,
-            )
-            self._guest.boot()
-            self.boots += 1
-            self._guest.run(SETTINGS, timeout=600).check()
-            for name in ("go", "over", "request"):
-                (self.shared / name).unlink(missing_ok=True)
-            self._told.clear()
-            # The benchmark's own memory, the files it reads included, is on the slow node.
-            command = ["numactl", "--preferred=1", sys.executable]
-            command += [str(ROOT / "tests/bench/tiering/guest/cell.py"), GUEST_SHARED]
-            self._process = self._guest.start(command, timeout_s=_GUEST_LIMIT_S, on_line=self._take)
-        return self._guest
-
-    def run(self, workload: Workload, method: str, *, pages: bool = False) -> Cell:
+    def run(
+        self, workload: Workload, method: str, *, pages: bool = False, seed: int | None = None
+    ) -> Cell:
         """Run a cell.
 
         Args:
-            workload, method: which.
-            pages: leave `counts.npz` with the requests of each virtual page for the oracle.
+            workload, method: which; the oracle needs the workload to be in `counted`.
+            pages: put the requests of each virtual page into `counted`.
+            seed: another one than the runner's.
 
-        What could not be begun is tried once more, on a fresh machine: nothing of it was seen.
+        What could not be begun is tried once more with another seed, for nothing of it was seen and
+        the same one would fail alike; the cell tells which (`facts["seed"]`).
 
         Returns:
             The cell, with `why` if it failed.
         """
         try:
+            if not self._image_hash:
+                image.build(self._kernel, self._image)
+                self._image_hash = _hash(self._image)
+            own = self._seed if seed is None else seed
             try:
-                return self._run(workload, method, pages)
+                return self._in_folder(workload, method, pages, own)
             except NotReadyError as error:
-                print(f"{workload.name} / {method}: {error}: once more", file=sys.stderr)
-                self.reboot()
-                return self._run(workload, method, pages)
-        except (TierdError, TimeoutError, OSError) as error:
-            self.reboot()
+                other = own + OTHER_SEED
+                told = f"{workload.name} / {method}: {error}: once more, with seed {other}"
+                print(told, file=sys.stderr)
+                return self._in_folder(workload, method, pages, other)
+        except (TierdError, OSError) as error:
             why = " ".join(str(error).split())[-600:]
             return Cell(workload.name, method, why=f"{type(error).__name__}: {why}")
 
-    def _run(self, workload: Workload, method: str, pages: bool) -> Cell:
-        guest = self._booted()
-        assert guest.traffic is not None
-        deadline = time.monotonic() + self._limit_s
+    def _in_folder(self, workload: Workload, method: str, pages: bool, seed: int) -> Cell:
+        with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
+            return self._run(workload, method, pages, Path(folder), seed)
+
+    def _run(self, workload: Workload, method: str, pages: bool, folder: Path, seed: int) -> Cell:
+        told: dict[str, dict[str, Any]] = {}
         begin = time.monotonic()
-        self._told.clear()
-        guest.traffic.clear(ASK_S)  # of the processes of the cell before
         request = {
             "method": method,
             "fast": workload.fast,
             "pages": pages,
+            "phase_s": phase_s(seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }
-        (self.shared / "new").write_text(json.dumps(request), encoding="utf-8")
-        (self.shared / "new").rename(self.shared / "request")
-        try:
-            self._wait_for("ready", deadline)
-        except CellError as error:
-            raise NotReadyError(str(error)) from error
-        guest.traffic.start(ASK_S)
-        guest.traffic.clear(ASK_S)
-        (self.shared / "go").touch()
-        self._wait_for("end", deadline)
-        counts = guest.traffic.counts(ASK_S)
-        guest.traffic.stop(ASK_S)
-        (self.shared / "over").touch()
-        self._wait_for("done", deadline)
-        if not self._told["end"]["ok"]:
+        with Sealed(self._machine, folder) as machine:
+            parcel = Parcel(folder / WINDOW)
+            parcel.put("request", json.dumps(request).encode())
+            if method == "oracle":
+                parcel.put("counts", self.counted[workload])
+            machine.start(self._kernel, self._image, seed)
+            machine.follow(_taker(told, begin), begin + self._limit_s)
+            if "failed" in told:
+                why = f"{told['failed']['why']}; it said last: {machine.last_words()}"
+                raise CellError(why) if "ready" in told else NotReadyError(why)
+            frames = parcel.get("pages") if pages else b""
+        if not told["end"]["ok"]:
             raise CellError("the workload's answer is wrong")
+        counts = read_dump(folder / DUMP)
         if counts.region is None:
             raise CellError("the workload's marks were not seen")
         if pages:
-            self._keep_counts(counts.requests)
-        cell = _cell(workload, method, counts.region, self._told)
-        cell.facts["host_s"] = {
-            "boot": round(guest.boot_s, 1),
-            **{name: round(event["at"] - begin, 1) for name, event in self._told.items()},
-        }
+            self.counted[workload] = requests_of_pages(frames, counts)
+        cell = _cell(workload, method, counts.region, told)
+        cell.facts["seed"], cell.facts["image"] = seed, self._image_hash
+        cell.facts["dump"] = _hash((folder / DUMP).with_suffix(".pages"))
+        cell.facts["host_s"] = {name: round(event["at"], 1) for name, event in told.items()}
         return cell
 
-    def _take(self, line: str) -> None:
-        """A line of the guest's."""
-        with self._changed:
-            if line.startswith("{"):
-                event = json.loads(line)
-                event["at"] = time.monotonic()
-                self._told[event["event"]] = event
-                self._changed.notify_all()
 
-    def _wait_for(self, name: str, deadline: float) -> None:
-        """Until the guest told of that event.
+def phase_s(seed: int) -> float:
+    """Where in a second the workload starts, seconds; 0 for seed 1."""
+    return round((seed - 1) * STEP_S % 1.0, 6)
 
-        Raises:
-            CellError: it failed, ended, or the time is up.
-        """
-        assert self._process is not None
-        with self._changed:
-            while name not in self._told:
-                if "failed" in self._told:
-                    raise CellError(self._told["failed"]["why"])
-                if time.monotonic() > deadline:
-                    raise CellError(f"no {name!r} in {self._limit_s:.0f} s of the host's time")
-                if not self._process.running:
-                    raise CellError(f"ended before {name!r}: {self._process.stdout[-500:]}")
-                self._changed.wait(1.0)
 
-    def _keep_counts(self, requests: np.ndarray) -> None:
-        with np.load(self.shared / "pages.npz") as file:
-            vpn, pfn = file["vpn"], file["pfn"]
-        order = np.argsort(vpn)
-        np.savez(self.shared / "counts.npz", vpn=vpn[order], requests=requests[pfn[order]])
+def _hash(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+
+
+def _taker(told: dict[str, dict[str, Any]], begin: float) -> Callable[[dict[str, Any]], bool]:
+    """Keeps events and when they came; content with the last one."""
+
+    def take(event: dict[str, Any]) -> bool:
+        told[event["event"]] = {**event, "at": time.monotonic() - begin}
+        return event["event"] in ("done", "failed")
+
+    return take
+
+
+def requests_of_pages(frames: bytes, counts: Counts) -> bytes:
+    """What the oracle reads: a workload's pages, ascending, and the requests of each.
+
+    Args:
+        frames: virtual page numbers and then frames, uint64, as guest/cell.py tells them.
+
+    Returns:
+        Virtual page numbers and then requests, uint64.
+    """
+    vpn, pfn = np.frombuffer(frames, "<u8").reshape(2, -1)
+    order = np.argsort(vpn)
+    return np.stack([vpn[order], counts.requests[pfn[order]]]).astype("<u8").tobytes()
 
 
 def _cell(workload: Workload, method: str, region: Region, told: dict[str, dict[str, Any]]) -> Cell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -125,23 +125,25 @@ WHY = "NotReadyError: too little is free"
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_cell_that_was_not_begun_is_tried_once_more_and_one_that_was_is_not(
+def test_a_cell_that_was_not_begun_is_tried_with_another_seed_and_one_that_was_is_not(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], times: int
 ) -> None:
-    ran: list[str] = []
+    seeds: list[int] = []
 
-    def run(self: Runner, workload: Workload, method: str, pages: bool) -> Cell:
-        ran.append(method)
-        if len(ran) <= times and method == "first-touch":
+    def run(self: Runner, workload: Workload, method: str, *rest: Any) -> Cell:
+        seeds.append(rest[-1])
+        if len(seeds) <= times and method == "first-touch":
             raise NotReadyError("too little is free")
         if method == "oracle":
             raise CellError("no end")
         return Cell(workload.name, method, seconds=1.0)
 
     monkeypatch.setattr(Runner, "_run", run)
-    with Runner(cast(Machine, None)) as runner:
-        assert runner.run(WORKLOADS["updates"], "first-touch").why == ("" if times == 1 else WHY)
-        assert len(ran) == 2
-        assert "once more" in capsys.readouterr().err
+    with Runner(cast(Machine, None), seed=3) as runner:
+        runner._image_hash = "built"
+        cell = runner.run(WORKLOADS["updates"], "first-touch")
+        assert cell.why == ("" if times == 1 else WHY)
+        assert seeds == [3, 1003]
+        assert "once more, with seed 1003" in capsys.readouterr().err
         assert runner.run(WORKLOADS["updates"], "oracle").why == "CellError: no end"
-        assert len(ran) == 3
+        assert len(seeds) == 3

@@ -1,21 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cells of the benchmark, inside the machine: each one workload under one method.
+"""A cell of the benchmark, inside its machine: one workload under one method.
 
-Owns: the order of things, from an empty machine to an empty machine.
-Must not touch: the watching of memory traffic; the host does that between `ready` and `go`.
+Owns: the order of things, from a machine that has just booted to the figures.
+Must not touch: the machine's settings (settings.sh), the watching plugin's work.
 
-Takes cells from `request` in the shared folder, a JSON object each: method, command,
-fast (bytes of the workload on the fast node), pages (whether to tell the workload's frames).
+The cell comes in the parcel (parcel.py), a JSON object: method, command, fast (bytes of the
+workload on the fast node), pages (whether to tell the workload's frames), phase_s (below).
 Prints one JSON object a line: `ready` when the workload waits, `end` when it has ended, `done`
-with the figures, or `failed` with why, after which no cell is taken any more. `go` in the
-folder lets the workload run, `over` has the method ended: traffic is watched in between.
+with the figures, or `failed` with why. Memory traffic is watched from `ready` to `end`. The
+guest itself asks for that, at a moment of its own: nothing here waits for the host.
 
-What a cell begins with does not depend on what was there before, nor on how fast the host is:
-the pages that the workload touched first are on the fast node, as many as asked for, and FREE
+The pages that the workload touched first are on the fast node, as many as asked for, and FREE
 bytes there are free. The workload starts at a fixed time after the method, in step with the
-beat of a daemon that has been there before.
-
-usage: cell.py SHARED_DIR
+beat of a daemon that has been there before; `phase_s` says where in the beat.
 """
 
 from __future__ import annotations
@@ -34,7 +31,12 @@ import ballast
 import memory
 import methods
 import numpy as np
+from parcel import Parcel
 from touches import Touches
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
+
+from card_window import Window, find_device
 
 TLB_PERIOD_US = 4000
 """See tests/workloads/tlbtick.c; beside every method, so that all are alike."""
@@ -47,6 +49,8 @@ BEAT_S = 5.0
 """A multiple of the intervals of all daemons."""
 SETTLE_S = 1.0
 """From the method's beginning to the workload's."""
+COUNTS = Path("/run/counts")
+"""The requests of an earlier run, if the parcel has them."""
 
 
 def tell(event: str, **fields: Any) -> None:
@@ -62,24 +66,6 @@ def tlbtick() -> Iterator[None]:
             yield
         finally:
             process.kill()
-
-
-def wait_for(file: Path) -> None:
-    """Wait without sleeping: an idle machine with counted instructions skips its sleeps, and
-    hours would pass for the methods while the host thinks."""
-    while not file.exists():
-        pass
-    file.unlink()
-
-
-def next_request(shared: Path) -> dict[str, Any]:
-    """The next cell. Nothing runs meanwhile, so that hours that are skipped do no harm."""
-    file = shared / "request"
-    while not file.exists():
-        time.sleep(0.2)
-    request: dict[str, Any] = json.loads(file.read_text())
-    file.unlink()
-    return request
 
 
 def sleep_until(moment: float) -> None:
@@ -126,9 +112,11 @@ def populated(
     return ready
 
 
-def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
+def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
-    method = methods.METHODS[request["method"]](shared)
+    window = Window()
+    COUNTS.write_bytes(parcel.get("counts"))
+    method = methods.METHODS[request["method"]](COUNTS)
     method.prepare()
     since = time.monotonic()
     if method.limited:
@@ -151,14 +139,15 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         method.settle(pid)
         vpns, pfns = memory.page_table(pid)
         if request["pages"]:
-            np.savez(shared / "pages.npz", vpn=vpns, pfn=pfns)
+            parcel.put("pages", np.stack([vpns, pfns]).astype("<u8").tobytes())
         fast = float((memory.nodes_of(pid, vpns) == memory.FAST).mean())
         free = ballast.leave_exactly(FREE) if method.limited else ballast.free_bytes()
         before = memory.moves()
         tell("ready", pid=pid, free=free, fast_at_start=fast, arranged=ready.get("arranged"))
-        wait_for(shared / "go")
+        window.lab("START")
+        window.lab("CLEAR")
         waited = time.monotonic() - since
-        sleep_until(since + (waited // BEAT_S + 1) * BEAT_S)
+        sleep_until(since + (waited // BEAT_S + 1) * BEAT_S + request["phase_s"])
         begun = time.monotonic()
         method.begin(pid)
         sleep_until(begun + SETTLE_S)
@@ -166,8 +155,9 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         work.stdin.flush()
         end = json.loads(work.stdout.readline())
     after = memory.moves()
+    window.lab("DUMP")
+    window.lab("STOP")
     tell("end", **{key: end[key] for key in ("ok", "answer", "operations", "max_rss")})
-    wait_for(shared / "over")
     figures = method.end()
     return {
         "method": figures,
@@ -178,19 +168,18 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Cells until one fails."""
-    shared = Path(sys.argv[1])
+    """0 if the cell has a figure."""
+    parcel = Parcel(find_device())
     tell("booted")
     with tlbtick():
-        while True:
-            request = next_request(shared)
-            try:
-                figures = run(shared, request)
-            except Exception as error:
-                traceback.print_exc()
-                tell("failed", why=f"{type(error).__name__}: {error}")
-                return 1
-            tell("done", **figures)
+        try:
+            figures = run(parcel, json.loads(parcel.get("request")))
+        except Exception as error:
+            traceback.print_exc()
+            tell("failed", why=f"{type(error).__name__}: {error}")
+            return 1
+        tell("done", **figures)
+    return 0
 
 
 if __name__ == "__main__":

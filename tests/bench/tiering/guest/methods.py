@@ -123,7 +123,7 @@ class Oracle(Method):
     """The pages with the most requests in an earlier run of the cell, as many as fit.
 
     Args:
-        counts: file with the earlier run's virtual page numbers and requests.
+        counts: file with the earlier run's virtual page numbers, ascending, and their requests.
     """
 
     def __init__(self, counts: Path) -> None:
@@ -131,8 +131,7 @@ class Oracle(Method):
         self._placed: dict[str, int] = {}
 
     def settle(self, pid: int) -> None:
-        with np.load(self._counts) as file:
-            known, requests = file["vpn"], file["requests"]
+        known, requests = np.fromfile(self._counts, "<u8").reshape(2, -1)
         vpns, _ = memory.page_table(pid)
         at = np.searchsorted(known, vpns)
         at[at == len(known)] = 0
@@ -320,17 +319,17 @@ class Damon(Method):
 
 
 METHODS: dict[str, Callable[[Path], Method]] = {
-    "first-touch": lambda shared: Method(),
-    "all-fast": lambda shared: Bound(memory.FAST),
-    "all-slow": lambda shared: Bound(memory.SLOW),
-    "oracle": lambda shared: Oracle(shared / "counts.npz"),
-    "numa-balancing": lambda shared: NumaBalancing(),
-    "numa-balancing-1-3s": lambda shared: NumaBalancing((1000, 3000)),
-    "damon": lambda shared: Damon(),
-    "pte-scan": lambda shared: Baseline("pte-scan"),
-    "pebs-weak": lambda shared: Baseline("pebs-weak"),
-    "pebs-histogram": lambda shared: Baseline("pebs-histogram"),
-    "tierd-damon": lambda shared: Tierd("damon"),
-    "tierd-scan": lambda shared: Tierd("scan"),
-    "tierd-neoprof": lambda shared: Tierd("neoprof"),
+    "first-touch": lambda _: Method(),
+    "all-fast": lambda _: Bound(memory.FAST),
+    "all-slow": lambda _: Bound(memory.SLOW),
+    "oracle": Oracle,
+    "numa-balancing": lambda _: NumaBalancing(),
+    "numa-balancing-1-3s": lambda _: NumaBalancing((1000, 3000)),
+    "damon": lambda _: Damon(),
+    "pte-scan": lambda _: Baseline("pte-scan"),
+    "pebs-weak": lambda _: Baseline("pebs-weak"),
+    "pebs-histogram": lambda _: Baseline("pebs-histogram"),
+    "tierd-damon": lambda _: Tierd("damon"),
+    "tierd-scan": lambda _: Tierd("scan"),
+    "tierd-neoprof": lambda _: Tierd("neoprof"),
 }
