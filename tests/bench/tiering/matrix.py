@@ -24,7 +24,7 @@ from typing import Any
 
 from report import write_report
 from results import Cell, ResultFile
-from runner import LIMIT_S, SEED, Runner
+from runner import LIMIT_S, SEED, Runner, end_on_sigterm
 
 from tierd.lab import Machine
 from tierd.lab.host import find_kernel, find_qemu, qemu_version
@@ -166,6 +166,7 @@ def scaled(workload: Workload, scale: float) -> Workload:
 
 def main() -> int:
     """0 if every cell that was asked for has a figure."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", action="append", choices=WORKLOADS, help="these only")
     parser.add_argument("--method", action="append", choices=METHODS, help="these only")

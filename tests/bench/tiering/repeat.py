@@ -20,7 +20,7 @@ from dataclasses import asdict
 
 from matrix import METHODS
 from results import Cell
-from runner import Runner
+from runner import Runner, end_on_sigterm
 
 from tierd.lab import Machine
 from workloads import WORKLOADS
@@ -59,6 +59,7 @@ def spread(cells: Sequence[Cell]) -> str:
 
 def main() -> int:
     """0 if whatever ran twice was the same twice."""
+    end_on_sigterm()
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workload", choices=WORKLOADS, required=True)
     parser.add_argument("--method", choices=METHODS, required=True)
