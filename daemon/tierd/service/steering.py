@@ -54,8 +54,6 @@ BOUNCE_S: Final = 5.0
 PATIENCE_S: Final = 5.0
 """How long a reported page waits for room, quota or budget: it is reported once an epoch."""
 LEAST_VICTIMS: Final = 512
-SILENT_VICTIMS: Final = 4096
-"""Of pages that nobody used in a first look, at most so many are handed over at a time."""
 LEAST_TAUGHT_S: Final = 0.5
 """What is known of shorter times says little of long ones."""
 SLACK_S: Final = 0.5
@@ -290,8 +288,6 @@ class Steering:
         Heat begins at 0 and grows for some half-lives: a page that is used as much as another
         one, known for long, would be taken for far colder.
         """
-        if source.rounds < KNOWN_ROUNDS:
-            victims = victims[victims["heat"] == 0.0]
         half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
         victims["heat"] /= 1 - 0.5**half_lives
         return victims
@@ -354,9 +350,8 @@ class Steering:
     def _victims_wanted(self, source: NeoProfSource) -> int:
         """Twice what came in since the last tick.
 
-        None before the scanner has looked once; then, until it has looked often enough to know the
-        hot from the cold, those that nobody used in a whole look.
+        None while the scanner has not looked often enough to know the hot from the cold.
         """
         if source.rounds < KNOWN_ROUNDS:
-            return SILENT_VICTIMS if source.told else 0
+            return 0
         return min(max(LEAST_VICTIMS, 2 * self._recent_pages), self._policy.max_moves_per_tick)

@@ -89,11 +89,6 @@ class Looks:
         return max(0, min(counts, default=0))
 
     @property
-    def told(self) -> bool:
-        """Whether a whole look at programs that run has been taken in."""
-        return self._pages > 0
-
-    @property
     def _learning(self) -> bool:
         # Silence about a page says nothing yet.
         return self.rounds < KNOWN_ROUNDS

@@ -176,11 +176,6 @@ class NeoProfSource:
         return self._list.rate_cap
 
     @property
-    def told(self) -> bool:
-        """Whether the scanner has taken a whole look at programs that run."""
-        return self._scan is not None and self._scan.told
-
-    @property
     def taught_s(self) -> float:
         """For how long the scanner's looks at programs that run have gone to heat."""
         return 0.0 if self._scan is None else self._scan.taught_s

@@ -298,11 +298,6 @@ class ScanSource:
         return self._looks.dilution
 
     @property
-    def told(self) -> bool:
-        """Whether a whole look at programs that run has been taken in."""
-        return self._looks.told
-
-    @property
     def taught_s(self) -> float:
         """For how long looks at programs that run have gone to heat."""
         return self._looks.taught_s

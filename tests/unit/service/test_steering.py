@@ -69,9 +69,8 @@ class Tracking:
 
 
 class Scanner:
-    """Has looked often enough, by default."""
+    """Has looked often enough."""
 
-    rounds, told = 10, True
     dilution, taught_s = 1.0, 60.0
     aim: float | None = None
 
@@ -82,10 +81,7 @@ class Scanner:
         return []
 
     def looked(self) -> tuple[int, float]:
-        return self.rounds, 0.4
-
-    def pace(self, period_us: int) -> None:
-        pass
+        return 10, 0.4
 
     def close(self) -> None:
         pass
@@ -203,27 +199,6 @@ def test_a_group_near_its_cap_is_left_to_the_ticks(bench: Bench, resident: int, 
     bench.until_read()
     between = bench.tick(groups=one_group(0.0, 0.5, resident))
     assert (0 if between is None else len(between.plan)) == asked
-
-
-@pytest.mark.parametrize(
-    ("rounds", "told", "wanted"), [(0, False, 0), (0, True, 60), (3, True, 60), (4, True, 100)]
-)
-def test_until_looks_know_hot_from_cold_only_what_nobody_used_makes_way(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, rounds: int, told: bool, wanted: int
-) -> None:
-    monkeypatch.setattr(Scanner, "rounds", rounds)
-    monkeypatch.setattr(Scanner, "told", told)
-    bench.usage = {0: NodeUsage(GIB, 0, 0), 1: NodeUsage(GIB, GIB // 2, 0)}
-    pages = np.arange(100, dtype=np.uint64) + np.uint64(bench.vpn)
-    bench.heat.place(pages, np.zeros(100, np.int16), np.zeros(100, np.uint8), insert_on=[0])
-    now = time.monotonic_ns()
-    bench.heat.ingest(AccessBatch(Domain.VIRTUAL, pages[:40], np.ones(40, np.float32), now, "scan"))
-    bench.watch()
-    bench.selector.poll(time.monotonic_ns())
-    bench.tick()
-    stats = bench.steering.stats()
-    assert stats is not None
-    assert stats.counters["victims"] == wanted
 
 
 def test_what_a_floor_holds_is_no_victim() -> None:

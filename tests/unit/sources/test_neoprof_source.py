@@ -36,7 +36,7 @@ class Scanner:
         self.batches: list[AccessBatch] = []
         self.rounds = 5
         self.paces: list[int] = []
-        self.dilution, self.taught_s, self.told = 1.0, 60.0, True
+        self.dilution, self.taught_s = 1.0, 60.0
         self.aim: float | None = None
         self.seen = Seen(0.3, 0.025, 0.4)
 
