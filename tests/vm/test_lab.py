@@ -257,7 +257,12 @@ def test_no_qemu_outlives_tierd(number: signal.Signals) -> None:
     """However tierd ends, even without a chance to clean up, QEMU ends with it."""
     mark = f"{os.getpid()}-{number}"
     process = subprocess.Popen(
-        tierd("lab", "run", "--machine", "flat", "--", "sleep 1000"),
+        # Who starts tests in the background of a shell has SIGINT ignored, and all below it.
+        [
+            "env",
+            "--default-signal=INT",
+            *tierd("lab", "run", "--machine", "flat", "--", "sleep 1000"),
+        ],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "LAB_TEST": mark},
     )
