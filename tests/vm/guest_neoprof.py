@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import signal
 import sys
@@ -91,9 +92,6 @@ def hot_pages() -> Result:
 def owners() -> Result:
     """What is no target's page is counted by its reason, and told to those that ask."""
     shared, own = Pages(20), Pages(30)
-    gone = Pages(10)
-    gone_pfns = gone.pfns
-    gone.map.madvise(4)  # MADV_DONTNEED
     pid = os.fork()
     if pid == 0:
         try:
@@ -106,6 +104,10 @@ def owners() -> Result:
         with driver(), cards() as connection, ring(Kind.HOT, Kind.FRAME) as records:
             connection.set(FULL, threshold=5, epoch_us=0, enable=True)
             host().push(FULL, shared_pfns, 10)
+            # Not before: who opens a ring prefers far memory meanwhile, for copies on write, too.
+            gone = Pages(10)
+            gone_pfns = gone.pfns
+            gone.map.madvise(mmap.MADV_DONTNEED)
             host().push(FULL, gone_pfns, 10)
             card = drained(connection, FULL)
             found = lab.drain(records)
