@@ -35,6 +35,8 @@ import numpy as np  # noqa: E402
 
 CXL = 2
 NEAR = 512 << 10
+DAEMON_BYTES = 128 << 20
+"""More than the daemon takes as it starts."""
 THP_DISABLE = 41  # PR_SET_THP_DISABLE
 WEIGHTS = Path("/sys/kernel/mm/mempolicy/weighted_interleave")
 
@@ -120,6 +122,9 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
     daemon, seen = None, [weights()]
     if request["config"]:
         methods.CGROUP.mkdir(exist_ok=True)
+        # Where the last request left too little the daemon's own memory would go to the next node.
+        for node in request["free"]:
+            ballast.leave_about(DAEMON_BYTES, int(node))
         config = Path("/tmp/tierd-hbm.toml")
         config.write_text(request["config"])
         script = Path(__file__).with_name("guest_hbm_daemon.py")
@@ -149,6 +154,7 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         if daemon is not None:
             for each in {pid} | {pid for _, _, pid in arrays.values()}:
                 (methods.CGROUP / "cgroup.procs").write_text(str(each))
+        free = [ballast.free_bytes(node) for node in range(CXL + 1)]
         tell("ready", pid=pid, first=first)
         while not (shared / "go").exists():
             pass
@@ -176,6 +182,7 @@ def run(shared: Path, request: dict[str, Any]) -> dict[str, Any]:
         "sweeps": sweeps["seconds"],
         "others": sweeps.get("others"),
         "first": first,
+        "free": free,
         "last": last,
         "end": end,
         "daemon": told,

@@ -21,6 +21,7 @@ from tierd import config
 from tierd.metrics.cost import cost_of
 from tierd.policy.cost import CostPolicy
 from tierd.service import build
+from tierd.service.resident import keep_heap, load_all
 from tierd.service.tick import TickRecord
 
 
@@ -65,6 +66,10 @@ class Notes:
 
 def main() -> int:
     """Until SIGTERM."""
+    # As `tierd run` does: the pages that passes ask for again and again would be HBM's where DRAM
+    # has none, and 2 MiB of them at once.
+    assert keep_heap()
+    load_all()
     settings = config.load(Path(sys.argv[1]))
     source = WindowSource(int(sys.argv[2]))
     build.make_sources = lambda settings: [source]  # type: ignore[assignment]
