@@ -11,15 +11,18 @@ keeps nearly full: what it takes there others have to leave for.
 from __future__ import annotations
 
 import contextlib
-import re
+import logging
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from tierd._native import ffi, lib
+from tierd.meminfo import parse_meminfo
+
+log = logging.getLogger(__name__)
 
 NODES: Final = "sys/devices/system/node"
-_FREE: Final = re.compile(r"MemFree:\s+(\d+) kB")
 
 
 def roomiest_node(root: Path = Path("/")) -> int | None:
@@ -27,8 +30,8 @@ def roomiest_node(root: Path = Path("/")) -> int | None:
     free: dict[int, int] = {}
     for meminfo in (root / NODES).glob("node[0-9]*/meminfo"):
         with contextlib.suppress(OSError):
-            if found := _FREE.search(meminfo.read_text(encoding="utf-8")):
-                free[int(meminfo.parent.name.removeprefix("node"))] = int(found[1])
+            if found := parse_meminfo(meminfo.read_text(encoding="utf-8")):
+                free[int(meminfo.parent.name.removeprefix("node"))] = found[1]
     return max(free, key=lambda node: (free[node], -node)) if len(free) > 1 else None
 
 
@@ -44,5 +47,7 @@ def preferring(node: int | None) -> Iterator[bool]:
     try:
         yield prefers
     finally:
-        if prefers:
-            lib.tierd_mempolicy_restore(before)
+        # Only a node that has gone since can be refused: then the kernel's own policy it is.
+        if prefers and (error := lib.tierd_mempolicy_restore(before)) != 0:
+            log.warning('event=mempolicy_lost reason="%s"', os.strerror(-error))
+            lib.tierd_mempolicy_restore(ffi.new("struct tierd_mempolicy *"))

@@ -9,13 +9,17 @@ import json
 import mmap
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+
 import guest_kmod as lab
 import numpy as np
+from frames import frames_of
 
 from tierd.errors import UnavailableError
 from tierd.kmod import Card, Cards, Control, Ring
@@ -159,11 +163,9 @@ class Pages:
     @property
     def pfns(self) -> np.ndarray:
         """Page frames, uint64[count]."""
-        with Path("/proc/self/pagemap").open("rb", buffering=0) as file:
-            file.seek(self.vpn * 8)
-            words = np.frombuffer(file.read(self.count * 8), np.uint64)
-        assert np.all(words >> np.uint64(63)), "not all pages are present"
-        return words & np.uint64((1 << 55) - 1)
+        found = frames_of(os.getpid(), self.vpn, self.count)
+        assert np.all(found), "not all pages are present"
+        return found
 
 
 @contextlib.contextmanager

@@ -16,26 +16,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernels import buildable
+from kernels import RELEASES, required
 from module_build import build_module
 
 from tierd.lab import Guest, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
-OPTIONAL = "6.1"
-"""A kernel release that `make setup` does not install."""
-RELEASES = ("6.12", OPTIONAL)
 Check = Callable[[str, str], dict[str, Any]]
 
 
 @pytest.fixture(scope="module", params=RELEASES)
 def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     """A function from a script and the name of a check in it to its result in the guest."""
-    kernel = buildable(request.param)
-    if kernel is None and request.param == OPTIONAL:
-        pytest.skip(f"no kernel {OPTIONAL} with headers: `config/setup.sh --with-{OPTIONAL}`")
-    assert kernel is not None, f"no kernel {request.param} with headers: `make setup`"
+    kernel = required(request.param)
     build_module(kernel.version)
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
@@ -96,7 +90,7 @@ def test_the_loop_brings_scattered_hot_pages_to_dram(check: Check) -> None:
 
 def test_torture_under_the_allocators_own_checks() -> None:
     """Freed memory is poisoned, slabs have red zones and are checked at each call."""
-    kernel = buildable(RELEASES[0])
+    kernel = required(RELEASES[0])
     assert kernel is not None, f"no kernel {RELEASES[0]} with headers: `make setup`"
     build_module(kernel.version)
     machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))

@@ -16,7 +16,7 @@ from typing import Any
 
 import neoprof_build
 import pytest
-from kernels import buildable
+from kernels import RELEASES, required
 from module_build import build_module
 from window_server import WindowServer, model_cards
 
@@ -35,8 +35,6 @@ CHECKS = (
 )
 LIMIT_S = 3600
 """For all checks; hosts with little to spare take their time."""
-OPTIONAL = "6.1"
-"""A kernel release that `make setup` does not install."""
 
 Results = dict[str, dict[str, Any]]
 
@@ -54,13 +52,10 @@ def run(guest: Guest) -> Results:
     return told
 
 
-@pytest.fixture(scope="module", params=["6.12", OPTIONAL])
+@pytest.fixture(scope="module", params=RELEASES)
 def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Results]:
     """What each check said, by its name."""
-    kernel = buildable(request.param)
-    if kernel is None and request.param == OPTIONAL:
-        pytest.skip(f"no kernel {OPTIONAL} with headers: `config/setup.sh --with-{OPTIONAL}`")
-    assert kernel is not None, f"no kernel {request.param} with headers: `make setup`"
+    kernel = required(request.param)
     build_module(kernel.version)
     built = neoprof_build.make("build/libneoprof-model.so")
     assert built.returncode == 0, built.stderr

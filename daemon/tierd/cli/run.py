@@ -144,7 +144,8 @@ def _run(
     log = logging.getLogger("tierd.run")
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
     faulthandler.enable()
-    keep_heap()
+    if not keep_heap():
+        log.info("event=heap_not_kept")
     manager = Manager()
     service, tiers = build(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder

@@ -7,11 +7,10 @@ Must not touch: the ranking (tierd.topology).
 
 from __future__ import annotations
 
-import re
-
 from tierd.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
+from tierd.meminfo import parse_meminfo
 from tierd.topology.nodes import NODES
 from tierd.units import format_size
 
@@ -46,9 +45,8 @@ def free_memory(host: Host) -> Availability:
 
 def _free_bytes(host: Host, node: int) -> int | None:
     for place in (f"{NODES}/node{node}/meminfo", "proc/meminfo"):
-        match = re.search(r"MemFree:\s+([0-9]+) kB", host.tree.text(place) or "")
-        if match is not None:
-            return int(match[1]) * 1024
+        if found := parse_meminfo(host.tree.text(place) or ""):
+            return found[1]
     return None
 
 

@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from tierd.meminfo import parse_meminfo
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy.inputs import NodeUsage
 
@@ -33,17 +34,6 @@ def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
             for value in zone.split(name)[1:]:
                 into[node] = into.get(node, 0) + int(value.partition("\n")[0]) * PAGE_SIZE
     return reserves, held
-
-
-def parse_meminfo(text: str) -> tuple[int, int] | None:
-    """(total, free) bytes of a node's meminfo, or None where it does not say."""
-    found = []
-    for name in (" MemTotal:", " MemFree:"):
-        _, there, value = text.partition(name)
-        if not there:
-            return None
-        found.append(int(value.partition(" kB")[0]) * 1024)
-    return found[0], found[1]
 
 
 def _read(path: str) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from tierd.service.usage import parse_meminfo, parse_zones, read_held, read_usage
+from tierd.service.usage import parse_zones, read_held, read_usage
 
 ZONEINFO = """\
 Node 0, zone      DMA
@@ -44,11 +44,6 @@ def test_reserve_is_the_sum_of_high_watermarks_and_cpus_hold_free_pages():
         {0: (134 + 4800) * 4096, 1: 10976 * 4096},
         {0: 45 * 4096, 1: 7 * 4096},
     )
-
-
-def test_meminfo_gives_total_and_free():
-    assert parse_meminfo(MEMINFO) == (2064184 * 1024, 1500000 * 1024)
-    assert parse_meminfo("garbage") is None
 
 
 def test_a_node_without_files_is_left_out(tmp_path):
