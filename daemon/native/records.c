@@ -67,6 +67,7 @@ size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const 
 			requests -= epochs->copy_requests;
 		if (!(requests > 0.0))
 			continue;
+		requests *= epochs->visits;
 		age = age > epochs->least_age_s * 1e9 ? age * 1e-9 : epochs->least_age_s;
 		a_second = requests / age < epochs->rate_cap ? requests / age : epochs->rate_cap;
 		page[found] = each->page;

@@ -241,6 +241,7 @@ struct tierd_promoter_settings {
 	float confidence;
 	float heat_s;	/* heat of a page with one access a second, for ever */
 	float rate_cap; /* accesses a second beyond which heat does not grow */
+	float visits;	/* accesses that a request to slow memory stands for */
 };
 
 /* What Python says once a tick; all is copied. Spans ascend by start and are apart. */
@@ -373,6 +374,7 @@ struct tierd_hot_epochs {
 	double least_age_s;
 	double rate_cap;
 	double copy_requests;
+	double visits; /* a request stands for */
 };
 
 /*

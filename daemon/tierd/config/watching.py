@@ -117,6 +117,13 @@ class NeoProfConfig:
         True,
         "Count in the rows of the sketch that need it only: closer estimates.",
     )
+    requests_per_visit: int = option(
+        "requests_per_visit",
+        Number(1, 64),
+        8,
+        "Requests to a page that are taken for one use of it, as a look at its accessed bit"
+        " finds it: a page has 64 lines.",
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,7 @@ class PromoterSettings:
         margin, confidence: of the watermark policy's rule.
         heat_s: heat of a page that is accessed once a second for ever.
         rate_cap: accesses a second beyond which heat does not grow.
+        visits: accesses that a request to slow memory stands for.
     """
 
     interval_ns: int
@@ -82,6 +83,7 @@ class PromoterSettings:
     confidence: float
     heat_s: float
     rate_cap: float
+    visits: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,6 +38,7 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
             clear_us=config.neoprof.clear_ns // 1000,
             track=config.neoprof.track,
             conservative=config.neoprof.conservative,
+            requests_per_visit=config.neoprof.requests_per_visit,
             scan=_scan_settings(config),
         )
     )

@@ -310,6 +310,7 @@ class Steering:
             confidence=policy.confidence,
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
             rate_cap=1.0 if source is None else source.rate_cap,
+            visits=1.0 if source is None else source.visits,
         )
 
     def _collect(self, native: NativePath, now_ns: int) -> MoveReport:

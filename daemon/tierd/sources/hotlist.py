@@ -19,8 +19,9 @@ above all, come from the module's accessed-bit scanner, which runs beside the ca
 nodes, or parts of nodes, that no card sees. An accessed bit says nothing beyond about 2.8
 accesses a look, so a card's rates are cut there too: a page is as hot as the scanner would
 have found it, wherever it lies. Where looks see part of the time only (`sources.exposure`),
-only that part of a card's requests goes to heat as well. A card counts cache misses and
-write-backs, and an accessed bit any use: a page that lives in the cache is hot for one and cold
+only that part of a card's requests goes to heat as well. And a page that a program passes makes
+a request for each of its lines, of which a look sees one use: `visits`. A card counts cache
+misses and write-backs, and an accessed bit any use: a page that lives in the cache is hot for one and cold
 for the other. It is not promoted, and, being accessed, not demoted.
 """
 
@@ -77,10 +78,12 @@ class HotList:
         source: name for the batches.
         look_s: time between two of the scanner's looks at a page; may be changed, and
             `dilution`, the share of it whose accesses such a look sees.
+        visits: accesses, as a look sees them, that a request stands for.
     """
 
-    def __init__(self, source: str, look_s: float) -> None:
+    def __init__(self, source: str, look_s: float, visits: float = 1.0) -> None:
         self._source = source
+        self.visits = visits
         self.look_s = look_s
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
@@ -158,7 +161,7 @@ class HotList:
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
         given.least_age_s, given.rate_cap = LEAST_AGE_S, self.rate_cap
-        given.copy_requests = COPY_REQUESTS
+        given.copy_requests, given.visits = COPY_REQUESTS, self.visits
         return given
 
     def end_epoch(self, now_ns: int) -> AccessBatch:

@@ -45,10 +45,12 @@ class NeoProfSettings(CountSettings):
 
     Attributes:
         clear_us: length of an epoch.
+        requests_per_visit: that are taken for one use of a page, as a look finds it.
         scan: how the scanner looks at what no card sees.
     """
 
     clear_us: int = 5_000_000
+    requests_per_visit: int = 8
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 
@@ -88,7 +90,7 @@ class NeoProfSource:
         self._dropped = 0
         self._check_ns = 0
         self._looks = self.settings.scan
-        self._list = HotList(self.name, self._looks.period_us / 1e6)
+        self._list = HotList(self.name, self._looks.period_us / 1e6, self.visits)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self._aim: float | None = None
@@ -156,7 +158,7 @@ class NeoProfSource:
             self._scan.close()
             self._scan = None
         self.rounds = 0
-        self._list = HotList(self.name, self._list.look_s)
+        self._list = HotList(self.name, self._list.look_s, self.visits)
 
     # ------------------------------------------------------------- for who steers it
 
@@ -174,6 +176,11 @@ class NeoProfSource:
     def rate_cap(self) -> float:
         """Accesses a second beyond which a page's heat does not grow."""
         return self._list.rate_cap
+
+    @property
+    def visits(self) -> float:
+        """Accesses, as looks at accessed bits see them, that a request stands for."""
+        return 1 / self.settings.requests_per_visit
 
     @property
     def taught_s(self) -> float:

@@ -87,6 +87,16 @@ def test_too_few_accesses_are_no_reason_to_move(world: World, count: int, moves:
     assert world.held(Reason.NOT_HOTTER) == 1 - moves
 
 
+@pytest.mark.parametrize(("count", "moves"), [(49, 0), (52, 1)])
+def test_requests_are_not_visits(world: World, count: int, moves: int) -> None:
+    """A program that passes a page makes a request for each of its lines; 8 count as one use."""
+    world.settings = replace(SETTINGS, visits=1 / 8)
+    world.after(range(1), seconds=4)
+    world.report([0], count=count)
+    assert world.run() == moves
+    assert world.held(Reason.NOT_HOTTER) == 1 - moves
+
+
 def test_what_leaves_makes_room_below_the_watermark_too(world: World) -> None:
     """Ticks relieve a node below the low watermark; above that exchanges must not wait for it."""
     world.lib.fake_room(FAST, 100)
@@ -213,7 +223,13 @@ def test_a_ring_of_another_layout_is_refused(world: World) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"interval_ns": 10}, {"quota_bytes_per_s": 0}, {"heat_s": 0.0}, {"rate_cap": 0.0}],
+    [
+        {"interval_ns": 10},
+        {"quota_bytes_per_s": 0},
+        {"heat_s": 0.0},
+        {"rate_cap": 0.0},
+        {"visits": 0.0},
+    ],
 )
 def test_settings_out_of_range_are_refused(world: World, change: dict[str, Any]) -> None:
     world.settings = replace(SETTINGS, **change)

@@ -29,6 +29,16 @@ def test_count_and_age_of_the_epoch_give_the_accesses() -> None:
     assert (batch.source, batch.lost) == ("neoprof", 3)
 
 
+def test_a_request_stands_for_a_part_of_a_visit_and_what_the_copy_made_for_none() -> None:
+    """Page 1 was passed 3 times, line by line; 2 was demoted and is used 16 times."""
+    hotlist = HotList("neoprof", LOOK_S, visits=1 / 64)
+    hotlist.begin(0, 10 * S, 1)
+    hotlist.arrive(np.array([2], np.uint64), 11 * S)
+    batch = hotlist.take(hot_records([1, 2], [192, 80], 12 * S), 12 * S, 0)
+    assert batch.count == pytest.approx([3, 0.25])
+    assert hotlist.end_epoch(14 * S).count == pytest.approx([3, 0.25])
+
+
 def test_a_rate_beyond_what_an_accessed_bit_can_tell_is_cut() -> None:
     batch = made().take(hot_records([1], [60000], 12 * S), 12 * S, 0)
     assert batch.count == pytest.approx([2 * CAP])

@@ -155,7 +155,7 @@ def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
     bench.scanners[0].batches = [mine]
     hot, cold = bench.source.poll()
     assert hot.page.tolist() == [0x1000, 0x1001]
-    assert hot.count == pytest.approx([10, 12])
+    assert hot.count == pytest.approx([10 / 8, 12 / 8])
     assert cold is mine
     assert bench.ring.unread == 0
 
@@ -201,7 +201,7 @@ def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
     bench.now += 3 * S
     (rest,) = bench.source.poll()
     assert rest.page.tolist() == [0x1000]
-    assert rest.count == pytest.approx([12])
+    assert rest.count == pytest.approx([12 / 8])
     assert bench.cards.asked[-1] == (0, {"do": CardDo.CLEAR})
     assert bench.source.epochs[0].start_ns == bench.now
     assert bench.source.epochs[0].before_ns == start
