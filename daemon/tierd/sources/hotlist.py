@@ -21,8 +21,8 @@ accesses a look, so a card's rates are cut there too: a page is as hot as the sc
 have found it, wherever it lies. Where looks see part of the time only (`sources.exposure`),
 only that part of a card's requests goes to heat as well. And a page that a program passes makes
 a request for each of its lines, of which a look sees one use: `visits`. A card counts cache
-misses and write-backs, and an accessed bit any use: a page that lives in the cache is hot for one and cold
-for the other. It is not promoted, and, being accessed, not demoted.
+misses and write-backs, and an accessed bit any use: a page that lives in the cache is hot for
+one and cold for the other. It is not promoted, and, being accessed, not demoted.
 """
 
 from __future__ import annotations
