@@ -140,7 +140,7 @@ class Bench:
         self.steering.end(now, two_tiers(), self.usage, report, **more)
         return between
 
-    def put(self, pages: range, count: int = 320) -> None:
+    def put(self, pages: range, count: int = 40) -> None:
         records = hot_records(
             np.array(pages, np.uint64) + np.uint64(self.vpn), count, time.monotonic_ns()
         )
@@ -246,7 +246,7 @@ def test_when_the_source_is_lost_the_native_path_ends_and_comes_back(bench: Benc
     bench.cards.fail(0)
     bench.selector.close()
     bench.tick()
-    first.put(hot_records([bench.vpn], 320, time.monotonic_ns()))
+    first.put(hot_records([bench.vpn], 40, time.monotonic_ns()))
     time.sleep(0.1)
     assert first.unread == 1
     bench.cards.known[0] = card(0, (512, 1024))

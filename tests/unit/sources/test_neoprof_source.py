@@ -146,6 +146,16 @@ def test_nothing_to_watch_starts_nothing(bench: Bench) -> None:
     assert bench.source.poll() == []
 
 
+def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=8))
+    bench.source.watch(TARGETS)
+    bench.now += 2 * S
+    bench.ring.put(hot_records([0x1000, 0x1001], [12, 40], bench.now))
+    (hot, *_) = bench.source.poll()
+    assert hot.count == pytest.approx([1.5, 5])
+    assert bench.source.visits == 1 / 8
+
+
 def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
     bench.source.watch(TARGETS)
     bench.now += 2 * S
@@ -155,7 +165,7 @@ def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
     bench.scanners[0].batches = [mine]
     hot, cold = bench.source.poll()
     assert hot.page.tolist() == [0x1000, 0x1001]
-    assert hot.count == pytest.approx([10 / 8, 12 / 8])
+    assert hot.count == pytest.approx([10, 12])
     assert cold is mine
     assert bench.ring.unread == 0
 
@@ -201,7 +211,7 @@ def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
     bench.now += 3 * S
     (rest,) = bench.source.poll()
     assert rest.page.tolist() == [0x1000]
-    assert rest.count == pytest.approx([12 / 8])
+    assert rest.count == pytest.approx([12])
     assert bench.cards.asked[-1] == (0, {"do": CardDo.CLEAR})
     assert bench.source.epochs[0].start_ns == bench.now
     assert bench.source.epochs[0].before_ns == start
