@@ -38,6 +38,7 @@ from tierd.policy.inputs import NodeUsage
 from tierd.service import privileges
 from tierd.service.build import build
 from tierd.service.reload import Reloader
+from tierd.service.resident import keep_heap, load_all
 from tierd.service.selection import SourceSelector
 from tierd.service.tick import TickRecord
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -131,6 +132,8 @@ def main() -> int:
     args = parser.parse_args()
     config = load(args.config)
     _set_up_logging(config.log.level)
+    keep_heap()
+    load_all()
     service, _ = build(config, wait=True, dry_run=True)
     # What `build` found on this host, but for the parts that need two real tiers.
     steady = SourceSelector([SteadySource(args.rate, args.stuck)])
