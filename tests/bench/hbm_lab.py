@@ -40,7 +40,7 @@ WHAT = ("mixed", "search", "streams", "tenants", "analytics", "restless")
 
 def tell(name: str, figures: Mapping[str, Any]) -> None:
     """Print one run."""
-    told: dict[str, Any] = {"run": name}
+    told: dict[str, Any] = {"run": name, "free bytes by node": figures["free"]}
     if figures["sweeps"]:
         told["ms"] = round(sweep_ms(figures), 3)
         told["pages by node"] = figures["last"]

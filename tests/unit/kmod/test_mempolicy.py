@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,3 +43,26 @@ def test_the_node_with_the_most_free_memory(
 def test_without_such_a_node_nothing_changes(node: int | None) -> None:
     with preferring(node) as prefers:
         assert not prefers
+
+
+def test_a_policy_that_cannot_come_back_is_told_and_the_kernels_own_holds(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    restored: list[int] = []
+
+    class Lib:
+        @staticmethod
+        def tierd_mempolicy_prefer(node: int, before: Any) -> int:
+            before.mode = 2
+            return 0
+
+        @staticmethod
+        def tierd_mempolicy_restore(before: Any) -> int:
+            restored.append(before.mode)
+            return -22 if before.mode else 0
+
+    monkeypatch.setattr(mempolicy, "lib", Lib)
+    with preferring(0) as prefers:
+        assert prefers
+    assert restored == [2, 0]
+    assert "event=mempolicy_lost" in caplog.text
