@@ -92,7 +92,8 @@ static bool leads_to(const int16_t *ways, int node)
 static float bar_of(const struct tierd_promoter *promoter, const struct candidate *candidate,
 		    float victim)
 {
-	float least = promoter->settings.confidence * promoter->settings.confidence;
+	float least = promoter->settings.confidence * promoter->settings.confidence *
+		      promoter->settings.visits;
 	float bar = victim * (1.0F + promoter->settings.margin) +
 		    promoter->settings.confidence * sqrtf(candidate->doubt + victim);
 

@@ -69,8 +69,7 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 		if (requests <= 0.0F)
 			return false;
 	}
-	requests *= promoter->settings.visits;
-	rate = requests / ((float)(end - start) * 1e-9F);
+	rate = requests * promoter->settings.visits / ((float)(end - start) * 1e-9F);
 	if (rate > promoter->settings.rate_cap)
 		rate = promoter->settings.rate_cap;
 	candidate->heat = rate * promoter->settings.heat_s;

@@ -120,7 +120,7 @@ class NeoProfConfig:
     requests_per_visit: int = option(
         "requests_per_visit",
         Number(1, 64),
-        1,
+        8,
         "Requests to a page that are taken for one use of it, as a look at its accessed bit"
         " finds it: a page has 64 lines.",
     )

@@ -50,7 +50,7 @@ class NeoProfSettings(CountSettings):
     """
 
     clear_us: int = 5_000_000
-    requests_per_visit: int = 1
+    requests_per_visit: int = 8
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 
