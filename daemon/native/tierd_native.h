@@ -142,7 +142,8 @@ int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
 /*
  * Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes, and has `claimed`
- * of them now (less than 32 MiB); 1 if that is so.
+ * of them now (less than 32 MiB), and no memory of this process comes as 2 MiB pages any more;
+ * 1 if that is so.
  */
 int tierd_keep_heap(size_t kept, size_t claimed);
 

@@ -37,7 +37,8 @@ process comes to be watched, it would be taken where memory is short."""
 def keep_heap() -> bool:
     """Let memory that is given back be used again; False where the C library knows no such thing.
 
-    For the whole process, and before much has been allocated.
+    For the whole process, and before much has been allocated. It has no 2 MiB pages from then on
+    (`PR_SET_THP_DISABLE`): each is cleared whole, and taken where memory is scarcest.
     """
     return bool(lib.tierd_keep_heap(KEPT_BYTES, CLAIMED_BYTES))
 

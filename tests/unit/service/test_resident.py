@@ -59,6 +59,29 @@ def test_what_a_pass_gives_back_is_used_again(how: str) -> None:
     assert (int(told[1]) < 18) == (how == "kept")
 
 
+HUGE = """
+import mmap
+import re
+from tierd.service.resident import keep_heap
+
+kept = keep_heap()
+piece = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+piece.madvise(mmap.MADV_HUGEPAGE)
+for at in range(0, len(piece), 2 << 20):
+    piece[at] = 1
+with open("/proc/self/smaps_rollup") as file:
+    told = re.search(r"AnonHugePages: *([0-9]+) kB", file.read())
+print(kept, int(told[1]))
+"""
+
+
+def test_none_of_its_memory_comes_as_2_mib_pages() -> None:
+    told = subprocess.run([sys.executable, "-c", HUGE], check=True, capture_output=True, text=True)
+    kept, huge_kib = told.stdout.split()
+    assert kept == "True"
+    assert int(huge_kib) == 0
+
+
 def test_a_pass_loads_nothing_that_numpy_puts_off() -> None:
     told = subprocess.run(
         [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
