@@ -32,6 +32,8 @@ LEAST: Final = 0.5
 MOST: Final = 2.0
 """While the share that was seen is between so many times what is aimed at, nothing changes: use
 goes up and down, and what an exposure teaches is worth more than the best one."""
+MOST_WHOLE: Final = 1.25
+"""... for a whole period, which has taught nothing yet but who is in use at all."""
 WHOLE: Final = 0.5
 """An exposure of a larger share of the period might as well be all of it."""
 
@@ -63,7 +65,7 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     """
     if aim >= 1 or least_us >= most_us * WHOLE:
         return 0
-    most = min(SATURATED, MOST * aim)
+    most = min(SATURATED, (MOST if now_us else MOST_WHOLE) * aim)
     enough = seen.share >= LEAST * aim or not now_us
     if enough and seen.share <= most:
         return now_us

@@ -87,14 +87,32 @@ def test_too_few_accesses_are_no_reason_to_move(world: World, count: int, moves:
     assert world.held(Reason.NOT_HOTTER) == 1 - moves
 
 
-@pytest.mark.parametrize(("count", "moves"), [(49, 0), (52, 1)])
-def test_requests_are_not_visits(world: World, count: int, moves: int) -> None:
-    """A program that passes a page makes a request for each of its lines; 8 count as one use."""
+@pytest.mark.parametrize(("count", "moves"), [(6, 0), (7, 1)])
+def test_what_is_counted_is_as_certain_whatever_a_request_is_worth(
+    world: World, count: int, moves: int
+) -> None:
+    """As in the test before: free room is filled, and the unused replaced, as soon."""
     world.settings = replace(SETTINGS, visits=1 / 8)
     world.after(range(1), seconds=4)
     world.report([0], count=count)
     assert world.run() == moves
     assert world.held(Reason.NOT_HOTTER) == 1 - moves
+
+
+@pytest.mark.parametrize(
+    ("visits", "count", "moves"), [(1.0, 60, 0), (1.0, 100, 1), (1 / 8, 400, 0), (1 / 8, 600, 1)]
+)
+def test_requests_are_not_visits(world: World, visits: float, count: int, moves: int) -> None:
+    """A program that passes a page makes a request for each of its lines; a page that is used
+    is pushed out by what is used more, not by what is asked for in more pieces."""
+    world.settings = replace(SETTINGS, visits=visits, rate_cap=1e6)
+    world.lib.fake_room(FAST, 0)
+    world.lib.fake_page(1000, FAST, 0, 0)
+    world.victims = [(1000, 50.0)]
+    world.after(range(1), seconds=4)
+    world.report([0], count=count)
+    assert world.run() == 2 * moves
+    assert (world.node(0), world.node(1000)) == ((FAST, SLOW) if moves else (SLOW, FAST))
 
 
 def test_what_leaves_makes_room_below_the_watermark_too(world: World) -> None:

@@ -97,7 +97,7 @@ WHOLE = card(0, (512, 1024))
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, WHOLE)
+    return Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=1))
 
 
 def test_without_the_module_it_says_what_to_load(tmp_path: Path) -> None:
