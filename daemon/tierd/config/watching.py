@@ -119,10 +119,10 @@ class NeoProfConfig:
     )
     requests_per_visit: int = option(
         "requests_per_visit",
-        Number(1, 64),
-        8,
+        Number(0, 64),
+        0,
         "Requests to a page that are taken for one use of it, as a look at its accessed bit"
-        " finds it: a page has 64 lines.",
+        " finds it: a page has 64 lines. 0: 8, or 1 where the policy is cost, which weighs lines.",
     )
 
 

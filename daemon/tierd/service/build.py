@@ -163,7 +163,9 @@ def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
 
 def make_sources(config: Config) -> list[AccessSource]:
     """The configured sources in their order, none started."""
-    return [make_source(name, config.sources) for name in config.sources.order]
+    # Bandwidth is lines; the other policy asks how often a page is used.
+    lines = config.policy.name == "cost"
+    return [make_source(name, config.sources, lines=lines) for name in config.sources.order]
 
 
 def tier_reader(config: Config) -> Callable[[], TierMap]:

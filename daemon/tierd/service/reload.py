@@ -131,7 +131,8 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
         fresh["policy"] = makers.policy(config)
         if config.policy.name != old.policy.name:
             fresh["loads"] = makers.loads(config, rooms.heat)
-    if config.sources != old.sources:
+    if config.sources != old.sources or config.policy.name != old.policy.name:
+        # What a card's request is worth depends on the policy, too.
         fresh["sources"] = _usable(makers.sources(config), rooms.sources)
     return Change(
         config=config,

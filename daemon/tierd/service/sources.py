@@ -7,6 +7,7 @@ Must not touch: what sources do. Each is imported only when it is asked for.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tierd.access import AccessSource
@@ -16,12 +17,19 @@ if TYPE_CHECKING:
     from tierd.sources.scan import ScanSettings
 
 
-def make_source(name: str, config: SourcesConfig) -> AccessSource:
+def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> AccessSource:
     """The source `name`, not started.
+
+    Args:
+        name: one of `sources.order`.
+        config: the sources' section.
+        lines: whether the policy weighs lines, not uses of pages.
 
     Raises:
         ValueError: no source has that name.
     """
+    if lines and not config.neoprof.requests_per_visit:
+        config = replace(config, neoprof=replace(config.neoprof, requests_per_visit=1))
     try:
         make = _MAKERS[name]
     except KeyError:
@@ -30,7 +38,7 @@ def make_source(name: str, config: SourcesConfig) -> AccessSource:
 
 
 def _neoprof(config: SourcesConfig) -> AccessSource:
-    from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
+    from tierd.sources.neoprof import REQUESTS_PER_VISIT, NeoProfSettings, NeoProfSource
 
     return NeoProfSource(
         NeoProfSettings(
@@ -38,7 +46,7 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
             clear_us=config.neoprof.clear_ns // 1000,
             track=config.neoprof.track,
             conservative=config.neoprof.conservative,
-            requests_per_visit=config.neoprof.requests_per_visit,
+            requests_per_visit=config.neoprof.requests_per_visit or REQUESTS_PER_VISIT,
             scan=_scan_settings(config),
         )
     )

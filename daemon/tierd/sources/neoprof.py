@@ -37,6 +37,8 @@ CHECK_NS: Final = 10**9
 LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
+REQUESTS_PER_VISIT: Final = 8
+"""Between a page that is read at random, line by line, and one that is passed, all 64 of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,7 @@ class NeoProfSettings(CountSettings):
     """
 
     clear_us: int = 5_000_000
-    requests_per_visit: int = 8
+    requests_per_visit: int = REQUESTS_PER_VISIT
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 

@@ -192,6 +192,16 @@ def test_sources_are_swapped_while_running_and_the_old_one_lets_go_first(
     assert bench.service.config.sources.order == ("faults", "damon")
 
 
+def test_another_policy_makes_the_sources_anew(bench: Bench) -> None:
+    """What a card's request is worth depends on it."""
+    before = bench.service.rooms.sources
+    bench.service.reconfigure(loads(CONFIG + '[policy]\nname = "cost"\n'))
+    assert bench.service.rooms.sources is not before
+    now = bench.service.rooms.sources
+    bench.service.reconfigure(loads(CONFIG + '[policy]\nname = "cost"\nmin_residency = "3s"\n'))
+    assert bench.service.rooms.sources is now
+
+
 def test_sources_of_which_none_works_are_refused_with_their_reasons(bench: Bench) -> None:
     for name in ("faults", "pmu"):
         bench.fresh[name] = type(bench.source)(name)

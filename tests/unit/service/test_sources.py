@@ -9,6 +9,7 @@ from tierd.config import loads
 from tierd.config.watching import EVENT_ROLES, SOURCES
 from tierd.ebpf.events import ROLES
 from tierd.service.sources import make_source
+from tierd.sources.neoprof import NeoProfSource
 
 
 @pytest.mark.parametrize("name", SOURCES)
@@ -22,6 +23,23 @@ def test_settings_reach_the_source() -> None:
     scan, damon = make_source("scan", config), make_source("damon", config)
     assert (scan._settings.period_us, scan._settings.cpu_share) == (2_000_000, 0.09)
     assert damon._settings.sample_us == 7000
+
+
+@pytest.mark.parametrize(
+    ("lines", "text", "visits"),
+    [
+        (False, "", 1 / 8),
+        (True, "", 1.0),
+        (False, "[sources.neoprof]\nrequests_per_visit = 2\n", 1 / 2),
+        (True, "[sources.neoprof]\nrequests_per_visit = 2\n", 1 / 2),
+    ],
+)
+def test_what_a_request_is_worth_depends_on_what_the_policy_weighs(
+    lines: bool, text: str, visits: float
+) -> None:
+    source = make_source("neoprof", loads(text).sources, lines=lines)
+    assert isinstance(source, NeoProfSource)
+    assert source.visits == visits
 
 
 def test_an_unknown_name_is_an_error() -> None:
