@@ -36,6 +36,10 @@ MOST_WHOLE: Final = 1.25
 """... for a whole period, which has taught nothing yet but who is in use at all."""
 WHOLE: Final = 0.5
 """An exposure of a larger share of the period might as well be all of it."""
+LAST: Final = LEAST / MOST_WHOLE
+"""The share of the period that is tried before all of it: what is found grows no faster than the
+exposure, so where this one finds less than `LEAST`, a whole period finds no more than `MOST_WHOLE`,
+and the two do not take turns for ever."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / STEP
     wanted_us = seen.exposure_s * factor * 1e6
     if wanted_us >= WHOLE * most_us:
-        return 0
+        last_us = round(LAST * most_us)
+        return last_us if least_us <= last_us and 0 < now_us < last_us else 0
     return max(round(wanted_us), least_us)
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources.exposure import LEAST, MOST, SATURATED, Seen, choose
+from tierd.sources.exposure import LAST, LEAST, MOST, SATURATED, Seen, choose
 
 PERIOD_US = 1_000_000
 LEAST_US = 2_000
@@ -52,6 +52,25 @@ def test_few_pages_in_use_are_looked_at_for_the_whole_period() -> None:
     rates = np.where(np.arange(10_000) % 10 == 0, 9.0, 0.1)  # as in the demo
     assert settled(rates, 0.8, 10_000)[-1] == 0
     assert settled(rates, 0.8, 0) == [0]
+
+
+def test_a_whole_period_that_finds_a_quarter_more_in_use_than_fit_is_not_kept() -> None:
+    """Every page is used in half of all periods, one in five of them all the time, and hard."""
+    rates = np.where(np.arange(10_000) % 5 == 0, 300.0, 0.7)
+    assert 1.25 * 0.4 < seen(rates, 0).share < MOST * 0.4
+    last = settled(rates, 0.4, 0)[-1]
+    assert 0 < last < PERIOD_US * LAST
+    assert settled(rates, 0.6, 0) == [0]
+
+
+@pytest.mark.parametrize("aim", [0.05, 0.2, 0.3, 0.4, 0.5, 0.7])
+@pytest.mark.parametrize("hot", [2, 5, 20, 10_000])
+@pytest.mark.parametrize("cold", [0.01, 0.3, 0.45, 0.7, 1.0, 1.5, 3.0])
+@pytest.mark.parametrize("first_us", [0, 25_000, 350_000])
+def test_it_comes_to_an_end_from_everywhere(
+    aim: float, hot: int, cold: float, first_us: int
+) -> None:
+    settled(np.where(np.arange(10_000) % hot == 0, 300.0, cold), aim, first_us)
 
 
 def test_what_fits_whole_needs_no_telling_apart() -> None:
