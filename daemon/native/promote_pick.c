@@ -87,7 +87,8 @@ static bool leads_to(const int16_t *ways, int node)
 
 /*
  * Heat that a candidate must have to push out a page of heat `victim` (0: into free room); never
- * less than what ticks ask for, however exactly it is known.
+ * less than what ticks ask for, in requests, however exactly it is known. What a request is worth
+ * counts against pages in use: it says how hot a page is, not how surely it is asked for.
  */
 static float bar_of(const struct tierd_promoter *promoter, const struct candidate *candidate,
 		    float victim)

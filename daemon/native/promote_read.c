@@ -42,7 +42,8 @@ static bool movable(const struct tierd_orders *orders, uint64_t page)
 /*
  * A card reports a page when its count since the epoch's start passes the threshold, so
  * count and age give its rate. Heat is what a page with that rate would have in the heat
- * table in the long run; a rate known from n accesses has a relative error of n^-1/2.
+ * table in the long run; a rate known from n requests has a relative error of n^-1/2, whatever
+ * part of a use a request is worth.
  * A page that was demoted into the card's memory in this epoch counted its own copy: false
  * if that is all.
  */
