@@ -131,8 +131,9 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
         fresh["policy"] = makers.policy(config)
         if config.policy.name != old.policy.name:
             fresh["loads"] = makers.loads(config, rooms.heat)
-    if config.sources != old.sources or config.policy.name != old.policy.name:
-        # What a card's request is worth depends on the policy, too.
+    # What a card's request is worth depends on the policy where it is not configured.
+    by_policy = not config.sources.neoprof.requests_per_visit and "neoprof" in config.sources.order
+    if config.sources != old.sources or (by_policy and config.policy.name != old.policy.name):
         fresh["sources"] = _usable(makers.sources(config), rooms.sources)
     return Change(
         config=config,

@@ -192,13 +192,24 @@ def test_sources_are_swapped_while_running_and_the_old_one_lets_go_first(
     assert bench.service.config.sources.order == ("faults", "damon")
 
 
-def test_another_policy_makes_the_sources_anew(bench: Bench) -> None:
-    """What a card's request is worth depends on it."""
+@pytest.mark.parametrize(
+    ("sources", "anew"),
+    [
+        ('order = ["faults", "neoprof"]\n', True),
+        ('order = ["faults", "neoprof"]\nneoprof.requests_per_visit = 2\n', False),
+        ('order = ["faults"]\n', False),
+    ],
+)
+def test_another_policy_makes_cards_anew_whose_requests_are_worth_something_else(
+    bench: Bench, sources: str, anew: bool
+) -> None:
+    text = CONFIG + "[sources]\n" + sources
+    bench.service.reconfigure(loads(text))
     before = bench.service.rooms.sources
-    bench.service.reconfigure(loads(CONFIG + '[policy]\nname = "cost"\n'))
-    assert bench.service.rooms.sources is not before
+    bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\n'))
+    assert (bench.service.rooms.sources is not before) == anew
     now = bench.service.rooms.sources
-    bench.service.reconfigure(loads(CONFIG + '[policy]\nname = "cost"\nmin_residency = "3s"\n'))
+    bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\nmin_residency = "3s"\n'))
     assert bench.service.rooms.sources is now
 
 
