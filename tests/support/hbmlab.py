@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from tierd.lab import Guest, GuestError, GuestProcess, Machine, Share
 from tierd.lab.traffic import TrafficError
 
@@ -98,17 +100,37 @@ enabled = false
 """For load that goes on for minutes: near the defaults, with less to do for each second."""
 
 
+MINUTE_S = 60.0
+
+
+def worst_minute_s(epochs: np.ndarray) -> float:
+    """The least sum of gains over a minute, seconds; of `HbmLab.epochs` of a run.
+
+    A minute's sum changes only where an epoch's end comes in or goes out.
+    """
+    end, gain = epochs[:, 0], epochs[:, 3]
+    if not len(end):
+        return 0.0
+    begin = np.concatenate([end, end - MINUTE_S])[:, None]
+    after = (end > begin) & (end <= begin + MINUTE_S)
+    up_to = (end >= begin) & (end < begin + MINUTE_S)
+    return float(min((after @ gain).min(), (up_to @ gain).min()))
+
+
 class HbmLab:
     """Runs one request after another, in one boot as long as none fails. Use as a context manager.
 
     Attributes:
         boots: guests started so far.
+        epochs: of each run with tierd, float64[n, 4]: end in s of the guest's monotonic clock,
+            predicted and observed seconds saved a second, seconds gained over the horizon.
     """
 
     def __init__(self, machine: str = "hbm-bench", guest: Callable[..., Guest] = Guest) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="tierd-hbm-")
         self.shared = Path(self._folder.name)
         self.boots = 0
+        self.epochs: list[np.ndarray] = []
         self._machine = Machine.load(machine)
         self._new_guest = guest
         self._told: set[str] = set()
@@ -246,6 +268,8 @@ class HbmLab:
         self._wait("done", deadline)
         figures: dict[str, Any] = json.loads((self.shared / "figures").read_text())
         assert region is not None
+        if figures["daemon"]:
+            self.epochs.append(np.array(figures["daemon"]["epochs"]).reshape(-1, 4))
         return figures | {"region": region}
 
     def _take(self, line: str) -> None:

@@ -91,7 +91,10 @@ def main() -> int:
                 "lost": source.lost,
                 "totals": service.totals.as_json(),
                 "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
-                "epochs": [[e.predicted, e.observed, e.spent_s] for e in out.epochs],
+                "epochs": [
+                    [e.end_ns / 1e9, e.predicted, e.observed, e.gain_s(policy.settings.horizon_s)]
+                    for e in out.epochs
+                ],
                 # Both take moves back before residency has passed.
                 "alarms": out.alarms + policy.climb.falls,
                 "slices": [policy.climb.kept, policy.climb.failed],

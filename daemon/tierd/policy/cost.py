@@ -131,7 +131,7 @@ class CostPolicy:
         rule = replace(rule, least=self.climb.least)  # which a slice may just have raised
         free = not (standing or self.climb.busy or self.climb.planned)
         work.exchange(rule, lines, trade=free)
-        self.outcomes.planned(work.gain, *work.brought())
+        self.outcomes.planned(work.gain, *work.brought(), work.chosen_pages)
         self._asked = partial(
             sentence,
             tiers=inputs.tiers,

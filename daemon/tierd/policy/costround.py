@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tierd.heat.pattern import REGION_SHIFT
 from tierd.heat.view import PageSet
 from tierd.moves import Direction, I16Array, MovePlan
 from tierd.pagekey import PAGE_SIZE, U64Array
@@ -120,6 +121,14 @@ class CostRound(Round):
         known = self.patterns
         return np.bincount((known.region % SPREAD).astype(np.int64), known.counted, SPREAD)
 
+    def waits(self) -> np.ndarray:
+        """Seconds that known accesses wait, a second, by part of memory."""
+        latency = self.model.loaded_ns(self.model.load, self.weight)
+        known = self.tier >= 0
+        each = self.demand.lines * self.demand.share * latency[self.tier] * 1e-9
+        part = (self.pages.page >> np.uint64(REGION_SHIFT)) % np.uint64(SPREAD)
+        return np.bincount(part[known].astype(np.int64), each[known], SPREAD)
+
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """What pages save by being here, not on `source` nodes; how many are known."""
         _, at, before = np.intersect1d(self.pages.page, page, return_indices=True)
@@ -149,12 +158,23 @@ class CostRound(Round):
             dest = pageset.assign(back, [int(each)], {int(each): max(0, self.spare.get(each, 0))})
             self._add(Direction.DEMOTE, back, dest, "no room to take it back")
 
+    @property
+    def chosen(self) -> list[Step]:
+        """Steps of which it is asked later what they brought: not those that make room."""
+        return [step for step in self.steps if not step.forced]
+
+    @property
+    def chosen_pages(self) -> U64Array:
+        """Their pages, uint64[n]."""
+        members = [step.members for step in self.chosen]
+        return self.pages.page[np.concatenate(members)] if members else self.pages.page[:0]
+
     def brought(self) -> tuple[dict[str, float], dict[str, float]]:
-        """Lines a second that the plan brings to tiers by name, and what they wait there."""
+        """Lines a second that chosen steps bring to tiers by name, and what they wait there."""
         lines: dict[str, float] = {}
         waits: dict[str, float] = {}
         latency = self.model.loaded_ns(self.model.load, self.weight)
-        for step in self.steps:
+        for step in self.chosen:
             name, each = self.inputs.tiers.tiers[step.dest].name, self.demand.lines[step.members]
             lines[name] = lines.get(name, 0.0) + float(each.sum())
             wait = float(each @ self.demand.share[step.members] * latency[step.dest])
@@ -218,7 +238,8 @@ class CostRound(Round):
         elif trade and len(work.kinds):
             work.trade(left)
         self.notes.update(work.notes)
-        self.steps, self.gain = work.steps, sum(step.saved for step in work.steps)
+        self.steps = work.steps
+        self.gain = sum(step.saved for step in self.chosen)
         self._make_whole()
         for step in self.steps:
             self._plan(step)

@@ -73,6 +73,7 @@ class Step:
         source, dest: ranks.
         gives_way: it makes room for the step that follows.
         saved: predicted seconds of waiting saved a second; negative for one that gives way.
+        forced: it is no choice of the rule's: its tier was short of room.
     """
 
     members: I64Array
@@ -80,6 +81,7 @@ class Step:
     dest: int
     gives_way: bool
     saved: float
+    forced: bool = False
 
 
 class Exchange:
@@ -180,7 +182,7 @@ class Exchange:
             if count <= 0:
                 self._blocked[group, dest] = True
                 continue
-            self._move(group, dest, count, gives_way=True)
+            self._move(group, dest, count, gives_way=True, forced=True)
             spent += count * size
         return spent
 
@@ -314,7 +316,9 @@ class Exchange:
     def _saved(self, moves: list[tuple[int, int, int]]) -> float:
         return self.waiting(self.load, self.weight) - self.waiting(*self._after(moves))
 
-    def _move(self, group: int, dest: int, count: int, *, gives_way: bool) -> None:
+    def _move(
+        self, group: int, dest: int, count: int, *, gives_way: bool, forced: bool = False
+    ) -> None:
         moves = [(group, dest, count)]
         saved, source = self._saved(moves), int(self.kinds.tier[group])
         self.load, self.weight = self._after(moves)
@@ -324,4 +328,4 @@ class Exchange:
             room[dest] -= size
         self._lines_left = max(0.0, self._lines_left - count * float(self.kinds.lines[group]))
         members = self.kinds.take(group, count)
-        self.steps.append(Step(members, source, dest, gives_way, saved))
+        self.steps.append(Step(members, source, dest, gives_way, saved, forced))

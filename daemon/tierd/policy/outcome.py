@@ -41,7 +41,7 @@ import numpy.typing as npt
 from tierd.moves import Fate, I16Array, MoveReport
 from tierd.pagekey import U64Array
 from tierd.policy.pageset import sizes_of
-from tierd.policy.series import Series, Swing
+from tierd.policy.series import Before, Series, Swing
 
 F64Array = npt.NDArray[np.float64]
 
@@ -93,6 +93,10 @@ class Now(Protocol):
         """How accesses since long are spread over parts of memory, float64[parts], decayed."""
         ...
 
+    def waits(self) -> F64Array:
+        """Seconds that accesses to each part of memory wait, a second, float64[parts]."""
+        ...
+
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
         ...
@@ -121,8 +125,7 @@ class _Open:
     page: U64Array | None = None
     source: I16Array | None = None
     pages: int = 0
-    rate: float = 0.0
-    mix: F64Array | None = None
+    then: Before = field(default_factory=Before)
     lines: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
 
@@ -179,6 +182,7 @@ class Outcomes:
         """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
         self._series, self._swing = Series(), Swing()
+        self._waits: F64Array | None = None
         self._planned = _Open()
         self._now = _Open()
         self._before: _Open | None = None
@@ -212,15 +216,25 @@ class Outcomes:
         """Whether it is known what all moves brought, and none is taken back."""
         return not self._series.open and self._test is None
 
-    def planned(self, saved: float, lines: Mapping[str, float], waits: Mapping[str, float]) -> None:
-        """What a plan is to do.
+    def planned(
+        self,
+        saved: float,
+        lines: Mapping[str, float],
+        waits: Mapping[str, float],
+        page: U64Array,
+    ) -> None:
+        """What a plan is to do of the rule's own choice.
+
+        What makes room where a tier is short of it, what keeps groups' shares and what is taken
+        back is no choice, and no gain is looked for: nothing of the plan but `page` counts.
 
         Args:
             saved: seconds a second that it is predicted to save.
             lines: tier → lines a second that it brings there.
             waits: tier → seconds a second that these will wait there.
+            page: uint64[n] folios.
         """
-        self._planned = _Open(saved, lines=dict(lines), waits=dict(waits))
+        self._planned = _Open(saved, page=page, lines=dict(lines), waits=dict(waits))
 
     def carried_out(self, report: MoveReport | None) -> None:
         """What became of the plan before."""
@@ -228,22 +242,29 @@ class Outcomes:
         if report is None or not len(report.plan):
             return
         moved = report.fate == Fate.MOVED
-        size = sizes_of(report.plan.order)
+        carried = int(np.count_nonzero(moved))
+        if not carried:
+            return
+        each = report.cpu_ns / 1e9 / carried
+        self.folio_s = each if self.folio_s is None else 0.9 * self.folio_s + 0.1 * each
+        if planned.page is None:
+            return
+        chosen = np.isin(report.plan.page, planned.page)
+        moved &= chosen
         if not moved.any():
             return
+        size = sizes_of(report.plan.order)
         now, count = self._now, int(np.count_nonzero(moved))
-        part = float(size[moved].sum()) / float(size.sum())
+        part = float(size[moved].sum()) / float(size[chosen].sum())
         now.predicted += planned.predicted * part
         for name in planned.lines:
             now.lines[name] = now.lines.get(name, 0.0) + planned.lines[name] * part
             now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
-        now.spent_s += report.cpu_ns / 1e9
+        now.spent_s += report.cpu_ns / 1e9 * (count / carried)
         page, source = report.plan.page[moved], report.plan.source[moved]
         now.page = page if now.page is None else np.concatenate([now.page, page])[:SAMPLE]
         now.source = source if now.source is None else np.concatenate([now.source, source])[:SAMPLE]
         now.pages += count
-        each = report.cpu_ns / 1e9 / count
-        self.folio_s = each if self.folio_s is None else 0.9 * self.folio_s + 0.1 * each
 
     def look(self, time_ns: int, now: Now) -> bool:
         """The present state of memory; true to stand still."""
@@ -254,7 +275,8 @@ class Outcomes:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
             before = self.mix
-            self.mix = self._fresh(now.spread(), time_ns - self._begun_ns)
+            then = Before(self._rate or rate, before, self._waits)
+            self.mix, self._waits = self._fresh(now.spread(), time_ns - self._begun_ns), now.waits()
             self.undo = None
             if self._test is not None:
                 self._judge(rate, now)
@@ -269,7 +291,7 @@ class Outcomes:
                 self._swing.add(rate, alike=self.alike(before))
             self._before = self._now if self._now.page is not None else None
             if self._before is not None:
-                self._before.rate, self._before.mix = self._rate or rate, before
+                self._before.then = then
                 assert self._before.page is not None
                 assert self._before.source is not None
                 self._series.add(
@@ -287,13 +309,13 @@ class Outcomes:
         page, first = np.unique(epoch.page, return_index=True)
         saved, known = now.saved(page, epoch.source[first])
         observed = saved * epoch.pages / known if known else 0.0
-        if sum(epoch.lines.values()) >= TRIAL * epoch.rate:
-            least = (1 - ALARM - self._swing.chance(1, 1)) * epoch.rate
-            if rate < least and self.alike(epoch.mix):
+        if sum(epoch.lines.values()) >= TRIAL * epoch.then.rate:
+            served = epoch.then.served(rate, self.mix)
+            if served < 1 - ALARM - self._swing.chance(1, 1) and self.alike(epoch.then.mix):
                 self.alarms += 1
                 self.allowance = FIRST
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
-            elif observed > 0 and rate > (1 - ALARM) * epoch.rate:
+            elif observed > 0 and served > 1 - ALARM:
                 self.allowance = min(1.0, 2 * self.allowance)
         self.epochs.append(Epoch(time_ns, epoch.predicted, observed, epoch.spent_s))
         self.predicted += epoch.predicted
@@ -312,16 +334,17 @@ class Outcomes:
     def _look_back(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""
         series = self._series
-        lost = series.lost(rate, self._swing, alike=self.alike(series.mix), moved=moved)
+        alike = self.alike(series.then.mix)
+        lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
         if lost and self._test is None:
             self.alarms += 1
             self.allowance = FIRST
-            whole = _Open(rate=series.before, lines=dict(series.lines), waits=dict(series.waits))
+            whole = _Open(then=series.then, lines=dict(series.lines), waits=dict(series.waits))
             self._test, self.undo = (whole, rate), series.moved()
             self._now = _Open()
         if lost or self._test is not None:
             series.forget()
-        series.begins(self.mix)
+        series.begins(self.mix, self._waits)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""
@@ -341,10 +364,10 @@ class Outcomes:
         """Moves were taken back because the rate fell: was it them?"""
         assert self._test is not None
         (epoch, fallen), self._test = self._test, None
-        if rate < fallen + RECOVERED * (epoch.rate - fallen):
+        if rate < fallen + RECOVERED * (epoch.then.rate - fallen):
             return
         name = max(epoch.lines, key=lambda each: epoch.lines[each])
-        lost = (epoch.rate / fallen - 1) * now.waited if fallen > 0 else 0.0
+        lost = (epoch.then.rate / fallen - 1) * now.waited if fallen > 0 else 0.0
         times = 1 + lost / epoch.waits[name] if lost and epoch.waits[name] > 0 else SUSPECT[1]
         times *= self.suspected.get(name, 1.0)
         self.suspected[name] = min(SUSPECT[1], max(SUSPECT[0], times))

@@ -46,6 +46,49 @@ FOLLOW: Final = 0.15
 """Weight of an epoch in it."""
 
 
+FASTEST: Final = 4.0
+"""A part of memory counts as so many times quicker or slower than before, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """How memory served before moves.
+
+    Attributes:
+        rate: lines a second.
+        mix: float64[parts] how they were spread over parts of memory, sum 1; None: not known.
+        waits: float64[parts] seconds that accesses to each waited, a second; None: not known.
+    """
+
+    rate: float = 0.0
+    mix: F64Array | None = None
+    waits: F64Array | None = None
+
+    def progress(self, rate: float, mix: F64Array | None) -> float:
+        """How quick programs are now, 1 for as before, each by what it waited then.
+
+        Lines of all programs together are no measure where these differ: one that waits for
+        each line serves few, and gains by moves that cost a stream many. Of threads that wait
+        most of their time, what they wait less is the change of their own lines, so the mean
+        (geometric) of all parts' changes is taken by what was waited in each.
+        """
+        if self.rate <= 0:
+            return 1.0
+        if mix is None or self.mix is None or self.waits is None:
+            return rate / self.rate
+        known = (self.waits > 0) & (self.mix > 0)
+        if not known.any():
+            return rate / self.rate
+        change = rate * mix[known] / (self.rate * self.mix[known])
+        change = np.log(np.clip(change, 1 / FASTEST, FASTEST))
+        return float(np.exp(np.average(change, weights=self.waits[known])))
+
+    def served(self, rate: float, mix: F64Array | None) -> float:
+        """Relative to then, lines or progress, whichever did better: to be a loss, both fall."""
+        lines = rate / self.rate if self.rate > 0 else 1.0
+        return max(lines, self.progress(rate, mix))
+
+
 class Swing:
     """How much the rate differs between epochs of like use, by itself.
 
@@ -73,8 +116,7 @@ class Series:
     """See the module's text."""
 
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
-    before: float = 0.0
-    mix: F64Array | None = None
+    then: Before = field(default_factory=Before)
     lines: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
     page: list[U64Array] = field(default_factory=list)
@@ -87,10 +129,10 @@ class Series:
         """Whether it is not yet known what moves brought."""
         return bool(self.page)
 
-    def begins(self, mix: F64Array | None) -> None:
+    def begins(self, mix: F64Array | None, waits: F64Array | None = None) -> None:
         """Moves are about to be made; remember how things were, if it is not known yet."""
         if not self.page and self.rates:
-            self.before, self.mix, self.age = sum(self.rates) / len(self.rates), mix, 0
+            self.then, self.age = Before(sum(self.rates) / len(self.rates), mix, waits), 0
 
     def add(
         self, page: U64Array, source: I16Array, lines: dict[str, float], waits: dict[str, float]
@@ -108,12 +150,21 @@ class Series:
         self.rates.clear()
         self.calm.clear()
 
-    def lost(self, rate: float, swing: Swing, *, alike: bool, moved: bool = True) -> bool:
+    def lost(
+        self,
+        rate: float,
+        swing: Swing,
+        *,
+        alike: bool,
+        moved: bool = True,
+        mix: F64Array | None = None,
+    ) -> bool:
         """Whether all moves together lost; after each epoch, with its rate.
 
         Args:
             rate: lines a second that memory served in the epoch.
             swing: what is chance.
+            mix: float64[parts] how they were spread, sum 1; None: not known.
             alike: whether memory is used as before the series.
             moved: whether pages were moved in the epoch.
         """
@@ -127,7 +178,7 @@ class Series:
         if alike and len(self.calm) == SETTLED:
             allowed = SETTLED_LOSS + swing.chance(SETTLED, LATEST)
             calm = list(self.calm)
-            if sum(calm) / SETTLED < (1 - allowed) * self.before:
+            if self.then.served(sum(calm) / SETTLED, mix) < 1 - allowed:
                 return True
             self.forget()
             self.rates.extend(calm)
@@ -136,10 +187,10 @@ class Series:
             self.forget()
         elif len(self.rates) == LATEST and self.age >= LATEST:
             now = sum(self.rates) / LATEST
-            if now > (1 + max(GAIN, swing.chance(LATEST, LATEST))) * self.before:
+            if now > (1 + max(GAIN, swing.chance(LATEST, LATEST))) * self.then.rate:
                 self.forget()
                 self.rates.append(rate)
-            return now < (1 - LOSS - swing.chance(LATEST, LATEST)) * self.before
+            return self.then.served(now, mix) < 1 - LOSS - swing.chance(LATEST, LATEST)
         return False
 
     def moved(self) -> tuple[U64Array, I16Array]:

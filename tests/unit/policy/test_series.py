@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.policy.series import LATEST, LOSS, SETTLED, SETTLED_LOSS, Series, Swing
+from tierd.policy.series import FASTEST, LATEST, LOSS, SETTLED, SETTLED_LOSS, Before, Series, Swing
 
 BEFORE = 1e6
 
@@ -47,7 +47,7 @@ def test_a_series_that_settled_without_loss_is_done_with(part: float) -> None:
     assert not any(told(series, swing, part * BEFORE, moved=False))
     assert not series.open
     series.begins(None)
-    assert series.before == pytest.approx(part * BEFORE)
+    assert series.then.rate == pytest.approx(part * BEFORE)
 
 
 def test_a_small_loss_that_chance_explains_does_not_count() -> None:
@@ -55,3 +55,25 @@ def test_a_small_loss_that_chance_explains_does_not_count() -> None:
     for part in [0.9, 1.1] * 20:
         swing.add(part * BEFORE, alike=True)
     assert not any(told(series, swing, (1 - 2 * SETTLED_LOSS) * BEFORE, moved=False))
+
+
+def test_progress_is_of_each_part_by_what_was_waited_in_it() -> None:
+    mix = np.array([0.2, 0.8])
+    then = Before(100.0, mix, np.array([3.0, 1.0]))
+    assert then.progress(100.0, mix) == pytest.approx(1)
+    assert then.progress(50.0, mix) == pytest.approx(0.5)
+    # The first twice as quick, the second half as quick: 40 and 40 lines.
+    now = np.array([0.5, 0.5])
+    assert then.progress(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
+    assert then.served(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
+
+
+@pytest.mark.parametrize("before", [Before(100.0), Before(100.0, np.array([1.0]), np.zeros(1))])
+def test_where_parts_are_not_known_lines_stand_in(before: Before) -> None:
+    assert before.progress(80.0, np.array([1.0])) == pytest.approx(0.8)
+    assert Before().served(80.0, None) == 1
+
+
+def test_a_part_that_fell_silent_counts_no_more_than_so_much() -> None:
+    then = Before(100.0, np.array([0.5, 0.5]), np.ones(2))
+    assert then.progress(100.0, np.array([1.0, 0.0])) == pytest.approx((2 / FASTEST) ** 0.5)
