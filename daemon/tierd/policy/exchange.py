@@ -72,7 +72,9 @@ class Step:
         members: int64[n] indices in the page set.
         source, dest: ranks.
         gives_way: it makes room for the step that follows.
-        saved: predicted seconds of waiting saved a second; negative for one that gives way.
+        saved: predicted seconds of waiting saved a second, at the prices it was chosen by: those
+            of the way to the end for a trade, and all steps to an end add up to what that saves.
+            Negative for most that give way.
         forced: it is no choice of the rule's: its tier was short of room.
     """
 
@@ -120,6 +122,7 @@ class Exchange:
         bandwidth = model.bytes_per_s
         self._most_load = np.maximum(FREE_LOAD * bandwidth, self.load + LOAD_STEP * bandwidth)
         self._blocked = np.zeros((len(kinds), len(self.load)), np.bool_)
+        self._way: Target | None = None
 
     def waiting(self, load: F64Array, weight: F64Array) -> float:
         """Seconds waited a second by all accesses."""
@@ -197,7 +200,7 @@ class Exchange:
         if not self._worth(target):
             self.notes["no end is worth its moves"] += 1
             return 0
-        flow = target.flow
+        self._way, flow = target, target.flow
         net = self._net(target.latency, target.crowd)
         left = budget
         for _ in range(ROUNDS):
@@ -316,11 +319,21 @@ class Exchange:
     def _saved(self, moves: list[tuple[int, int, int]]) -> float:
         return self.waiting(self.load, self.weight) - self.waiting(*self._after(moves))
 
+    def _worth_of(self, group: int, dest: int, count: int) -> float:
+        """Seconds saved a second by folios of a group at the prices of the way."""
+        assert self._way is not None
+        kinds, source = self.kinds, self.kinds.tier[group]
+        nearer = self._way.latency[source] - self._way.latency[dest]
+        emptier = self._way.crowd[source] - self._way.crowd[dest]
+        unit = kinds.share[group] * nearer + kinds.moved[group] * emptier
+        return float(count * kinds.lines[group] * unit) * 1e-9
+
     def _move(
         self, group: int, dest: int, count: int, *, gives_way: bool, forced: bool = False
     ) -> None:
         moves = [(group, dest, count)]
-        saved, source = self._saved(moves), int(self.kinds.tier[group])
+        source = int(self.kinds.tier[group])
+        saved = self._saved(moves) if self._way is None else self._worth_of(group, dest, count)
         self.load, self.weight = self._after(moves)
         size = count * int(self.kinds.size[group])
         for room in (self.room, self.spare):
