@@ -28,8 +28,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import hbmcases
+import numpy as np
 from hbmcases import MIB, Case, sweep_ms
 from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
+
+from tierd.policy.outcome import rank_correlation
 
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""
@@ -52,6 +55,20 @@ def tell(name: str, figures: Mapping[str, Any]) -> None:
         told["epochs"] = len(daemon["epochs"])
         for key in ("alarms", "stood_still", "correlation", "pages"):
             told[key] = daemon[key]
+    print(json.dumps(told), flush=True)
+
+
+def tell_gains(lab: HbmLab) -> None:
+    """Predicted and observed gains of all runs by the rule, together."""
+    if not lab.epochs:
+        return
+    epochs = np.concatenate(lab.epochs)
+    told = {
+        "run": "gains of all runs by the rule",
+        "epochs": len(epochs),
+        "rank correlation": rank_correlation(epochs[:, 1], epochs[:, 2]),
+        "least gain in a minute of each, s": lab.worst_s,
+    }
     print(json.dumps(told), flush=True)
 
 
@@ -116,6 +133,7 @@ def main() -> int:
                         case(lab, make(share))
             told = {"run": what, "host seconds": round(time.monotonic() - begun)}
             print(json.dumps(told), flush=True)
+        tell_gains(lab)
     return 0
 
 

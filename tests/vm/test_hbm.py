@@ -16,9 +16,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import hbmcases
+import numpy as np
 import pytest
 from hbmcases import MIB, sweep_ms
 from hbmlab import CONFIG, CXL, DRAM, HBM, ROOT, HbmLab
+
+from tierd.policy.outcome import rank_correlation
 
 MINUTES = float(os.environ.get("TIERD_HBM_MINUTES", "2"))
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
@@ -148,3 +151,22 @@ def test_every_watermark_is_kept(restless: dict[str, Any]) -> None:
     assert restless["plans_that_dug_below_low"] == 0
     for seconds in restless["longest_below_low_s"].values():
         assert seconds <= 4 * hbmcases.RESTLESS_TICK_S
+
+
+def test_gains_are_as_predicted_and_no_minute_loses(
+    lab: HbmLab, by_time: dict[str, Any], restless: dict[str, Any]
+) -> None:
+    """Of all runs with tierd that this boot has seen, each by itself.
+
+    Some 28 epochs leave the rank correlation uncertain by 0.15; docs/hbm.md has figures of more.
+    """
+    if sum(map(len, lab.epochs)) < 15:
+        for case in (hbmcases.analytics(0.2), hbmcases.tenants(0.2), hbmcases.tenants(0.5)):
+            case.tierd(lab)
+    epochs = np.concatenate(lab.epochs)
+    found = rank_correlation(epochs[:, 1], epochs[:, 2])
+    print(f"rank correlation {found:.2f} of {len(epochs)} epochs; least gains {lab.worst_s}")
+    assert len(epochs) >= 15
+    assert found >= 0.5
+    # The program of `restless` waits a thousandth of the time.
+    assert min(lab.worst_s) >= -0.01

@@ -8,8 +8,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from hbmlab import HbmLab
+from hbmlab import HbmLab, worst_minute_s
 
 from tierd.lab import GuestError
 
@@ -168,3 +169,12 @@ def test_guests_that_do_not_boot_are_an_error() -> None:
             lab.run(["program"], free={}, limit_s=5)
         with pytest.raises(GuestError, match="nothing on its console"):
             lab.run(["program"], free={}, limit_s=5)
+
+
+def test_the_worst_minute_is_looked_for_within_a_run() -> None:
+    end, gain = [0.0, 10.0, 65.0, 200.0], [5.0, -1.0, 2.0, 1.0]
+    zeros = np.zeros(4)
+    epochs = np.stack([end, zeros, zeros, gain], axis=1)
+    assert worst_minute_s(epochs, -5.0, 300.0) == -1.0  # of 3 to 63 s, say
+    assert worst_minute_s(epochs[:2], -1.0, 20.0) == 4.0  # a run of less than a minute: all of it
+    assert worst_minute_s(epochs[:0], 0.0, 10.0) == 0.0
