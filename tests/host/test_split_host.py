@@ -148,7 +148,9 @@ def test_a_stopped_mover_splits_nothing(huge: Child, mover: NativeMover) -> None
 
 
 def test_folios_that_several_processes_map_are_left_whole(mover: NativeMover) -> None:
-    forks = CHILD.replace("print(start", "import os\nif os.fork() == 0: sys.exit(len(sys.stdin.read()))\nprint(start")
+    forks = CHILD.replace(
+        "print(start", "import os\nif os.fork() == 0: sys.exit(sys.stdin.read())\nprint(start"
+    )
     process = subprocess.Popen(
         [sys.executable, "-c", forks], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
