@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat
+from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
 from tierd.heat.pattern import REGION_SHIFT, Patterns
@@ -262,3 +263,44 @@ def test_longer_page_walks_can_outweigh_what_a_split_saves() -> None:
             rule=Rule(),
         )
         assert np.isfinite(gain[0]) == split
+
+
+# ------------------------------------------------------------------ the whole loop
+
+
+def looped(busy: int, dram: int, samples: int = 4000) -> FolioLoop:
+    """64 folios in CXL memory, some random pages of each busy; DRAM of so many pages."""
+    rng = np.random.default_rng(5)
+    pages = [n * FOLIO + rng.choice(FOLIO, busy, replace=False) for n in range(64)]
+    tiers = [replace(TIERS[DRAM], pages=dram), TIERS[CXL]]
+    return FolioLoop(
+        tiers,
+        CostPolicy(CostSettings()),
+        node=[CXL] * 64,
+        busy=np.concatenate(pages),
+        samples=samples,
+    )
+
+
+def test_busy_pages_of_folios_come_to_fast_memory_that_holds_few_folios() -> None:
+    loop = looped(busy=16, dram=10 * FOLIO)
+    loop.run(90)
+    busy = loop.node[loop._busy]
+    print(np.bincount(busy), np.bincount(loop.node), np.count_nonzero(~loop.whole))
+    assert np.count_nonzero(busy == DRAM) > 0.9 * len(busy)
+    # Without splits no more of them would be there than of other pages.
+    assert np.count_nonzero(loop.node == DRAM) < 0.2 * len(loop.node)
+
+
+def test_folios_that_are_used_all_over_are_never_split() -> None:
+    loop = looped(busy=512, dram=10 * FOLIO, samples=20_000)
+    loop.run(40)
+    assert loop.whole.all()
+    assert np.count_nonzero(loop.node == DRAM) > 0
+
+
+def test_with_room_for_all_no_folio_is_split() -> None:
+    loop = looped(busy=16, dram=80 * FOLIO)
+    loop.run(60)
+    assert loop.whole.all()
+    assert np.count_nonzero(loop.node == DRAM) > 0.9 * len(loop.node)
