@@ -9,7 +9,9 @@ besides leaving it: move it whole, or split it and move the k busy pages, or the
 worth the time that its accesses save, plus the room that it gives back, less the room that it
 takes and (1 + margin) times what it costs (`tierd.policy.exchange` has the same terms). A split
 costs itself, a copy and remap for each page, and the reach of the TLB: every access to the folio
-is charged a longer page walk from then on.
+is charged a longer page walk from then on. And of single pages less is known than of the folio: a
+busy page's rate is taken less its own doubt, as the usual rule will. Where samples are too few to
+tell pages apart a split would be for nothing.
 
 Room has a price by tier, in seconds a byte: that at which what wants in and pays more fits into
 what is free and what would leave for less. It is 0 where all that wants in finds room.
@@ -107,6 +109,7 @@ def split_gain(
     busy: F64Array,
     *,
     lines: F64Array,
+    doubt: F64Array,
     byte_s: F64Array,
     price: F64Array,
     rule: Rule,
@@ -116,7 +119,7 @@ def split_gain(
     Args:
         bids: of 2 MiB folios.
         busy: float64[n] pages that carry the accesses; NaN: unknown.
-        lines: float64[n] a second, plus the doubt: what pays for the lost reach of the TLB.
+        lines, doubt: float64[n] of folios, a second.
         byte_s: float64[tiers] seconds that a tier takes for a byte.
         price: float64[tiers] of room.
         rule: the usual one.
@@ -128,16 +131,21 @@ def split_gain(
     whole[here] = 0.0  # to stay
     copy = PAGE_SIZE * (byte_s[bids.tier][:, None] + byte_s[None, :]) + rule.folio_s
     parts = []
-    # The busy ones, and the rest, which lose what accesses they have.
+    few = np.ceil(busy)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Relative doubt of a single page: a Poisson count's, of the samples that it has.
+        of_busy = np.nan_to_num(doubt / lines * np.sqrt(few / BUSY_SHARE), nan=np.inf)
+    sure = np.maximum(1 - of_busy, 0)[:, None]
+    # The busy ones, and the rest, which lose what accesses they have: no more than so many.
     for pages, share in (
-        (np.ceil(busy), np.where(bids.gain > 0, BUSY_SHARE, 1.0)),
-        (PAGES - np.ceil(busy), np.where(bids.gain > 0, 0.0, 1 - BUSY_SHARE)),
+        (few, np.where(bids.gain > 0, BUSY_SHARE * sure, 1.0)),
+        (PAGES - few, np.where(bids.gain > 0, 0.0, 1 - BUSY_SHARE)),
     ):
         count = pages[:, None]
         parts.append(share * bids.gain - doubled * count * copy + count * PAGE_SIZE * saved)
     part = np.maximum(*parts)
     part[here] = -np.inf
-    walks = rule.horizon_s * lines * WALK_NS * 1e-9
+    walks = rule.horizon_s * (lines + doubt) * WALK_NS * 1e-9
     net = part.max(axis=1) - doubled * (SPLIT_S + walks)
     over = net - doubled * whole.max(axis=1)
     better = ~np.isnan(busy) & (net > 0) & (over > 0)

@@ -42,11 +42,11 @@ def choose_splits(work: CostRound, folios: Folios, rule: Rule) -> None:
     at = np.flatnonzero(split)
     own = np.flatnonzero(split[may])
     bids = Bids(bids.tier[own], bids.size[own], bids.gain[own], bids.cost[own])
-    high = work.demand.lines[at] + work.confidence * work.demand.doubt[at]
     gain, dest = split_gain(
         bids,
         busy[at],
-        lines=high,
+        lines=work.demand.lines[at],
+        doubt=work.confidence * work.demand.doubt[at],
         byte_s=1 / work.model.bytes_per_s,
         price=price,
         rule=rule,

@@ -243,6 +243,7 @@ def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:
         made,
         np.arange(1, n + 1, dtype=np.float64),
         lines=np.full(n, 1000.0),
+        doubt=np.zeros(n),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
         rule=Rule(),
@@ -258,6 +259,22 @@ def test_longer_page_walks_can_outweigh_what_a_split_saves() -> None:
             made,
             np.array([8.0]),
             lines=np.array([lines]),
+            doubt=np.zeros(1),
+            byte_s=np.full(2, 1e-10),
+            price=np.array([1e-8, 0.0]),
+            rule=Rule(),
+        )
+        assert np.isfinite(gain[0]) == split
+
+
+def test_pages_that_samples_could_not_tell_apart_are_no_reason_to_split() -> None:
+    made = bids([1], [FOLIO * PAGE_SIZE], [[0.01, 0.0]])
+    for doubt, split in ((10.0, True), (500.0, False)):
+        gain, _ = split_gain(
+            made,
+            np.array([16.0]),
+            lines=np.array([1000.0]),
+            doubt=np.array([doubt]),
             byte_s=np.full(2, 1e-10),
             price=np.array([1e-8, 0.0]),
             rule=Rule(),

@@ -48,7 +48,7 @@ static void link_spots(struct line *lines, uint32_t count, uint64_t seed)
 	}
 	for (uint32_t i = 0; i < count; i++) {
 		spot(lines, i)->next = spot(lines, next[i]);
-		spot(lines, i)->number = mix64(i ^ seed);
+		spot(lines, i)->number = mix64(i + seed);
 	}
 	free(next);
 }
@@ -87,7 +87,7 @@ int main(int argc, char **argv)
 	tell_sweeps(suite.work, NULL);
 	suite_spoil(&suite, lines, bytes);
 	for (uint32_t i = 0; i < count; i++)
-		wanted += mix64(i ^ suite.seed);
+		wanted += mix64(i + suite.seed);
 	for (size_t page = 0, n = 0; page < pages; page++) {
 		if (n < pages / APART && page == busy_page(n))
 			n++;
@@ -95,7 +95,7 @@ int main(int argc, char **argv)
 			ok = ok && lines[page * PAGE_LINES].number == mix64(page + suite.seed);
 	}
 	for (uint32_t i = 0; i < count; i++)
-		ok = ok && spot(lines, i)->number == mix64(i ^ suite.seed);
+		ok = ok && spot(lines, i)->number == mix64(i + suite.seed);
 	return suite_end(&suite, suite.work,
 			 ok && sum == suite.work * wanted && at == spot(lines, 0), sum);
 }
