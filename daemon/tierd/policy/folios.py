@@ -152,31 +152,38 @@ def split_gain(
     return np.where(better, over, -np.inf), np.asarray(part.argmax(axis=1))
 
 
+IN_PIECES: Final = (SplitFate.DONE, SplitFate.ALREADY)
+
+
 class Folios:
-    """What was split lately, from decision to decision; bounded."""
+    """Which splits were tried lately, from decision to decision; bounded."""
 
     def __init__(self) -> None:
         self._region: U64Array = np.empty(0, np.uint64)
         self._time_ns: I64Array = np.empty(0, np.int64)
+        self._split = np.empty(0, np.bool_)
 
     def follow(self, time_ns: int, last: MoveReport | None) -> None:
         """What became of the plan before, if anything; the time now."""
         keep = self._time_ns > time_ns - AGAIN_S * 1e9
-        region, times = self._region[keep], self._time_ns[keep]
+        region, times, split = self._region[keep], self._time_ns[keep], self._split[keep]
         if last is not None and len(last.plan.split):
             # Those that the kernel refused are not tried over and over, either.
-            tried = last.plan.split[last.split_fate != SplitFate.NOT_TRIED] >> np.uint64(SHIFT)
+            did = last.split_fate != SplitFate.NOT_TRIED
+            tried = last.plan.split[did] >> np.uint64(SHIFT)
+            done = np.isin(last.split_fate[did], IN_PIECES)
             old = ~np.isin(region, tried)
             region = np.concatenate([region[old], tried])[-REMEMBERED:]
             times = np.concatenate([times[old], np.full(len(tried), time_ns)])[-REMEMBERED:]
-        self._region, self._time_ns = region, times
+            split = np.concatenate([split[old], done])[-REMEMBERED:]
+        self._region, self._time_ns, self._split = region, times, split
 
     def rested(self, pages: PageSet, time_ns: int, rest_s: float) -> PageSet:
         """Pages of folios that were split less than `rest_s` ago count as moved just now.
 
         They have inherited one heat: which are busy has to show first.
         """
-        fresh = self._region[self._time_ns > time_ns - rest_s * 1e9]
+        fresh = self._region[self._split & (self._time_ns > time_ns - rest_s * 1e9)]
         if not len(fresh):
             return pages
         resting = np.isin(pages.page >> np.uint64(SHIFT), fresh)
@@ -195,7 +202,7 @@ class Folios:
         order = order[(worth & ~again)[order]]
         notes = Counter(
             {
-                "folio was split before": int(np.count_nonzero(worth & again)),
+                "split was tried before": int(np.count_nonzero(worth & again)),
                 "more splits than one pass makes": max(0, len(order) - MOST),
             }
         )

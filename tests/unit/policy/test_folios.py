@@ -189,7 +189,7 @@ def test_the_pages_of_a_split_folio_rest_and_it_is_not_split_again() -> None:
     desk.tracked, desk.free = tracked, (FULL, 2 * PAGES)
     again = desk.decide()
     assert not len(again.split)
-    assert again.notes["folio was split before"] == 1
+    assert again.notes["split was tried before"] == 1
 
 
 def test_what_was_split_is_forgotten_in_time_and_what_was_not_tried_at_once() -> None:
@@ -201,6 +201,9 @@ def test_what_was_split_is_forgotten_in_time_and_what_was_not_tried_at_once() ->
     done = replace(MoveReport.not_tried(plan), split_fate=np.array([SplitFate.REFUSED], np.uint8))
     memory.follow(SECOND, done)
     assert len(memory.choose(key, gain)[0]) == 0
+    # What stayed whole need not rest.
+    whole = folios(1, (1, HOT, CXL))
+    assert np.isinf(memory.rested(whole, SECOND, 10.0).idle_s).all()
     memory.follow(int((AGAIN_S + 1) * SECOND), None)
     assert len(memory.choose(key, gain)[0]) == 1
 
