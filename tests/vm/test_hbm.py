@@ -120,7 +120,7 @@ def test_little_hbm_gets_what_gains_most_by_it(lab: HbmLab, case: hbmcases.Case)
 
 
 def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
-    """DRAM has room for three of 48 folios at most, and for the 16 pages of each that are in use."""
+    """DRAM has room for three of 48 folios at most, and for the 16 busy pages of each."""
     figures = hbmcases.spots(lab)
     splits, last = figures["daemon"]["totals"]["splits"], figures["last"]["spots"]
     begun, ended = 1e3 * figures["sweeps"][2], sweep_ms(figures)
