@@ -37,6 +37,7 @@ SOURCES = (
     "recent.c",
     "records.c",
     "residency.c",
+    "split.c",
     "sys.c",
 )
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")

@@ -3,17 +3,21 @@
 #include "sys.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
-enum { MPOL_MF_MOVE = 1 << 1 };
+/* uapi: linux/mempolicy.h, asm-generic/mman-common.h, asm-generic/unistd.h */
+enum { MPOL_MF_MOVE = 1 << 1, COLD = 20, PROCESS_MADVISE = 440 };
 
 #define PAGEMAP_SCAN_IOCTL _IOWR('f', 16, struct sys_pm_scan)
 
@@ -29,6 +33,24 @@ int sys_pagemap_scan(int fd, struct sys_pm_scan *scan)
 	int result = ioctl(fd, PAGEMAP_SCAN_IOCTL, scan);
 
 	return result == -1 ? -errno : result;
+}
+
+int sys_open_pagemap(int pid)
+{
+	char path[32];
+	int fd;
+
+	snprintf(path, sizeof(path), "/proc/%d/pagemap", pid);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	return fd == -1 ? -errno : fd;
+}
+
+int sys_advise_cold(int pidfd, uint64_t start, uint64_t length)
+{
+	struct iovec range = {.iov_base = (void *)(uintptr_t)start, .iov_len = length};
+	long result = syscall(PROCESS_MADVISE, pidfd, &range, 1UL, COLD, 0U);
+
+	return result == -1 ? -errno : 0;
 }
 
 bool sys_exited(int pidfd)

@@ -37,6 +37,12 @@ struct sys_pm_scan {
 
 int sys_pagemap_scan(int fd, struct sys_pm_scan *scan);
 
+/* /proc/PID/pagemap, open for reading. */
+int sys_open_pagemap(int pid);
+
+/* process_madvise(2) with MADV_COLD (Linux 5.10). */
+int sys_advise_cold(int pidfd, uint64_t start, uint64_t length);
+
 /* Whether the process behind a pidfd has ended. */
 bool sys_exited(int pidfd);
 

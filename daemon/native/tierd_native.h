@@ -155,6 +155,22 @@ int tierd_members(const uint64_t *page, size_t n, const uint64_t *set, size_t me
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
+/* ---- splitting ---- */
+
+/* What became of a 2 MiB folio that was to be split (tierd.moves.SplitFate). */
+enum tierd_split {
+	TIERD_SPLIT_NOT_TRIED = 0,
+	TIERD_SPLIT_DONE = 1,
+	TIERD_SPLIT_ALREADY = 2,
+	TIERD_SPLIT_GONE = 3,
+	TIERD_SPLIT_REFUSED = 4,
+	TIERD_SPLIT_FAILED = 5
+};
+
+/* Split the folios of n page keys, one after another, until all are tried or a stop comes. */
+void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n,
+		       const struct tierd_process *process, size_t processes, uint8_t *fate);
+
 /* ---- probe ---- */
 
 /*

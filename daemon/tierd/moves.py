@@ -2,7 +2,7 @@
 """What the policy asks for and what became of it: `MovePlan`, `MoveReport`.
 
 Owns: the shapes that policy, mover and service exchange, and the fate codes,
-which `daemon/native/mover.h` repeats number for number (a test compares them).
+which `daemon/native/tierd_native.h` repeats number for number (a test compares them).
 Must not touch: the host; this module does no I/O.
 """
 
@@ -47,6 +47,32 @@ class Fate(enum.IntEnum):
     """Any other error; `MoveReport.errors` has its number."""
 
 
+class SplitFate(enum.IntEnum):
+    """What became of one 2 MiB folio that was to be split into its 4 KiB pages."""
+
+    NOT_TRIED = 0
+    """Stopped, or dry run; the folio is as it was."""
+    DONE = 1
+    """Looked at afterwards: it is not one folio any more."""
+    ALREADY = 2
+    """It was in pieces before."""
+    GONE = 3
+    """Nothing is there any more, or the process ended."""
+    REFUSED = 4
+    """The kernel left it whole (other processes map it, or somebody holds on to it), does not
+    allow it, or cannot tell folios' sizes (PAGEMAP_SCAN, Linux 6.7)."""
+    FAILED = 5
+    """Any other error."""
+
+
+def _no_keys() -> U64Array:
+    return np.empty(0, np.uint64)
+
+
+def _no_fates() -> U8Array:
+    return np.empty(0, np.uint8)
+
+
 @dataclass(frozen=True, slots=True)
 class MovePlan:
     """Moves to make, in this order (demotions first, so that they make room).
@@ -59,6 +85,8 @@ class MovePlan:
         direction: uint8[n] of `Direction`.
         heat: float32[n] heat that the decision was made on, for `explain`.
         notes: counts by reason of what was looked at and not planned.
+        split: uint64[m] page keys of the first 4 KiB of 2 MiB folios that shall be split after
+            the moves, of which none is one of them; a split moves nothing.
     """
 
     page: U64Array
@@ -68,6 +96,7 @@ class MovePlan:
     direction: U8Array
     heat: F32Array
     notes: dict[str, int] = field(default_factory=dict)
+    split: U64Array = field(default_factory=_no_keys)
 
     def __len__(self) -> int:
         return len(self.page)
@@ -104,6 +133,8 @@ class MoveReport:
         duration_ns: wall time of the move.
         cpu_ns: CPU time that the moving thread spent.
         retries: pages that were tried again because they were busy.
+        split_fate: uint8[m] of `SplitFate`, for each of the plan's splits. Their time is in
+            none of the figures above.
     """
 
     plan: MovePlan
@@ -114,6 +145,7 @@ class MoveReport:
     duration_ns: int
     cpu_ns: int
     retries: int
+    split_fate: U8Array = field(default_factory=_no_fates)
 
     def count(self, fate: Fate, direction: Direction | None = None) -> int:
         """Number of 4 KiB pages with this fate (in one direction, if given)."""
@@ -142,4 +174,5 @@ class MoveReport:
             duration_ns=0,
             cpu_ns=0,
             retries=0,
+            split_fate=np.full(len(plan.split), SplitFate.NOT_TRIED, np.uint8),
         )

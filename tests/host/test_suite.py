@@ -23,6 +23,7 @@ WORK = {
     "chase": 50_000,
     "stream": 3,
     "mixed": 6,
+    "spots": 20,
     "streams": 6,
     "tenants": 6,
     "analytics": 6,

@@ -69,6 +69,27 @@ class Case:
         return lab.run(self._command(self.sweeps), free=self.free, config=self.config)
 
 
+SPOTS_BYTES = 96 * MIB
+SPOTS_SWEEPS = "550"
+
+
+def spots(lab: HbmLab) -> dict[str, Any]:
+    """Figures of tierd with 2 MiB folios in CXL memory of which 16 pages each are in use.
+
+    Heat lives longer than elsewhere and samples are more, so that single pages are known well.
+    """
+    config = SLOWER.replace('half_life = "500ms"', 'half_life = "1500ms"')
+    assert config != SLOWER
+    program = str(ROOT / "build/workloads/spots")
+    return lab.run(
+        [program, "--huge", "--size", str(SPOTS_BYTES), "--work", SPOTS_SWEEPS],
+        free={DRAM: 16 * MIB, HBM: 4 * MIB},
+        place={"spots": CXL},
+        config=config,
+        period=99,
+    )
+
+
 def sweep_ms(figures: Mapping[str, Any]) -> float:
     """Of the last five, which run when the daemon has ended; of both tenants together."""
     others = figures["others"] or [0.0] * len(figures["sweeps"])

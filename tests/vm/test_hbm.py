@@ -3,7 +3,8 @@
 
 A triad beside a pointer chase, of which first touch fills DRAM with the triad's arrays and leaves
 HBM to the chase; four streams that overload DRAM; stream analytics and two tenants with HBM of a
-fifth of the footprint; load that never rests. The daemon is told nothing but sampled misses.
+fifth of the footprint; huge folios of which few pages are busy; load that never rests. The
+daemon is told nothing but sampled misses.
 
 TIERD_HBM_MINUTES=30 pytest tests/vm/test_hbm.py     # load that never rests, the whole of it
 """
@@ -119,6 +120,19 @@ def test_little_hbm_gets_what_gains_most_by_it(lab: HbmLab, case: hbmcases.Case)
     assert best < 0.95 * unmoved
     # By how much differs from run to run: docs/hbm.md.
     assert sweep_ms(figures) < unmoved
+
+
+def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
+    """DRAM has room for three of 48 folios at most, and for the 16 busy pages of each."""
+    figures = hbmcases.spots(lab)
+    splits, last = figures["daemon"]["totals"]["splits"], figures["last"]["spots"]
+    begun, ended = 1e3 * figures["sweeps"][2], sweep_ms(figures)
+    print(f"{begun:.2f} ms a sweep at first, {ended:.2f} at last; {splits}, {last}")
+    assert figures["first"]["spots"][CXL] == hbmcases.SPOTS_BYTES // 4096
+    assert splits["done"] > 24
+    busy = hbmcases.SPOTS_BYTES // 4096 // 32
+    assert 0.8 * busy <= last[DRAM] <= 1.5 * busy
+    assert ended < 0.5 * begun
 
 
 @pytest.fixture(scope="module")

@@ -124,8 +124,9 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         f"{flow['pages']} pages"
         for flow in told["migrated_pages"]
     ]
-    for name, what in (("fates", "fates"), ("errors", "errors"), ("held_back", "held")):
-        if totals[name]:
+    shown_as = {"fates": "fates", "errors": "errors", "splits": "splits", "held_back": "held"}
+    for name, what in shown_as.items():
+        if totals.get(name):
             shown = ", ".join(f"{plain(key)} {count}" for key, count in totals[name].items())
             lines.append(f"{what:<8} {shown}")
     return lines

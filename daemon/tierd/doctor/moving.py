@@ -70,7 +70,7 @@ def pagemap_scan(host: Host) -> Availability:
 
 @probe("process_madvise", Group.MOVING, "process_madvise")
 def process_madvise(host: Host) -> Availability:
-    """Whether pages can be advised cold (and so paged out)."""
+    """Whether pages can be advised cold, by which folios of 2 MiB are split."""
     if not host.live:
         raise CannotTellError("not tried on a captured tree")
     try:

@@ -14,6 +14,9 @@ The density is what was counted in a region, divided by its pages; it decays as 
 Where a long array is streamed, what was just passed over has been counted more often than what
 comes next, which says where the stream is and not what it needs: neighbouring regions of
 streams share what was counted in them.
+
+On how many of a region's pages its accesses fall is `tierd.heat.focus`' to tell; a stream passes
+over all of them.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.access import AccessBatch
+from tierd.heat.focus import PAGES, Focus
 from tierd.pagekey import U64Array
 
 REGION_SHIFT: Final = 9
@@ -54,6 +58,9 @@ class Patterns:
             nothing is known.
         doubt: float64[n] standard deviation of that.
         written: float64[n] share of writes; 0 where no source told them apart.
+        pages: float64[n] 4 KiB pages, 1 to 512, that carry the region's accesses: 1 over the sum
+            of their squared shares (`tierd.heat.focus`), 512 for a stream; NaN where nothing is
+            known.
     """
 
     region: U64Array
@@ -61,23 +68,24 @@ class Patterns:
     parallel: F64Array
     doubt: F64Array
     written: F64Array
+    pages: F64Array
 
     def at(self, page: U64Array) -> Patterns:
         """What is known of the regions of page keys, uint64[n]; NaN for unknown ones."""
         wanted = page >> np.uint64(REGION_SHIFT)
         if not len(self.region):
             nan = np.full(len(page), np.nan)
-            return Patterns(wanted, nan, nan, nan, nan)
+            return Patterns(wanted, nan, nan, nan, nan, nan)
         at = np.minimum(np.searchsorted(self.region, wanted), len(self.region) - 1)
         known = self.region[at] == wanted
-        columns = (self.counted, self.parallel, self.doubt, self.written)
+        columns = (self.counted, self.parallel, self.doubt, self.written, self.pages)
         return Patterns(wanted, *(np.where(known, values[at], np.nan) for values in columns))
 
     @staticmethod
     def none() -> Patterns:
         """Nothing is known."""
         empty = np.empty(0, np.float64)
-        return Patterns(np.empty(0, np.uint64), empty, empty, empty, empty)
+        return Patterns(np.empty(0, np.uint64), empty, empty, empty, empty, empty)
 
 
 class _Level:
@@ -151,12 +159,13 @@ class PatternTracker:
     def __init__(self, half_life_s: float, most: int = MOST_REGIONS) -> None:
         self._half_life_ns = half_life_s * 1e9
         self._levels = (_Level(REGION_SHIFT, most), _Level(WIDE_SHIFT, most))
+        self._focus = Focus(most)
         self._now_ns = 0
 
     @property
     def dropped(self) -> int:
         """Regions that gave way since the start."""
-        return sum(level.dropped for level in self._levels)
+        return sum(level.dropped for level in self._levels) + self._focus.dropped
 
     def advance(self, time_ns: int) -> None:
         """Let evidence decay up to `time_ns`."""
@@ -164,6 +173,7 @@ class PatternTracker:
             factor = 0.5 ** ((time_ns - self._now_ns) / self._half_life_ns)
             for level in self._levels:
                 level.decay(factor)
+            self._focus.decay(factor)
         self._now_ns = max(self._now_ns, time_ns)
 
     def add(self, batch: AccessBatch) -> None:
@@ -173,11 +183,13 @@ class PatternTracker:
         self.advance(batch.time_ns)
         for level in self._levels:
             level.add(batch)
+        self._focus.add(batch)
 
     def forget(self) -> None:
         """The hot set moved: what was known is of before."""
         for level in self._levels:
             level.sums *= 0.0
+        self._focus.forget()
 
     def snapshot(self) -> Patterns:
         """What is known now."""
@@ -194,7 +206,9 @@ class PatternTracker:
         with np.errstate(divide="ignore", invalid="ignore"):
             written = np.where(near.sums[:, 0] > 0, near.sums[:, 3] / near.sums[:, 0], np.nan)
         counted = _shared(near.region, near.sums[:, 0], parallel)
-        return Patterns(near.region.copy(), counted, parallel, doubt, written)
+        pages = self._focus.pages(near.region)
+        pages[~np.isnan(pages) & (np.nan_to_num(parallel) >= STREAM)] = PAGES
+        return Patterns(near.region.copy(), counted, parallel, doubt, written, pages)
 
 
 def _shared(region: U64Array, counted: F64Array, parallel: F64Array) -> F64Array:

@@ -82,6 +82,10 @@ PLANNED_PAGES = _counter(
 )
 FATES = _counter("tierd_page_fates_total", "Planned pages by what became of them.", "fate")
 ERRORS = _counter("tierd_move_errors_total", "Pages not moved, by error number.", "errno")
+FOLIOS_SPLIT = _counter("tierd_folios_split_total", "Folios of 2 MiB split into 4 KiB pages.")
+SPLITS_FAILED = _counter(
+    "tierd_folio_splits_failed_total", "Folios that were to be split and were not, by why.", "fate"
+)
 RETRIES = _counter("tierd_move_retries_total", "Busy pages that were tried again.")
 MOVE_SECONDS = _counter("tierd_move_seconds_total", "Time spent in moving.")
 MOVE_CPU = _counter("tierd_move_cpu_seconds_total", "CPU time spent in moving.")

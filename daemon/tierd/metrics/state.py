@@ -24,7 +24,7 @@ from tierd.metrics.cost import set_cost
 from tierd.metrics.flows import flows, flows_by_target, ranks
 from tierd.metrics.groups import OTHER, Groups, label
 from tierd.metrics.values import Labels, Values
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.moves import Direction, Fate, MovePlan, MoveReport, SplitFate
 from tierd.pagekey import PAGE_SIZE
 from tierd.service.summary import Totals
 from tierd.service.tick import TickRecord
@@ -33,6 +33,8 @@ from tierd.tiermap import TierMap
 SLOW_NS: Final = 5 * 10**9
 """Figures about single targets are brought up to date at most this often."""
 UNKNOWN: Final = "unknown"
+DONE: Final = SplitFate.DONE.name.lower()
+NOT_SPLIT: Final = tuple(fate.name.lower() for fate in SplitFate if fate is not SplitFate.DONE)
 
 
 class Observed(Protocol):
@@ -97,6 +99,9 @@ class MetricsState:
             values.add(f.RELOADS, 0, result)
         for fate in Fate:
             values.add(f.FATES, 0, fate.name.lower())
+        for split in NOT_SPLIT:
+            values.add(f.SPLITS_FAILED, 0, split)
+        values.add(f.FOLIOS_SPLIT, 0)
         for direction in Direction:
             values.add(f.PLANNED_PAGES, 0, direction.name.lower())
         values.publish()
@@ -212,6 +217,10 @@ class MetricsState:
             values.set(f.FATES, count, fate)
         for number, count in report.errors.items():
             values.add(f.ERRORS, count, errno.errorcode.get(number, str(number)))
+        for split, count in totals.splits.items():
+            if split in NOT_SPLIT:
+                values.set(f.SPLITS_FAILED, count, split)
+        values.set(f.FOLIOS_SPLIT, totals.splits[DONE])
         values.set(f.RETRIES, totals.retries)
         values.set(f.MOVE_SECONDS, totals.move_ns / 1e9)
         values.set(f.MOVE_CPU, totals.move_cpu_ns / 1e9)

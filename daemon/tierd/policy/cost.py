@@ -25,12 +25,14 @@ from tierd.heat.view import PageSet
 from tierd.moves import MovePlan
 from tierd.policy.beyond import Beyond
 from tierd.policy.climb import Climb
-from tierd.policy.costround import LADDERS, CostRound, CostSettings
+from tierd.policy.costround import LADDERS, SETTLING, CostRound, CostSettings
 from tierd.policy.costwords import sentence
 from tierd.policy.demand import Kinds
 from tierd.policy.exchange import REMAP_S, Rule
+from tierd.policy.folios import Folios
 from tierd.policy.inputs import Inputs
 from tierd.policy.outcome import Outcomes
+from tierd.policy.splitting import choose_splits
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import Traffic
 
@@ -84,6 +86,7 @@ class CostPolicy:
         self.outcomes = Outcomes(settings.margin, settings.horizon_s, settings.epoch_s)
         self.climb = Climb(settings.epoch_s, settings.watermarks.min_residency_s)
         self.sight: Sight | None = None
+        self._folios = Folios()
         self._beyond = Beyond()
         self._asked: Callable[[PageSet], str] | None = None
 
@@ -106,6 +109,9 @@ class CostPolicy:
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._beyond)
+        self._folios.follow(traffic.time_ns, inputs.last)
+        rest_s = SETTLING * traffic.half_life_s
+        work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
         self.outcomes.tried = self.climb.busy or self.climb.planned
         if self.climb.planned:
             self.climb.carried_out(traffic.time_ns, inputs.last)
@@ -130,6 +136,8 @@ class CostPolicy:
             self._climb(traffic.time_ns, work, rule)
         rule = replace(rule, least=self.climb.least)  # which a slice may just have raised
         free = not (standing or self.climb.busy or self.climb.planned)
+        if free and lines > 0:
+            choose_splits(work, self._folios, rule)
         work.exchange(rule, lines, trade=free)
         self.outcomes.planned(work.gain, *work.brought(), work.chosen_pages)
         self._asked = partial(

@@ -84,6 +84,8 @@ class CostRound(Round):
         self.weight = _weight(self.model, self.tier, self.demand)
         self.reserve = settings.reserve
         self.steps: list[Step] = []
+        self.splits: U64Array = np.empty(0, np.uint64)
+        """Folios that `tierd.policy.splitting` has chosen to split."""
         self.gain = 0.0
         self.confidence = float(settings.watermarks.confidence / np.sqrt(2))
 
@@ -279,6 +281,14 @@ class CostRound(Round):
             free -= int(self.reserve * tier.capacity_bytes)
         return free
 
+    @property
+    def rooms(self) -> I64Array:
+        """Bytes, int64[tiers], that may come in; below 0 what a short tier lacks."""
+        tiers = self.inputs.tiers.tiers
+        return np.array(
+            [min(0, self._short(tier)) or max(0, self._free(tier)) for tier in tiers], np.int64
+        )
+
     def _plan(self, step: Step) -> None:
         tiers = self.inputs.tiers
         dest, pages = tiers.tiers[step.dest], pageset.take(self.pages, step.members)
@@ -302,7 +312,7 @@ class CostRound(Round):
 
     def plan(self) -> MovePlan:
         """All that was planned, in the order in which it makes room."""
-        return self._joined(self.moves)
+        return replace(self._joined(self.moves), split=self.splits)
 
 
 def _height(tier: Tier) -> tuple[bool, int]:

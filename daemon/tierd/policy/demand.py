@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from tierd.heat.pattern import REGION_SHIFT, STREAM
 from tierd.heat.view import PageSet
+from tierd.pagekey import PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
 from tierd.policy.tiermodel import DEPTH
@@ -100,7 +101,9 @@ def _smoothed(pages: PageSet, counted: F64Array, parallel: F64Array) -> tuple[F6
     chance = np.where((members[at] >= LEAST_PAGES) & (pages.order == 0), chance, 0.0)
     weight = np.where(pages.order == 0, np.maximum(chance, np.minimum(1, parallel / STREAM)), 0.0)
     smoothed = weight * mean + (1 - weight) * heat
-    variance = (1 - weight) ** 2 * heat + weight**2 * mean / (1 << REGION_SHIFT)
+    # Of a folio heat is the mean of its pages, of which together as many samples are known.
+    own = heat / (pageset.sizes(pages) // PAGE_SIZE)
+    variance = (1 - weight) ** 2 * own + weight**2 * mean / (1 << REGION_SHIFT)
     return smoothed, variance
 
 

@@ -143,7 +143,7 @@ class Recorder:
         late = ops[decided:outcome] if moved else []
         # What heat was told after the decision's outcome comes before the next one.
         ops, self._ops = ops[:decided], ops[outcome + 1 :] if moved else ops[decided:]
-        size += 32 * len(tick.plan) + 4096
+        size += 32 * (len(tick.plan) + len(tick.plan.split)) + 4096
         item = _Item(tick, tuple(ops), tuple(late), moved, tuple(self.targets()), self._gap, size)
         self._gap = 0 if not lossy and self._put(item) else self._gap + 1
         if self._gap:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from tierd.access import AccessBatch, WatchedRange
 from tierd.moves import I16Array, MovePlan, MoveReport, U8Array
 from tierd.pagekey import U64Array
@@ -153,6 +155,8 @@ class RecordedTick:
 
 def plan_difference(one: MovePlan, other: MovePlan) -> str:
     """The first thing in which two plans differ, "" where they are the same bit for bit."""
+    if not np.array_equal(one.split, other.split):
+        return f"{len(one.split)} splits and {len(other.split)}, or of other folios"
     if len(one) != len(other):
         return f"{len(one)} moves and {len(other)}"
     for name in ("page", "order", "source", "dest", "direction", "heat"):

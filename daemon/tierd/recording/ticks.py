@@ -30,11 +30,13 @@ from tierd.recording.records import (
     RecordedTick,
     SetHalfLife,
 )
+from tierd.recording.splits import Told, decode_splits, encode_splits
 from tierd.recording.traffic import decode_traffic, encode_traffic
 from tierd.tiermap import TierMap
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
+_SPLITS = 128
 _WRITES, _ORDERED, _NODES = 1, 2, 4
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
@@ -51,6 +53,8 @@ def encode_tick(tick: RecordedTick) -> bytes:
     flags |= _GROUPS if tick.groups is not None else 0
     flags |= _LATE if tick.late else 0
     flags |= _TRAFFIC if tick.traffic is not None else 0
+    folios = Told(tick.plan, tick.report, tick.traffic)
+    flags |= _SPLITS if folios.needed else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
     out.number("QQQIIIB", tick.number, tick.time_ns, tick.end_ns, tick.located, tick.walked,
@@ -75,6 +79,8 @@ def encode_tick(tick: RecordedTick) -> bytes:
             _encode_op(out, op)
     if tick.traffic is not None:
         encode_traffic(out, tick.traffic)
+    if flags & _SPLITS:
+        encode_splits(out, folios)
     return out.bytes()
 
 
@@ -107,6 +113,9 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
     if flags & _LATE:
         late = tuple(_decode_op(take) for _ in range(take.one("I")))
     traffic = decode_traffic(take) if flags & _TRAFFIC else None
+    if flags & _SPLITS:
+        folios = decode_splits(take, Told(plan, report, traffic))
+        plan, report, traffic = folios.plan, folios.report, folios.traffic
     take.done()
     if flags & _MOVED_TOLD and report is None:
         raise RecordingError("a tick's moves were taken in, and there is no report of them")

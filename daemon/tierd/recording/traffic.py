@@ -60,6 +60,7 @@ def decode_traffic(take: Decoder) -> Traffic:
         measured[node] = Measured(*(None if each == _NONE else each for each in figures))
     region = take.pages()
     columns = [take.array(len(region), np.float64) for _ in range(4)]
+    columns.append(np.full(len(region), np.nan))  # `tierd.recording.splits` has it
     if np.any(region[1:] <= region[:-1]):
         raise RecordingError("regions of a traffic are not in order")
     return Traffic(

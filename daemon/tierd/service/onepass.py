@@ -13,10 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
+import numpy as np
+
 from tierd.access import AccessBatch
 from tierd.config import Config
 from tierd.errors import UnavailableError
-from tierd.moves import MovePlan, MoveReport
+from tierd.moves import MovePlan, MoveReport, SplitFate
 from tierd.policy.inputs import NodeUsage
 from tierd.service.deciding import Deciding
 from tierd.service.exposing import Exposing
@@ -35,6 +37,8 @@ LOCATE_HEAT = 0.25
 """Of the least heat that is worth a move: pages with less are not asked for."""
 LOCATE_SHARE = 0.5
 """Share of the residency budget that goes to hot pages of unknown node first."""
+IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
+"""What becomes of a folio that is 4 KiB pages from now on."""
 
 
 class OnePass:
@@ -281,7 +285,7 @@ class OnePass:
 
     def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
         """Let the worker carry the plan out; signals are served while this thread waits."""
-        if not len(plan) or self.stopping:
+        if not (len(plan) or len(plan.split)) or self.stopping:
             return None
         rooms = self.rooms
         future: Future[MoveReport] = worker.submit(rooms.mover.execute, plan, rooms.tracking.pids)
@@ -289,6 +293,11 @@ class OnePass:
         while not wait([future], INGEST_S).done:
             self._early += self._ingest(self._clock())
         report = future.result()
+        split = report.plan.split[np.isin(report.split_fate, IN_PIECES)]
+        if len(split):
+            # Before the moves are told: the recorder takes all up to those for the outcome's.
+            small = np.zeros(len(split), np.uint8)
+            rooms.heat.place(split, rooms.heat.where(split), small, insert_on=())
         rooms.heat.moved(report)
         rooms.tracking.residents.moved(report)
         self.deciding.spent(rooms, report)

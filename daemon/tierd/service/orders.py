@@ -132,7 +132,7 @@ def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
     from_end = np.cumsum(np.where(up, 0, size)[::-1])[::-1]
     keep = ~waits & (up | (from_end > missing))
     kept = {name: getattr(plan, name)[keep] for name in MOVE_COLUMNS}
-    return MovePlan(**kept, notes=plan.notes), missing // PAGE_SIZE
+    return MovePlan(**kept, notes=plan.notes, split=plan.split), missing // PAGE_SIZE
 
 
 def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness | None:

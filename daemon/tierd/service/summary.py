@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.moves import Direction, Fate, MovePlan, MoveReport, SplitFate
 
 
 @dataclass
@@ -67,6 +67,8 @@ class Totals:
     fates: Counter[str] = field(default_factory=Counter)
     errors: Counter[int] = field(default_factory=Counter)
     notes: Counter[str] = field(default_factory=Counter)
+    splits: Counter[str] = field(default_factory=Counter)
+    """2 MiB folios that were to be split, by what became of them."""
     migrations: MigrationTotals = field(default_factory=MigrationTotals)
     bounced_pages: int = 0
     """Promoted again within 5 s of a demotion."""
@@ -104,6 +106,10 @@ class Totals:
             if count:
                 self.fates[fate.name.lower()] += count
         self.errors.update(report.errors)
+        for split in SplitFate:
+            count = int(np.count_nonzero(report.split_fate == split))
+            if count:
+                self.splits[split.name.lower()] += count
 
     def as_json(self) -> dict[str, Any]:
         """All counts, JSON types only."""
@@ -121,6 +127,7 @@ class Totals:
             "busy_retries": self.retries,
             "fates": dict(self.fates),
             "errors": {str(number): count for number, count in self.errors.items()},
+            "splits": dict(self.splits),
             "held_back": dict(self.notes),
             "migrations": asdict(self.migrations) if self.migrations.watched else None,
             "bounced_pages": self.bounced_pages,

@@ -121,3 +121,65 @@ def test_regions_are_bounded_and_the_least_accessed_give_way() -> None:
     assert len(tracker.snapshot().region) == 16
     assert np.all(tracker.snapshot().region < 16)
     assert tracker.dropped >= 40
+
+
+# ------------------------------------------------------------------ concentration
+
+
+def sampled(
+    tracker: PatternTracker, pages: np.ndarray, batches: int = 12, samples: int = 32, seed: int = 1
+) -> float:
+    """Effective pages of region 1, of whose pages random ones of `pages` are sampled."""
+    rng = np.random.default_rng(seed)
+    for number in range(batches):
+        tracker.add(batch(REGION + rng.choice(pages, samples), 1 + 0.1 * number))
+    return float(known(tracker, REGION).pages[0])
+
+
+@pytest.mark.parametrize("busy", [1, 4, 16, 64])
+def test_few_busy_pages_of_a_region_are_counted(busy: int) -> None:
+    pages = np.random.default_rng(2).choice(REGION, busy, replace=False)
+    found = sampled(PatternTracker(5.0), pages, batches=40)
+    # No fewer than there are but for chance, and no more than the doubt explains.
+    assert 0.8 * busy <= found <= 2 * busy + 1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_uniform_access_is_not_concentrated(seed: int) -> None:
+    assert sampled(PatternTracker(5.0), np.arange(REGION), seed=seed) > REGION / 2
+
+
+def test_a_stream_over_a_part_of_a_region_counts_as_all_of_it() -> None:
+    tracker = PatternTracker(5.0)
+    for number in range(12):
+        tracker.add(batch(REGION + np.repeat(np.arange(32), 4), 1 + 0.1 * number))
+    assert known(tracker, REGION).pages[0] == REGION
+
+
+def test_pages_that_are_used_one_after_another_are_not_concentrated() -> None:
+    """A page is used a hundred times in close succession, then another one."""
+    tracker, order = PatternTracker(5.0), np.random.default_rng(3).permutation(REGION)
+    for number in range(40):
+        tracker.add(batch(REGION + np.repeat(order[4 * number : 4 * number + 4], 25), 1 + number))
+    assert known(tracker, REGION).pages[0] == REGION
+
+
+def test_of_few_samples_no_concentration_is_claimed() -> None:
+    assert np.isnan(sampled(PatternTracker(5.0), np.arange(4), batches=2, samples=8))
+
+
+def test_batches_of_counts_tell_nothing_of_concentration() -> None:
+    tracker = PatternTracker(5.0)
+    for number in range(12):
+        tracker.add(batch(np.full(100, 5), 1 + 0.1 * number, ordered=False))
+    assert np.isnan(known(tracker, 5).pages[0])
+
+
+def test_concentration_is_forgotten_with_the_hot_set_and_bounded() -> None:
+    tracker = PatternTracker(5.0, most=4)
+    assert sampled(tracker, np.arange(4)) < 8
+    for number in range(8):
+        tracker.add(batch(np.arange(10, 15) * REGION, 5 + number))
+    assert tracker.dropped > 0
+    tracker.forget()
+    assert not np.any(np.isfinite(tracker.snapshot().pages))

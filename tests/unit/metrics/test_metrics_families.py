@@ -139,6 +139,8 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_config_reloads_total",
         "tierd_recorded_ticks_total",
         "tierd_recording_active",
+        "tierd_folios_split_total",
+        "tierd_folio_splits_failed_total",
         "tierd_gpu_memory_bytes",
     } | {name for name in FAMILIES if name.startswith("tierd_cost_")}
 

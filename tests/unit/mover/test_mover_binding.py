@@ -7,6 +7,7 @@ import errno
 import os
 import subprocess
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from tierd._native import lib
 from tierd.mover import DryMover, Mover, NativeMover
 from tierd.mover.native import LEAST_BURST_BYTES
 from tierd.mover.processes import NO_PIDFD, Processes
-from tierd.moves import Fate, MovePlan
+from tierd.moves import Fate, MovePlan, SplitFate
 
 
 def plan(n: int, target: int = 1) -> MovePlan:
@@ -37,6 +38,11 @@ def test_fates_have_the_same_numbers_in_c() -> None:
         assert getattr(lib, f"TIERD_{fate.name}") == fate
 
 
+def test_fates_of_splits_have_the_same_numbers_in_c() -> None:
+    for fate in SplitFate:
+        assert getattr(lib, f"TIERD_SPLIT_{fate.name}") == fate
+
+
 def test_both_movers_are_movers() -> None:
     movers: list[Mover] = [DryMover(), NativeMover(rate_bytes_per_s=1)]
     for each in movers:
@@ -53,6 +59,9 @@ def test_a_dry_mover_tries_nothing() -> None:
     report = DryMover().execute(plan(5), {1: os.getpid()})
     assert (report.fate == Fate.NOT_TRIED).all()
     assert (report.node == 1).all()
+    wanted = replace(MovePlan.empty(), split=np.array([512, 1024], np.uint64))
+    split = DryMover().execute(wanted, {1: os.getpid()}).split_fate
+    assert split.tolist() == [SplitFate.NOT_TRIED] * 2
 
 
 @pytest.mark.parametrize(

@@ -183,7 +183,7 @@ def example() -> Traffic:
         load={0: 1.5e9, 2: 0.0},
         source={0: LoadSource.CARD, 2: LoadSource.NONE},
         lines_per_count=997.0,
-        patterns=Patterns(np.array([3, 1 << 40], np.uint64), ones, ones, ones, ones),
+        patterns=Patterns(np.array([3, 1 << 40], np.uint64), ones, ones, ones, ones, ones),
         measured={1: Measured(430.0, None)},
     )
 

@@ -16,7 +16,7 @@ import pytest
 from loopbench import Bench, interrupt_at, tier_map
 
 from tierd.errors import ExitCode, UnavailableError
-from tierd.moves import Fate, MovePlan, MoveReport
+from tierd.moves import Fate, MovePlan, MoveReport, SplitFate
 from tierd.service.strain import CgroupStrain
 from tierd.service.tick import Calls, TickRecord
 
@@ -317,3 +317,38 @@ def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     assert bench.service.run() == ExitCode.OK
     # The first rest ends with the third question, the second before any.
     assert resting.asked == 3
+
+
+def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_pieces() -> None:
+    bench = Bench(tier_map(118, 430))
+    keys = np.array([512, 1024, 1536, 2048], np.uint64)
+    fates = np.array([getattr(SplitFate, n) for n in ("DONE", "REFUSED", "ALREADY", "GONE")])
+    plans: list[MovePlan] = []
+    placed: list[tuple[list[int], list[int], int]] = []
+
+    class Splits:
+        name = "splits"
+
+        def decide(self, inputs: object) -> MovePlan:
+            return dataclasses.replace(MovePlan.empty(), split=keys)
+
+    def execute(plan: MovePlan, pids: dict[int, int]) -> MoveReport:
+        plans.append(plan)
+        report = MoveReport.not_tried(plan)
+        return dataclasses.replace(report, split_fate=fates.astype(np.uint8))
+
+    def place(page: np.ndarray, node: np.ndarray, order: np.ndarray, **_: object) -> None:
+        placed.append((page.tolist(), order.tolist(), len(bench.heat.reports)))
+
+    heat: Any = bench.heat
+    heat.place, heat.where = place, lambda page: np.zeros(len(page), np.int16)
+    mover: Any = bench.mover
+    mover.execute = execute
+    rooms: Any = dataclasses.replace(bench.service.work.rooms, policy=Splits())
+    bench.service.work.rooms = rooms
+    assert bench.service.run(once=True) == ExitCode.OK
+    assert [plan.split.tolist() for plan in plans] == [keys.tolist()]
+    # Before heat is told of the report: replays keep that order.
+    assert placed == [([512, 1536], [0, 0], 0)]
+    assert bench.service.totals.splits == {"done": 1, "refused": 1, "already": 1, "gone": 1}
+    assert bench.service.totals.as_json()["splits"]["done"] == 1

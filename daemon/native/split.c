@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Splitting 2 MiB folios of other processes.
+ *
+ * The kernel (mm/madvise.c, madvise_cold_or_pageout_pte_range) splits a folio of which only a part
+ * is advised to be cold, if one process alone maps it and nobody holds on to it. It does not tell
+ * whether it did, so that is looked at afterwards. The one page that is advised, the folio's last,
+ * loses its accessed bit and its place among the active pages; nothing else changes.
+ */
+#include <errno.h>
+#include <unistd.h>
+
+#include "mover.h"
+#include "sys.h"
+
+enum { RUNS = 2 };
+
+enum view { IS_HUGE, IS_SMALL, IS_GONE };
+
+static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
+
+/* How a block of 2 MiB is mapped, an `enum view`, or a negative errno. */
+static int look(int pagemap, uint64_t start)
+{
+	struct tierd_region run[RUNS];
+	uint64_t walk_end;
+	int64_t found = tierd_pagemap_scan(pagemap, start, start + HUGE_BYTES, TIERD_PAGE_PRESENT,
+					   TIERD_PAGE_PFNZERO, 0, run, RUNS, &walk_end);
+
+	if (found < 0)
+		return (int)found;
+	if (found == 0)
+		return IS_GONE;
+	return (run[0].categories & TIERD_PAGE_HUGE) != 0 ? IS_HUGE : IS_SMALL;
+}
+
+static uint8_t fate_of_errno(int err)
+{
+	switch (err) {
+	case ENOENT: /* no such process, and no such mapping */
+	case ESRCH:
+	case ENOMEM:
+	case EFAULT:
+		return TIERD_SPLIT_GONE;
+	case EPERM:
+	case EACCES:
+	case EINVAL: /* locked or special memory */
+	case ENOSYS:
+	case ENOTTY: /* no PAGEMAP_SCAN */
+		return TIERD_SPLIT_REFUSED;
+	default:
+		return TIERD_SPLIT_FAILED;
+	}
+}
+
+static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
+{
+	int view = look(pagemap, start), result;
+
+	if (view < 0)
+		return fate_of_errno(-view);
+	if (view != IS_HUGE)
+		return view == IS_GONE ? TIERD_SPLIT_GONE : TIERD_SPLIT_ALREADY;
+	result = sys_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
+	if (result < 0)
+		return fate_of_errno(-result);
+	view = look(pagemap, start);
+	if (view < 0)
+		return fate_of_errno(-view);
+	if (view == IS_HUGE)
+		return TIERD_SPLIT_REFUSED;
+	return view == IS_GONE ? TIERD_SPLIT_GONE : TIERD_SPLIT_DONE;
+}
+
+static const struct tierd_process *process_of(const struct tierd_process *process, size_t n,
+					      uint32_t target)
+{
+	for (size_t i = 0; i < n; i++) {
+		if (process[i].target == target)
+			return &process[i];
+	}
+	return NULL;
+}
+
+void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n,
+		       const struct tierd_process *process, size_t processes, uint8_t *fate)
+{
+	uint64_t cpu_start = sys_thread_cpu_ns(), start = sys_monotonic_ns();
+	const struct tierd_process *of = NULL;
+	int pagemap = -ESRCH;
+
+	for (size_t i = 0; i < n; i++)
+		fate[i] = TIERD_SPLIT_NOT_TRIED;
+	for (size_t i = 0; i < n && atomic_load(&mover->stop) == 0; i++) {
+		if (i == 0 || key_target(page[i]) != key_target(page[i - 1])) {
+			if (pagemap >= 0)
+				close(pagemap);
+			of = process_of(process, processes, key_target(page[i]));
+			pagemap = of == NULL || of->pidfd < 0 ? -ESRCH : sys_open_pagemap(of->pid);
+		}
+		if (of == NULL || of->pidfd < 0 || sys_exited(of->pidfd))
+			fate[i] = TIERD_SPLIT_GONE;
+		else if (pagemap < 0)
+			fate[i] = fate_of_errno(-pagemap);
+		else
+			fate[i] =
+			    split_one(of->pidfd, pagemap, key_vpn(key_head(page[i])) << PAGE_SHIFT);
+	}
+	if (pagemap >= 0)
+		close(pagemap);
+	if (mover->cpu_share < 1.0) {
+		uint64_t cpu = sys_thread_cpu_ns() - cpu_start;
+		uint64_t from = mover->cpu_due_ns > start ? mover->cpu_due_ns : start;
+
+		mover->cpu_due_ns = from + (uint64_t)((double)cpu / mover->cpu_share);
+	}
+}
