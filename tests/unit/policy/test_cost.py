@@ -21,8 +21,8 @@ from tierd.moves import Direction, MovePlan
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.fairness import NO_LIMIT, Groups
+from tierd.policy.gains import rank_correlation
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
-from tierd.policy.outcome import rank_correlation
 from tierd.policy.traffic import LoadSource, Measured, Traffic
 from tierd.policy.watermark import WatermarkSettings
 from tierd.tiermap import MemoryKind

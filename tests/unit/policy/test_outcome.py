@@ -10,7 +10,8 @@ import pytest
 
 from tierd.moves import Direction, Fate, I16Array, MovePlan, MoveReport
 from tierd.pagekey import U64Array
-from tierd.policy.outcome import EPOCH_S, FIRST, Outcomes, rank_correlation
+from tierd.policy.gains import rank_correlation
+from tierd.policy.outcome import EPOCH_S, FIRST, Outcomes
 
 EPOCH_NS = int(EPOCH_S * 1e9)
 
