@@ -10,8 +10,9 @@ what must be quick is done without passes: they bring it victims, and look after
 see. So the time between two passes doubles, up to `loop.quiet_tick`, while they move little
 themselves, however much the native path does; it is halved by a pass that moves more, and is
 `loop.tick` again when the hot set, targets or free memory change. When pages wait and the native
-path has used up its victims, the next pass need not wait (`must_look`). Sources without a native
-path are read, and acted upon, by passes only: there it never grows.
+path has used up its victims, or when it suddenly refuses many, the next pass need not wait
+(`must_look`); after the latter two more come as quickly, to see whether the hot set has moved.
+Sources without a native path are read, and acted upon, by passes only: there it never grows.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from tierd.service.tick import TickRecord
 
 FEW_PAGES: Final = 128
 """Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
+LOOKS: Final = 3
+"""Passes in a row at `loop.tick` when many pages were refused."""
 BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
@@ -40,11 +43,14 @@ class Cadence:
         self._pause_ns = 0
         """The last one; none before the first pass."""
         self._had_victims = False
+        self._looks = 0
+        """Passes that do not wait for longer, as there is something to find out."""
 
     def pause_ns(self, loop: LoopConfig, rooms: Rooms, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
         last_ns = max(self._pause_ns, loop.tick_ns)
-        if tick is None or not _can_wait(rooms, tick):
+        self._looks = max(0, self._looks - 1)
+        if tick is None or self._looks or not _can_wait(rooms, tick):
             self._pause_ns = loop.tick_ns
         elif len(tick.plan) >= FEW_PAGES:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
@@ -54,9 +60,12 @@ class Cadence:
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
 
-    def must_look(self, rooms: Rooms, tick: TickRecord | None) -> bool:
+    def must_look(self, rooms: Rooms, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""
         if tick is None or rooms.steering is None:
+            return True
+        if rooms.steering.leapt(now_ns):
+            self._looks = LOOKS
             return True
         source, stats = rooms.steering.around.source, _native(rooms)
         if source is None or stats is None or source.backlog > BACKLOG:

@@ -233,4 +233,6 @@ class Service:
 
     def _busy(self, now: int) -> bool:
         """Whether a quiet time is over."""
-        return self.work.targets_changed(now) or self._cadence.must_look(self.rooms, self.work.last)
+        if self.work.targets_changed(now):
+            return True
+        return self._cadence.must_look(self.rooms, self.work.last, now)

@@ -37,6 +37,7 @@ from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
 from tierd.service.orders import held_back, victims, ways, within_quota
+from tierd.service.refusals import Refusals
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.surroundings import Surroundings
@@ -112,6 +113,9 @@ class Steering:
         self._root = root
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
+        self._refusals = Refusals()
+        self._leapt = False
+        self._epochs_cut = 0
         self.log = DecisionLog()
         self.around = Surroundings(tracking, sources)
         self.explainer = Explainer(heat, self.log, self.around, policy)
@@ -146,11 +150,27 @@ class Steering:
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
-        if moved and source is not None:
-            # What the cards counted so far is of the old hot set.
-            self._heat.ingest(source.clear())
+        leapt, self._leapt = self.leapt(now_ns), False
+        if source is None or not (moved or leapt):
+            return moved
+        # What the cards counted so far is of the old hot set.
+        self._heat.ingest(source.clear())
+        if moved:
             self.thresholds_of.forget()
+        else:
+            self._epochs_cut += 1
+            log.info("event=epoch_cut reason=many_refused")
         return moved
+
+    def leapt(self, now_ns: int) -> bool:
+        """Whether the native path suddenly refused many pages, since the last pass."""
+        source, native = self._source, self._native
+        if source is None or native is None or not native.running:
+            return False
+        begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
+        refused = native.stats().held[Reason.NOT_HOTTER]
+        self._leapt |= self._refusals.leap(refused, now_ns, begun)
+        return self._leapt
 
     def prepare(
         self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
@@ -240,6 +260,7 @@ class Steering:
         totals.bounces_held = stats.counters["bounce_held"]
         totals.native = dict(stats.counters) | {
             "ticks_over_quota": self._over_quota,
+            "epochs_cut": self._epochs_cut,
             "held": {
                 reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
             },

@@ -53,12 +53,14 @@ class Host:
 
     def __init__(self) -> None:
         self.counters = {"victims": 512, "pending": 0}
+        self.leapt = False
         self.usage = dict.fromkeys(NODES, NodeUsage(GIB, GIB // 2, 0))
         self.source = SimpleNamespace(backlog=0.0)
         steering = SimpleNamespace(
             settled=True,
             around=SimpleNamespace(source=self.source),
             stats=lambda: SimpleNamespace(counters=self.counters),
+            leapt=lambda now_ns: self.leapt,
         )
         self.rooms: Any = SimpleNamespace(
             steering=steering,
@@ -109,7 +111,7 @@ def test_what_the_native_path_moves_by_itself_is_no_reason_for_a_pass() -> None:
     host.tick = replace(host.tick, between=moved(10**4))
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
     host.counters["pending"] = 10**4
-    assert not cadence.must_look(host.rooms, host.tick)
+    assert not cadence.must_look(host.rooms, host.tick, 0)
 
 
 def test_a_pass_that_moves_pages_halves_the_time() -> None:
@@ -160,29 +162,38 @@ def test_a_slow_node_that_is_full_is_no_work() -> None:
     host, cadence = Host(), Cadence()
     host.usage[1] = FULL
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
-    assert not cadence.must_look(host.rooms, host.tick)
+    assert not cadence.must_look(host.rooms, host.tick, 0)
 
 
 def test_what_ends_a_rest() -> None:
     host, cadence = Host(), Cadence()
     pauses(host, cadence, 2)
-    assert not cadence.must_look(host.rooms, host.tick)
+    assert not cadence.must_look(host.rooms, host.tick, 0)
     host.counters |= {"victims": 0, "pending": FEW_PAGES - 1}
-    assert not cadence.must_look(host.rooms, host.tick)
+    assert not cadence.must_look(host.rooms, host.tick, 0)
     host.counters["pending"] += 1
-    assert cadence.must_look(host.rooms, host.tick)
+    assert cadence.must_look(host.rooms, host.tick, 0)
     pauses(host, cadence, 1)
-    assert not cadence.must_look(host.rooms, host.tick), "there are no victims to be had"
+    assert not cadence.must_look(host.rooms, host.tick, 0), "there are no victims to be had"
     host.counters["pending"] = 0
     host.source.backlog = BACKLOG + 0.01
-    assert cadence.must_look(host.rooms, host.tick)
+    assert cadence.must_look(host.rooms, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
-    assert cadence.must_look(host.rooms, host.tick)
+    assert cadence.must_look(host.rooms, host.tick, 0)
 
 
 def test_a_source_that_went_away_ends_a_rest() -> None:
     host, cadence = Host(), Cadence()
     pauses(host, cadence, 2)
     host.rooms.steering.around.source = None
-    assert cadence.must_look(host.rooms, host.tick)
+    assert cadence.must_look(host.rooms, host.tick, 0)
+
+
+def test_when_many_are_refused_three_passes_come_without_waiting() -> None:
+    host, cadence = Host(), Cadence()
+    pauses(host, cadence, 3)
+    host.leapt = True
+    assert cadence.must_look(host.rooms, host.tick, 0)
+    host.leapt = False
+    assert pauses(host, cadence, 4) == [500, 500, 1000, 1800]

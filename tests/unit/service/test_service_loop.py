@@ -302,7 +302,7 @@ class Resting:
     def pause_ns(self, loop: Any, rooms: Any, tick: Any) -> int:
         return 60 * 10**9
 
-    def must_look(self, rooms: Any, tick: Any) -> bool:
+    def must_look(self, rooms: Any, tick: Any, now_ns: int) -> bool:
         self.asked += 1
         return self.asked == 3
 

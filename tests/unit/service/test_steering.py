@@ -26,6 +26,7 @@ from tierd.kmod.neoprof import histogram_edges
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.mover import DryMover, NativeMover
+from tierd.mover.orders import PromoterStats
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import VPN_BITS
 from tierd.policy.fairness import NO_LIMIT, Groups
@@ -34,7 +35,9 @@ from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import Reason
+from tierd.service.nativepath import NativePath
 from tierd.service.orders import victims
+from tierd.service.refusals import LEAST
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering, SteeringSettings
 from tierd.service.summary import Totals
@@ -356,6 +359,40 @@ def test_a_moved_hot_set_fades_heat_and_begins_a_new_epoch(bench: Bench) -> None
     # The new set is new for two ticks: then it is known as hot.
     assert found == [21]
     assert any("do" in asked for _, asked in bench.cards.asked[1:])
+
+
+def test_many_refused_at_once_begin_a_new_epoch(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.watch()
+    bench.tick()
+    refused = 0
+    held = [0] * len(Reason)
+
+    def stats(native: NativePath) -> PromoterStats:
+        held[Reason.NOT_HOTTER] = refused
+        return PromoterStats({}, tuple(held), {})
+
+    monkeypatch.setattr(NativePath, "stats", stats)
+    now = time.monotonic_ns()
+    assert not bench.steering.leapt(now)
+    asked = len(bench.cards.asked)
+    for _ in range(8):
+        now += S // 2
+        assert not bench.steering.leapt(now)
+        assert not bench.steering.see([], now)
+    refused += 10 * LEAST
+    assert bench.steering.leapt(now + S // 4)
+    assert bench.steering.leapt(now + S // 4), "until a pass has seen to it"
+    before = next(iter(bench.source.epochs.values())).start_ns
+    assert not bench.steering.see([], now + S // 2), "no hot set has moved, as far as is known"
+    assert "do" in bench.cards.asked[asked][1]
+    assert next(iter(bench.source.epochs.values())).start_ns > before
+    assert not bench.steering.leapt(now + S)
+    monkeypatch.undo()
+    totals = Totals()
+    bench.steering.tell(totals)
+    assert totals.native["epochs_cut"] == 1
 
 
 def test_another_source_starts_another_watch() -> None:

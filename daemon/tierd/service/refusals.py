@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the native path suddenly refuses many pages: the hot set may have moved.
+
+Owns: how many were refused lately, as "not hotter than the coldest", and what is usual.
+Must not touch: what is done about it (`tierd.service.steering`, `tierd.service.cadence`).
+
+A card reports a page once an epoch, when its count passes the threshold. A page that becomes hot
+late in an epoch is reported with the mean rate since the epoch's start, is refused for that, and
+is not reported again before the next one: nothing tells of it for seconds. But all pages of a new
+hot set are refused within a moment, where refusals were few. A new epoch then tells at once how
+hot they are.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LEAST: Final = 256
+"""Fewer refusals are nothing sudden."""
+LEAP: Final = 4.0
+"""Times the usual rate."""
+OLD_NS: Final = 1_500_000_000
+"""In younger epochs all pages come again, and their means are of now."""
+USUAL_S: Final = 5.0
+"""Time over which the usual rate is taken."""
+
+
+class Refusals:
+    """See the module's text."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._last_ns = self._leapt_ns = 0
+        self._usual = 0.0
+
+    def leap(self, count: int, now_ns: int, epoch_ns: int) -> bool:
+        """Whether there were suddenly many since the last call.
+
+        Args:
+            count: refused pages since the start.
+            now_ns: CLOCK_MONOTONIC.
+            epoch_ns: when the epoch that reports are of began.
+        """
+        grown, seconds = count - self._count, (now_ns - self._last_ns) / 1e9
+        known = self._last_ns > 0
+        self._count, self._last_ns = count, now_ns
+        if not known or seconds <= 0 or grown < 0:
+            return False
+        usual = self._usual
+        self._usual += min(1.0, seconds / USUAL_S) * (grown / seconds - usual)
+        if grown < LEAST or grown / seconds < LEAP * usual or now_ns - epoch_ns < OLD_NS:
+            return False
+        again, self._leapt_ns = self._leapt_ns >= epoch_ns, now_ns
+        return not again

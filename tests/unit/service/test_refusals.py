@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When many pages are refused at once: one rule a test."""
+
+from __future__ import annotations
+
+from tierd.service.refusals import LEAP, LEAST, OLD_NS, Refusals
+
+S = 10**9
+QUARTER = S // 4
+
+
+class Course:
+    """Refusals every quarter of a second, in an epoch that began at 1 s."""
+
+    def __init__(self) -> None:
+        self.seen, self.count, self.now_ns, self.epoch_ns = Refusals(), 0, S, S
+        self.seen.leap(0, S, S)
+
+    def go(self, each: int, times: int = 1) -> list[bool]:
+        found = []
+        for _ in range(times):
+            self.count, self.now_ns = self.count + each, self.now_ns + QUARTER
+            found.append(self.seen.leap(self.count, self.now_ns, self.epoch_ns))
+        return found
+
+
+def test_many_at_once_are_a_leap_and_once_an_epoch() -> None:
+    course = Course()
+    assert not any(course.go(10, 8))
+    assert course.go(LEAST)[0]
+    assert not any(course.go(LEAST, 8))
+    course.epoch_ns = course.now_ns + 1
+    assert not any(course.go(10, 40))
+    assert course.go(4 * LEAST)[0]
+
+
+def test_few_are_none_whatever_was_usual() -> None:
+    course = Course()
+    assert not any(course.go(0, 20))
+    assert not course.go(LEAST - 1)[0]
+
+
+def test_what_is_usual_is_none() -> None:
+    course = Course()
+    course.go(2 * LEAST, 60)
+    course.epoch_ns = course.now_ns - OLD_NS
+    assert not course.go(int(LEAP * LEAST))[0]
+    assert course.go(int(3 * LEAP * LEAST))[0]
+
+
+def test_in_a_young_epoch_all_come_again() -> None:
+    course = Course()
+    course.go(0, 20)
+    course.epoch_ns = course.now_ns
+    assert not course.go(9 * LEAST)[0]
+
+
+def test_the_first_look_and_a_counter_that_begins_anew_tell_nothing() -> None:
+    seen = Refusals()
+    assert not seen.leap(10 * LEAST, 10 * S, S)
+    assert not seen.leap(0, 11 * S, S)
