@@ -9,6 +9,10 @@ late in an epoch is reported with the mean rate since the epoch's start, is refu
 is not reported again before the next one: nothing tells of it for seconds. But all pages of a new
 hot set are refused within a moment, where refusals were few. A new epoch then tells at once how
 hot they are.
+
+A load that is never at rest leaps again and again, and nothing is gained by hearing of all pages
+anew: with each leap the epoch must be twice as old for the next one, and half as old again with
+each epoch that ends without one.
 """
 
 from __future__ import annotations
@@ -21,6 +25,8 @@ LEAP: Final = 4.0
 """Times the usual rate."""
 OLD_NS: Final = 1_500_000_000
 """In younger epochs all pages come again, and their means are of now."""
+OLDEST_NS: Final = 60_000_000_000
+"""Most that is waited for after many leaps."""
 USUAL_S: Final = 5.0
 """Time over which the usual rate is taken."""
 
@@ -32,6 +38,8 @@ class Refusals:
         self._count = 0
         self._last_ns = self._leapt_ns = 0
         self._usual = 0.0
+        self._old_ns = OLD_NS
+        self._epoch_ns = 0
 
     def leap(self, count: int, now_ns: int, epoch_ns: int) -> bool:
         """Whether there were suddenly many since the last call.
@@ -48,7 +56,15 @@ class Refusals:
             return False
         usual = self._usual
         self._usual += min(1.0, seconds / USUAL_S) * (grown / seconds - usual)
-        if grown < LEAST or grown / seconds < LEAP * usual or now_ns - epoch_ns < OLD_NS:
+        if epoch_ns > self._epoch_ns:
+            if self._leapt_ns < self._epoch_ns:
+                self._old_ns = max(OLD_NS, self._old_ns // 2)
+            self._epoch_ns = epoch_ns
+        again = self._leapt_ns >= epoch_ns
+        if again or grown < LEAST or grown / seconds < LEAP * usual:
             return False
-        again, self._leapt_ns = self._leapt_ns >= epoch_ns, now_ns
-        return not again
+        if now_ns - epoch_ns < self._old_ns:
+            return False
+        self._leapt_ns = now_ns
+        self._old_ns = min(2 * self._old_ns, OLDEST_NS)
+        return True

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from tierd.service.refusals import LEAP, LEAST, OLD_NS, Refusals
 
 S = 10**9
@@ -34,6 +36,22 @@ def test_many_at_once_are_a_leap_and_once_an_epoch() -> None:
     assert course.go(4 * LEAST)[0]
 
 
+def test_each_leap_asks_for_an_epoch_twice_as_old_and_calm_ones_for_less() -> None:
+    course, leaps = Course(), []
+    course.go(0, 6)
+    for _ in range(60):
+        if course.go(8 * LEAST if course.go(0, 8) else 0)[0]:
+            leaps.append((course.now_ns - course.epoch_ns) / S)
+            course.epoch_ns = course.now_ns + 1
+    assert len(leaps) >= 4
+    assert all(later > sooner for sooner, later in pairwise(leaps))
+    for _ in range(8):  # epochs without one
+        course.epoch_ns = course.now_ns + 1
+        course.go(0, 8)
+    course.epoch_ns = course.now_ns - OLD_NS
+    assert course.go(8 * LEAST)[0]
+
+
 def test_few_are_none_whatever_was_usual() -> None:
     course = Course()
     assert not any(course.go(0, 20))
@@ -43,7 +61,7 @@ def test_few_are_none_whatever_was_usual() -> None:
 def test_what_is_usual_is_none() -> None:
     course = Course()
     course.go(2 * LEAST, 60)
-    course.epoch_ns = course.now_ns - OLD_NS
+    course.epoch_ns = course.now_ns - 2 * OLD_NS
     assert not course.go(int(LEAP * LEAST))[0]
     assert course.go(int(3 * LEAP * LEAST))[0]
 
