@@ -167,7 +167,7 @@ def test_every_watermark_is_kept(restless: dict[str, Any]) -> None:
         assert seconds <= 4 * hbmcases.RESTLESS_TICK_S
 
 
-def test_gains_are_as_predicted_and_no_minute_loses(
+def test_gains_are_as_predicted_and_no_minute_loses_more_than_a_few_moves(
     lab: HbmLab, by_time: dict[str, Any], restless: dict[str, Any]
 ) -> None:
     """Of all runs with tierd that this boot has seen, each by itself.
@@ -182,5 +182,5 @@ def test_gains_are_as_predicted_and_no_minute_loses(
     print(f"rank correlation {found:.2f} of {len(epochs)} epochs; least gains {lab.worst_s}")
     assert len(epochs) >= 15
     assert found >= 0.5
-    # The program of `restless` waits a thousandth of the time.
+    # Pages that `restless` frees were moved for nothing: 1 to 2 ms a time (docs/hbm.md).
     assert min(lab.worst_s) >= -0.01

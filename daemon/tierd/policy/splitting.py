@@ -24,8 +24,11 @@ from tierd.policy.tiermodel import DEPTH
 def choose_splits(work: CostRound, folios: Folios, rule: Rule) -> None:
     """Plan splits, before moves are planned: what is split does not move in this decision.
 
-    A tier that is short of room is relieved first, if need be of whole folios.
+    A tier that is short of room is relieved first, if need be of whole folios. Without budget
+    nothing is split: the pages that it is done for could not move.
     """
+    if work.left <= 0:
+        return
     pages, tier = work.pages, work.tier
     may = (tier >= 0) & (pages.idle_s >= work.settings.min_residency_s)
     busy = work.patterns.at(pages.page).pages

@@ -114,15 +114,13 @@ int main(int argc, char **argv)
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
 		uint64_t wanted;
-		double began;
+		const double began = sweep_begins(i, suite.work);
 
-		before_sweep(i, suite.work);
-		began = clock_s(CLOCK_MONOTONIC);
 		wanted = deliver(keys[0], count, number, mix64(suite.seed + i));
 		for (unsigned int p = 0; 1u << p < RUNS; p++)
 			merge(keys[p % 2], keys[(p + 1) % 2], count, count / RUNS << p);
 		ok = reduce(keys[1], count, records, wanted, &answer) && ok;
-		sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - began;
+		sweep_ends(i, began);
 	}
 	suite_stop();
 	tell_sweeps(suite.work, NULL);

@@ -68,12 +68,10 @@ int main(int argc, char **argv)
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
 		unsigned int a = i % 3, b = (i + 1) % 3, c = (i + 2) % 3;
-		double begun;
+		const double begun = sweep_begins(i, suite.work);
 
-		before_sweep(i, suite.work);
-		begun = clock_s(CLOCK_MONOTONIC);
 		at = sweep(array[a], array[b], array[c], 2 * i + 3, count, at);
-		sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - begun;
+		sweep_ends(i, begun);
 		expected[a] = expected[b] + expected[c] + (2 * i + 3) * 4 * count;
 	}
 	suite_stop();

@@ -75,13 +75,11 @@ int main(int argc, char **argv)
 	tell_end();
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
-		double begun;
+		const double begun = sweep_begins(i, suite.work);
 
-		before_sweep(i, suite.work);
-		begun = clock_s(CLOCK_MONOTONIC);
 		for (uint32_t n = 0; n < count; n++, at = at->next)
 			sum += at->number;
-		sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - begun;
+		sweep_ends(i, begun);
 	}
 	suite_stop();
 	tell_sweeps(suite.work, NULL);

@@ -60,12 +60,10 @@ int main(int argc, char **argv)
 	tell_end();
 	suite_start(&suite);
 	for (uint64_t i = 0; i < suite.work; i++) {
-		double began;
+		const double began = sweep_begins(i, suite.work);
 
-		before_sweep(i, suite.work);
-		began = clock_s(CLOCK_MONOTONIC);
 		sum = sweep(parts, count);
-		sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - began;
+		sweep_ends(i, began);
 		ok = ok && sum == wanted;
 	}
 	suite_stop();

@@ -54,6 +54,18 @@ static inline void before_sweep(uint64_t i, uint64_t work)
 		await();
 }
 
+/* ... and when it begins, in seconds. */
+static inline double sweep_begins(uint64_t i, uint64_t work)
+{
+	before_sweep(i, work);
+	return clock_s(CLOCK_MONOTONIC);
+}
+
+static inline void sweep_ends(uint64_t i, double began)
+{
+	sweep_took[i % SWEEPS] = clock_s(CLOCK_MONOTONIC) - began;
+}
+
 static inline void tell_times(const char *name, const double *took, uint64_t count)
 {
 	printf(", \"%s\": [", name);
