@@ -86,8 +86,6 @@ low_watermark = "0.5%"
 high_watermark = "1%"
 [policy.cost]
 epoch = "4s"
-# Most of the time the program sleeps: moves pay, but later than usual.
-horizon = "60s"
 probe = false
 [budget]
 rate = "100MB/s"
