@@ -131,8 +131,10 @@ def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
     assert figures["first"]["spots"][CXL] == hbmcases.SPOTS_BYTES // 4096
     assert splits["done"] > 24
     busy = hbmcases.SPOTS_BYTES // 4096 // 32
-    assert 0.8 * busy <= last[DRAM] <= 1.5 * busy
-    assert ended < 0.5 * begun
+    assert last[DRAM] >= 0.8 * busy
+    # A few folios may have gone whole, before enough was known of their pages.
+    assert sum(last) - last[CXL] <= busy + 3 * (512 - 16)
+    assert ended < 0.4 * begun
 
 
 @pytest.fixture(scope="module")
