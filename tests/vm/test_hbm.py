@@ -132,8 +132,8 @@ def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
     assert splits["done"] > 24
     busy = hbmcases.SPOTS_BYTES // 4096 // 32
     assert last[DRAM] >= 0.8 * busy
-    # A few folios may have gone whole, before enough was known of their pages.
-    assert sum(last) - last[CXL] <= busy + 3 * (512 - 16)
+    # Idle pages have inherited heat, and there is room for some of them.
+    assert sum(last) - last[CXL] <= 3 * busy
     assert ended < 0.4 * begun
 
 
