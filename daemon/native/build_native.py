@@ -25,6 +25,7 @@ SOURCES = (
     "heat_sort.c",
     "heat_table.c",
     "job.c",
+    "joined.c",
     "members.c",
     "mempolicy.c",
     "mover.c",

@@ -132,13 +132,18 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	return 0;
 }
 
+static uint8_t node_or_unknown(int16_t node)
+{
+	return node >= 0 && node <= TIERD_NODE_MAX ? (uint8_t)node : TIERD_NODE_UNKNOWN;
+}
+
 /*
  * A page that moved before any heat of it came in. It must be known from now on: what a source
  * tells of it next may be older than the move, and would put it back to where it was.
  */
 static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t node, uint8_t order)
 {
-	uint8_t on = node >= 0 && node <= TIERD_NODE_MAX ? (uint8_t)node : TIERD_NODE_UNKNOWN;
+	uint8_t on = node_or_unknown(node);
 	uint64_t key = order >= HUGE_ORDER ? key_head(page) : page;
 
 	if (~key == 0)
@@ -157,8 +162,13 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 		return 0;
 	heat->nothing_to_evict = false;
 	for (size_t i = 0; i < n; i++) {
-		struct slot *slot = table_find(heat, page[i], hash_key(page[i]));
+		struct slot *slot;
 
+		if (fate[i] == TIERD_JOINED) {
+			place_huge(heat, key_head(page[i]), node_or_unknown(node[i]), false);
+			continue;
+		}
+		slot = table_find(heat, page[i], hash_key(page[i]));
 		if (slot == NULL && fate[i] == TIERD_MOVED)
 			slot = meet_moved(heat, page[i], node[i], order[i]);
 		if (slot == NULL || fate[i] == TIERD_NOT_TRIED)

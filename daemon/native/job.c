@@ -46,7 +46,7 @@ static void record(struct tierd_mover *mover, struct tierd_job *job, size_t i, u
 	job->tries[i] = (uint8_t)(job->pass + 1);
 	if (fate == TIERD_BUSY && job->pass < mover->busy_retries)
 		return;
-	if (fate != TIERD_MOVED && fate != TIERD_ALREADY_THERE)
+	if (fate != TIERD_MOVED && fate != TIERD_ALREADY_THERE && fate != TIERD_JOINED)
 		job_count_error(job, i, err);
 }
 
@@ -187,6 +187,8 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	else
 		batch_look(batch, process->pid, job->order, job->pass > 0);
 	skip_full_nodes(mover);
+	if (process != NULL)
+		batch_settle_joined(batch, process->pid, job->order);
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] == FATE_OPEN) {
 			open += item_bytes(job, batch->item[i]) / PAGE_BYTES;

@@ -80,6 +80,13 @@ void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *ca
  */
 void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all);
 
+/* joined.c */
+/*
+ * Settle open pages that are part of a folio mapped as one 2 MiB page by now, and find out
+ * where they are. Nothing is settled where the kernel cannot tell.
+ */
+void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order);
+
 /* job.c */
 /*
  * Fill the batch with folios that are due, all of the process of the first one; the

@@ -74,7 +74,8 @@ enum tierd_fate {
 	TIERD_GONE = 4,
 	TIERD_REFUSED = 5,
 	TIERD_NO_ROOM = 6,
-	TIERD_FAILED = 7
+	TIERD_FAILED = 7,
+	TIERD_JOINED = 8
 };
 
 /* Errno values above this are counted in the last place of the histogram. */

@@ -45,6 +45,8 @@ class Fate(enum.IntEnum):
     """The destination node had no free page."""
     FAILED = 7
     """Any other error; `MoveReport.errors` has its number."""
+    JOINED = 8
+    """Planned as a 4 KiB page and part of a 2 MiB folio by now; the page is where it was."""
 
 
 class SplitFate(enum.IntEnum):

@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 
 from tierd.mover import NativeMover
-from tierd.moves import MovePlan, SplitFate
+from tierd.moves import Direction, Fate, MovePlan, SplitFate
 from tierd.pagekey import make_keys
 
 pytestmark = pytest.mark.skipif(
     not Path("/sys/kernel/mm/transparent_hugepage").exists(),
     reason="this kernel was built without transparent huge pages",
 )
+NODES = Path("/sys/devices/system/node")
 HUGE = 512
 FOLIOS = 3
 TARGET = 7
@@ -150,6 +151,31 @@ def test_a_stopped_mover_splits_nothing(huge: Child, mover: NativeMover) -> None
     report = mover.execute(plan(huge.key(0)), {TARGET: huge.process.pid})
     assert report.split_fate.tolist() == [SplitFate.NOT_TRIED]
     assert huge.huge_kib == FOLIOS * 2048
+
+
+def test_pages_of_a_whole_folio_are_not_moved_as_single_pages(
+    huge: Child, mover: NativeMover
+) -> None:
+    """Pages of the split one are tried, and refused: no host needs to have a second node."""
+    pids = {TARGET: huge.process.pid}
+    mover.execute(plan(huge.key(0)), pids)
+    pages = np.concatenate([huge.key(folio) + np.uint64(at) for folio in (0, 1) for at in (5, 400)])
+    none_there = max(int(each.name[4:]) for each in NODES.glob("node[0-9]*")) + 1
+    moves = replace(
+        MovePlan.empty(),
+        page=pages,
+        order=np.zeros(4, np.uint8),
+        source=np.zeros(4, np.int16),
+        dest=np.full(4, none_there, np.int16),
+        direction=np.full(4, Direction.PROMOTE, np.uint8),
+        heat=np.ones(4, np.float32),
+    )
+    report = mover.execute(moves, pids)
+    assert report.fate.tolist() == [Fate.REFUSED] * 2 + [Fate.JOINED] * 2
+    assert report.moved_bytes == 0
+    assert (report.node[2:] >= 0).all()
+    assert huge.huge_kib == (FOLIOS - 1) * 2048
+    assert huge.wrong_pages() == 0
 
 
 def test_folios_that_several_processes_map_are_left_whole(mover: NativeMover) -> None:

@@ -36,7 +36,9 @@ class NativeMover:
         rate_bytes_per_s: bytes that may change node in a second. In any window of t
             seconds at most rate * t + burst bytes are moved. Neighbours that the kernel
             moves along, because they share a folio of another size than the plan says,
-            are not counted.
+            are not counted. Pages planned as single ones that are part of a 2 MiB folio by
+            now are left where they are (`Fate.JOINED`), if the kernel has PAGEMAP_SCAN
+            (Linux 6.7).
         burst_bytes: see above; at least 2 MiB (a huge folio) are always allowed.
             None: what the rate allows in 0.1 s.
         busy_retries: how often a busy page is tried again, after 2, 8, 32, 128,

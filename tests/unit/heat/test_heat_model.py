@@ -30,6 +30,7 @@ class Model(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.table.advance(self.now)
+        place(self.table, [], 0, insert_on=[0])  # from now on node 0 keeps pages without heat
 
     def _decay(self, time_ns: int) -> None:
         factor = 2.0 ** -((time_ns - self.now) / S / 3.0)
@@ -75,9 +76,12 @@ class Model(RuleBasedStateMachine):
     def join(self, block: int, node: int, inside: int) -> None:
         head = T + block * HUGE
         place(self.table, [head + inside], node, order=9, insert_on=[0])
+        self._join(head, node, insert=node == 0)
+
+    def _join(self, head: int, node: int, *, insert: bool = False) -> None:
         if head not in self.huge:
             known = [key for key in range(head, head + HUGE) if key in self.heat]
-            if not known and node != 0:
+            if not known and not insert:
                 return
             total = sum(self.heat[key] for key in known)
             for key in known:
@@ -99,6 +103,10 @@ class Model(RuleBasedStateMachine):
     @rule(page=pages, fate=st.sampled_from(list(Fate)), node=st.integers(0, 2))
     def moved(self, page: list[int], fate: Fate, node: int) -> None:
         self.table.moved(report([T + each for each in page], fate, node))
+        if fate is Fate.JOINED:
+            for key in (T + each for each in page):
+                self._join(key & ~(HUGE - 1), node)
+            return
         for key in (T + each for each in page):
             if fate is Fate.MOVED and key not in self.heat:
                 self._split(key & ~(HUGE - 1))

@@ -4,12 +4,14 @@
  * pages that are busy, refused or without room as told, and a clock of its own.
  */
 #include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
 #include <string.h>
 
 #include "fake_sys.h"
 #include "sys.h"
 
-enum { FIRST_PAGE = 0x1000 };
+enum { FIRST_PAGE = 0x1000, BLOCK_PAGES = 512 };
 
 static struct {
 	int node;
@@ -21,10 +23,15 @@ static int64_t room[FAKE_NODES], kept[FAKE_NODES];
 static uint64_t now_ns, cpu_ns, ns_per_page, exit_ns, stop_ns, calls, longest_wait, asked;
 static uint64_t log_ns[FAKE_LOG], log_pages[FAKE_LOG], log_n;
 static struct tierd_mover *stop_mover;
+static bool joined[FAKE_PAGES / BLOCK_PAGES], no_scan;
+static uint64_t scans;
 
 void fake_reset(uint64_t page_ns)
 {
 	memset(pages, 0, sizeof(pages));
+	memset(joined, 0, sizeof(joined));
+	no_scan = false;
+	scans = 0;
 	for (int i = 0; i < FAKE_NODES; i++)
 		room[i] = FAKE_PAGES, kept[i] = 0;
 	now_ns = 1000000000;
@@ -45,6 +52,23 @@ void fake_page(int page, int node, int busy, int error)
 int fake_node(int page)
 {
 	return pages[page].node;
+}
+
+/* The 2 MiB that `page` is of are mapped as one folio. */
+void fake_join(int page)
+{
+	joined[page / BLOCK_PAGES] = true;
+}
+
+/* A kernel without PAGEMAP_SCAN. */
+void fake_no_scan(void)
+{
+	no_scan = true;
+}
+
+uint64_t fake_scans(void)
+{
+	return scans;
 }
 
 void fake_room(int node, int64_t free_pages)
@@ -121,6 +145,29 @@ uint64_t sys_node_free(int fd)
 	return fd >= 0 && fd < FAKE_NODES && room[fd] > kept[fd]
 		   ? (uint64_t)(room[fd] - kept[fd]) * 4096
 		   : 0;
+}
+
+int sys_open_pagemap(int pid)
+{
+	(void)pid;
+	return open("/dev/null", O_RDONLY);
+}
+
+/* Only whether there is something mapped huge is told: that is all the mover asks. */
+int sys_pagemap_scan(int fd, struct sys_pm_scan *scan)
+{
+	int first = (int)(scan->start >> 12) - FIRST_PAGE, last = (int)(scan->end >> 12) - FIRST_PAGE;
+
+	(void)fd;
+	if (no_scan)
+		return -ENOTTY;
+	scans++;
+	scan->walk_end = scan->end;
+	for (int page = first; page < last; page++) {
+		if (joined[page / BLOCK_PAGES])
+			return 1;
+	}
+	return 0;
 }
 
 static int index_of(const void *address)

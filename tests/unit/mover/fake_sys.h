@@ -9,6 +9,9 @@ enum { FAKE_PAGES = 65536, FAKE_NODES = 4, FAKE_LOG = 65536, FAKE_EXIT_NS = 5000
 void fake_reset(uint64_t page_ns);
 void fake_page(int page, int node, int busy, int error);
 int fake_node(int page);
+void fake_join(int page);
+void fake_no_scan(void);
+uint64_t fake_scans(void);
 void fake_room(int node, int64_t free_pages);
 int64_t fake_room_left(int node);
 void fake_hold(int node, int64_t free_pages);

@@ -63,6 +63,28 @@ def test_pages_that_are_gone_are_found_without_being_looked_for(native: Any) -> 
     assert run.moved_bytes == 490 * PAGE
 
 
+def test_pages_that_khugepaged_joined_stay_and_are_told_of(native: Any) -> None:
+    """Moving one would move its 2 MiB; where they are is looked at, not taken from the plan."""
+    native.lib.fake_reset(1000)
+    for page in range(512, 1024):
+        native.lib.fake_page(page, 2, 0, 0)
+    native.lib.fake_join(512)
+    page = [*range(500, 520), 2000]
+    run = Run(native, page, [1] * len(page), source=[0] * len(page))
+    assert run.fates() == {"MOVED": 13, "JOINED": 8}
+    assert (run.fate[12:20] == Fate.JOINED).all()
+    assert run.node.tolist() == [1] * 12 + [2] * 8 + [1]
+    assert run.moved_bytes == 13 * PAGE
+    assert run.errors == {}
+    assert native.lib.fake_scans() == 3
+
+
+def test_a_kernel_that_cannot_tell_of_joined_pages_moves_as_planned(native: Any) -> None:
+    native.lib.fake_reset(1000)
+    native.lib.fake_no_scan()
+    assert Run(native, list(range(40)), [1] * 40).fates() == {"MOVED": 40}
+
+
 def test_the_rest_of_a_queue_in_which_a_page_was_busy_has_moved(native: Any) -> None:
     """The kernel leaves all statuses of such a queue untouched."""
     native.lib.fake_reset(1000)

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Pages that have become part of a 2 MiB folio since they were planned: khugepaged
+ * (mm/khugepaged.c) joins them, and moving one of them moves all, 512 times what was decided on
+ * and is paid for. So the last thing before a call is to look. Where the kernel cannot tell
+ * (PAGEMAP_SCAN, Linux 6.7), pages are moved as planned; so is what is joined in between.
+ */
+#include <unistd.h>
+
+#include "mover.h"
+#include "sys.h"
+
+static const uint64_t BLOCK_MASK = HUGE_PAGES * PAGE_BYTES - 1;
+
+static bool is_open_page(const struct batch *batch, const uint8_t *order, size_t i)
+{
+	return batch->fate[i] == FATE_OPEN && order[batch->item[i]] < HUGE_ORDER;
+}
+
+static uint64_t address_of(const struct batch *batch, size_t i)
+{
+	return (uint64_t)(uintptr_t)batch->address[i];
+}
+
+/* From `first` on, the end of the folios that share its 2 MiB; `*low`, `*high`: its open pages. */
+static size_t block_end(const struct batch *batch, const uint8_t *order, size_t first,
+			uint64_t *low, uint64_t *high)
+{
+	size_t end;
+
+	*low = UINT64_MAX;
+	*high = 0;
+	for (end = first; end < batch->n; end++) {
+		uint64_t address = address_of(batch, end);
+
+		if (((address ^ address_of(batch, first)) & ~BLOCK_MASK) != 0)
+			break;
+		if (!is_open_page(batch, order, end))
+			continue;
+		*low = address < *low ? address : *low;
+		*high = address >= *high ? address + PAGE_BYTES : *high;
+	}
+	return end;
+}
+
+static int64_t is_mapped_huge(int pagemap, uint64_t low, uint64_t high)
+{
+	struct tierd_region run;
+	uint64_t walk_end;
+
+	return tierd_pagemap_scan(pagemap, low, high, TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE,
+				  TIERD_PAGE_PFNZERO, 1, &run, 1, &walk_end);
+}
+
+/* Where joined pages are: not where they were, if most of their folio was elsewhere. */
+static void find_nodes(struct batch *batch, int pid, size_t joined)
+{
+	if (joined == 0)
+		return;
+	for (size_t k = 0; k < joined; k++) {
+		batch->ask_address[k] = batch->address[batch->asked[k]];
+		batch->status[k] = -1;
+	}
+	(void)sys_move_pages(pid, joined, batch->ask_address, NULL, batch->status);
+	for (size_t k = 0; k < joined; k++)
+		batch->after[batch->asked[k]] = batch->status[k];
+}
+
+void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
+{
+	size_t joined = 0, end;
+	int pagemap = -1;
+
+	for (size_t first = 0; first < batch->n; first = end) {
+		uint64_t low, high;
+		int64_t found;
+
+		end = block_end(batch, order, first, &low, &high);
+		if (low >= high)
+			continue;
+		if (pagemap < 0 && (pagemap = sys_open_pagemap(pid)) < 0)
+			return;
+		found = is_mapped_huge(pagemap, low, high);
+		if (found < 0)
+			break;
+		for (size_t i = first; i < end && found > 0; i++) {
+			if (!is_open_page(batch, order, i))
+				continue;
+			batch->fate[i] = TIERD_JOINED;
+			batch->error[i] = 0;
+			batch->asked[joined++] = i;
+		}
+	}
+	if (pagemap >= 0)
+		close(pagemap);
+	find_nodes(batch, pid, joined);
+}
