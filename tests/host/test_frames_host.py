@@ -18,13 +18,15 @@ import pytest
 from frames import frames_in, frames_of
 
 PAGES = 64
-EXECS = ["bash", "-c", "read; exec cat"]
+EXECS = ["bash", "-c", "echo I run; read; exec cat"]
 
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
     """A process that runs another program when it is told something."""
     with subprocess.Popen(EXECS, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"I run\n"  # before, nothing may be present yet
         yield process
         process.kill()
 
