@@ -156,7 +156,8 @@ int sys_open_pagemap(int pid)
 /* Only whether there is something mapped huge is told: that is all the mover asks. */
 int sys_pagemap_scan(int fd, struct sys_pm_scan *scan)
 {
-	int first = (int)(scan->start >> 12) - FIRST_PAGE, last = (int)(scan->end >> 12) - FIRST_PAGE;
+	int first = (int)(scan->start >> 12) - FIRST_PAGE,
+	    last = (int)(scan->end >> 12) - FIRST_PAGE;
 
 	(void)fd;
 	if (no_scan)
