@@ -22,34 +22,33 @@ static uint64_t address_of(const struct batch *batch, size_t i)
 	return (uint64_t)(uintptr_t)batch->address[i];
 }
 
-/* From `first` on, the end of the folios that share its 2 MiB; `*low`, `*high`: its open pages. */
+/* From `first` on, the end of the folios that share its 2 MiB; `*page`: an open one, or 0. */
 static size_t block_end(const struct batch *batch, const uint8_t *order, size_t first,
-			uint64_t *low, uint64_t *high)
+			uint64_t *page)
 {
 	size_t end;
 
-	*low = UINT64_MAX;
-	*high = 0;
+	*page = 0;
 	for (end = first; end < batch->n; end++) {
 		uint64_t address = address_of(batch, end);
 
 		if (((address ^ address_of(batch, first)) & ~BLOCK_MASK) != 0)
 			break;
-		if (!is_open_page(batch, order, end))
-			continue;
-		*low = address < *low ? address : *low;
-		*high = address >= *high ? address + PAGE_BYTES : *high;
+		if (is_open_page(batch, order, end))
+			*page = address;
 	}
 	return end;
 }
 
-static int64_t is_mapped_huge(int pagemap, uint64_t low, uint64_t high)
+/* One entry maps all 2 MiB or none of them, so any page of them tells. */
+static int64_t is_mapped_huge(int pagemap, uint64_t page)
 {
 	struct tierd_region run;
 	uint64_t walk_end;
 
-	return tierd_pagemap_scan(pagemap, low, high, TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE,
-				  TIERD_PAGE_PFNZERO, 1, &run, 1, &walk_end);
+	return tierd_pagemap_scan(pagemap, page, page + PAGE_BYTES,
+				  TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE, TIERD_PAGE_PFNZERO, 1, &run,
+				  1, &walk_end);
 }
 
 /* Where joined pages are: not where they were, if most of their folio was elsewhere. */
@@ -72,15 +71,15 @@ void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 	int pagemap = -1;
 
 	for (size_t first = 0; first < batch->n; first = end) {
-		uint64_t low, high;
+		uint64_t page;
 		int64_t found;
 
-		end = block_end(batch, order, first, &low, &high);
-		if (low >= high)
+		end = block_end(batch, order, first, &page);
+		if (page == 0)
 			continue;
 		if (pagemap < 0 && (pagemap = sys_open_pagemap(pid)) < 0)
 			return;
-		found = is_mapped_huge(pagemap, low, high);
+		found = is_mapped_huge(pagemap, page);
 		if (found < 0)
 			break;
 		for (size_t i = first; i < end && found > 0; i++) {
