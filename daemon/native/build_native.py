@@ -37,6 +37,7 @@ SOURCES = (
     "promote_wait.c",
     "recent.c",
     "records.c",
+    "regions.c",
     "residency.c",
     "split.c",
     "sys.c",

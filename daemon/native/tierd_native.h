@@ -151,6 +151,7 @@ int tierd_keep_heap(size_t kept, size_t claimed);
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
+size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 int tierd_members(const uint64_t *page, size_t n, const uint64_t *set, size_t members,
 		  uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);

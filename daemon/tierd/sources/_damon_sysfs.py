@@ -10,6 +10,7 @@ Source of the layout: Documentation/admin-guide/mm/damon/usage.rst.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ class DamonTree:
         self._context = self._kdamond / "contexts" / "0"
         self._owner_file = owner_file
         self._made = False
+        self._written: list[TargetRegions] = []
 
     def available(self) -> Availability:
         """Whether the tree is there, can be written, and nobody else uses it."""
@@ -97,7 +99,8 @@ class DamonTree:
         self._write(monitoring / "intervals" / "update_us", 10 * attributes.aggregation_us)
         self._write(monitoring / "nr_regions" / "max", attributes.max_regions)
         self._write(monitoring / "nr_regions" / "min", attributes.min_regions)
-        self._write_targets(targets)
+        if list(targets) != self._written:
+            self._write_targets(targets)
         if self.running():
             try:
                 self._write(self._kdamond / "state", "commit")
@@ -110,15 +113,19 @@ class DamonTree:
         self._owner_file.write_text((self._kdamond / "pid").read_text())
 
     def _write_targets(self, targets: Sequence[TargetRegions]) -> None:
+        self._written = []
         folder = self._context / "targets"
         self._write(folder / "nr_targets", len(targets))
         for index, target in enumerate(targets):
             own = folder / str(index)
             self._write(own / "pid_target", target.pid)
             self._write(own / "regions" / "nr_regions", len(target.ranges))
+            # Two files for each of hundreds of ranges: paths are text here.
+            regions = f"{own}/regions"
             for number, (start, end) in enumerate(target.ranges):
-                self._write(own / "regions" / str(number) / "start", start)
-                self._write(own / "regions" / str(number) / "end", end)
+                self._write(f"{regions}/{number}/start", start)
+                self._write(f"{regions}/{number}/end", end)
+        self._written = list(targets)
 
     def running(self) -> bool:
         """True while the kdamond runs (it ends by itself when all targets are gone)."""
@@ -147,10 +154,15 @@ class DamonTree:
                 (self._kdamonds / "nr_kdamonds").write_text("0")
         self._owner_file.unlink(missing_ok=True)
         self._made = False
+        self._written = []
 
-    def _write(self, path: Path, value: int | str) -> None:
+    def _write(self, path: Path | str, value: int | str) -> None:
         try:
-            path.write_text(str(value))
+            file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+            try:
+                os.write(file, str(value).encode())
+            finally:
+                os.close(file)
         except OSError as error:
             raise UnavailableError(
                 f"DAMON refused {value!r} for {path}: {error.strerror}",

@@ -20,6 +20,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tierd._native import ffi, lib
 from tierd.access import Availability
 from tierd.errors import UnavailableError
 
@@ -27,9 +28,6 @@ TRACEFS = Path("sys/kernel/tracing")
 INSTANCE = "tierd-damon"
 EVENT = Path("events/damon/damon_aggregated")
 BUFFER_KIB_PER_CPU = 1024
-_LINE = re.compile(
-    rb"damon_aggregated: target_id=(\d+) nr_regions=\d+ (\d+)-(\d+): (\d+)", re.ASCII
-)
 _OVERRUN = re.compile(r"^overrun: (\d+)$", re.MULTILINE)
 
 
@@ -48,8 +46,9 @@ class Regions:
 
 def parse(data: bytes) -> npt.NDArray[np.uint64]:
     """The regions, uint64[n, 4], in complete lines of trace text; other lines are passed over."""
-    found = _LINE.findall(data)
-    return np.array(found, dtype="S20").astype(np.uint64).reshape(-1, 4)
+    table = np.empty((data.count(b"\n") + 1, 4), np.uint64)
+    room = ffi.from_buffer("uint64_t[]", table, require_writable=True)
+    return table[: lib.tierd_damon_regions(data, len(data), room, len(table))]
 
 
 class DamonTrace:

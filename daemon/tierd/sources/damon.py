@@ -20,6 +20,7 @@ the share is above its budget, and shortened again below a quarter of it.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -225,7 +226,9 @@ class DamonSource:
         self.cpu_share = (spent - before) / (now - then)
         wanted = self._stretch
         if self.cpu_share > self._settings.cpu_share:
-            wanted = min(MAX_STRETCH, wanted * 2)
+            # At once as far as it takes: each step would cost its time above the budget.
+            wanted *= 2 ** math.ceil(math.log2(self.cpu_share / self._settings.cpu_share))
+            wanted = min(MAX_STRETCH, wanted)
         elif self.cpu_share < self._settings.cpu_share / 4:
             wanted = max(1, wanted // 2)
         if wanted != self._stretch:

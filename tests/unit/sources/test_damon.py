@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -40,6 +41,24 @@ def test_trace_lines_become_a_table():
 @given(st.binary(max_size=400))
 def test_any_bytes_parse_to_a_table(data):
     assert parse(data).shape[1] == 4
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        b"target_id=0 nr_regions=1 4096-8192: ",
+        b"target_id=0 nr_regions=1 4096-: 1",
+        b"target_id= nr_regions=1 4096-8192: 1",
+        b"target_id=0 nr_regions=1 4096-99999999999999999999: 1",
+        b"target_id=0 nr_regions=1 4096\n-8192: 1",
+    ],
+)
+def test_lines_with_a_field_missing_or_too_large_are_passed_over(fields):
+    assert parse(b"x: damon_aggregated: " + fields + b"\n" + TRACE).shape == (3, 4)
+
+
+def test_a_last_line_without_an_end_counts():
+    assert parse(TRACE.rstrip(b"\n")).tolist() == parse(TRACE).tolist()
 
 
 def test_regions_expand_to_pages_with_access_rates():
@@ -124,6 +143,21 @@ def test_start_writes_attributes_targets_and_turns_on(tree):
     assert (tree / "sys/kernel/mm/damon/admin/kdamonds/0/state").read_text() == "on"
 
 
+def test_ranges_that_stay_are_not_written_again(tree):
+    damon = DamonTree(tree, tree / "run/kdamond")
+    targets = [TargetRegions(42, [(4096, 8192)])]
+    damon.start(ATTRIBUTES, targets)
+    context = tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0"
+    end = context / "targets/0/regions/0/end"
+    end.write_text("as before")
+    damon.start(dataclasses.replace(ATTRIBUTES, aggregation_us=400_000), targets)
+    assert end.read_text() == "as before"
+    assert (context / "monitoring_attrs/intervals/aggr_us").read_text() == "400000"
+    assert (tree / "sys/kernel/mm/damon/admin/kdamonds/0/state").read_text() == "commit"
+    damon.start(ATTRIBUTES, [TargetRegions(42, [(4096, 12288)])])
+    assert end.read_text() == "12288"
+
+
 def test_another_users_kdamond_is_left_alone(tree):
     kdamonds = tree / "sys/kernel/mm/damon/admin/kdamonds"
     (kdamonds / "nr_kdamonds").write_text("1\n")
@@ -164,6 +198,7 @@ class Tree:
         self.watched: list[int] | None = None
 
     def start(self, attributes: Attributes, targets: list[TargetRegions]) -> None:
+        self.sample_us = attributes.sample_us
         if not {target.pid for target in targets} <= self.alive:
             raise UnavailableError("DAMON refused 'commit'")
         self.watched = [target.pid for target in targets]
@@ -173,6 +208,9 @@ class Tree:
 
     def running(self) -> bool:
         return bool(self.watched)
+
+    def kdamond_pid(self) -> int:
+        return 9
 
 
 class Trace:
@@ -213,6 +251,22 @@ def test_a_refusal_with_all_targets_alive_is_told(tmp_path):
     tree.alive = set()
     with pytest.raises(UnavailableError, match="commit"):
         source.watch(some_targets(11))
+
+
+@pytest.mark.parametrize(
+    ("share", "stretched"), [(0.04, 1), (0.06, 2), (0.11, 4), (0.39, 8), (5.0, 16)]
+)
+def test_intervals_are_stretched_at_once_as_far_as_the_budget_asks(
+    tmp_path, monkeypatch, share, stretched
+):
+    tree = Tree({11})
+    source = source_with(tmp_path, tree)
+    source.watch(some_targets(11))
+    spent = iter([0, int(share * 2e9)])
+    monkeypatch.setattr("tierd.sources.damon.thread_cpu_ns", lambda pid: next(spent))
+    source._adapt(0)
+    source._adapt(2 * 10**9)
+    assert tree.sample_us == 20_000 * stretched
 
 
 def test_no_damon_says_what_kernel_is_needed(tmp_path):

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * Regions in the text of the tracepoint damon:damon_aggregated (include/trace/events/damon.h);
+ * sources/_damon_trace.py reads it. There are thousands of lines a second.
+ */
+#define _GNU_SOURCE
+#include "tierd_native.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+static const char EVENT[] = "damon_aggregated: target_id=";
+
+/* A number of decimal digits at *at; false where there is none, or it is above 64 bits. */
+static bool number(const char **at, const char *end, uint64_t *value)
+{
+	const char *digit = *at;
+
+	for (*value = 0; digit < end && *digit >= '0' && *digit <= '9'; digit++) {
+		if (__builtin_mul_overflow(*value, 10, value) ||
+		    __builtin_add_overflow(*value, (uint64_t)(*digit - '0'), value))
+			return false;
+	}
+	if (digit == *at)
+		return false;
+	*at = digit;
+	return true;
+}
+
+static bool word(const char **at, const char *end, const char *expected)
+{
+	const size_t length = strlen(expected);
+
+	if ((size_t)(end - *at) < length || memcmp(*at, expected, length) != 0)
+		return false;
+	*at += length;
+	return true;
+}
+
+/* The event's fields behind its name: target, start, end, accesses. */
+static bool fields(const char *at, const char *end, uint64_t region[4])
+{
+	uint64_t regions;
+
+	return number(&at, end, &region[0]) && word(&at, end, " nr_regions=") &&
+	       number(&at, end, &regions) && word(&at, end, " ") && number(&at, end, &region[1]) &&
+	       word(&at, end, "-") && number(&at, end, &region[2]) && word(&at, end, ": ") &&
+	       number(&at, end, &region[3]);
+}
+
+size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most)
+{
+	const char *const end = text + length;
+	size_t found = 0;
+
+	while (text < end && found < most) {
+		const char *const line = memchr(text, '\n', (size_t)(end - text));
+		const char *const stop = line == NULL ? end : line;
+		const char *event = memmem(text, (size_t)(stop - text), EVENT, sizeof(EVENT) - 1);
+
+		if (event != NULL && fields(event + sizeof(EVENT) - 1, stop, region + 4 * found))
+			found++;
+		text = stop + 1;
+	}
+	return found;
+}
