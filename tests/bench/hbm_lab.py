@@ -68,6 +68,9 @@ def tell_gains(lab: HbmLab) -> None:
         "epochs": len(epochs),
         "rank correlation": rank_correlation(epochs[:, 1], epochs[:, 2]),
         "least gain in a minute of each, s": lab.worst_s,
+        "epochs that cost more than they gained, [end, predicted, observed, left]": [
+            [round(figure, 6) for figure in epoch] for epoch in epochs.tolist() if epoch[3] < 0
+        ],
     }
     print(json.dumps(told), flush=True)
 
