@@ -33,8 +33,10 @@ static const struct tierd_process *process_of(const struct tierd_job *job, uint3
 
 void job_count_error(struct tierd_job *job, size_t i, int err)
 {
-	job->errors[err > TIERD_ERRNO_MAX ? TIERD_ERRNO_MAX : err] +=
-	    item_bytes(job, i) / PAGE_BYTES;
+	uint64_t pages = item_bytes(job, i) / PAGE_BYTES;
+
+	job->errors[err > TIERD_ERRNO_MAX ? TIERD_ERRNO_MAX : err] += pages;
+	job->failed += pages;
 }
 
 /* Write down a folio's final fate, or that it is busy and will be tried again. */

@@ -133,6 +133,8 @@ struct tierd_promoter {
 	struct tierd_outcome *outcome;
 	size_t outcomes;
 	struct tierd_promoter_stats stats;
+	/* 4 KiB pages that failed, by errno. */
+	uint64_t errors[TIERD_ERRNO_MAX + 1];
 };
 
 /* promote_read.c */
@@ -162,7 +164,8 @@ uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /* recent.c */
 const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
-void recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
+/* Whether the move is a bounce: a promotion soon after the page's demotion. */
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 
 static inline int recent_direction(const struct recent *recent)
 {

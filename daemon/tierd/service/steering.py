@@ -16,8 +16,9 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,8 @@ from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
+from tierd.mover.orders import SPAN, Orders, PromoterSettings, PromoterStats
+from tierd.mover.outcomes import pages_moved
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import PAGE_SIZE, VPN_BITS, small_pages
 from tierd.policy.fairness import Groups
@@ -140,10 +142,8 @@ class Steering:
         fresh = native.look()
         if not len(fresh):
             return
-        moved = fresh[fresh["fate"] == Fate.MOVED]
-        up = moved["direction"] == Direction.PROMOTE
-        source.promoted(small_pages(moved["page"][up], moved["order"][up]))
-        source.demoted(small_pages(moved["page"][~up], moved["order"][~up]))
+        source.promoted(pages_moved(fresh, Direction.PROMOTE))
+        source.demoted(pages_moved(fresh, Direction.DEMOTE))
 
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
         """Batches before they go into heat; true if the hot set has moved."""
@@ -220,8 +220,9 @@ class Steering:
         self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
-            self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
-            self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
+            moved = report.counts()[Fate.MOVED]
+            self._tick_promoted += moved[Direction.PROMOTE]
+            self._tick_demoted += moved[Direction.DEMOTE]
             if self._source is not None:
                 up = (report.fate == Fate.MOVED) & (report.plan.direction == Direction.PROMOTE)
                 self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
@@ -258,13 +259,8 @@ class Steering:
             return
         totals.bounced_pages = stats.counters["bounced"]
         totals.bounces_held = stats.counters["bounce_held"]
-        totals.native = dict(stats.counters) | {
-            "ticks_over_quota": self._over_quota,
-            "epochs_cut": self._epochs_cut,
-            "held": {
-                reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
-            },
-        }
+        # Asked for far less often than told.
+        totals.tell_native = partial(_native, stats, self._over_quota, self._epochs_cut)
 
     # ------------------------------------------------------------- inside
 
@@ -339,22 +335,10 @@ class Steering:
         self.listen()
         outcomes, report = native.take(now_ns)
         self._heat.moved(report)
-        self._tell(outcomes)
+        self.log.add(outcomes)
         up = (report.plan.direction == Direction.PROMOTE) & (report.fate == Fate.MOVED)
         self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
-
-    def _tell(self, outcomes: OutcomeArray) -> None:
-        self.log.add(
-            outcomes["page"],
-            outcomes["time_ns"],
-            outcomes["heat"],
-            node=outcomes["node"],
-            reason=outcomes["reason"],
-            fate=outcomes["fate"],
-            direction=outcomes["direction"],
-            bar=outcomes["bar"],
-        )
 
     def _costs(self) -> Costs:
         """What moving took since the start, both paths together."""
@@ -377,3 +361,10 @@ class Steering:
         if source.rounds < KNOWN_ROUNDS:
             return 0
         return min(max(LEAST_VICTIMS, 2 * self._recent_pages), self._policy.max_moves_per_tick)
+
+
+def _native(stats: PromoterStats, over_quota: int, epochs_cut: int) -> dict[str, Any]:
+    """All that is counted of the native path, for `Totals.native`."""
+    held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    more = {"ticks_over_quota": over_quota, "epochs_cut": epochs_cut, "held": held}
+    return dict(stats.counters) | more
