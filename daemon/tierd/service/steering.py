@@ -38,7 +38,7 @@ from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
-from tierd.service.orders import held_back, victims, ways, within_quota
+from tierd.service.orders import Paths, held_back, paths, victims, ways, within_quota
 from tierd.service.refusals import Refusals
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
@@ -131,6 +131,11 @@ class Steering:
         self._recent_pages = 0
         self._over_quota = 0
         self._groups: Groups | None = None
+        # Made anew only when what they are made of has changed.
+        self._known_spans: list[tuple[int, int]] = []
+        self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
+        self._tiers: TierMap | None = None
+        self._known_paths: Paths = {}
 
     # ------------------------------------------------------------- the loop's calls
 
@@ -201,7 +206,7 @@ class Steering:
         if self._native is not None and self._native.running:
             plan, waiting = within_quota(plan, self._native.quota_left())
             self._over_quota += waiting
-        if self._source is not None:
+        if self._source is not None and len(plan):
             down = plan.direction == Direction.DEMOTE
             self._source.demoted(small_pages(plan.page[down], plan.order[down]))
         return plan
@@ -271,14 +276,10 @@ class Steering:
     def _run(self, source: NeoProfSource, native: NativePath) -> None:
         tiers, usage = self.around.tiers, self.around.usage
         native.hold()
-        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
-        held = held_back(self._groups, tiers, usage, slack)
-        spans = np.array(self._tracking.spans(), SPAN)
-        spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
         native.run(
             self._promoter_settings(source),
             Orders(
-                spans=spans,
+                spans=self._movable(),
                 pids=self._tracking.pids,
                 victims=self._grown(
                     source,
@@ -295,9 +296,26 @@ class Steering:
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=ways(tiers, usage, self._policy, read_held(self._root)),
+                ways=ways(self._paths(tiers), usage, self._policy, read_held(self._root)),
             ),
         )
+
+    def _movable(self) -> npt.NDArray[np.void]:
+        """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
+        known = self._tracking.spans()
+        if known != self._known_spans:
+            self._known_spans, self._spans = known, np.array(known, SPAN)
+        if self._groups is None:
+            return self._spans
+        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
+        held = held_back(self._groups, self.around.tiers, self.around.usage, slack)
+        target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
+        return self._spans[~held[target]]
+
+    def _paths(self, tiers: TierMap) -> Paths:
+        if tiers is not self._tiers:
+            self._tiers, self._known_paths = tiers, paths(tiers)
+        return self._known_paths
 
     def _grown(self, source: NeoProfSource, victims: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Victims with the heat that they come to in the long run, as candidates have it.
@@ -316,7 +334,10 @@ class Steering:
 
     def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
         policy = self._policy
-        dilution = 1.0 if source is None else source.dilution
+        if source is None:
+            dilution = rate_cap = visits = 1.0
+        else:
+            dilution, rate_cap, visits = source.dilution, source.rate_cap, source.visits
         return PromoterSettings(
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
@@ -326,8 +347,8 @@ class Steering:
             margin=policy.margin,
             confidence=policy.confidence,
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
-            rate_cap=1.0 if source is None else source.rate_cap,
-            visits=1.0 if source is None else source.visits,
+            rate_cap=rate_cap,
+            visits=visits,
         )
 
     def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
