@@ -135,6 +135,16 @@ static int copy(const void **place, size_t n, size_t size)
 	return 0;
 }
 
+/* Nodes that candidates wait on may have lost their ways since: the number never falls. */
+static int nodes_of(const struct tierd_orders *orders, int nodes)
+{
+	for (int node = nodes; node < TIERD_NODES; node++) {
+		if (orders->free_fd[node] >= 0 || orders->up[node][0] >= 0)
+			nodes = node + 1;
+	}
+	return nodes;
+}
+
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
 	struct tierd_orders fresh = *orders, old;
@@ -157,7 +167,8 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	old = promoter->orders;
 	promoter->orders = fresh;
 	promoter->ordered_ns = sys_monotonic_ns();
-	promoter->next_victim = 0;
+	promoter->next_victim = promoter->last_span = 0;
+	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);

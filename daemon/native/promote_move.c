@@ -150,9 +150,9 @@ static void exchange_room(struct tierd_promoter *promoter)
 	for (size_t i = 0; i < down->n; i++)
 		if (down->fate[i] == TIERD_MOVED)
 			left[down->source[i]] += (int64_t)(PAGE_BYTES << down->order[i]);
-	for (int node = 0; node < TIERD_NODES; node++)
-		if (promoter->room[node] < left[node])
-			promoter->room[node] = left[node];
+	for (size_t i = 0; i < down->n; i++)
+		if (promoter->room[down->source[i]] < left[down->source[i]])
+			promoter->room[down->source[i]] = left[down->source[i]];
 }
 
 /* Demotions that did not happen leave less room than was planned with. */

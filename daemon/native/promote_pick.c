@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From candidates to moves: the hottest first, into free room or over what is colder. */
 #include <math.h>
+#include <string.h>
 
 #include "promote.h"
 #include "sys.h"
@@ -32,7 +33,7 @@ void note_free(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = sys_monotonic_ns();
 
-	for (int node = 0; node < TIERD_NODES; node++) {
+	for (int node = 0; node < promoter->nodes; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
@@ -52,10 +53,10 @@ void read_room(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = sys_monotonic_ns();
 
-	for (int node = 0; node < TIERD_NODES; node++) {
+	memset(promoter->room, 0, sizeof(promoter->room));
+	for (int node = 0; node < promoter->nodes; node++) {
 		int64_t free, known, most;
 
-		promoter->room[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
 		free = free_on(promoter, node, now_ns);
@@ -202,11 +203,12 @@ static size_t at_a_time(const struct tierd_promoter *promoter)
 }
 
 /* Whether some candidate waits on a node that is not closed. */
-static bool any_open(const struct waiting *waiting, const bool *closed)
+static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 {
+	const struct waiting *waiting = &promoter->waiting;
 	size_t shut = 0;
 
-	for (int node = 0; node < TIERD_NODES; node++)
+	for (int node = 0; node < promoter->nodes; node++)
 		shut += closed[node] ? waiting->of_node[node] : 0;
 	return waiting->n > shut;
 }
@@ -237,6 +239,54 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 }
 
 /*
+ * The heat up to which all candidates of a node are refused, however well it is known, as long as
+ * none is placed; -1 if that cannot be told without passing over victims.
+ */
+static float refused_to(const struct tierd_promoter *promoter, int node)
+{
+	static const struct candidate sure = {0};
+	const struct tierd_orders *orders = &promoter->orders;
+	const struct tierd_victim *victim;
+
+	if (with_room(promoter->room, orders->up[node], PAGE_BYTES) >= 0 ||
+	    promoter->next_victim >= orders->victims)
+		return bar_of(promoter, &sure, 0.0F);
+	victim = &orders->victim[promoter->next_victim];
+	if (victim->node < 0 || victim->node >= TIERD_NODES ||
+	    !leads_to(orders->up[node], victim->node))
+		return -1.0F;
+	return bar_of(promoter, &sure, victim->heat);
+}
+
+/* Whether the hottest that waits, and so all of them, would be refused one by one. */
+static bool all_refused(const struct tierd_promoter *promoter, const bool *closed)
+{
+	const struct waiting *waiting = &promoter->waiting;
+
+	for (int node = 0; node < promoter->nodes; node++) {
+		if (waiting->of_node[node] > 0 &&
+		    (closed[node] || !(waiting->heap[0].heat <= refused_to(promoter, node))))
+			return false;
+	}
+	return true;
+}
+
+/* Mostly those are many, and putting them in order costs more than all else about them. */
+static void refuse_all(struct tierd_promoter *promoter, uint64_t now_ns)
+{
+	struct waiting *waiting = &promoter->waiting;
+
+	for (size_t i = 0; i < waiting->n; i++) {
+		struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
+
+		/* Nothing is placed: it is for the bar that this is asked for. */
+		(void)place(promoter, candidate, now_ns);
+		hold_back(promoter, candidate, TIERD_NOT_HOTTER, now_ns);
+	}
+	waiting_clear(waiting);
+}
+
+/*
  * Fill `up` and `down`, the hottest first. Once a candidate of a node finds no place, none of
  * that node does in this interval: they wait, and are not looked at.
  */
@@ -244,7 +294,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {
 	struct waiting *waiting = &promoter->waiting;
 	enum tierd_reason waits_for = TIERD_OVER_QUOTA;
-	bool closed[TIERD_NODES] = {false};
+	bool closed[TIERD_NODES] = {false}, looked = true;
 	size_t affordable, put_aside = 0;
 	double tokens;
 
@@ -255,21 +305,28 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	if (affordable > at_a_time(promoter))
 		affordable = at_a_time(promoter);
 	while (promoter->up.n < affordable && waiting->n > 0) {
-		struct candidate candidate = waiting_pop(waiting);
+		struct candidate candidate;
 		enum tierd_reason reason = TIERD_NO_PLACE;
 
+		if (!looked && all_refused(promoter, closed)) {
+			refuse_all(promoter, now_ns);
+			break;
+		}
+		looked = true;
+		candidate = waiting_pop(waiting);
 		if (!closed[candidate.node])
 			reason = place(promoter, &candidate, now_ns);
 		if (reason == TIERD_HOTTER) {
 			promote(promoter, &candidate);
 		} else if (reason == TIERD_NOT_HOTTER) {
 			hold_back(promoter, &candidate, reason, now_ns);
+			looked = false;
 		} else {
 			waits_for = reason;
 			promoter->aside[put_aside++] = candidate;
 			if (!closed[candidate.node]) {
 				closed[candidate.node] = true;
-				if (!any_open(waiting, closed))
+				if (!any_open(promoter, closed))
 					break;
 			}
 		}
