@@ -238,49 +238,51 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
 }
 
-/*
- * The heat up to which all candidates of a node are refused, however well it is known, as long as
- * none is placed; -1 if that cannot be told without passing over victims.
- */
-static float refused_to(const struct tierd_promoter *promoter, int node)
+/* Heat of what candidates of a node must push out now, 0 for free room; false if it is not sure. */
+static bool heat_to_pass(const struct tierd_promoter *promoter, int node, float *heat)
 {
-	static const struct candidate sure = {0};
 	const struct tierd_orders *orders = &promoter->orders;
 	const struct tierd_victim *victim;
 
+	*heat = 0.0F;
 	if (with_room(promoter->room, orders->up[node], PAGE_BYTES) >= 0 ||
 	    promoter->next_victim >= orders->victims)
-		return bar_of(promoter, &sure, 0.0F);
+		return true;
+	/* Victims on other nodes would have to be passed over. */
 	victim = &orders->victim[promoter->next_victim];
-	if (victim->node < 0 || victim->node >= TIERD_NODES ||
-	    !leads_to(orders->up[node], victim->node))
-		return -1.0F;
-	return bar_of(promoter, &sure, victim->heat);
+	*heat = victim->heat;
+	return victim->node >= 0 && victim->node < TIERD_NODES &&
+	       leads_to(orders->up[node], victim->node);
 }
 
-/* Whether the hottest that waits, and so all of them, would be refused one by one. */
-static bool all_refused(const struct tierd_promoter *promoter, const bool *closed)
+/*
+ * Whether the hottest that waits would be refused however sure its heat is, and so would all. For
+ * each node that some wait on, the heat they would have to pass.
+ */
+static bool all_refused(const struct tierd_promoter *promoter, const bool *closed, float *victim)
 {
 	const struct waiting *waiting = &promoter->waiting;
+	const struct candidate sure = {.heat = waiting->heap[0].heat};
 
 	for (int node = 0; node < promoter->nodes; node++) {
-		if (waiting->of_node[node] > 0 &&
-		    (closed[node] || !(waiting->heap[0].heat <= refused_to(promoter, node))))
+		if (waiting->of_node[node] == 0)
+			continue;
+		if (closed[node] || !heat_to_pass(promoter, node, &victim[node]) ||
+		    !(sure.heat <= bar_of(promoter, &sure, victim[node])))
 			return false;
 	}
 	return true;
 }
 
 /* Mostly those are many, and putting them in order costs more than all else about them. */
-static void refuse_all(struct tierd_promoter *promoter, uint64_t now_ns)
+static void refuse_all(struct tierd_promoter *promoter, const float *victim, uint64_t now_ns)
 {
 	struct waiting *waiting = &promoter->waiting;
 
 	for (size_t i = 0; i < waiting->n; i++) {
 		struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
 
-		/* Nothing is placed: it is for the bar that this is asked for. */
-		(void)place(promoter, candidate, now_ns);
+		candidate->bar = bar_of(promoter, candidate, victim[candidate->node]);
 		hold_back(promoter, candidate, TIERD_NOT_HOTTER, now_ns);
 	}
 	waiting_clear(waiting);
@@ -295,6 +297,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	struct waiting *waiting = &promoter->waiting;
 	enum tierd_reason waits_for = TIERD_OVER_QUOTA;
 	bool closed[TIERD_NODES] = {false}, looked = true;
+	float victim[TIERD_NODES];
 	size_t affordable, put_aside = 0;
 	double tokens;
 
@@ -308,8 +311,8 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 		struct candidate candidate;
 		enum tierd_reason reason = TIERD_NO_PLACE;
 
-		if (!looked && all_refused(promoter, closed)) {
-			refuse_all(promoter, now_ns);
+		if (!looked && all_refused(promoter, closed, victim)) {
+			refuse_all(promoter, victim, now_ns);
 			break;
 		}
 		looked = true;

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.access import F32Array
@@ -24,16 +25,17 @@ ROW: Final = (np.uint64, OUTCOME.itemsize // 8)
 """An outcome as plain numbers: rows of them are copied whole, and not field by field."""
 _FLOWS: Final = 64
 """Ways told of in one call."""
-_KINDS: Final = {
-    "page": ("uint64_t[]", np.uint64),
-    "heat": ("float[]", np.float32),
-    "source": ("int16_t[]", np.int16),
-    "dest": ("int16_t[]", np.int16),
-    "node": ("int16_t[]", np.int16),
-    "order": ("uint8_t[]", np.uint8),
-    "fate": ("uint8_t[]", np.uint8),
-    "direction": ("uint8_t[]", np.uint8),
-}
+_KINDS: Final = (
+    ("page", "uint64_t[]", np.uint64),
+    ("heat", "float[]", np.float32),
+    ("source", "int16_t[]", np.int16),
+    ("dest", "int16_t[]", np.int16),
+    ("node", "int16_t[]", np.int16),
+    ("order", "uint8_t[]", np.uint8),
+    ("fate", "uint8_t[]", np.uint8),
+    ("direction", "uint8_t[]", np.uint8),
+)
+"""The fields of struct tierd_moves, in their order."""
 
 
 def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
@@ -54,7 +56,8 @@ def columns_of(report: MoveReport, native: Any = ffi) -> tuple[Any, list[Any]]:
         native: the FFI whose struct it is (for tests).
     """
     plan = report.plan
-    columns = (
+    return _columns(
+        native,
         plan.page,
         plan.heat,
         plan.source,
@@ -64,15 +67,13 @@ def columns_of(report: MoveReport, native: Any = ffi) -> tuple[Any, list[Any]]:
         report.fate,
         plan.direction,
     )
-    return _columns(dict(zip(_KINDS, columns, strict=True)), native)
 
 
-def _columns(columns: Mapping[str, Any], native: Any = ffi) -> tuple[Any, list[Any]]:
+def _columns(native: Any, *columns: npt.NDArray[Any]) -> tuple[Any, list[Any]]:
     moves = native.new("struct tierd_moves *")
     kept = []
-    for name, (kind, dtype) in _KINDS.items():
-        values = np.ascontiguousarray(columns[name], dtype)
-        kept.append(native.from_buffer(kind, values))
+    for (name, kind, dtype), column in zip(_KINDS, columns, strict=True):
+        kept.append(native.from_buffer(kind, np.ascontiguousarray(column, dtype)))
         setattr(moves, name, kept[-1])
     return moves, kept
 
@@ -92,7 +93,8 @@ def report_of(
         outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
         moved_bytes, duration_ns, cpu_ns, retries, errors: see `MoveReport`.
     """
-    n = len(outcomes)
+    # NOT_TRIED is 0.
+    n = int(np.count_nonzero(outcomes["fate"]))
     page: U64Array = np.empty(n, np.uint64)
     heat: F32Array = np.empty(n, np.float32)
     source: I16Array
@@ -101,24 +103,18 @@ def report_of(
     order: U8Array
     fate: U8Array
     direction: U8Array
-    source, dest, node = np.empty((3, n), np.int16)
-    order, fate, direction = np.empty((3, n), np.uint8)
+    source, dest, node = (np.empty(n, np.int16) for _ in range(3))
+    order, fate, direction = (np.empty(n, np.uint8) for _ in range(3))
     if n:
-        columns = (page, heat, source, dest, node, order, fate, direction)
-        moves, kept = _columns(dict(zip(_KINDS, columns, strict=True)))
-        n = lib.tierd_outcome_moves(_outcomes(outcomes), n, moves)
+        moves, kept = _columns(ffi, page, heat, source, dest, node, order, fate, direction)
+        lib.tierd_outcome_moves(_outcomes(outcomes), len(outcomes), moves)
         del kept
     return MoveReport(
         plan=MovePlan(
-            page=page[:n],
-            order=order[:n],
-            source=source[:n],
-            dest=dest[:n],
-            direction=direction[:n],
-            heat=heat[:n],
+            page=page, order=order, source=source, dest=dest, direction=direction, heat=heat
         ),
-        fate=fate[:n],
-        node=node[:n],
+        fate=fate,
+        node=node,
         errors=dict(errors),
         moved_bytes=moved_bytes,
         duration_ns=duration_ns,

@@ -43,6 +43,7 @@ WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
     name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
 )
+_NONE: Final = np.empty(0, OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
 _ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
 
@@ -207,10 +208,11 @@ class Promoter:
     def take(self) -> OutcomeArray:
         """What became of pages since the last call, `OUTCOME`[n], oldest first."""
         count = lib.tierd_promoter_outcomes(self._promoter)
+        if not count:
+            return _NONE
         found = np.empty(count, OUTCOME)
-        if count:
-            buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
-            lib.tierd_promoter_take(self._promoter, buffer, count)
+        buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
+        lib.tierd_promoter_take(self._promoter, buffer, count)
         return found
 
     def quota_left(self) -> int:
