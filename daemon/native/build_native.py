@@ -29,6 +29,7 @@ SOURCES = (
     "members.c",
     "mempolicy.c",
     "mover.c",
+    "outcomes.c",
     "probe.c",
     "promote.c",
     "promote_move.c",

@@ -33,8 +33,10 @@ static const struct tierd_process *process_of(const struct tierd_job *job, uint3
 
 void job_count_error(struct tierd_job *job, size_t i, int err)
 {
-	job->errors[err > TIERD_ERRNO_MAX ? TIERD_ERRNO_MAX : err] +=
-	    item_bytes(job, i) / PAGE_BYTES;
+	uint64_t pages = item_bytes(job, i) / PAGE_BYTES;
+
+	job->errors[err > TIERD_ERRNO_MAX ? TIERD_ERRNO_MAX : err] += pages;
+	job->failed += pages;
 }
 
 /* Write down a folio's final fate, or that it is busy and will be tried again. */
@@ -54,34 +56,40 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 {
 	struct batch *batch = &mover->batch;
 	uint64_t limit = (uint64_t)((double)CALL_TARGET_NS / mover->ns_per_page) * PAGE_BYTES;
+	/* By their names, so that nothing written to a batch has them read anew. */
+	const uint64_t *const page = job->page;
+	const int16_t *const source = job->source, *const dest = job->dest;
 	uint64_t bytes = 0;
 	uint32_t target = 0;
+	size_t n = 0;
 
 	if (limit < LEAST_PAGES * PAGE_BYTES)
 		limit = LEAST_PAGES * PAGE_BYTES;
 	if (limit > mover->burst_in_use / 2)
 		limit = mover->burst_in_use / 2;
-	batch->n = 0;
 	while (job->cursor < job->n && !job_is_due(job, job->cursor))
 		job->cursor++;
-	for (size_t i = job->cursor; i < job->n && batch->n < BATCH_MAX; i++) {
+	for (size_t i = job->cursor; i < job->n && n < BATCH_MAX; i++) {
+		const uint64_t key = page[i], size = item_bytes(job, i);
+
 		if (!job_is_due(job, i))
 			continue;
-		if (batch->n == 0)
-			target = key_target(job->page[i]);
-		else if (key_target(job->page[i]) != target || bytes + item_bytes(job, i) > limit ||
-			 (mover->one_dest && job->dest[i] != batch->dest[0]))
+		if (n == 0)
+			target = key_target(key);
+		else if (key_target(key) != target || bytes + size > limit ||
+			 (mover->one_dest && dest[i] != batch->dest[0]))
 			break;
-		batch->item[batch->n] = i;
-		batch->address[batch->n] = (void *)(uintptr_t)(key_vpn(job->page[i]) << PAGE_SHIFT);
-		batch->dest[batch->n] = job->dest[i];
-		batch->before[batch->n] = batch->after[batch->n] = job->source[i];
-		batch->moved_pages[batch->n] = 0;
-		batch->error[batch->n] = 0;
-		batch->fate[batch->n] = FATE_OPEN;
-		batch->n++;
-		bytes += item_bytes(job, i);
+		batch->item[n] = i;
+		batch->address[n] = (void *)(uintptr_t)(key_vpn(key) << PAGE_SHIFT);
+		batch->dest[n] = dest[i];
+		batch->before[n++] = source[i];
+		bytes += size;
 	}
+	batch->n = n;
+	memcpy(batch->after, batch->before, n * sizeof(batch->after[0]));
+	memset(batch->moved_pages, 0, n * sizeof(batch->moved_pages[0]));
+	memset(batch->error, 0, n * sizeof(batch->error[0]));
+	memset(batch->fate, FATE_OPEN, n);
 	return bytes;
 }
 
@@ -105,7 +113,7 @@ static void skip_full_nodes(struct tierd_mover *mover)
 {
 	struct batch *batch = &mover->batch;
 
-	for (size_t i = 0; i < batch->n; i++) {
+	for (size_t i = 0; mover->any_short && i < batch->n; i++) {
 		if (batch->fate[i] != FATE_OPEN)
 			continue;
 		if (is_full(mover, batch->dest[i])) {
@@ -127,15 +135,18 @@ static void learn_full_nodes(struct tierd_mover *mover)
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->moved_pages[i] > 0) {
 			arrived = true;
-			if (batch->before[i] >= 0 && batch->before[i] < FULL_NODES)
+			if (mover->any_short && batch->before[i] >= 0 &&
+			    batch->before[i] < FULL_NODES)
 				mover->full[batch->before[i]] = 0;
 		} else if (batch->fate[i] == TIERD_NO_ROOM && short_of < 0) {
 			short_of = batch->dest[i];
 		}
 	}
 	if (short_of >= 0 && short_of < FULL_NODES && !arrived &&
-	    mover->full[short_of] < FULL_CALLS)
+	    mover->full[short_of] < FULL_CALLS) {
 		mover->full[short_of]++;
+		mover->any_short = true;
+	}
 }
 
 static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)

@@ -153,8 +153,9 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 
 	/* Whether a node has room, or may be moved to, is asked anew for each job. */
 	if (job->pass == 0 && job->cursor == 0) {
-		memset(mover->full, 0, sizeof(mover->full));
-		mover->one_dest = false;
+		if (mover->any_short)
+			memset(mover->full, 0, sizeof(mover->full));
+		mover->any_short = mover->one_dest = false;
 	}
 	for (;;) {
 		unsigned int changes = atomic_load(&mover->changes);

@@ -68,6 +68,8 @@ struct tierd_mover {
 	bool one_dest;
 	/* Calls in a row that found the node full and moved nothing. */
 	uint8_t full[FULL_NODES];
+	/* Whether there were any in this job. */
+	bool any_short;
 	struct batch batch;
 };
 

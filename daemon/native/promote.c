@@ -135,6 +135,16 @@ static int copy(const void **place, size_t n, size_t size)
 	return 0;
 }
 
+/* Nodes that candidates wait on may have lost their ways since: the number never falls. */
+static int nodes_of(const struct tierd_orders *orders, int nodes)
+{
+	for (int node = nodes; node < TIERD_NODES; node++) {
+		if (orders->free_fd[node] >= 0 || orders->up[node][0] >= 0)
+			nodes = node + 1;
+	}
+	return nodes;
+}
+
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
 	struct tierd_orders fresh = *orders, old;
@@ -157,7 +167,8 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	old = promoter->orders;
 	promoter->orders = fresh;
 	promoter->ordered_ns = sys_monotonic_ns();
-	promoter->next_victim = 0;
+	promoter->next_victim = promoter->last_span = 0;
+	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
 	pthread_mutex_unlock(&promoter->lock);
@@ -237,6 +248,16 @@ void tierd_promoter_release(struct tierd_promoter *promoter)
 	atomic_fetch_sub(&promoter->holds, 1);
 }
 
+size_t tierd_promoter_outcomes(struct tierd_promoter *promoter)
+{
+	size_t n;
+
+	pthread_mutex_lock(&promoter->lock);
+	n = promoter->outcomes;
+	pthread_mutex_unlock(&promoter->lock);
+	return n;
+}
+
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out, size_t room)
 {
 	size_t n;
@@ -245,7 +266,9 @@ int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcom
 	n = promoter->outcomes < room ? promoter->outcomes : room;
 	memcpy(out, promoter->outcome, n * sizeof(*out));
 	promoter->outcomes -= n;
-	memmove(promoter->outcome, promoter->outcome + n, promoter->outcomes * sizeof(*out));
+	if (promoter->outcomes > 0)
+		memmove(promoter->outcome, promoter->outcome + n,
+			promoter->outcomes * sizeof(*out));
 	pthread_mutex_unlock(&promoter->lock);
 	return (int64_t)n;
 }
@@ -261,28 +284,24 @@ uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 	return quota > spent ? quota - spent : 0;
 }
 
-void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_noted *moves,
+void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
 			 uint64_t time_ns)
 {
 	uint64_t bytes = 0;
 
 	pthread_mutex_lock(&promoter->lock);
-	for (size_t i = 0; i < moves->n; i++) {
-		const struct recent *recent;
-		bool up = moves->direction[i] == TIERD_PROMOTE;
-
+	for (size_t i = 0; i < n; i++) {
 		if (moves->fate[i] != TIERD_MOVED)
 			continue;
-		recent = recent_find(promoter, moves->page[i]);
-		if (up && recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
-		    time_ns - recent->time_ns < promoter->settings.bounce_ns)
-			promoter->stats.bounced++;
-		if (up) {
+		if (moves->direction[i] == TIERD_PROMOTE) {
 			bytes += order_bytes(moves->order[i]);
 			/* It need not wait to be promoted any more. */
-			promoter->stats.stale += waiting_remove(&promoter->waiting, moves->page[i]);
+			if (promoter->waiting.n > 0)
+				promoter->stats.stale +=
+				    waiting_remove(&promoter->waiting, moves->page[i]);
 		}
-		recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
+		promoter->stats.bounced +=
+		    recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
 	pthread_mutex_unlock(&promoter->lock);
@@ -300,5 +319,12 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 		stats->ring_dropped = info->dropped;
 		stats->ring_closing = info->closing;
 	}
+	pthread_mutex_unlock(&promoter->lock);
+}
+
+void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors)
+{
+	pthread_mutex_lock(&promoter->lock);
+	memcpy(errors, promoter->errors, sizeof(promoter->errors));
 	pthread_mutex_unlock(&promoter->lock);
 }

@@ -39,7 +39,7 @@ enum {
 	REST_NS = 100000000,
 };
 
-/* A hot page that may be promoted. `doubt`: variance of its heat. `at`: its place in a heap. */
+/* A hot page that may be promoted. `doubt`: variance of its heat. */
 struct candidate {
 	uint64_t page;
 	uint64_t seen_ns;
@@ -48,17 +48,24 @@ struct candidate {
 	float bar;
 	int16_t node;
 	int16_t dest;
-	uint16_t at;
+};
+
+/* A candidate in the heap, with the heat that it is there by. */
+struct waiter {
+	float heat;
+	uint16_t index;
 };
 
 /*
  * Candidates by heat and by page. `heap` has the indices of all of the pool: those of the n
- * that wait, and behind them the free ones. A slot is an index and one more; 0 is free.
+ * that wait, and behind them the free ones. `at`: each candidate's place in it. A slot is an
+ * index and one more; 0 is free.
  */
 struct waiting {
 	size_t n;
 	struct candidate pool[CANDIDATES_MAX];
-	uint16_t heap[CANDIDATES_MAX];
+	struct waiter heap[CANDIDATES_MAX];
+	uint16_t at[CANDIDATES_MAX];
 	uint16_t slot[WAITING_SLOTS];
 	uint32_t of_node[TIERD_NODES];
 };
@@ -104,6 +111,10 @@ struct tierd_promoter {
 	uint64_t ordered_ns;
 	uint64_t rest_until_ns;
 	size_t next_victim;
+	/* The span that the page of the last record was in: the next one often is, too. */
+	size_t last_span;
+	/* No node with candidates, room or ways has this number or a higher one. */
+	int nodes;
 	struct ring ring;
 	struct bucket quota;
 	/* Bytes promoted in an interval, lately; room for as much is made ahead. */
@@ -133,6 +144,8 @@ struct tierd_promoter {
 	struct tierd_outcome *outcome;
 	size_t outcomes;
 	struct tierd_promoter_stats stats;
+	/* 4 KiB pages that failed, by errno. */
+	uint64_t errors[TIERD_ERRNO_MAX + 1];
 };
 
 /* promote_read.c */
@@ -149,6 +162,8 @@ bool waiting_remove(struct waiting *waiting, uint64_t page);
 size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
 /* Take out the coldest beyond `keep`; how many. */
 size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
+/* Take out all. */
+void waiting_clear(struct waiting *waiting);
 /* promote_pick.c */
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);
@@ -162,7 +177,8 @@ uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /* recent.c */
 const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
-void recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
+/* Whether the move is a bounce: a promotion soon after the page's demotion. */
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 
 static inline int recent_direction(const struct recent *recent)
 {

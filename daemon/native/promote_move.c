@@ -75,7 +75,6 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 	uint64_t now_ns = sys_monotonic_ns(), pages = 0;
 
 	for (size_t i = 0; i < moves->n; i++) {
-		const struct recent *recent = recent_find(promoter, moves->page[i]);
 		struct tierd_outcome outcome = {
 		    .page = moves->page[i],
 		    .time_ns = now_ns,
@@ -98,11 +97,7 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 		if (moves->fate[i] == TIERD_MOVED) {
 			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
 			note_moved(promoter, moves, i);
-			if (direction == TIERD_PROMOTE && recent != NULL &&
-			    recent_direction(recent) == TIERD_DEMOTE &&
-			    now_ns - recent->time_ns < promoter->settings.bounce_ns)
-				stats->bounced++;
-			recent_add(promoter, moves->page[i], direction, now_ns);
+			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
 		}
 		tell(promoter, &outcome);
 	}
@@ -139,8 +134,8 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	pages = write_down(promoter, moves, direction);
 	stats->moved_bytes += job.moved_bytes;
 	stats->retries += job.retries;
-	for (size_t i = 0; i <= TIERD_ERRNO_MAX; i++)
-		stats->errors[i] += job.errors[i];
+	for (size_t i = 0; job.failed > 0 && i <= TIERD_ERRNO_MAX; i++)
+		promoter->errors[i] += job.errors[i];
 	if (job.longest_call_ns > stats->longest_call_ns)
 		stats->longest_call_ns = job.longest_call_ns;
 	return pages;
@@ -155,9 +150,9 @@ static void exchange_room(struct tierd_promoter *promoter)
 	for (size_t i = 0; i < down->n; i++)
 		if (down->fate[i] == TIERD_MOVED)
 			left[down->source[i]] += (int64_t)(PAGE_BYTES << down->order[i]);
-	for (int node = 0; node < TIERD_NODES; node++)
-		if (promoter->room[node] < left[node])
-			promoter->room[node] = left[node];
+	for (size_t i = 0; i < down->n; i++)
+		if (promoter->room[down->source[i]] < left[down->source[i]])
+			promoter->room[down->source[i]] = left[down->source[i]];
 }
 
 /* Demotions that did not happen leave less room than was planned with. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From candidates to moves: the hottest first, into free room or over what is colder. */
 #include <math.h>
+#include <string.h>
 
 #include "promote.h"
 #include "sys.h"
@@ -32,7 +33,7 @@ void note_free(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = sys_monotonic_ns();
 
-	for (int node = 0; node < TIERD_NODES; node++) {
+	for (int node = 0; node < promoter->nodes; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
@@ -52,10 +53,10 @@ void read_room(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = sys_monotonic_ns();
 
-	for (int node = 0; node < TIERD_NODES; node++) {
+	memset(promoter->room, 0, sizeof(promoter->room));
+	for (int node = 0; node < promoter->nodes; node++) {
 		int64_t free, known, most;
 
-		promoter->room[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
 		free = free_on(promoter, node, now_ns);
@@ -202,11 +203,12 @@ static size_t at_a_time(const struct tierd_promoter *promoter)
 }
 
 /* Whether some candidate waits on a node that is not closed. */
-static bool any_open(const struct waiting *waiting, const bool *closed)
+static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 {
+	const struct waiting *waiting = &promoter->waiting;
 	size_t shut = 0;
 
-	for (int node = 0; node < TIERD_NODES; node++)
+	for (int node = 0; node < promoter->nodes; node++)
 		shut += closed[node] ? waiting->of_node[node] : 0;
 	return waiting->n > shut;
 }
@@ -236,6 +238,56 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
 }
 
+/* Heat of what candidates of a node must push out now, 0 for free room; false if it is not sure. */
+static bool heat_to_pass(const struct tierd_promoter *promoter, int node, float *heat)
+{
+	const struct tierd_orders *orders = &promoter->orders;
+	const struct tierd_victim *victim;
+
+	*heat = 0.0F;
+	if (with_room(promoter->room, orders->up[node], PAGE_BYTES) >= 0 ||
+	    promoter->next_victim >= orders->victims)
+		return true;
+	/* Victims on other nodes would have to be passed over. */
+	victim = &orders->victim[promoter->next_victim];
+	*heat = victim->heat;
+	return victim->node >= 0 && victim->node < TIERD_NODES &&
+	       leads_to(orders->up[node], victim->node);
+}
+
+/*
+ * Whether the hottest that waits would be refused however sure its heat is, and so would all. For
+ * each node that some wait on, the heat they would have to pass.
+ */
+static bool all_refused(const struct tierd_promoter *promoter, const bool *closed, float *victim)
+{
+	const struct waiting *waiting = &promoter->waiting;
+	const struct candidate sure = {.heat = waiting->heap[0].heat};
+
+	for (int node = 0; node < promoter->nodes; node++) {
+		if (waiting->of_node[node] == 0)
+			continue;
+		if (closed[node] || !heat_to_pass(promoter, node, &victim[node]) ||
+		    !(sure.heat <= bar_of(promoter, &sure, victim[node])))
+			return false;
+	}
+	return true;
+}
+
+/* Mostly those are many, and putting them in order costs more than all else about them. */
+static void refuse_all(struct tierd_promoter *promoter, const float *victim, uint64_t now_ns)
+{
+	struct waiting *waiting = &promoter->waiting;
+
+	for (size_t i = 0; i < waiting->n; i++) {
+		struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
+
+		candidate->bar = bar_of(promoter, candidate, victim[candidate->node]);
+		hold_back(promoter, candidate, TIERD_NOT_HOTTER, now_ns);
+	}
+	waiting_clear(waiting);
+}
+
 /*
  * Fill `up` and `down`, the hottest first. Once a candidate of a node finds no place, none of
  * that node does in this interval: they wait, and are not looked at.
@@ -244,7 +296,8 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {
 	struct waiting *waiting = &promoter->waiting;
 	enum tierd_reason waits_for = TIERD_OVER_QUOTA;
-	bool closed[TIERD_NODES] = {false};
+	bool closed[TIERD_NODES] = {false}, looked = true;
+	float victim[TIERD_NODES];
 	size_t affordable, put_aside = 0;
 	double tokens;
 
@@ -255,21 +308,28 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	if (affordable > at_a_time(promoter))
 		affordable = at_a_time(promoter);
 	while (promoter->up.n < affordable && waiting->n > 0) {
-		struct candidate candidate = waiting_pop(waiting);
+		struct candidate candidate;
 		enum tierd_reason reason = TIERD_NO_PLACE;
 
+		if (!looked && all_refused(promoter, closed, victim)) {
+			refuse_all(promoter, victim, now_ns);
+			break;
+		}
+		looked = true;
+		candidate = waiting_pop(waiting);
 		if (!closed[candidate.node])
 			reason = place(promoter, &candidate, now_ns);
 		if (reason == TIERD_HOTTER) {
 			promote(promoter, &candidate);
 		} else if (reason == TIERD_NOT_HOTTER) {
 			hold_back(promoter, &candidate, reason, now_ns);
+			looked = false;
 		} else {
 			waits_for = reason;
 			promoter->aside[put_aside++] = candidate;
 			if (!closed[candidate.node]) {
 				closed[candidate.node] = true;
-				if (!any_open(waiting, closed))
+				if (!any_open(promoter, closed))
 					break;
 			}
 		}

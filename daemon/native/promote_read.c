@@ -24,10 +24,13 @@ uint64_t ring_waiting(const struct ring *ring)
 	return tail - ring->head;
 }
 
-static bool movable(const struct tierd_orders *orders, uint64_t page)
+static bool movable(struct tierd_promoter *promoter, uint64_t page)
 {
-	size_t low = 0, high = orders->spans;
+	const struct tierd_orders *orders = &promoter->orders;
+	size_t low = 0, high = orders->spans, last = promoter->last_span;
 
+	if (last < high && orders->span[last].start <= page && page < orders->span[last].end)
+		return true;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
 
@@ -36,6 +39,7 @@ static bool movable(const struct tierd_orders *orders, uint64_t page)
 		else
 			high = middle;
 	}
+	promoter->last_span = low;
 	return low < orders->spans && orders->span[low].start <= page;
 }
 
@@ -48,12 +52,11 @@ static bool movable(const struct tierd_orders *orders, uint64_t page)
  * if that is all.
  */
 static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
-		  struct candidate *candidate)
+		  const struct recent *recent, struct candidate *candidate)
 {
 	const struct tierd_orders *orders = &promoter->orders;
 	unsigned int card = record->card % TIERD_CARDS;
 	uint64_t start = orders->epoch_ns[card], end = record->time_ns;
-	const struct recent *recent = recent_find(promoter, record->page);
 	float scale = orders->scale[card], rate;
 	float requests = scale * (record->count > 0 ? (float)record->count : 1.0F);
 
@@ -79,9 +82,9 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 }
 
 static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot_record *record,
-			 const struct candidate *candidate, uint64_t now_ns)
+			 const struct recent *recent, const struct candidate *candidate,
+			 uint64_t now_ns)
 {
-	const struct recent *recent = recent_find(promoter, record->page);
 	uint64_t age;
 
 	if (recent == NULL)
@@ -109,6 +112,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 	    .bar = NAN,
 	    .dest = -1,
 	};
+	const struct recent *recent;
 
 	promoter->stats.records++;
 	if (record->node < 0 || record->node >= TIERD_NODES ||
@@ -116,15 +120,16 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		promoter->stats.not_slow++;
 		return;
 	}
-	if (!weigh(promoter, record, &candidate)) {
+	recent = recent_find(promoter, record->page);
+	if (!weigh(promoter, record, recent, &candidate)) {
 		promoter->stats.copied++;
 		return;
 	}
-	if (!movable(&promoter->orders, record->page))
+	if (!movable(promoter, record->page))
 		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
 	else if (record->order >= HUGE_ORDER)
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
-	else if (!moved_lately(promoter, record, &candidate, now_ns))
+	else if (!moved_lately(promoter, record, recent, &candidate, now_ns))
 		(void)waiting_add(&promoter->waiting, &candidate);
 }
 

@@ -9,46 +9,39 @@
 
 #include "promote.h"
 
-static bool before(const struct waiting *waiting, uint16_t a, uint16_t b)
+static bool before(const struct waiting *waiting, struct waiter a, struct waiter b)
 {
-	const struct candidate *left = &waiting->pool[a], *right = &waiting->pool[b];
-
-	if (left->heat != right->heat)
-		return left->heat > right->heat;
-	return left->page < right->page;
+	if (a.heat != b.heat)
+		return a.heat > b.heat;
+	return waiting->pool[a.index].page < waiting->pool[b.index].page;
 }
 
-static void put(struct waiting *waiting, size_t at, uint16_t index)
+static void put(struct waiting *waiting, size_t at, struct waiter waiter)
 {
-	waiting->heap[at] = index;
-	waiting->pool[index].at = (uint16_t)at;
+	waiting->heap[at] = waiter;
+	waiting->at[waiter.index] = (uint16_t)at;
 }
 
-static void rise(struct waiting *waiting, size_t at, uint16_t index)
+static void rise(struct waiting *waiting, size_t at, struct waiter waiter)
 {
-	while (at > 0 && before(waiting, index, waiting->heap[(at - 1) / 2])) {
+	while (at > 0 && before(waiting, waiter, waiting->heap[(at - 1) / 2])) {
 		put(waiting, at, waiting->heap[(at - 1) / 2]);
 		at = (at - 1) / 2;
 	}
-	put(waiting, at, index);
+	put(waiting, at, waiter);
 }
 
-static void sink(struct waiting *waiting, size_t at, uint16_t index)
+/* A place that is empty is filled from below down to a leaf; that leaf. */
+static size_t sink(struct waiting *waiting, size_t at)
 {
-	for (;;) {
-		size_t child = 2 * at + 1;
-
-		if (child >= waiting->n)
-			break;
+	for (size_t child = 2 * at + 1; child < waiting->n; child = 2 * at + 1) {
 		if (child + 1 < waiting->n &&
 		    before(waiting, waiting->heap[child + 1], waiting->heap[child]))
 			child++;
-		if (!before(waiting, waiting->heap[child], index))
-			break;
 		put(waiting, at, waiting->heap[child]);
 		at = child;
 	}
-	put(waiting, at, index);
+	return at;
 }
 
 static size_t home_of(uint64_t page)
@@ -86,7 +79,7 @@ static void clear_slot(struct waiting *waiting, size_t hole)
 void waiting_init(struct waiting *waiting)
 {
 	for (size_t i = 0; i < CANDIDATES_MAX; i++)
-		waiting->heap[i] = (uint16_t)i;
+		waiting->heap[i].index = (uint16_t)i;
 }
 
 bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
@@ -99,49 +92,58 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
 		index = (uint16_t)(waiting->slot[slot] - 1);
 		known = &waiting->pool[index];
 		if (candidate->heat > known->heat) {
-			uint16_t at = known->at;
-
 			waiting->of_node[known->node]--;
 			waiting->of_node[candidate->node]++;
 			*known = *candidate;
-			rise(waiting, at, index);
+			rise(waiting, waiting->at[index], (struct waiter){candidate->heat, index});
 		}
 		return true;
 	}
 	if (waiting->n == CANDIDATES_MAX)
 		return false;
 	/* Beyond the heap's end lie the indices that are free. */
-	index = waiting->heap[waiting->n];
+	index = waiting->heap[waiting->n].index;
 	waiting->pool[index] = *candidate;
 	waiting->slot[slot] = (uint16_t)(index + 1);
 	waiting->of_node[candidate->node]++;
-	rise(waiting, waiting->n++, index);
+	rise(waiting, waiting->n++, (struct waiter){candidate->heat, index});
 	return true;
 }
 
 static void take_out(struct waiting *waiting, uint16_t index)
 {
 	const struct candidate *candidate = &waiting->pool[index];
-	size_t at = candidate->at;
-	uint16_t last = waiting->heap[--waiting->n];
+	size_t at = waiting->at[index];
+	struct waiter last = waiting->heap[--waiting->n];
 
 	clear_slot(waiting, slot_of(waiting, candidate->page));
 	waiting->of_node[candidate->node]--;
-	waiting->heap[waiting->n] = index;
-	if (last == index)
-		return;
-	if (at > 0 && before(waiting, last, waiting->heap[(at - 1) / 2]))
-		rise(waiting, at, last);
-	else
-		sink(waiting, at, last);
+	/* The last is one of the coldest: from the leaf it has but a short way up, if any. */
+	if (last.index != index)
+		rise(waiting, sink(waiting, at), last);
+	waiting->heap[waiting->n].index = index;
 }
 
 struct candidate waiting_pop(struct waiting *waiting)
 {
-	uint16_t index = waiting->heap[0];
+	uint16_t index = waiting->heap[0].index;
 
 	take_out(waiting, index);
 	return waiting->pool[index];
+}
+
+void waiting_clear(struct waiting *waiting)
+{
+	for (size_t i = 0; i < waiting->n; i++) {
+		const struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
+
+		/* All that follow its home without a gap go, too, and with them its own slot. */
+		for (size_t slot = home_of(candidate->page); waiting->slot[slot] != 0;
+		     slot = (slot + 1) % WAITING_SLOTS)
+			waiting->slot[slot] = 0;
+		waiting->of_node[candidate->node] = 0;
+	}
+	waiting->n = 0;
 }
 
 bool waiting_remove(struct waiting *waiting, uint64_t page)
@@ -159,7 +161,7 @@ size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate
 	size_t found = 0;
 
 	for (size_t i = 0; i < waiting->n && found < room; i++) {
-		const struct candidate *candidate = &waiting->pool[waiting->heap[i]];
+		const struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
 
 		if (candidate->seen_ns <= seen_ns)
 			out[found++] = *candidate;
@@ -172,7 +174,7 @@ size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate
 /* Sinks without the table of places: for sorting in place. */
 static void sink_worst(struct waiting *waiting, size_t at, size_t n)
 {
-	uint16_t index = waiting->heap[at];
+	struct waiter waiter = waiting->heap[at];
 
 	for (;;) {
 		size_t child = 2 * at + 1;
@@ -182,12 +184,12 @@ static void sink_worst(struct waiting *waiting, size_t at, size_t n)
 		if (child + 1 < n &&
 		    before(waiting, waiting->heap[child], waiting->heap[child + 1]))
 			child++;
-		if (!before(waiting, index, waiting->heap[child]))
+		if (!before(waiting, waiter, waiting->heap[child]))
 			break;
 		waiting->heap[at] = waiting->heap[child];
 		at = child;
 	}
-	waiting->heap[at] = index;
+	waiting->heap[at] = waiter;
 }
 
 size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out)
@@ -200,7 +202,7 @@ size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *ou
 	for (size_t i = n / 2; i-- > 0;)
 		sink_worst(waiting, i, n);
 	for (size_t i = n; i-- > 1;) {
-		uint16_t top = waiting->heap[0];
+		struct waiter top = waiting->heap[0];
 
 		waiting->heap[0] = waiting->heap[i];
 		waiting->heap[i] = top;
@@ -208,9 +210,9 @@ size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *ou
 	}
 	/* What is in order is a heap. */
 	for (size_t i = 0; i < n; i++)
-		waiting->pool[waiting->heap[i]].at = (uint16_t)i;
+		waiting->at[waiting->heap[i].index] = (uint16_t)i;
 	while (waiting->n > keep) {
-		uint16_t index = waiting->heap[waiting->n - 1];
+		uint16_t index = waiting->heap[waiting->n - 1].index;
 
 		out[found++] = waiting->pool[index];
 		take_out(waiting, index);

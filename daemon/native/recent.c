@@ -21,25 +21,30 @@ const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t
 	return NULL;
 }
 
-void recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns)
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns)
 {
 	struct recent *set = set_of(promoter, page), *oldest = &set[0];
-	uint64_t keep = promoter->settings.residency_ns;
+	uint64_t keep = promoter->settings.residency_ns, bounce_ns = promoter->settings.bounce_ns;
+	bool known = false, bounced;
 
-	if (promoter->settings.bounce_ns > keep)
-		keep = promoter->settings.bounce_ns;
+	if (bounce_ns > keep)
+		keep = bounce_ns;
 	for (int way = 0; way < RECENT_WAYS; way++) {
 		if (set[way].time_ns != 0 && set[way].page == page) {
 			oldest = &set[way];
+			known = true;
 			break;
 		}
 		if (set[way].time_ns < oldest->time_ns)
 			oldest = &set[way];
 	}
-	if (oldest->time_ns != 0 && oldest->page != page && now_ns - oldest->time_ns < keep)
+	bounced = known && direction == TIERD_PROMOTE && recent_direction(oldest) == TIERD_DEMOTE &&
+		  now_ns - oldest->time_ns < bounce_ns;
+	if (!known && oldest->time_ns != 0 && now_ns - oldest->time_ns < keep)
 		promoter->stats.recent_forgotten++;
 	oldest->page = page;
 	oldest->time_ns = (now_ns & ~UINT64_C(1)) | (direction == TIERD_PROMOTE);
 	if (oldest->time_ns == 0)
 		oldest->time_ns = 2;
+	return bounced;
 }

@@ -67,6 +67,9 @@ class SplitFate(enum.IntEnum):
     """Any other error."""
 
 
+_FATES, _WAYS = len(Fate), len(Direction)
+
+
 def _no_keys() -> U64Array:
     return np.empty(0, np.uint64)
 
@@ -158,11 +161,15 @@ class MoveReport:
 
     def counts(self) -> list[list[int]]:
         """Numbers of 4 KiB pages, by fate and then by direction."""
-        ways = len(Direction)
-        kind = self.fate.astype(np.int64) * ways + self.plan.direction
-        size = np.int64(1) << self.plan.order.astype(np.int64)
-        counts = np.bincount(kind, size, len(Fate) * ways).astype(np.int64)
-        return [[int(each) for each in row] for row in counts.reshape(len(Fate), ways)]
+        order = self.plan.order
+        kind = self.fate * np.uint8(_WAYS) + self.plan.direction
+        if order.any():
+            size = np.int64(1) << order.astype(np.int64)
+            counts = np.bincount(kind, size, _FATES * _WAYS).astype(np.int64)
+        else:
+            counts = np.bincount(kind, minlength=_FATES * _WAYS)
+        found: list[list[int]] = counts.reshape(_FATES, _WAYS).tolist()
+        return found
 
     @staticmethod
     def not_tried(plan: MovePlan) -> MoveReport:

@@ -8,7 +8,7 @@ Must not touch: the promoter itself (`tierd.mover.promoter`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -16,9 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi
-from tierd.access import F32Array
-from tierd.moves import Fate, I16Array, MovePlan, MoveReport, U8Array
-from tierd.pagekey import U64Array
 
 OUTCOME: Final = np.dtype(
     {
@@ -123,48 +120,12 @@ class Orders:
 
 @dataclass(frozen=True, slots=True)
 class PromoterStats:
-    """Counters since the promoter was made; see `struct tierd_promoter_stats`."""
+    """Counters since the promoter was made; see `struct tierd_promoter_stats`.
+
+    Attributes:
+        counters: each but `held` by its name.
+        held: decisions not to move, by reason.
+    """
 
     counters: Mapping[str, int]
-    held: tuple[int, ...]
-    errors: Mapping[int, int]
-
-
-def report_of(
-    outcomes: OutcomeArray,
-    *,
-    moved_bytes: int,
-    duration_ns: int,
-    cpu_ns: int,
-    retries: int,
-    errors: Mapping[int, int],
-) -> MoveReport:
-    """The moves among outcomes as the report of a plan that was carried out.
-
-    Args:
-        outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
-        moved_bytes, duration_ns, cpu_ns, retries, errors: see `MoveReport`.
-    """
-    tried = outcomes[outcomes["fate"] != Fate.NOT_TRIED]
-    order: U8Array = tried["order"].copy()
-    source: I16Array = tried["source"].copy()
-    heat: F32Array = tried["heat"].copy()
-    page: U64Array = tried["page"].copy()
-    plan = MovePlan(
-        page=page,
-        order=order,
-        source=source,
-        dest=tried["dest"].copy(),
-        direction=tried["direction"].copy(),
-        heat=heat,
-    )
-    return MoveReport(
-        plan=plan,
-        fate=tried["fate"].copy(),
-        node=tried["node"].copy(),
-        errors=dict(errors),
-        moved_bytes=moved_bytes,
-        duration_ns=duration_ns,
-        cpu_ns=cpu_ns,
-        retries=retries,
-    )
+    held: Sequence[int]

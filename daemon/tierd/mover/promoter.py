@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.errors import UnavailableError
@@ -34,27 +35,41 @@ from tierd.mover.orders import (
     PromoterStats,
     Way,
 )
+from tierd.mover.outcomes import columns_of
 from tierd.moves import MoveReport
 
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
-_TAKE: Final = 16384
-_STATS: Final = ffi.typeof("struct tierd_promoter_stats")
-_STATS_WORDS: Final = ffi.sizeof(_STATS) // 8
-"""All of it is uint64_t."""
-
-
-def _words(name: str) -> tuple[int, int]:
-    """Place and length of a field of the statistics, in words."""
-    field = dict(_STATS.fields)[name]
-    return field.offset // 8, ffi.sizeof(field.type) // 8
-
-
-_HELD: Final = _words("held")
-_ERRORS: Final = _words("errors")
 _COUNTERS: Final = tuple(
-    (name, _words(name)[0]) for name, _ in _STATS.fields if name not in ("held", "errors")
+    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
 )
+_NONE: Final = np.empty(0, OUTCOME)
+_REASONS: Final = int(lib.TIERD_REASONS)
+_ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
+
+
+class _Counters(Mapping[str, int]):
+    """One struct tierd_promoter_stats, of which a field is read when it is asked for.
+
+    Statistics are looked at many times a second, mostly for a number or two.
+    """
+
+    __slots__ = ("_stats",)
+
+    def __init__(self, stats: Any) -> None:
+        self._stats = stats
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return int(getattr(self._stats, name))
+        except (AttributeError, TypeError):
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COUNTERS)
+
+    def __len__(self) -> int:
+        return len(_COUNTERS)
 
 
 class Promoter:
@@ -82,7 +97,7 @@ class Promoter:
         self._settings = settings
         self._meminfo: dict[int, int] = {}
         self._ring: Any = None
-        self._out = np.zeros(_TAKE, OUTCOME)
+        self._paths: Any = None
         self.running = False
 
     def set(self, settings: PromoterSettings) -> None:
@@ -91,7 +106,7 @@ class Promoter:
         Raises:
             ValueError: a setting is out of its range; nothing has changed.
         """
-        if settings != self._settings:
+        if settings is not self._settings and settings != self._settings:
             _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), f"{settings}")
             self._settings = settings
 
@@ -171,18 +186,14 @@ class Promoter:
         _check(lib.tierd_promoter_steer(self._promoter, given), "orders")
 
     def _ways(self, given: Any, ways: Mapping[int, Way]) -> None:
-        for name in ("up", "down"):
-            table = np.full((NODES, WAYS), -1, np.int16)
-            for node, way in ways.items():
-                nodes: Sequence[int] = getattr(way, name)[:WAYS]
-                table[node, : len(nodes)] = nodes
+        paths = [(node, way.up, way.down, self._descriptor(node)) for node, way in ways.items()]
+        if self._paths is None or paths != self._paths[0]:
+            self._paths = paths, _tables(paths)
+        for name, table in self._paths[1].items():
             ffi.memmove(getattr(given, name), table, table.nbytes)
-        descriptors = np.full(NODES, -1, np.int32)
         for node, way in ways.items():
-            descriptors[node] = self._descriptor(node)
             given.low[node] = max(0, way.low_bytes)
             given.held[node] = max(0, way.held_bytes)
-        ffi.memmove(given.free_fd, descriptors, descriptors.nbytes)
 
     def _descriptor(self, node: int) -> int:
         """A node's meminfo, open; -1 where it cannot be: nothing is moved there then."""
@@ -196,13 +207,13 @@ class Promoter:
 
     def take(self) -> OutcomeArray:
         """What became of pages since the last call, `OUTCOME`[n], oldest first."""
-        parts = []
-        while True:
-            buffer = ffi.from_buffer("struct tierd_outcome[]", self._out, require_writable=True)
-            count = lib.tierd_promoter_take(self._promoter, buffer, _TAKE)
-            parts.append(self._out[:count].copy())
-            if count < _TAKE:
-                return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        count = lib.tierd_promoter_outcomes(self._promoter)
+        if not count:
+            return _NONE
+        found = np.empty(count, OUTCOME)
+        buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
+        lib.tierd_promoter_take(self._promoter, buffer, count)
+        return found
 
     def quota_left(self) -> int:
         """Bytes that may be promoted at once, now, without passing the quota in any second."""
@@ -212,30 +223,21 @@ class Promoter:
         """Tell of moves that the control loop made, for quota, residency and bounces."""
         if not len(report.plan):
             return
-        plan = report.plan
-        noted = ffi.new("struct tierd_noted *")
-        kept = [
-            ffi.from_buffer("uint64_t[]", np.ascontiguousarray(plan.page, np.uint64)),
-            *(
-                ffi.from_buffer("uint8_t[]", np.ascontiguousarray(array, np.uint8))
-                for array in (plan.order, report.fate, plan.direction)
-            ),
-        ]
-        noted.page, noted.order, noted.fate, noted.direction = kept
-        noted.n = len(plan)
-        lib.tierd_promoter_note(self._promoter, noted, time_ns)
+        moves, kept = columns_of(report, ffi)
+        lib.tierd_promoter_note(self._promoter, moves, len(report.plan), time_ns)
+        del kept
 
     def stats(self) -> PromoterStats:
         """Counters."""
         stats = ffi.new("struct tierd_promoter_stats *")
         lib.tierd_promoter_get_stats(self._promoter, stats)
-        values = ffi.unpack(ffi.cast("uint64_t *", stats), _STATS_WORDS)
-        held, errors = (values[at : at + length] for at, length in (_HELD, _ERRORS))
-        return PromoterStats(
-            counters={name: values[at] for name, at in _COUNTERS},
-            held=tuple(held),
-            errors={code: count for code, count in enumerate(errors) if count},
-        )
+        return PromoterStats(_Counters(stats), ffi.unpack(stats.held, _REASONS))
+
+    def errors(self) -> dict[int, int]:
+        """4 KiB pages that failed since the promoter was made, by errno."""
+        errors = np.empty(_ERRORS, np.uint64)
+        lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
+        return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
 
     def close(self) -> None:
         """Stop, and close what was opened."""
@@ -243,6 +245,19 @@ class Promoter:
         for fd in self._meminfo.values():
             os.close(fd)
         self._meminfo = {}
+
+
+def _tables(
+    paths: Sequence[tuple[int, tuple[int, ...], tuple[int, ...], int]],
+) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of struct tierd_orders that say where pages go, by name."""
+    up, down = np.full((2, NODES, WAYS), -1, np.int16)
+    descriptors = np.full(NODES, -1, np.int32)
+    for node, above, below, descriptor in paths:
+        for table, nodes in ((up, above[:WAYS]), (down, below[:WAYS])):
+            table[node, : len(nodes)] = nodes
+        descriptors[node] = descriptor
+    return {"up": up, "down": down, "free_fd": descriptors}
 
 
 def _settings(settings: PromoterSettings) -> Any:

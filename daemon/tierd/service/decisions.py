@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.access import F32Array
-from tierd.moves import Direction, Fate, I16Array, MoveReport, U8Array
+from tierd.mover.orders import OUTCOME
+from tierd.mover.outcomes import write
+from tierd.moves import Direction, Fate, MoveReport
 from tierd.pagekey import VPN_BITS, U64Array
 
 
@@ -53,31 +54,23 @@ WORDS: Final = {
     Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
 }
 
-ENTRY: Final = np.dtype(
-    [
-        ("page", np.uint64),
-        ("time_ns", np.uint64),
-        ("heat", np.float32),
-        ("bar", np.float32),
-        ("node", np.int16),
-        ("reason", np.uint8),
-        ("fate", np.uint8),
-        ("direction", np.uint8),
-    ]
-)
-"""A decision: `heat` it was made on, `bar` that heat had to pass (NaN where there was none),
-`node` the page was on afterwards."""
+ENTRY: Final = OUTCOME
+"""A decision, as the promoter tells it: `heat` it was made on, `bar` that heat had to pass (NaN
+where there was none), `node` the page was on afterwards."""
 
 
 class DecisionLog:
     """The latest decisions about pages; older ones are overwritten and counted.
 
+    They are kept as they come: thousands do in a pass, and nobody may ever ask.
+
     Args:
-        room: the most decisions kept (33 bytes each).
+        room: the most decisions kept (40 bytes each).
     """
 
     def __init__(self, room: int = 1 << 17) -> None:
-        self._entries: npt.NDArray[np.void] = np.zeros(room, ENTRY)
+        self._rows: U64Array = np.zeros((room, ENTRY.itemsize // 8), np.uint64)
+        self._entries: npt.NDArray[np.void] = self._rows.view(ENTRY)[:, 0]
         self._written = 0
 
     @property
@@ -85,45 +78,29 @@ class DecisionLog:
         """Decisions that are not known any more."""
         return max(0, self._written - len(self._entries))
 
-    def add(
-        self,
-        page: U64Array,
-        time_ns: int | U64Array,
-        heat: F32Array,
-        *,
-        node: I16Array,
-        reason: U8Array | int,
-        fate: U8Array,
-        direction: U8Array,
-        bar: F32Array | float = np.nan,
-    ) -> None:
-        """Add decisions, in order; all arrays have one length (see `ENTRY`)."""
-        if not len(page):
+    def add(self, decisions: npt.NDArray[np.void]) -> None:
+        """Add decisions, `ENTRY`[n], in order."""
+        if not len(decisions):
             return
-        fresh = np.empty(len(page), ENTRY)
-        fields = (page, time_ns, heat, bar, node, reason, fate, direction)
-        for name, values in zip(ENTRY.names or (), fields, strict=True):
-            fresh[name] = values
-        fresh_count = len(fresh)
-        fresh = fresh[-len(self._entries) :]
-        start = (self._written + fresh_count - len(fresh)) % len(self._entries)
-        first = min(len(fresh), len(self._entries) - start)
-        self._entries[start : start + first] = fresh[:first]
-        self._entries[: len(fresh) - first] = fresh[first:]
-        self._written += fresh_count
+        rows = decisions.view(np.uint64).reshape(len(decisions), -1)[-len(self._rows) :]
+        start, first = self._room(len(decisions))
+        self._rows[start : start + first] = rows[:first]
+        self._rows[: len(rows) - first] = rows[first:]
 
     def add_report(self, report: MoveReport, time_ns: int) -> None:
         """Add what became of a plan."""
-        up = report.plan.direction == Direction.PROMOTE
-        self.add(
-            report.plan.page,
-            time_ns,
-            report.plan.heat,
-            node=report.node,
-            reason=np.where(up, Reason.HOTTER_THAN_THE_COLDEST, Reason.MAKES_ROOM).astype(np.uint8),
-            fate=report.fate,
-            direction=report.plan.direction,
-        )
+        n = len(report.plan)
+        if n:
+            start, first = self._room(n)
+            rest = min(n, len(self._entries)) - first
+            write(report, time_ns, (self._entries[start : start + first], self._entries[:rest]))
+
+    def _room(self, n: int) -> tuple[int, int]:
+        """Where the last of n more decisions go, and how many until they go on at the start."""
+        kept = min(n, len(self._entries))
+        start = (self._written + n - kept) % len(self._entries)
+        self._written += n
+        return start, min(kept, len(self._entries) - start)
 
     def of_page(self, key: int, most: int = 16) -> npt.NDArray[np.void]:
         """The latest decisions, `ENTRY`[≤ most], about a page or its 2 MiB folio, newest first."""

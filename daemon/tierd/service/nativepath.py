@@ -13,13 +13,12 @@ from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-import numpy as np
-
 from tierd.errors import UnavailableError
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import NativeMover
-from tierd.mover.orders import Orders, OutcomeArray, PromoterSettings, PromoterStats, report_of
+from tierd.mover.orders import Orders, OutcomeArray, PromoterSettings, PromoterStats
+from tierd.mover.outcomes import join, report_of
 from tierd.mover.promoter import Promoter
 from tierd.moves import MoveReport
 
@@ -50,7 +49,8 @@ class NativePath:
         self._ring: Ring | None = None
         self._held: AbstractContextManager[None] | None = None
         self._seen: list[OutcomeArray] = []
-        self._before: PromoterStats | None = None
+        self._before = self._promoter.stats().counters
+        self._errors: dict[int, int] = {}
         self._before_ns = 0
 
     @property
@@ -91,32 +91,29 @@ class NativePath:
     def look(self) -> OutcomeArray:
         """What became of pages since the last look; `take` has it too."""
         fresh = self._promoter.take()
-        if len(fresh) or not self._seen:
+        if len(fresh):
             self._seen.append(fresh)
         return fresh
 
     def take(self, now_ns: int) -> tuple[OutcomeArray, MoveReport]:
         """What became of pages since the last call, and the moves of it as a report."""
         self.look()
-        seen, stats = self._seen, self._promoter.stats()
-        outcomes = seen[0] if len(seen) == 1 else np.concatenate(seen)
+        outcomes, stats = join(self._seen), self._promoter.stats().counters
         self._seen = []
         before, since = self._before, self._before_ns
         self._before, self._before_ns = stats, now_ns
-
-        def grown(name: str) -> int:
-            return stats.counters[name] - (before.counters[name] if before else 0)
-
+        errors, known = self._promoter.errors() if len(outcomes) else self._errors, self._errors
+        self._errors = errors
         report = report_of(
             outcomes,
-            moved_bytes=grown("moved_bytes"),
+            moved_bytes=stats["moved_bytes"] - before["moved_bytes"],
             duration_ns=now_ns - since if since else 0,
-            cpu_ns=grown("cpu_ns"),
-            retries=grown("retries"),
+            cpu_ns=stats["cpu_ns"] - before["cpu_ns"],
+            retries=stats["retries"] - before["retries"],
             errors={
-                code: count - (before.errors.get(code, 0) if before else 0)
-                for code, count in stats.errors.items()
-                if count > (before.errors.get(code, 0) if before else 0)
+                code: count - known.get(code, 0)
+                for code, count in errors.items()
+                if count > known.get(code, 0)
             },
         )
         return outcomes, report

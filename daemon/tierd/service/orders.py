@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -28,6 +27,8 @@ from tierd.tiermap import Tier, TierMap
 
 FLOOR_SHARE: Final = 0.25
 """Of what lies between the watermarks, what the native path does not fill."""
+Paths = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
+"""Node → nodes that its pages are promoted and demoted to, best first."""
 MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
@@ -42,25 +43,30 @@ def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
     return low_bytes(usage, policy) + int(gap * FLOOR_SHARE)
 
 
+def paths(tiers: TierMap) -> Paths:
+    """Where each node's pages go: node → (nodes above, nodes below), best first."""
+    found = {}
+    for tier in tiers.tiers:
+        above = tiers.promotion_tier(tier.rank)
+        below = tiers.demotion_tier(tier.rank)
+        for node in tier.nodes:
+            up = tuple(tiers.nearest_first(node, above)) if above else ()
+            down = tuple(tiers.nearest_first(node, below)) if below else ()
+            found[node] = up, down
+    return found
+
+
 def ways(
-    tiers: TierMap,
+    known: Paths,
     usage: Mapping[int, NodeUsage],
     policy: WatermarkSettings,
     held: Mapping[int, int],
 ) -> dict[int, Way]:
     """Where each node's pages go, what stays free on it, and what CPUs hold of its free pages."""
-    found = {
-        node: Way(low_bytes=floor_bytes(figures, policy), held_bytes=held.get(node, 0))
+    return {
+        node: Way(*known.get(node, ((), ())), floor_bytes(figures, policy), held.get(node, 0))
         for node, figures in usage.items()
     }
-    for tier in tiers.tiers:
-        above = tiers.promotion_tier(tier.rank)
-        below = tiers.demotion_tier(tier.rank)
-        for node in set(tier.nodes) & set(found):
-            up = tuple(tiers.nearest_first(node, above)) if above else ()
-            down = tuple(tiers.nearest_first(node, below)) if below else ()
-            found[node] = replace(found[node], up=up, down=down)
-    return found
 
 
 def victims(
@@ -89,7 +95,10 @@ def victims(
     fair = _fairness(groups, usage)
     find = Candidates(inputs, policy.min_residency_s, Counter(), fair)
     cold = pageset.concat([find.coldest(tier.nodes, wanted) for tier in above])
-    cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:wanted])
+    if len(above) == 1:
+        cold = pageset.take(cold, slice(0, wanted))
+    else:
+        cold = pageset.take(cold, np.argsort(cold.heat, kind="stable")[:wanted])
     found = np.zeros(len(cold), VICTIM)
     for name in VICTIM.names or ():
         found[name] = getattr(cold, name)
@@ -123,6 +132,8 @@ def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
     The first of its promotions stay, which are the hottest. What was to be demoted last made
     room for those that wait, and stays where it is.
     """
+    if len(plan) * PAGE_SIZE << int(plan.order.max(initial=0)) <= left_bytes:
+        return plan, 0
     size = np.int64(PAGE_SIZE) << plan.order.astype(np.int64)
     up = plan.direction == Direction.PROMOTE
     waits = up & (np.cumsum(np.where(up, size, 0)) > left_bytes)

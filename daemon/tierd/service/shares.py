@@ -12,14 +12,14 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tierd.config import RuleConfig
-from tierd.moves import Fate, I16Array, MoveReport, U8Array
-from tierd.pagekey import PAGE_SIZE, target_of
+from tierd.mover.outcomes import flows
+from tierd.moves import I16Array, MoveReport, U8Array
+from tierd.pagekey import PAGE_SIZE
 from tierd.policy.fairness import NO_LIMIT, Groups
 from tierd.policy.pageset import I64Array
 
 LEAST_BURST_BYTES = 4 << 20
 """What a group may always save up: two 2 MiB folios, one up and one down."""
-_NODES = 1024
 
 
 class Residents:
@@ -48,24 +48,12 @@ class Residents:
 
     def moved(self, report: MoveReport) -> None:
         """Take in what a mover did."""
-        plan = report.plan
-        done = np.flatnonzero(report.fate == Fate.MOVED)
-        if not len(done):
-            return
-        target = target_of(plan.page[done]).astype(np.int64)
-        size = np.int64(PAGE_SIZE) << plan.order[done].astype(np.int64)
-        for nodes, sign in ((plan.source[done], -1), (plan.dest[done], 1)):
-            every = target * _NODES + nodes % _NODES
-            if (every == every[0]).all():
-                amounts = [(int(every[0]), int(size.sum()))]
-            else:
-                keys, which = np.unique(every, return_inverse=True)
-                amounts = list(zip(keys.tolist(), np.bincount(which, size).tolist(), strict=True))
-            for key, amount in amounts:
-                number, node = divmod(key, _NODES)
-                for counts in (self._whole.get(number), self._counting.get(number)):
-                    if counts is not None:
-                        counts[node] = max(0, counts.get(node, 0) + sign * int(amount))
+        went = flows(report)
+        left = [(number, source, -size) for number, source, _, size in went if source >= 0]
+        for number, node, size in left + [(number, dest, size) for number, _, dest, size in went]:
+            for counts in (self._whole.get(number), self._counting.get(number)):
+                if counts is not None:
+                    counts[node] = max(0, counts.get(node, 0) + size)
 
     def forget(self, number: int) -> None:
         """The target ended."""
@@ -151,13 +139,10 @@ class Shares:
         """Take what was moved off the groups' budgets."""
         if not self._rules:
             return
-        done = report.fate == Fate.MOVED
-        target = target_of(report.plan.page[done]).astype(np.int64)
-        size = np.int64(PAGE_SIZE) << report.plan.order[done].astype(np.int64)
-        for number in np.unique(target):
-            rule = rule_of.get(int(number), -1)
+        for number, _, _, size in flows(report):
+            rule = rule_of.get(number, -1)
             if rule >= 0:
-                self._saved[rule] -= float(size[target == number].sum())
+                self._saved[rule] -= float(size)
 
 
 def _burst(rule: RuleConfig) -> int:

@@ -16,8 +16,9 @@ import logging
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +28,8 @@ from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.orders import SPAN, Orders, OutcomeArray, PromoterSettings, PromoterStats
+from tierd.mover.orders import SPAN, Orders, PromoterSettings, PromoterStats
+from tierd.mover.outcomes import pages_moved
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import PAGE_SIZE, VPN_BITS, small_pages
 from tierd.policy.fairness import Groups
@@ -36,7 +38,7 @@ from tierd.policy.watermark import WatermarkSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
-from tierd.service.orders import held_back, victims, ways, within_quota
+from tierd.service.orders import Paths, held_back, paths, victims, ways, within_quota
 from tierd.service.refusals import Refusals
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
@@ -129,6 +131,11 @@ class Steering:
         self._recent_pages = 0
         self._over_quota = 0
         self._groups: Groups | None = None
+        # Made anew only when what they are made of has changed.
+        self._known_spans: list[tuple[int, int]] = []
+        self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
+        self._tiers: TierMap | None = None
+        self._known_paths: Paths = {}
 
     # ------------------------------------------------------------- the loop's calls
 
@@ -140,10 +147,8 @@ class Steering:
         fresh = native.look()
         if not len(fresh):
             return
-        moved = fresh[fresh["fate"] == Fate.MOVED]
-        up = moved["direction"] == Direction.PROMOTE
-        source.promoted(small_pages(moved["page"][up], moved["order"][up]))
-        source.demoted(small_pages(moved["page"][~up], moved["order"][~up]))
+        source.promoted(pages_moved(fresh, Direction.PROMOTE))
+        source.demoted(pages_moved(fresh, Direction.DEMOTE))
 
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
         """Batches before they go into heat; true if the hot set has moved."""
@@ -201,7 +206,7 @@ class Steering:
         if self._native is not None and self._native.running:
             plan, waiting = within_quota(plan, self._native.quota_left())
             self._over_quota += waiting
-        if self._source is not None:
+        if self._source is not None and len(plan):
             down = plan.direction == Direction.DEMOTE
             self._source.demoted(small_pages(plan.page[down], plan.order[down]))
         return plan
@@ -220,8 +225,9 @@ class Steering:
         self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
-            self._tick_promoted += report.count(Fate.MOVED, Direction.PROMOTE)
-            self._tick_demoted += report.count(Fate.MOVED, Direction.DEMOTE)
+            moved = report.counts()[Fate.MOVED]
+            self._tick_promoted += moved[Direction.PROMOTE]
+            self._tick_demoted += moved[Direction.DEMOTE]
             if self._source is not None:
                 up = (report.fate == Fate.MOVED) & (report.plan.direction == Direction.PROMOTE)
                 self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
@@ -258,13 +264,8 @@ class Steering:
             return
         totals.bounced_pages = stats.counters["bounced"]
         totals.bounces_held = stats.counters["bounce_held"]
-        totals.native = dict(stats.counters) | {
-            "ticks_over_quota": self._over_quota,
-            "epochs_cut": self._epochs_cut,
-            "held": {
-                reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]
-            },
-        }
+        # Asked for far less often than told.
+        totals.tell_native = partial(_native, stats, self._over_quota, self._epochs_cut)
 
     # ------------------------------------------------------------- inside
 
@@ -275,14 +276,10 @@ class Steering:
     def _run(self, source: NeoProfSource, native: NativePath) -> None:
         tiers, usage = self.around.tiers, self.around.usage
         native.hold()
-        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
-        held = held_back(self._groups, tiers, usage, slack)
-        spans = np.array(self._tracking.spans(), SPAN)
-        spans = spans[~held[(spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)]]
         native.run(
             self._promoter_settings(source),
             Orders(
-                spans=spans,
+                spans=self._movable(),
                 pids=self._tracking.pids,
                 victims=self._grown(
                     source,
@@ -299,9 +296,26 @@ class Steering:
                     number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                     for number, epoch in source.epochs.items()
                 },
-                ways=ways(tiers, usage, self._policy, read_held(self._root)),
+                ways=ways(self._paths(tiers), usage, self._policy, read_held(self._root)),
             ),
         )
+
+    def _movable(self) -> npt.NDArray[np.void]:
+        """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
+        known = self._tracking.spans()
+        if known != self._known_spans:
+            self._known_spans, self._spans = known, np.array(known, SPAN)
+        if self._groups is None:
+            return self._spans
+        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
+        held = held_back(self._groups, self.around.tiers, self.around.usage, slack)
+        target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
+        return self._spans[~held[target]]
+
+    def _paths(self, tiers: TierMap) -> Paths:
+        if tiers is not self._tiers:
+            self._tiers, self._known_paths = tiers, paths(tiers)
+        return self._known_paths
 
     def _grown(self, source: NeoProfSource, victims: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Victims with the heat that they come to in the long run, as candidates have it.
@@ -320,7 +334,10 @@ class Steering:
 
     def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
         policy = self._policy
-        dilution = 1.0 if source is None else source.dilution
+        if source is None:
+            dilution = rate_cap = visits = 1.0
+        else:
+            dilution, rate_cap, visits = source.dilution, source.rate_cap, source.visits
         return PromoterSettings(
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
@@ -330,8 +347,8 @@ class Steering:
             margin=policy.margin,
             confidence=policy.confidence,
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
-            rate_cap=1.0 if source is None else source.rate_cap,
-            visits=1.0 if source is None else source.visits,
+            rate_cap=rate_cap,
+            visits=visits,
         )
 
     def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
@@ -339,22 +356,10 @@ class Steering:
         self.listen()
         outcomes, report = native.take(now_ns)
         self._heat.moved(report)
-        self._tell(outcomes)
+        self.log.add(outcomes)
         up = (report.plan.direction == Direction.PROMOTE) & (report.fate == Fate.MOVED)
         self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
-
-    def _tell(self, outcomes: OutcomeArray) -> None:
-        self.log.add(
-            outcomes["page"],
-            outcomes["time_ns"],
-            outcomes["heat"],
-            node=outcomes["node"],
-            reason=outcomes["reason"],
-            fate=outcomes["fate"],
-            direction=outcomes["direction"],
-            bar=outcomes["bar"],
-        )
 
     def _costs(self) -> Costs:
         """What moving took since the start, both paths together."""
@@ -377,3 +382,10 @@ class Steering:
         if source.rounds < KNOWN_ROUNDS:
             return 0
         return min(max(LEAST_VICTIMS, 2 * self._recent_pages), self._policy.max_moves_per_tick)
+
+
+def _native(stats: PromoterStats, over_quota: int, epochs_cut: int) -> dict[str, Any]:
+    """All that is counted of the native path, for `Totals.native`."""
+    held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    more = {"ticks_over_quota": over_quota, "epochs_cut": epochs_cut, "held": held}
+    return dict(stats.counters) | more

@@ -8,12 +8,15 @@ Must not touch: the loop's decisions.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from tierd.moves import Direction, Fate, MovePlan, MoveReport, SplitFate
+
+_FATES: Final = tuple(fate.name.lower() for fate in Fate)
 
 
 @dataclass
@@ -76,8 +79,8 @@ class Totals:
     """... that would have been, but for the least residency."""
     hot_set_moves: int = 0
     """Times the hot set was found to have moved."""
-    native: dict[str, Any] = field(default_factory=dict)
-    """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+    tell_native: Callable[[], dict[str, Any]] = dict
+    """Makes `native` of what was counted at the end of the last tick."""
     part_ns: Counter[str] = field(default_factory=Counter)
     """Time that the parts of ticks took, by name."""
     part_cpu_ns: Counter[str] = field(default_factory=Counter)
@@ -85,31 +88,43 @@ class Totals:
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""
-        self.notes.update(plan.notes)
+        if plan.notes:
+            self.notes.update(plan.notes)
         if not len(plan):
             return
-        pages = np.bincount(plan.direction, 1 << plan.order.astype(np.int64), len(Direction))
-        self.planned_promotions += int(pages[Direction.PROMOTE])
-        self.planned_demotions += int(pages[Direction.DEMOTE])
+        up, order = plan.direction == Direction.PROMOTE, plan.order
+        if order.any():
+            size = np.int64(1) << order.astype(np.int64)
+            promotions, pages = int(size[up].sum()), int(size.sum())
+        else:
+            promotions, pages = int(np.count_nonzero(up)), len(plan)
+        self.planned_promotions += promotions
+        self.planned_demotions += pages - promotions
 
     def add_report(self, report: MoveReport) -> None:
         """Count what became of a plan."""
-        pages = report.counts()
-        self.promoted_pages += pages[Fate.MOVED][Direction.PROMOTE]
-        self.demoted_pages += pages[Fate.MOVED][Direction.DEMOTE]
+        if len(report.plan):
+            pages = report.counts()
+            moved = pages[Fate.MOVED]
+            self.promoted_pages += moved[Direction.PROMOTE]
+            self.demoted_pages += moved[Direction.DEMOTE]
+            for name, counts in zip(_FATES, pages, strict=True):
+                if any(counts):
+                    self.fates[name] += sum(counts)
         self.moved_bytes += report.moved_bytes
         self.move_ns += report.duration_ns
         self.move_cpu_ns += report.cpu_ns
         self.retries += report.retries
-        for fate in Fate:
-            count = sum(pages[fate])
-            if count:
-                self.fates[fate.name.lower()] += count
-        self.errors.update(report.errors)
-        for split in SplitFate:
-            count = int(np.count_nonzero(report.split_fate == split))
-            if count:
-                self.splits[split.name.lower()] += count
+        if report.errors:
+            self.errors.update(report.errors)
+        if len(report.split_fate):
+            for split, count in zip(*np.unique(report.split_fate, return_counts=True), strict=True):
+                self.splits[SplitFate(split).name.lower()] += int(count)
+
+    @property
+    def native(self) -> dict[str, Any]:
+        """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+        return self.tell_native()
 
     def as_json(self) -> dict[str, Any]:
         """All counts, JSON types only."""
@@ -133,7 +148,7 @@ class Totals:
             "bounced_pages": self.bounced_pages,
             "bounces_held": self.bounces_held,
             "hot_set_moves": self.hot_set_moves,
-            "native": dict(self.native),
+            "native": self.native,
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }

@@ -153,6 +153,30 @@ def test_more_reports_than_can_wait_in_a_rest_stay_in_the_ring(world: World) -> 
     assert world.counter("pending") + world.held(Reason.OVERFLOW) == 40000
 
 
+def test_many_that_are_refused_are_told_their_bars_and_may_come_again(world: World) -> None:
+    pages = range(3000)
+    world.settings = replace(SETTINGS, rate_cap=1e9)
+    world.lib.fake_room(FAST, 0)
+    world.victims = [(4000, 10_000.0)]
+    promoter = world.after(pages, 5)
+    world.report(pages, count=np.random.default_rng(1).integers(10, 300, 3000))
+    assert world.run() == 0
+    assert world.held(Reason.NOT_HOTTER) == 3000
+    assert world.counter("pending") == 0
+    told = promoter.take()
+    assert sorted(told["page"] - FIRST_PAGE) == list(pages)
+    assert (told["bar"] > told["heat"]).all()
+    # Each by what is known of it: the less sure, the higher.
+    assert (np.diff(told["bar"][np.argsort(told["heat"])]) >= 0).all()
+    world.lib.fake_room(FAST, 3000)
+    world.steer()
+    for part in np.array_split(np.random.default_rng(2).permutation(3000), 7):
+        world.report(part)
+        world.run()
+    world.run(30)
+    assert promoted(world, pages) == set(pages)
+
+
 def test_it_tells_how_many_victims_are_left(world: World) -> None:
     world.settings = replace(SETTINGS, rate_cap=1e9)
     world.lib.fake_room(FAST, 0)

@@ -17,6 +17,7 @@ from tierd.moves import Direction, Fate, MovePlan, MoveReport
 from tierd.pagekey import VPN_BITS
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
+from tierd.service.decisions import ENTRY
 from tierd.service.explain import WORDS, DecisionLog, Explainer, Reason
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
@@ -152,16 +153,11 @@ def test_decisions_come_newest_first_and_say_what_became_of_them(bench: Bench) -
 
 def test_a_page_held_back_says_why_with_the_heat_it_lacked(bench: Bench) -> None:
     bench.page(0x1000, 1, 50)
-    bench.log.add(
-        np.array([BASE | 0x1000], np.uint64),
-        bench.now,
-        np.array([8.0], np.float32),
-        node=np.array([1], np.int16),
-        reason=Reason.NOT_HOTTER,
-        fate=np.array([Fate.NOT_TRIED], np.uint8),
-        direction=np.array([Direction.PROMOTE], np.uint8),
-        bar=9.5,
-    )
+    held = np.zeros(1, ENTRY)
+    held["page"], held["time_ns"], held["node"] = BASE | 0x1000, bench.now, 1
+    held["heat"], held["bar"] = 8.0, 9.5
+    held["reason"], held["direction"] = Reason.NOT_HOTTER, Direction.PROMOTE
+    bench.log.add(held)
     (entry,) = bench.explain(0x1000)["decisions"]
     assert (entry["what"], entry["heat"], entry["bar"]) == ("held back", 8.0, 9.5)
     assert entry["why"] == WORDS[Reason.NOT_HOTTER]
@@ -174,22 +170,24 @@ def test_a_process_is_told_by_counts(bench: Bench) -> None:
     assert told["decisions"] == {"promoted": {WORDS[Reason.HOTTER_THAN_THE_COLDEST]: 2}}
 
 
-@given(st.lists(st.integers(1, 40), max_size=20))
-def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[int]) -> None:
-    log = DecisionLog(64)
-    for time, size in enumerate(sizes, 1):
-        log.add(
-            np.full(size, BASE | 7, np.uint64),
-            time,
-            np.zeros(size, np.float32),
-            node=np.zeros(size, np.int16),
-            reason=0,
-            fate=np.full(size, Fate.MOVED, np.uint8),
-            direction=np.zeros(size, np.uint8),
-        )
-    written = [t + 1 for t, size in enumerate(sizes) for _ in range(size)]
+@given(st.lists(st.tuples(st.integers(0, 90), st.booleans()), max_size=20))
+def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[tuple[int, bool]]) -> None:
+    log, written = DecisionLog(64), []
+    for time, (size, of_a_plan) in enumerate(sizes, 1):
+        page = np.full(size, BASE | 7, np.uint64)
+        heat = np.arange(len(written), len(written) + size, dtype=np.float32)
+        written += [(time, float(each)) for each in heat]
+        if of_a_plan:
+            node, one = np.zeros(size, np.int16), np.ones(size, np.uint8)
+            plan = MovePlan(page, 0 * one, node, node, 0 * one, heat)
+            log.add_report(MoveReport(plan, one, node, {}, 0, 1, 1, 0), time)
+        else:
+            told = np.zeros(size, ENTRY)
+            told["page"], told["time_ns"], told["heat"] = page, time, heat
+            log.add(told)
     assert log.overwritten == max(0, len(written) - 64)
-    assert log.of_page(BASE | 7, most=64)["time_ns"].tolist() == written[::-1][:64]
+    found = log.of_page(BASE | 7, most=64)[["time_ns", "heat"]].tolist()
+    assert found == written[::-1][:64]
 
 
 def test_every_reason_has_words() -> None:

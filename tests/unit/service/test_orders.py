@@ -10,7 +10,7 @@ from tierd.moves import Direction, MovePlan
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
-from tierd.service.orders import low_bytes, ways, within_quota
+from tierd.service.orders import low_bytes, paths, ways, within_quota
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 HUGE = 512 * PAGE_SIZE
@@ -71,5 +71,5 @@ def test_the_native_path_stops_before_ticks_have_to_relieve_a_node() -> None:
     node = MemoryNode(0, total, frozenset(), MemoryKind.DRAM, *figures)
     tiers = TierMap((Tier(0, "dram", MemoryKind.DRAM, (0,), total, *figures),), {0: node})
     usage = NodeUsage(total, total // 2, 0)
-    way = ways(tiers, {0: usage}, policy, {})[0]
+    way = ways(paths(tiers), {0: usage}, policy, {})[0]
     assert low_bytes(usage, policy) < way.low_bytes < int(policy.high_watermark * total)

@@ -371,7 +371,7 @@ def test_many_refused_at_once_begin_a_new_epoch(
 
     def stats(native: NativePath) -> PromoterStats:
         held[Reason.NOT_HOTTER] = refused
-        return PromoterStats({}, tuple(held), {})
+        return PromoterStats({}, tuple(held))
 
     monkeypatch.setattr(NativePath, "stats", stats)
     now = time.monotonic_ns()
