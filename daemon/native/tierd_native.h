@@ -55,6 +55,8 @@ void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *s
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s);
+/* No page on the node has less heat; infinite if none is known there. */
+float tierd_heat_least(struct tierd_heat *heat, int node);
 int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
