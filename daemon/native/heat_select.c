@@ -6,6 +6,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
 /*
  * The best of what a pass over the slots offers. Where it is not known how many these are, there
@@ -18,8 +21,7 @@ struct best {
 	size_t room;
 	size_t most;
 	bool hottest;
-	/* The worst that stayed, once any went. */
-	bool full;
+	/* What is wanted comes before this: the worst that stayed, once any went. */
 	struct rank worst;
 };
 
@@ -30,7 +32,8 @@ struct question {
 	bool hottest;
 	float least;
 	const uint8_t *among;
-	/* The least warmth of the hottest, the most of the coldest: of all, and in the next pass. */
+	/* The least warmth of the hottest, the most of the coldest: of all, and in the next pass.
+	 */
 	unsigned int last;
 	unsigned int warmth;
 	/* The next warmth beyond that any slot has and that is asked for; -1 if there is none. */
@@ -82,7 +85,6 @@ static void drop_worse(struct best *best)
 		if (rank_before(best->hottest, &best->worst, &best->rank[i]))
 			best->worst = best->rank[i];
 	}
-	best->full = true;
 }
 
 /* Room for one more; the worse half goes where there is as much as may be. */
@@ -105,23 +107,6 @@ static int make_room(struct best *best)
 	return 0;
 }
 
-static inline int offer(struct best *best, struct rank item)
-{
-	int err;
-
-	if (best->full && !rank_before(best->hottest, &item, &best->worst))
-		return 0;
-	if (best->n == best->room) {
-		err = make_room(best);
-		if (err != 0)
-			return err;
-		if (best->full && !rank_before(best->hottest, &item, &best->worst))
-			return 0;
-	}
-	best->rank[best->n++] = item;
-	return 0;
-}
-
 static float idle_seconds(uint16_t tick, const struct slot *slot)
 {
 	if (slot->moved == 0)
@@ -134,30 +119,13 @@ static float idle_seconds(uint16_t tick, const struct slot *slot)
  * true heats, which are rounded.
  */
 static uint8_t limit_of(const struct tierd_heat *heat, const struct question *question,
-			const struct best *best)
+			const struct rank *worst)
 {
-	const float stored = best->worst.heat * heat->gain;
+	const float stored = worst->heat * heat->gain;
 
 	if (question->hottest)
 		return stored > 0.0F ? warmth_of(stored * (1.0F - SLACK)) : (uint8_t)question->last;
 	return warmth_of(stored * (1.0F + SLACK));
-}
-
-static inline int offer_slot(const struct tierd_heat *heat, uint64_t i,
-			     const struct question *question, struct best *best)
-{
-	const struct slot *slot = &heat->slots[i];
-	struct rank item = {.heat = slot->heat * heat->inverse_gain,
-			    .slot = (uint32_t)i,
-			    .key = slot_key(slot)};
-
-	if (question->hottest && !(item.heat > question->least))
-		return 0;
-	if (question->among != NULL && question->among[key_target(item.key)] == 0)
-		return 0;
-	if (question->node == TIERD_NODE_UNPLACED && !slot_unplaced(heat, slot))
-		return 0;
-	return offer(best, item);
 }
 
 typedef uint8_t bytes __attribute__((vector_size(16)));
@@ -165,50 +133,103 @@ enum { AT_ONCE = sizeof(bytes), PARTS = TAGS_AT_ONCE / AT_ONCE };
 
 /* Which slots are of the node and warm, or cold, enough. */
 static inline bytes matches(const struct tierd_heat *heat, uint64_t first, uint8_t node,
-			    bool hottest, uint8_t warmth)
+			    bool hottest, bool plain, uint8_t warmth)
 {
 	const bytes nodes = *(const bytes *)(const void *)(heat->tags.node + first);
 	const bytes warm = *(const bytes *)(const void *)(heat->tags.warmth + first);
 	/* A free slot has the number of what is unplaced. */
 	const bytes here =
-	    node == TIERD_NODE_UNPLACED ? (bytes)(nodes != node) : (bytes)(nodes == node);
+	    !plain && node == TIERD_NODE_UNPLACED ? (bytes)(nodes != node) : (bytes)(nodes == node);
 
 	return here & (hottest ? (bytes)(warm >= warmth) : (bytes)(warm <= warmth));
 }
 
-/* Most slots are passed over, many at a time, by their tags. */
-static inline int pass_over(const struct tierd_heat *heat, const struct question *question,
-			    bool hottest, struct best *best)
+/* A bit each. */
+static inline uint64_t bits_of(const bytes *hit)
 {
-	const uint64_t ones = UINT64_C(0x0101010101010101);
+	uint64_t bits = 0;
+
+#pragma GCC unroll 4
+	for (unsigned int i = 0; i < PARTS; i++) {
+#ifdef __SSE2__
+		bits |= (uint64_t)(unsigned int)_mm_movemask_epi8((__m128i)hit[i]) << (AT_ONCE * i);
+#else
+		for (unsigned int j = 0; j < AT_ONCE; j++)
+			bits |= (uint64_t)(hit[i][j] & 1) << (AT_ONCE * i + j);
+#endif
+	}
+	return bits;
+}
+
+/* What the tags do not tell. */
+static inline bool asked_for(const struct tierd_heat *heat, const struct question *question,
+			     const struct slot *slot)
+{
+	if (question->among != NULL && question->among[key_target(slot_key(slot))] == 0)
+		return false;
+	return question->node != TIERD_NODE_UNPLACED || slot_unplaced(heat, slot);
+}
+
+/* Most slots are passed over, many at a time, by their tags. `plain`: these tell all. */
+__attribute__((always_inline)) static inline int pass_over(const struct tierd_heat *heat,
+							   const struct question *question,
+							   bool hottest, bool plain,
+							   struct best *best)
+{
+	const uint8_t node = question->node;
 	uint8_t warmth = (uint8_t)question->warmth;
+	struct rank worst = best->worst;
 
 	for (uint64_t first = 0; first < slot_count(heat); first += TAGS_AT_ONCE) {
 		bytes hit[PARTS], any = {0};
-		uint64_t hits[TAGS_AT_ONCE / 8];
+		uint64_t left[2];
 
+#pragma GCC unroll 4
 		for (unsigned int i = 0; i < PARTS; i++) {
-			hit[i] =
-			    matches(heat, first + AT_ONCE * i, question->node, hottest, warmth);
+			hit[i] = matches(heat, first + AT_ONCE * i, node, hottest, plain, warmth);
 			any |= hit[i];
 		}
-		memcpy(hits, &any, sizeof(any));
-		if ((hits[0] | hits[1]) == 0)
+		memcpy(left, &any, sizeof(left));
+		if ((left[0] | left[1]) == 0)
 			continue;
-		memcpy(hits, hit, sizeof(hits));
-		for (unsigned int i = 0; i < TAGS_AT_ONCE / 8; i++) {
-			for (uint64_t left = hits[i] & ones; left != 0; left &= left - 1) {
-				uint64_t at = (unsigned int)__builtin_ctzll(left) / 8;
-				int err = offer_slot(heat, first + 8 * i + at, question, best);
+		for (left[0] = bits_of(hit); left[0] != 0; left[0] &= left[0] - 1) {
+			const uint64_t i = first + (unsigned int)__builtin_ctzll(left[0]);
+			const struct slot *slot = &heat->slots[i];
+			const struct rank item = {.heat = slot->heat * heat->inverse_gain,
+						  .slot = (uint32_t)i,
+						  .key = slot_key(slot)};
 
-				if (err != 0)
-					return err;
+			if (!rank_before(hottest, &item, &worst) ||
+			    (!plain && !asked_for(heat, question, slot)))
+				continue;
+			if (best->n == best->room) {
+				if (make_room(best) != 0)
+					return -ENOMEM;
+				if (rank_before(hottest, &best->worst, &worst)) {
+					worst = best->worst;
+					warmth = limit_of(heat, question, &worst);
+					if (!rank_before(hottest, &item, &worst))
+						continue;
+				}
 			}
+			best->rank[best->n++] = item;
 		}
-		if (best->full)
-			warmth = limit_of(heat, question, best);
 	}
 	return 0;
+}
+
+static int pass(const struct tierd_heat *heat, const struct question *question, struct best *best)
+{
+	const bool plain = question->among == NULL && question->node != TIERD_NODE_UNPLACED;
+
+	/* Before all that are wanted comes what is hotter than the least, or no colder than any. */
+	best->worst = question->hottest ? (struct rank){.heat = question->least}
+					: (struct rank){.heat = INFINITY, .key = UINT64_MAX};
+	best->n = 0;
+	if (!plain)
+		return pass_over(heat, question, question->hottest, false, best);
+	return question->hottest ? pass_over(heat, question, true, true, best)
+				 : pass_over(heat, question, false, true, best);
 }
 
 /*
@@ -277,21 +298,21 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 
 	for (;;) {
 		const size_t found = narrow(heat, question, wanted);
+		size_t room;
 		int err;
 
 		best->n = 0;
-		best->full = false;
 		if (found == 0)
 			return 0;
-		if (found <= 2 * best->most && found > best->room) {
+		room = found < 2 * best->most ? found : 2 * best->most;
+		if (found != SIZE_MAX && room > best->room) {
 			free(best->rank);
-			best->rank = malloc(found * sizeof(*best->rank));
-			best->room = best->rank == NULL ? 0 : found;
+			best->rank = malloc(room * sizeof(*best->rank));
+			best->room = best->rank == NULL ? 0 : room;
 			if (best->rank == NULL)
 				return -ENOMEM;
 		}
-		err = question->hottest ? pass_over(heat, question, true, best)
-					: pass_over(heat, question, false, best);
+		err = pass(heat, question, best);
 		if (err == 0)
 			err = sort_best(best);
 		if (err != 0 || !may_be_beyond(heat, question, best))
@@ -361,7 +382,7 @@ float tierd_heat_least(struct tierd_heat *heat, int node)
 		most = warmth;
 	}
 	for (uint64_t first = 0; first < slot_count(heat); first += AT_ONCE) {
-		const bytes hit = matches(heat, first, (uint8_t)node, false, (uint8_t)most);
+		const bytes hit = matches(heat, first, (uint8_t)node, false, true, (uint8_t)most);
 		uint64_t hits[2];
 
 		memcpy(hits, &hit, sizeof(hits));
