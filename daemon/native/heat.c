@@ -169,6 +169,11 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 		maintain(heat, 1.0F);
 }
 
+uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
+{
+	return heat->tracked;
+}
+
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
 {
 	*stats = (struct tierd_heat_stats){
