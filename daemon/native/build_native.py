@@ -14,6 +14,7 @@ import cffi
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
+    "change.c",
     "heap.c",
     "heat.c",
     "heat_change.c",

@@ -9,6 +9,12 @@
 
 static const float HEAT_MIN = 0x1p-30F;
 
+static void set_epoch(struct tierd_heat *heat, uint64_t serial)
+{
+	heat->epoch_now = (uint8_t)(serial % EPOCHS + 1);
+	heat->epoch_before = (uint8_t)((serial + EPOCHS - 1) % EPOCHS + 1);
+}
+
 int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, struct tierd_heat **out)
 {
 	struct tierd_heat *heat;
@@ -28,6 +34,7 @@ int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, stru
 	heat->half_life_ns = half_life_s * 1e9;
 	heat->refresh_ns = (uint64_t)(refresh_s * 1e9);
 	heat->gain = heat->inverse_gain = 1.0F;
+	set_epoch(heat, 0);
 	memset(heat->row_of, 0xff, sizeof(heat->row_of));
 	*out = heat;
 	return 0;
@@ -149,7 +156,7 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 		return;
 	forget_ages(heat, time_ns - heat->maintained_ns);
 	heat->now_ns = time_ns;
-	heat->epoch_serial = (time_ns - heat->born_ns) / heat->refresh_ns;
+	set_epoch(heat, (time_ns - heat->born_ns) / heat->refresh_ns);
 	exponent = (double)(time_ns - heat->origin_ns) / heat->half_life_ns;
 	heat->hist_valid = false;
 	if (exponent >= 60.0) {
@@ -160,6 +167,11 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 	heat->inverse_gain = 1.0F / heat->gain;
 	if (time_ns - heat->maintained_ns >= maintain_every(heat))
 		maintain(heat, 1.0F);
+}
+
+uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
+{
+	return heat->tracked;
 }
 
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
@@ -180,7 +192,6 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	};
 }
 
-/* Whether counters and probe sequences are sound; for tests. */
 /* At four fifths full, runs of used slots are hundreds long; a probe passes all of one. */
 static uint64_t longest_run_allowed(const struct tierd_heat *heat)
 {
@@ -189,9 +200,34 @@ static uint64_t longest_run_allowed(const struct tierd_heat *heat)
 	return part < 4096 ? 4096 : part;
 }
 
+/* Whether the slots counted by node and warmth are those that the tags tell of. */
+static bool warm_counts_hold(const struct tierd_heat *heat)
+{
+	int64_t left[COUNTED][WARMTHS];
+
+	for (unsigned int row = 0; row < COUNTED; row++)
+		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
+			left[row][warmth] = heat->warm[row][warmth];
+	for (uint64_t i = 0; i < slot_count(heat); i++) {
+		unsigned int row = counted_at(heat->tags.node[i]);
+
+		if (row < COUNTED)
+			left[row][heat->tags.warmth[i]]--;
+	}
+	for (unsigned int row = 0; row < COUNTED; row++)
+		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
+			if (left[row][warmth] != 0)
+				return false;
+	return true;
+}
+
+/* Whether counters and probe sequences are sound; for tests. */
 int tierd_heat_check(struct tierd_heat *heat)
 {
 	uint64_t tracked = 0, huge = 0, unplaced = 0, run = 0;
+
+	if (!warm_counts_hold(heat))
+		return -EBADR;
 
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		const struct slot *slot = &heat->slots[i];

@@ -17,8 +17,12 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		return;
 	if (half_lives < 0.0 || half_lives > 30.0 || back > (double)heat->origin_ns) {
 		/* So much that nothing is left, time would begin before its beginning, or more. */
+		const float factor = (float)tierd_heat_power_of_two(-half_lives);
+
 		for (uint64_t i = 0; i < slot_count(heat); i++) {
-			heat->slots[i].heat *= (float)tierd_heat_power_of_two(-half_lives);
+			if (heat->tags.warmth[i] == 0)
+				continue;
+			heat->slots[i].heat *= factor;
 			tag_slot(heat, &heat->slots[i]);
 		}
 	} else {
@@ -36,22 +40,24 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			  size_t n, float least, double *total)
 {
-	double fresh = 0.0;
+	double fresh = 0.0, sum = 0.0;
 
-	*total = 0.0;
 	for (size_t i = 0; i < n; i++) {
 		const struct slot *slot = NULL;
-		uint64_t head = key_head(page[i]);
 
 		if (!(count[i] > 0.0F) || isinf(count[i]))
 			continue;
-		if (heat->huge != 0 && filter_hit(heat, page[i]))
+		if (heat->huge != 0 && filter_hit(heat, page[i])) {
+			uint64_t head = key_head(page[i]);
+
 			slot = table_find(heat, head, hash_key(head));
+		}
 		if (slot == NULL || !slot_huge(slot))
-			slot = table_find(heat, page[i], hash_key(page[i]));
-		*total += (double)count[i];
-		if (slot == NULL || slot->heat * heat->inverse_gain < least)
+			slot = table_probe(heat, page[i], home_slot(heat, hash_key(page[i])));
+		sum += (double)count[i];
+		if (slot->heat * heat->inverse_gain < least || !slot_used(slot))
 			fresh += (double)count[i];
 	}
-	return *total > 0.0 ? fresh / *total : 0.0;
+	*total = sum;
+	return sum > 0.0 ? fresh / sum : 0.0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How heat is distributed, by node; and which slots' nodes are not known for sure. */
+/* How heat is distributed, by node; and how many slots' nodes are not known for sure. */
 #include "heat_table.h"
 
 #include <errno.h>
@@ -32,17 +32,9 @@ float tierd_heat_bin_edge(int bin)
 	return edge;
 }
 
-/* Node unknown (of no epoch then), or not confirmed since the refresh before this one began. */
-bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot)
-{
-	uint8_t epoch = slot->flags & EPOCH_MASK;
-
-	return epoch != epoch_now(heat) && epoch != epoch_before(heat);
-}
-
 uint64_t table_unplaced(const struct tierd_heat *heat)
 {
-	return heat->tracked - heat->of_epoch[epoch_now(heat)] - heat->of_epoch[epoch_before(heat)];
+	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
 }
 
 static struct hist_row *row_for(struct tierd_heat *heat, int node)

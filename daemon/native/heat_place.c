@@ -7,7 +7,7 @@ enum { LOOKAHEAD = 24 };
 static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
 {
 	slot->node = node;
-	slot_set_epoch(heat, slot, node <= TIERD_NODE_MAX ? epoch_now(heat) : 0);
+	slot_set_epoch(heat, slot, node <= TIERD_NODE_MAX ? heat->epoch_now : 0);
 	tag_slot(heat, slot);
 }
 

@@ -1,120 +1,92 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Sorts what a question to the table has selected, by heat and then by key. By digits, least
- * significant first: a question for tens of thousands of pages is asked every tick, and
- * comparing pages would be most of what the service executes.
+ * Sorts what a question to the table has selected, by heat and then by key. A question for
+ * thousands of pages is asked every tick, and comparing pages would be most of what the service
+ * executes: they are spread over as many buckets as there are pages, by the part of heat in
+ * which they differ. Of most buckets one or two pages are left to be compared.
  */
 #include "heat_table.h"
 
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-enum {
-	DIGIT_BITS = 11,
-	BUCKETS = 1 << DIGIT_BITS,
-	HEAT_DIGITS = 3,
-	KEY_DIGITS = 6,
-	FEW = 512,
-};
+enum { FEW = 32, MOST_BITS = 11 };
 
 /* Heat is never negative, so that its bits are in the order of its values. */
-static uint32_t heat_digit(bool hottest, const struct rank *rank, unsigned int digit)
+static inline uint64_t value_of(const struct rank *rank, bool by_key, bool hottest)
 {
 	uint32_t bits;
 
+	if (by_key)
+		return rank->key;
 	memcpy(&bits, &rank->heat, sizeof(bits));
-	return (hottest ? ~bits : bits) >> (digit * DIGIT_BITS) & (BUCKETS - 1);
+	return hottest ? ~bits : bits;
 }
 
-static uint32_t key_digit(const struct rank *rank, unsigned int digit)
+static void sort_few(bool hottest, struct rank *rank, size_t n)
 {
-	return (uint32_t)(rank->key >> (digit * DIGIT_BITS)) & (BUCKETS - 1);
+	for (size_t i = 1; i < n; i++) {
+		struct rank item = rank[i];
+		size_t at = i;
+
+		for (; at > 0 && rank_before(hottest, &item, &rank[at - 1]); at--)
+			rank[at] = rank[at - 1];
+		rank[at] = item;
+	}
 }
 
-/* Offsets of the buckets of counts; false if all members are in one. */
-static bool offsets_of(uint32_t *count, size_t n)
+/* By value, such that each bucket's pages come before the next one's; their sizes. */
+static void spread(struct rank *rank, struct rank *spare, size_t n, bool by_key, bool hottest,
+		   uint64_t least, unsigned int shift, uint32_t *end, unsigned int buckets)
 {
 	uint32_t sum = 0;
 
-	for (unsigned int i = 0; i < BUCKETS; i++) {
-		uint32_t own = count[i];
+	memset(end, 0, buckets * sizeof(*end));
+	for (size_t i = 0; i < n; i++)
+		end[(value_of(&rank[i], by_key, hottest) - least) >> shift]++;
+	for (unsigned int i = 0; i < buckets; i++) {
+		uint32_t own = end[i];
 
-		if (own == n)
-			return false;
-		count[i] = sum;
+		end[i] = sum;
 		sum += own;
 	}
-	return true;
+	for (size_t i = 0; i < n; i++)
+		spare[end[(value_of(&rank[i], by_key, hottest) - least) >> shift]++] = rank[i];
+	memcpy(rank, spare, n * sizeof(*rank));
 }
 
-static void sort_digits(struct rank *rank, struct rank *spare, uint32_t *count, size_t n,
-			bool by_heat, bool hottest)
+/* Each call tells pages apart by at least four bits more: there are few within each other. */
+static void sort_by(struct rank *rank, struct rank *spare, size_t n, bool by_key, bool hottest)
 {
-	struct rank *from = rank, *to = spare;
-	const unsigned int digits = by_heat ? HEAT_DIGITS : KEY_DIGITS;
-
-	for (unsigned int digit = 0; digit < digits; digit++) {
-		struct rank *swap = to;
-
-		memset(count, 0, BUCKETS * sizeof(*count));
-		for (size_t i = 0; i < n; i++)
-			count[by_heat ? heat_digit(hottest, &from[i], digit)
-				      : key_digit(&from[i], digit)]++;
-		if (!offsets_of(count, n))
-			continue;
-		for (size_t i = 0; i < n; i++)
-			to[count[by_heat ? heat_digit(hottest, &from[i], digit)
-					 : key_digit(&from[i], digit)]++] = from[i];
-		to = from;
-		from = swap;
-	}
-	if (from != rank)
-		memcpy(rank, from, n * sizeof(*rank));
-}
-
-/* For a few, whose digits would cost more to count than they cost to compare. */
-static void sort_few(bool hottest, struct rank *rank, size_t n)
-{
-	for (size_t gap = n; (gap = gap <= 2 ? gap / 2 : gap * 5 / 11) > 0;) {
-		for (size_t i = gap; i < n; i++) {
-			struct rank item = rank[i];
-			size_t at = i;
-
-			for (; at >= gap && rank_before(hottest, &item, &rank[at - gap]); at -= gap)
-				rank[at] = rank[at - gap];
-			rank[at] = item;
-		}
-	}
-}
-
-/* By heat, and then each run of one heat by key: there are few, or long ones of no heat. */
-int heat_rank_sort(bool hottest, struct rank *rank, size_t n)
-{
-	uint32_t *count;
-	struct rank *spare;
+	uint32_t end[1 << MOST_BITS], first = 0;
+	uint64_t least = UINT64_MAX, most = 0;
+	unsigned int bits = 0, wide, shift, buckets;
 
 	if (n <= FEW) {
 		sort_few(hottest, rank, n);
-		return 0;
+		return;
 	}
-	count = malloc(BUCKETS * sizeof(*count));
-	spare = malloc(n * sizeof(*spare));
-	if (count == NULL || spare == NULL) {
-		free(count);
-		free(spare);
-		return -ENOMEM;
+	for (size_t i = 0; i < n; i++) {
+		uint64_t value = value_of(&rank[i], by_key, hottest);
+
+		least = value < least ? value : least;
+		most = value > most ? value : most;
 	}
-	sort_digits(rank, spare, count, n, true, hottest);
-	for (size_t first = 0, end; first < n; first = end) {
-		for (end = first + 1; end < n && rank[end].heat == rank[first].heat; end++)
-			;
-		if (end - first <= FEW)
-			sort_few(hottest, rank + first, end - first);
-		else
-			sort_digits(rank + first, spare, count, end - first, false, hottest);
+	if (least == most) {
+		if (!by_key)
+			sort_by(rank, spare, n, true, hottest);
+		return;
 	}
-	free(count);
-	free(spare);
-	return 0;
+	while (bits < MOST_BITS && (size_t)2 << bits <= n)
+		bits++;
+	wide = 64 - (unsigned int)__builtin_clzll(most - least);
+	shift = wide > bits ? wide - bits : 0;
+	buckets = (unsigned int)((most - least) >> shift) + 1;
+	spread(rank, spare, n, by_key, hottest, least, shift, end, buckets);
+	for (unsigned int i = 0; i < buckets; first = end[i++]) {
+		if (end[i] - first > 1)
+			sort_by(rank + first, spare, end[i] - first, by_key, hottest);
+	}
+}
+
+void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n)
+{
+	sort_by(rank, spare, n, false, hottest);
 }

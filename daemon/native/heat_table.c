@@ -9,6 +9,8 @@
 
 enum {
 	FIRST_LINES = 4096,
+	/* Of 4 MiB: what a table with fewer may have too many costs less than to grow often. */
+	SMALL_LINES = 1 << 16,
 	FILTER_BITS_PER_SLOT = 2,
 	HUGE_PAGE_BYTES = 2 << 20,
 };
@@ -94,24 +96,11 @@ void table_free(struct tierd_heat *heat)
 	free(heat->rows);
 }
 
-static inline uint64_t next_slot(uint64_t index, uint64_t count)
-{
-	return index + 1 == count ? 0 : index + 1;
-}
-
 struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash)
 {
-	const uint64_t count = slot_count(heat);
-	const uint64_t inverted = ~key;
+	struct slot *slot = table_probe(heat, key, home_slot(heat, hash));
 
-	for (uint64_t i = home_slot(heat, hash);; i = next_slot(i, count)) {
-		struct slot *slot = &heat->slots[i];
-
-		if (slot->inverted == inverted)
-			return slot;
-		if (!slot_used(slot))
-			return NULL;
-	}
+	return slot_used(slot) ? slot : NULL;
 }
 
 static struct slot *first_free(struct tierd_heat *heat, uint64_t hash)
@@ -128,9 +117,9 @@ static int grow(struct tierd_heat *heat)
 {
 	struct slot *old = heat->slots;
 	uint64_t *old_filter = heat->filter;
-	uint8_t *old_tags = heat->tags.node;
+	const struct tags old_tags = heat->tags;
 	const uint64_t old_lines = heat->lines;
-	uint64_t lines = old_lines + old_lines / 5 + 1;
+	uint64_t lines = old_lines < SMALL_LINES ? 2 * old_lines : old_lines + old_lines / 5 + 1;
 	int err;
 
 	if (lines > heat->max_lines)
@@ -146,17 +135,28 @@ static int grow(struct tierd_heat *heat)
 			continue;
 		slot = first_free(heat, hash_key(slot_key(&old[i])));
 		*slot = old[i];
-		tag_slot(heat, slot);
+		/* As many of each node and warmth as before. */
+		heat->tags.node[slot - heat->slots] = old_tags.node[i];
+		heat->tags.warmth[slot - heat->slots] = old_tags.warmth[i];
 	}
-	unmap(old, old_filter, old_tags, old_lines);
+	unmap(old, old_filter, old_tags.node, old_lines);
 	table_rebuild_filter(heat);
 	return 0;
 }
 
+/* A free slot is the key's from now on. */
+static struct slot *fill(struct tierd_heat *heat, struct slot *slot, uint64_t key)
+{
+	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
+	tag_slot(heat, slot);
+	heat->tracked++;
+	heat->of_epoch[0]++;
+	heat->hist_valid = false;
+	return slot;
+}
+
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
 {
-	struct slot *slot;
-
 	if (heat->tracked >= heat->grow_at && heat->grow_at < heat->capacity) {
 		/* Without memory for more, what is there now is the bound. */
 		if (grow(heat) != 0)
@@ -170,13 +170,14 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 			return NULL;
 		}
 	}
-	slot = first_free(heat, hash_key(key));
-	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
-	tag_slot(heat, slot);
-	heat->tracked++;
-	heat->of_epoch[0]++;
-	heat->hist_valid = false;
-	return slot;
+	return fill(heat, first_free(heat, hash_key(key)), key);
+}
+
+struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key)
+{
+	if (heat->tracked >= heat->grow_at || heat->tracked >= heat->capacity)
+		return table_insert(heat, key, true);
+	return fill(heat, found, key);
 }
 
 void table_remove(struct tierd_heat *heat, struct slot *slot)

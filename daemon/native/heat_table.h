@@ -4,8 +4,9 @@
  *
  * A page's probe sequence starts at the first slot of the line that its hash names,
  * so that most searches touch one line. The table has any number of lines
- * (multiply-shift in place of a power of two) and grows by a fifth at a time up to
- * its bound, so that it stays between two thirds and four fifths full.
+ * (multiply-shift in place of a power of two) and grows up to its bound: to twice as many
+ * while it is small, then by a fifth at a time, so that it stays between two thirds and four
+ * fifths full.
  */
 #ifndef TIERD_HEAT_TABLE_H
 #define TIERD_HEAT_TABLE_H
@@ -39,10 +40,13 @@ enum {
 	TICKS_REMEMBERED = 1 << 15,
 	/* Of a free slot; no node has that number. */
 	NO_TAG = TIERD_NODE_UNPLACED,
-	TAGS_AT_ONCE = 16,
+	TAGS_AT_ONCE = 64,
 	/* Of the bits of a float; the least that is told from less is 2^-30. */
 	WARMTH_SHIFT = 22,
 	WARMTH_BASE = (127 - 30) << 1,
+	WARMTHS = 256,
+	/* Of the unknown node, and of the first sixteen, slots are counted by warmth. */
+	COUNTED = 17,
 	/* The unit in which a slot remembers its last move: 1/8 s. */
 	TICK_NS = 125000000,
 };
@@ -54,7 +58,7 @@ struct hist_row {
 };
 
 /*
- * What a pass looks for, a byte a slot: sixteen are compared at once. Of a free slot both are
+ * What a pass looks for, a byte a slot: many are compared at once. Of a free slot both are
  * what no question is about. `warmth` rises with the stored heat.
  */
 struct tags {
@@ -65,6 +69,8 @@ struct tags {
 struct tierd_heat {
 	struct slot *slots;
 	struct tags tags;
+	/* Slots by the place of their node (`counted_at`) and warmth: what a pass need not find. */
+	uint32_t warm[COUNTED][WARMTHS];
 	uint64_t lines;
 	uint64_t max_lines;
 	uint64_t capacity;
@@ -87,7 +93,9 @@ struct tierd_heat {
 	float inverse_gain;
 
 	uint64_t refresh_ns;
-	uint64_t epoch_serial;
+	/* Of slots that were confirmed now, and in the refresh before: 1 to EPOCHS. */
+	uint8_t epoch_now;
+	uint8_t epoch_before;
 	/* Used slots by the epoch in their flags. */
 	uint64_t of_epoch[EPOCH_MASK + 1];
 	uint64_t maintained_ns;
@@ -162,13 +170,40 @@ static inline uint8_t warmth_of(float stored)
 	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
 }
 
+/* The least stored heat of a warmth. */
+static inline float warmth_edge(unsigned int warmth)
+{
+	uint32_t bits = (warmth - 1 + WARMTH_BASE) << WARMTH_SHIFT;
+	float edge;
+
+	if (warmth < 2)
+		return warmth == 0 ? 0.0F : 0x1p-149F;
+	memcpy(&edge, &bits, sizeof(edge));
+	return edge;
+}
+
+/* Row of a node in `warm`, or beyond its last. */
+static inline unsigned int counted_at(uint8_t node)
+{
+	return (uint8_t)(node + 1);
+}
+
 /* To be called after a slot has changed: it came, went, moved, or has another node or heat. */
 static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
 {
-	uint64_t at = (uint64_t)(slot - heat->slots);
+	const uint64_t at = (uint64_t)(slot - heat->slots);
+	const uint8_t node = slot->inverted != 0 ? slot->node : NO_TAG;
+	const uint8_t warmth = warmth_of(slot->heat);
+	const uint8_t old_node = heat->tags.node[at], old_warmth = heat->tags.warmth[at];
 
-	heat->tags.node[at] = slot->inverted != 0 ? slot->node : NO_TAG;
-	heat->tags.warmth[at] = warmth_of(slot->heat);
+	if (node == old_node && warmth == old_warmth)
+		return;
+	if (counted_at(old_node) < COUNTED)
+		heat->warm[counted_at(old_node)][old_warmth]--;
+	if (counted_at(node) < COUNTED)
+		heat->warm[counted_at(node)][warmth]++;
+	heat->tags.node[at] = node;
+	heat->tags.warmth[at] = warmth;
 }
 
 /* When a slot's node was confirmed; 0: it is not known, or long ago. */
@@ -179,14 +214,12 @@ static inline void slot_set_epoch(struct tierd_heat *heat, struct slot *slot, ui
 	slot->flags = (uint8_t)((slot->flags & ~EPOCH_MASK) | epoch);
 }
 
-static inline uint8_t epoch_now(const struct tierd_heat *heat)
+/* Node unknown (of no epoch then), or not confirmed since the refresh before this one began. */
+static inline bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot)
 {
-	return (uint8_t)(heat->epoch_serial % EPOCHS + 1);
-}
+	const uint8_t epoch = slot->flags & EPOCH_MASK;
 
-static inline uint8_t epoch_before(const struct tierd_heat *heat)
-{
-	return (uint8_t)((heat->epoch_serial + EPOCHS - 1) % EPOCHS + 1);
+	return epoch != heat->epoch_now && epoch != heat->epoch_before;
 }
 
 static inline uint64_t slot_pages(const struct slot *slot)
@@ -220,6 +253,27 @@ double tierd_heat_power_of_two(double x);
 /* What a true heat of this time is stored times. */
 float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns);
 void table_free(struct tierd_heat *heat);
+
+static inline uint64_t next_slot(uint64_t index, uint64_t count)
+{
+	return index + 1 == count ? 0 : index + 1;
+}
+
+/* The slot of a key, or the free one where its search from its home slot ends. */
+static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t key, uint64_t home)
+{
+	const uint64_t inverted = ~key;
+	struct slot *slot = &heat->slots[home];
+
+	if (slot->inverted == inverted)
+		return slot;
+	for (uint64_t i = home; slot_used(slot) && slot->inverted != inverted;) {
+		i = next_slot(i, slot_count(heat));
+		slot = &heat->slots[i];
+	}
+	return slot;
+}
+
 struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
 /*
  * A new, zeroed slot for a key that is not there; NULL if the table is full.
@@ -227,6 +281,8 @@ struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t ha
  * Other slots may move.
  */
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept);
+/* The same where `found` is what table_probe found for the key: a free slot. */
+struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key);
 /* Take a slot out; later slots move back, so the same index may be used again. */
 void table_remove(struct tierd_heat *heat, struct slot *slot);
 void table_set_huge(struct tierd_heat *heat, struct slot *slot);
@@ -237,7 +293,6 @@ void table_rebuild_filter(struct tierd_heat *heat);
 int hist_update(struct tierd_heat *heat);
 const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
 int heat_bin(float value);
-bool slot_unplaced(const struct tierd_heat *heat, const struct slot *slot);
 /* heat_evict.c */
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
@@ -248,8 +303,8 @@ uint64_t table_unplaced(const struct tierd_heat *heat);
 /* A selected slot; of equal heat the lower key comes first, so that replays agree. */
 struct rank {
 	float heat;
+	uint32_t slot;
 	uint64_t key;
-	uint64_t slot;
 };
 
 /* Whether `a` is asked for before `b`. */
@@ -260,7 +315,7 @@ static inline bool rank_before(bool hottest, const struct rank *a, const struct 
 	return a->key < b->key;
 }
 
-/* Sorts by heat, hottest or coldest first, then by key. -ENOMEM leaves the order as it was. */
-int heat_rank_sort(bool hottest, struct rank *rank, size_t n);
+/* Sorts by heat, hottest or coldest first, then by key; `spare` has room for as many. */
+void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
 
 #endif

@@ -24,14 +24,16 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 
 	for (size_t i = 0; i < n; i++) {
 		const struct tierd_hot_record *each = &record[i];
-		const uint16_t depth = each->count < DEEPEST ? each->count : DEEPEST;
 		const float *table = each->flags & TIERD_RECORD_CHANGED ? becomes : stays;
-		/* In this kind the history stands where a hot record has its card. */
-		float accesses = table[depth * TIERD_HISTORIES + each->card];
+		uint16_t depth;
+		float accesses;
 
 		if (each->kind != TIERD_KIND_PAGE || !(each->flags & TIERD_RECORD_HOT) ||
 		    (keep && !keep[i]))
 			continue;
+		depth = each->count < DEEPEST ? each->count : DEEPEST;
+		/* In this kind the history stands where a hot record has its card. */
+		accesses = table[depth * TIERD_HISTORIES + each->card];
 		if (each->flags & TIERD_RECORD_PMD)
 			accesses *= (float)(UINT64_C(1) << (each->order & 63));
 		page[found] = each->page;

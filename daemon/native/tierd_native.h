@@ -55,6 +55,10 @@ void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *s
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s);
+/* No page on the node has less heat; infinite if none is known there. */
+float tierd_heat_least(struct tierd_heat *heat, int node);
+/* Folios in the table. */
+uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
 int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
@@ -154,8 +158,14 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
-int tierd_members(const uint64_t *page, size_t n, const uint64_t *set, size_t members,
-		  uint8_t *found);
+/*
+ * A set of pages in a table, zero at first, of a power of two of slots: more than there are members.
+ * tierd_members tells of n pages, each `stride` words behind the one before, whether they are in it.
+ * Keys of all ones never are.
+ */
+void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
+void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
+		   size_t n, uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
@@ -392,6 +402,43 @@ size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, stru
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			  size_t n, float least, double *total);
+
+/* ---- has the hot set moved? ---- */
+
+/* Longer runs count as this long. */
+enum { TIERD_RUN_MAX = 256 };
+
+/* A run that may be the present one: what it saw, and the logarithm of how likely it is. */
+struct tierd_run {
+	double log_p;
+	double n;
+	double mean;
+	double squares;
+};
+
+/* policy/change.py has the words. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
+struct tierd_change_words {
+	double hazard;
+	double noise;
+	double alpha;
+	double kappa;
+	double prior_mean;
+	double short_run;
+	const double *gamma_ratio;
+};
+
+/* Of the likeliest run, before and after; of all runs of 2 to `short_run`. */
+struct tierd_change_seen {
+	double length_before;
+	double mean_before;
+	double length;
+	double probability;
+	double fresh_mean;
+};
+
+/* run: n of TIERD_RUN_MAX + 2 places, the empty run first. Returns how many there are then. */
+size_t tierd_change_observe(struct tierd_run *run, size_t n, double value,
+			    const struct tierd_change_words *words, struct tierd_change_seen *seen);
 
 /* ---- records of the module's scanner ---- */
 

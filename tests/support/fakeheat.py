@@ -30,6 +30,9 @@ class ArrayHeat:
         chosen = self._among(node, among)
         return pageset.take(chosen, np.argsort(chosen.heat, kind="stable")[:n])
 
+    def least(self, node: int) -> float:
+        return float(self._among(node, None).heat.min(initial=np.inf))
+
     def _among(self, node: int, among: BoolArray | None) -> PageSet:
         chosen = self.pages.node == node
         if among is not None:

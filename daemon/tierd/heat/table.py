@@ -22,6 +22,8 @@ from tierd.moves import I16Array, MoveReport, U8Array
 from tierd.pagekey import MAX_TARGETS, U64Array
 
 _NODES: Final = 256
+_LEAST_ROOM: Final = 1024
+"""Folios."""
 _EMPTY_RANGE: Final = np.empty(0, np.uint64)
 
 
@@ -31,6 +33,33 @@ def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any
 
 def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
     return ffi.from_buffer(kind, values) if len(values) else ffi.NULL
+
+
+class _Room:
+    """Room for an answer of so many folios, and C's pointers to it; kept from one to the next."""
+
+    def __init__(self, folios: int) -> None:
+        self.folios = folios
+        self._columns = (
+            np.empty(folios, np.uint64),
+            np.empty(folios, np.float32),
+            np.empty(folios, np.int16),
+            np.empty(folios, np.uint8),
+            np.empty(folios, np.float32),
+        )
+        kinds = ("uint64_t[]", "float[]", "int16_t[]", "uint8_t[]", "float[]")
+        self.pointers = tuple(map(ffi.from_buffer, kinds, self._columns))
+
+    def first(self, found: int) -> PageSet:
+        """A copy of what the first so many are."""
+        page, heat, node, order, idle_s = self._columns
+        return PageSet(
+            page=page[:found].copy(),
+            heat=heat[:found].copy(),
+            node=node[:found].copy(),
+            order=order[:found].copy(),
+            idle_s=idle_s[:found].copy(),
+        )
 
 
 class HeatTable:
@@ -60,9 +89,10 @@ class HeatTable:
             raise ValueError(f"a heat table of {capacity_pages} pages holds nothing")
         result = lib.tierd_heat_new(capacity_pages, half_life_s, refresh_s, made)
         if result != 0:
-            _raise(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
+            raise _error(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
         self._heat = ffi.gc(made[0], lib.tierd_heat_free)
         self._lock = threading.Lock()
+        self._room = _Room(_LEAST_ROOM)
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add what a source saw, decayed from the batch's time; time goes on to it.
@@ -102,7 +132,7 @@ class HeatTable:
         with self._lock:
             result = lib.tierd_heat_set_half_life(self._heat, half_life_s)
         if result != 0:
-            _raise(result, f"{half_life_s=}")
+            raise _error(result, f"{half_life_s=}")
 
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
@@ -222,6 +252,11 @@ class HeatTable:
         """At most `n` folios on `node`, coldest first (then by key); `among` as above."""
         return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
 
+    def least(self, node: int) -> float:
+        """No folio on `node` has less heat; infinity if none is tracked there."""
+        with self._lock:
+            return float(lib.tierd_heat_least(self._heat, _checked(node)))
+
     def unplaced(self, n: int, least: float = -1.0) -> U64Array:
         """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed.
 
@@ -237,7 +272,7 @@ class HeatTable:
                 self._heat, _checked(node), _pointer("int64_t[]", pages)
             )
         if result != 0:
-            _raise(result, "histogram")
+            raise _error(result, "histogram")
         return Histogram(edges=_EDGES, pages=pages)
 
     def lookup(self, key: int) -> PageSet:
@@ -313,39 +348,21 @@ class HeatTable:
         if among is not None and wanted is not None:
             wanted[: len(among)] = among
         with self._lock:
-            room = max(0, min(n, self._tracked()))
-            page = np.empty(room, np.uint64)
-            heat: F32Array = np.empty(room, np.float32)
-            on = np.empty(room, np.int16)
-            order = np.empty(room, np.uint8)
-            idle_s: F32Array = np.empty(room, np.float32)
+            most = max(0, min(n, lib.tierd_heat_tracked(self._heat)))
+            if most > self._room.folios:
+                self._room = _Room(2 * most)
             found = lib.tierd_heat_select(
                 self._heat,
                 node,
-                int(hottest),
+                hottest,
                 min_heat,
                 ffi.NULL if wanted is None else _pointer("uint8_t[]", wanted),
-                room,
-                _pointer("uint64_t[]", page),
-                _pointer("float[]", heat),
-                _pointer("int16_t[]", on),
-                _pointer("uint8_t[]", order),
-                _pointer("float[]", idle_s),
+                most,
+                *self._room.pointers,
             )
-        if found < 0:
-            _raise(found, "select")
-        return PageSet(
-            page=page[:found],
-            heat=heat[:found],
-            node=on[:found],
-            order=order[:found],
-            idle_s=idle_s[:found],
-        )
-
-    def _tracked(self) -> int:
-        stats = ffi.new("struct tierd_heat_stats *")
-        lib.tierd_heat_get_stats(self._heat, stats)
-        return int(stats.tracked)
+            if found >= 0:
+                return self._room.first(found)
+        raise _error(found, "select")
 
 
 def _checked(node: int) -> int:
@@ -353,13 +370,13 @@ def _checked(node: int) -> int:
     return node if 0 <= node <= lib.TIERD_NODE_MAX else int(lib.TIERD_NODE_MAX)
 
 
-def _raise(result: int, what: str) -> None:
+def _error(result: int, what: str) -> Exception:
     import errno
     import os
 
     if result == -errno.ENOMEM:
-        raise MemoryError(f"heat table: {what}")
-    raise ValueError(f"heat table: {what}: {os.strerror(-result)}")
+        return MemoryError(f"heat table: {what}")
+    return ValueError(f"heat table: {what}: {os.strerror(-result)}")
 
 
 _EDGES: Final[F32Array] = np.array(

@@ -91,6 +91,10 @@ class HeatView(Protocol):
         """At most `n` folios on `node`, coldest first."""
         ...
 
+    def least(self, node: int) -> float:
+        """No folio on `node` has less heat; infinity if none is tracked there."""
+        ...
+
     def histogram(self, node: int) -> Histogram:
         """How heat is distributed over the tracked folios of `node`."""
         ...

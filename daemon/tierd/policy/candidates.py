@@ -44,13 +44,13 @@ class Candidates:
         self._min_residency_s = min_residency_s
         self._notes = notes
         self._fair = fair
-        self._planned: list[PageSet] = []
+        self._planned: list[tuple[PageSet, set[int]]] = []
         self.more = False
         """Whether the last question for the coldest could have been answered with more pages."""
 
     def planned(self, pages: PageSet) -> None:
         """`pages` have a move in the plan: they are no candidates any more."""
-        self._planned.append(pages)
+        self._planned.append((pages, set(pageset.nodes_of(pages))))
 
     def hottest(
         self, tier: Tier, count: int, least: float, *, of_group: int | None = None
@@ -61,8 +61,7 @@ class Candidates:
 
     def least_heat(self, tier: Tier) -> float:
         """No page of the tier is colder; infinite if nothing is known of any."""
-        answers = [self._inputs.heat.coldest(node, 1) for node in tier.nodes]
-        return min((float(each.heat[0]) for each in answers if len(each)), default=math.inf)
+        return min((self._inputs.heat.least(node) for node in tier.nodes), default=math.inf)
 
     def entering(self, tier: Tier, count: int, least: float) -> tuple[PageSet, PageSet]:
         """Such pages that caps let in, and those met on the way that they keep out."""
@@ -168,9 +167,10 @@ class Candidates:
         if lately:
             self._notes["moved lately"] += lately
             pages = pageset.take(pages, settled)
-        for planned in self._planned:
+        nodes = set(pageset.nodes_of(pages)) if self._planned else set()
+        for planned, left in self._planned:
             # A page is in one place: what leaves another node is none of these.
-            if len(pages) and np.isin(planned.node, pages.node, kind="table").any():
+            if not nodes.isdisjoint(left):
                 pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
         return pages
 

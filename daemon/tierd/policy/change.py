@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Has the hot set moved? A run-length posterior over how accesses fall.
 
-Owns: Bayesian online change-point detection (Adams and MacKay, 2007) of one number a tick.
+Owns: Bayesian online change-point detection (Adams and MacKay, 2007) of one number a tick;
+the arithmetic is C (`daemon/native/change.c`).
 Must not touch: where the number comes from, and what a change is answered with.
 
 The number is modelled as normal within a run, with unknown mean and variance (a
@@ -18,14 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
-import numpy as np
-import numpy.typing as npt
+from tierd._native import ffi, lib
 
-F64Array = npt.NDArray[np.float64]
-
-RUN_MAX: Final = 256
+RUN_MAX: Final = int(lib.TIERD_RUN_MAX)
 """Longer runs count as this long: a rising floor of memory, and nothing is lost by it."""
 SHORT: Final = 4
 """A run of two to this many observations is a new one."""
@@ -55,13 +53,13 @@ class ChangeSettings:
     least_run: int = 6
 
 
-def _log_gamma_ratios() -> F64Array:
-    """log of gamma(a + 1/2) / gamma(a), float64[RUN_MAX + 1], for a = alpha + n / 2."""
+def _log_gamma_ratios() -> list[float]:
+    """log of gamma(a + 1/2) / gamma(a) for a = alpha + n / 2, n to RUN_MAX."""
     a = [_ALPHA + n / 2 for n in range(RUN_MAX + 1)]
-    return np.array([math.lgamma(x + 0.5) - math.lgamma(x) for x in a])
+    return [math.lgamma(x + 0.5) - math.lgamma(x) for x in a]
 
 
-_GAMMA: Final = _log_gamma_ratios()
+_GAMMA: Final = ffi.new("double[]", _log_gamma_ratios())
 
 
 class ChangeDetector:
@@ -77,10 +75,15 @@ class ChangeDetector:
         """The likeliest length of the present run."""
         self.probability = 0.0
         """Posterior probability that the present run is a new one."""
-        self._log_p: F64Array = np.zeros(1)
-        self._n: F64Array = np.zeros(1)
-        self._mean: F64Array = np.zeros(1)
-        self._squares: F64Array = np.zeros(1)
+        # The run that has not begun is first, for the next value.
+        self._run: Any = ffi.new("struct tierd_run[]", RUN_MAX + 2)
+        self._runs = 1
+        self._seen: Any = ffi.new("struct tierd_change_seen *")
+        self._words: Any = ffi.new("struct tierd_change_words *")
+        self._words.hazard = 1.0 / self.settings.expected_run
+        self._words.noise = self.settings.noise
+        self._words.alpha, self._words.kappa = _ALPHA, _KAPPA
+        self._words.short_run, self._words.gamma_ratio = SHORT, _GAMMA
         self._prior_mean: float | None = None
         self._since_told = 0
         self._settled = 0
@@ -95,80 +98,24 @@ class ChangeDetector:
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number that can be watched")
         if self._prior_mean is None:
-            self._prior_mean = value
-            self._mean = np.array([value])
-        before = self._likeliest()
-        self._update(value)
-        return self._judge(before)
-
-    def _likeliest(self) -> tuple[int, float]:
-        """Length and mean of the likeliest present run."""
-        best = int(np.argmax(self._log_p))
-        return int(self._n[best]), float(self._mean[best])
-
-    def _update(self, value: float) -> None:
-        settings = self.settings
-        hazard = 1.0 / settings.expected_run
-        alpha = _ALPHA + self._n / 2
-        kappa = _KAPPA + self._n
-        beta = _ALPHA * settings.noise**2 + self._squares / 2
-        floor = (settings.noise / 2) ** 2
-        scale = np.maximum(beta / alpha, floor) * (kappa + 1) / kappa
-        distance = (value - self._mean) ** 2
-        index = np.minimum(self._n, RUN_MAX).astype(np.int64)
-        log_t = (
-            _GAMMA[index]
-            - 0.5 * np.log(2 * np.pi * alpha * scale)
-            - (alpha + 0.5) * np.log1p(distance / (2 * alpha * scale))
+            self._prior_mean = self._words.prior_mean = self._run[0].mean = value
+        self._runs = lib.tierd_change_observe(
+            self._run, self._runs, value, self._words, self._seen
         )
-        grown = self._log_p + log_t + math.log1p(-hazard)
-        # A new run begins with this value: it is judged by the prior, whatever ended before.
-        ended = float(np.logaddexp.reduce(self._log_p)) + math.log(hazard) + float(log_t[0])
-        mean = self._mean + (value - self._mean) / (kappa + 1)
-        squares = self._squares + distance * kappa / (kappa + 1)
-        fresh = self._begun(value)
-        self._log_p = np.concatenate([[ended], grown[1:]])
-        self._n = np.concatenate([[1.0], self._n[1:] + 1])
-        self._mean = np.concatenate([[fresh[0]], mean[1:]])
-        self._squares = np.concatenate([[fresh[1]], squares[1:]])
-        self._prune()
+        return self._judge()
 
-    def _begun(self, value: float) -> tuple[float, float]:
-        """Mean and sum of squares of a run that consists of `value`."""
-        assert self._prior_mean is not None
-        step = value - self._prior_mean
-        return (
-            self._prior_mean + step / (_KAPPA + 1),
-            min(step**2 * _KAPPA / (_KAPPA + 1), self.settings.noise**2),
-        )
+    @property
+    def _log_p(self) -> list[float]:
+        """Logarithms of how likely each of the runs is."""
+        return [self._run[each].log_p for each in range(self._runs)]
 
-    def _prune(self) -> None:
-        """The empty run stays first, for the next value; the rest is bounded."""
-        assert self._prior_mean is not None
-        keep = np.flatnonzero(self._log_p > self._log_p.max() - 30.0)[:RUN_MAX]
-        log_p, n = self._log_p[keep], np.minimum(self._n[keep], RUN_MAX)
-        total = float(np.logaddexp.reduce(log_p))
-        # The first entry is the run that has not begun; its weight is the whole posterior's,
-        # through the hazard, so it needs none of its own.
-        self._log_p = np.concatenate([[-np.inf], log_p - total])
-        self._n = np.concatenate([[0.0], n])
-        self._mean = np.concatenate([[self._prior_mean], self._mean[keep]])
-        squares = self._squares[keep]
-        # A run that counts as RUN_MAX forgets as much as it takes in.
-        full = self._n[1:] >= RUN_MAX
-        squares = np.where(full, squares * (RUN_MAX - 1) / RUN_MAX, squares)
-        self._squares = np.concatenate([[0.0], squares])
-
-    def _judge(self, before: tuple[int, float]) -> bool:
-        settings = self.settings
-        weights = np.exp(self._log_p)
-        new = (self._n >= 2) & (self._n <= SHORT)
-        self.probability = float(weights[new].sum())
-        best = int(np.argmax(self._log_p))
-        self.run_length = int(self._n[best])
-        if before[0] >= settings.least_run:
-            self._settled_mean = before[1]
-            self._settled = before[0]
+    def _judge(self) -> bool:
+        settings, seen = self.settings, self._seen
+        self.probability = float(seen.probability)
+        self.run_length = int(seen.length)
+        if seen.length_before >= settings.least_run:
+            self._settled_mean = float(seen.mean_before)
+            self._settled = int(seen.length_before)
         self._since_told += 1
         if (
             self.probability < settings.certainty
@@ -176,8 +123,7 @@ class ChangeDetector:
             or self._since_told < settings.least_run
         ):
             return False
-        fresh = float(np.average(self._mean[new], weights=weights[new]))
-        if fresh - self._settled_mean < settings.least_shift:
+        if seen.fresh_mean - self._settled_mean < settings.least_shift:
             return False
         self._since_told = 0
         self._settled = 0

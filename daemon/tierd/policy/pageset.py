@@ -20,14 +20,45 @@ I64Array = npt.NDArray[np.int64]
 
 
 def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> PageSet:
-    """The chosen pages: a bool[n] mask, int64[m] positions in order, or a slice."""
+    """The chosen pages: a bool[n] mask, int64[m] positions in order, or a slice.
+
+    All of them are `pages` itself, and a slice shares its memory: neither is to be written to.
+    """
+    if isinstance(index, slice):
+        if index.start in (None, 0) and index.step is None and _beyond(index.stop, len(pages)):
+            return pages
+        return PageSet(
+            page=pages.page[index],
+            heat=pages.heat[index],
+            node=pages.node[index],
+            order=pages.order[index],
+            idle_s=pages.idle_s[index],
+        )
+    if index.dtype == np.bool_:
+        # Most masks choose all, or nothing.
+        if index.all():
+            return pages
+        index = index.nonzero()[0]
     return PageSet(
-        page=pages.page[index],
-        heat=pages.heat[index],
-        node=pages.node[index],
-        order=pages.order[index],
-        idle_s=pages.idle_s[index],
+        page=pages.page.take(index),
+        heat=pages.heat.take(index),
+        node=pages.node.take(index),
+        order=pages.order.take(index),
+        idle_s=pages.idle_s.take(index),
     )
+
+
+def _beyond(stop: int | None, count: int) -> bool:
+    return stop is None or stop >= count
+
+
+def nodes_of(pages: PageSet) -> list[int]:
+    """The nodes that `pages` lie on, ascending."""
+    node = pages.node
+    if not len(node):
+        return []
+    # To sort thousands of one number is most of what it costs to find that there is one.
+    return [int(node[0])] if (node == node[0]).all() else [int(each) for each in np.unique(node)]
 
 
 def concat(sets: Sequence[PageSet]) -> PageSet:
@@ -58,19 +89,24 @@ def sizes(pages: PageSet) -> I64Array:
 
 def sizes_of(order: U8Array) -> I64Array:
     """Bytes, int64[n], of folios of these orders, uint8[n]."""
+    if not order.any():
+        return np.full(len(order), PAGE_SIZE, np.int64)
     return np.int64(PAGE_SIZE) << order.astype(np.int64)
 
 
 def total(pages: PageSet) -> int:
     """Bytes of all folios together."""
-    return int(sizes(pages).sum())
+    return int(sizes(pages).sum()) if pages.order.any() else len(pages) * PAGE_SIZE
 
 
 def prefix(pages: PageSet, need: int) -> PageSet:
     """The shortest prefix that holds at least `need` bytes (all, if there is less)."""
     if need <= 0:
         return take(pages, slice(0, 0))
-    count = int(np.searchsorted(np.cumsum(sizes(pages)), need, side="left")) + 1
+    if pages.order.any():
+        count = int(sizes(pages).cumsum().searchsorted(need, side="left")) + 1
+    else:
+        count = -(-need // PAGE_SIZE)
     return take(pages, slice(0, count))
 
 
@@ -83,8 +119,10 @@ def assign(pages: PageSet, nodes: Sequence[int], room: dict[int, int]) -> I16Arr
     dest = np.full(len(size), -1, np.int16)
     start = 0
     for node in nodes:
-        ends = np.cumsum(size[start:])
-        fits = int(np.searchsorted(ends, room.get(node, 0), side="right"))
+        if start == len(size):
+            break
+        ends = size[start:].cumsum()
+        fits = int(ends.searchsorted(room.get(node, 0), side="right"))
         dest[start : start + fits] = node
         if fits:
             room[node] -= int(ends[fits - 1])

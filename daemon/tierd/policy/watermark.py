@@ -228,9 +228,9 @@ class Round:
             room[node] += self.spare[node] - before[node]
         hot = pageset.take(hot, slice(0, chosen))
         dest = np.full(len(hot), -1, np.int16)
-        for node in np.unique(hot.node):
+        for node in pageset.nodes_of(hot):
             own = hot.node == node
-            order = self.inputs.tiers.nearest_first(int(node), tier)
+            order = self.inputs.tiers.nearest_first(node, tier)
             dest[own] = pageset.assign(pageset.take(hot, own), order, room)
         self._add(Direction.PROMOTE, hot, dest, "no room")
 
@@ -279,7 +279,7 @@ class Round:
         # At most one more question for small pages: whoever asks for thousands may need them.
         asked = min(self._limit, max(asked, int(shortfall[-1]) // PAGE_SIZE // 4 + 1))
         while True:
-            passed_over = self.notes.copy()
+            passed_over = dict(self.notes)
             cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
             # The last page that must leave for each further one to come in.
             last = np.searchsorted(np.cumsum(pageset.sizes(cold)), shortfall, side="left")
@@ -302,6 +302,8 @@ class Round:
     def _demote(self, tier: Tier, cold: PageSet) -> None:
         below = self.inputs.tiers.demotion_tier(tier.rank)
         if below is None:
+            return
+        if not len(cold):
             return
         for node in tier.nodes:
             own = pageset.take(cold, cold.node == node)
@@ -326,7 +328,8 @@ class Round:
         self.find.planned(pages)
         if self.fair is not None:
             self.fair.moved(pages, dest)
-        self.left -= pageset.total(pages)
+        size = pageset.sizes(pages)
+        self.left -= int(size.sum())
         for node in self.spare:
-            self.spare[node] -= pageset.total(pageset.take(pages, dest == node))
-            self.spare[node] += pageset.total(pageset.take(pages, pages.node == node))
+            self.spare[node] -= int(size[dest == node].sum())
+            self.spare[node] += int(size[pages.node == node].sum())

@@ -81,7 +81,7 @@ class ScanRecords:
         count = np.empty(len(records), np.float32)
         node = np.empty(len(records), np.int16)
         dirty = np.empty(len(records) if self._writes else 0, np.uint8)
-        kept = None if keep is None else np.ascontiguousarray(keep(records), np.uint8)
+        kept = None if keep is None else keep(records).view(np.uint8)
         found = 0
         if len(records):
             found = lib.tierd_scan_records(
@@ -95,13 +95,16 @@ class ScanRecords:
                 ffi.from_buffer("uint8_t[]", dirty) if self._writes else ffi.NULL,
                 ffi.from_buffer("int16_t[]", node),
             )
+        if found < len(records):
+            # What was made room for is not kept.
+            page, count, node = page[:found].copy(), count[:found].copy(), node[:found].copy()
         return AccessBatch(
             domain=Domain.VIRTUAL,
-            page=page[:found].copy(),
-            count=count[:found].copy(),
+            page=page,
+            count=count,
             time_ns=now,
             source=self._source,
             is_write=dirty[:found] != 0 if self._writes else None,
             lost=lost,
-            node=node[:found].copy(),
+            node=node,
         )

@@ -63,17 +63,18 @@ class CardMap:
 
     def sees(self, pfn: U64Array) -> BoolArray:
         """Whether a card counts accesses to these page frames, bool[n] for uint64[n]."""
-        address = pfn << np.uint64(PAGE_SHIFT)
-        seen = np.zeros(len(pfn), np.bool_)
+        seen: BoolArray | None = None
         for part in self.ranges:
-            inside = (address >= np.uint64(part.start)) & (address < np.uint64(part.end))
-            if part.ways > 1:
-                block = (address - np.uint64(part.start)) // np.uint64(part.granularity)
-                # Interleaved finer than a page, every page is seen in part: that will do.
-                if part.granularity >= 1 << PAGE_SHIFT:
-                    inside &= block % np.uint64(part.ways) == np.uint64(part.position)
-            seen |= inside
-        return seen
+            # A frame begins within the range: those before it are beyond any end.
+            first, end = -(-part.start >> PAGE_SHIFT), -(-part.end >> PAGE_SHIFT)
+            inside = pfn - np.uint64(first) < np.uint64(max(0, end - first))
+            # Interleaved finer than a page, every page is seen in part: that will do.
+            if part.ways > 1 and part.granularity >= 1 << PAGE_SHIFT:
+                address = (pfn << np.uint64(PAGE_SHIFT)) - np.uint64(part.start)
+                block = address // np.uint64(part.granularity)
+                inside &= block % np.uint64(part.ways) == np.uint64(part.position)
+            seen = inside if seen is None else seen | inside
+        return np.zeros(len(pfn), np.bool_) if seen is None else seen
 
     def coverage(self, root: Path = Path("/")) -> Coverage:
         """How much of each online node the cards see."""

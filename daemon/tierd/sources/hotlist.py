@@ -27,16 +27,16 @@ one and cold for the other. It is not promoted, and, being accessed, not demoted
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.access import AccessBatch, BoolArray, Domain, F32Array
+from tierd.access import AccessBatch, Domain, F32Array
 from tierd.kmod.ring import RecordArray
 from tierd.pagekey import U64Array
+from tierd.sources._members import Members
 from tierd.sources._scan_records import COUNTS
 
 LOOK_CEILING: Final = float(COUNTS.max())
@@ -88,8 +88,9 @@ class HotList:
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
         self._reported: list[_Reported] = []
-        self._left: list[U64Array] = []
+        self._left = Members()
         self._arrived: list[tuple[int, U64Array]] = []
+        self._copied = Members()
 
     @property
     def rate_cap(self) -> float:
@@ -108,13 +109,13 @@ class HotList:
 
     def leave(self, page: U64Array) -> None:
         """These pages, uint64[n] keys, are not on a card any more."""
-        if len(page):
-            self._left.append(page)
+        self._left.add(page)
 
     def arrive(self, page: U64Array, now_ns: int) -> None:
         """These pages, uint64[n] keys, were demoted, maybe into a card's memory, until now."""
         if len(page):
             self._arrived.append((now_ns, page))
+            self._copied.add(page)
 
     def take(self, records: RecordArray, now_ns: int, lost: int) -> AccessBatch:
         """Hot records as the accesses since the start of their epoch."""
@@ -125,8 +126,8 @@ class HotList:
         found = 0
         if n:
             copied = None
-            if self._arrived:
-                copied = _among(records["page"], [each for _, each in self._arrived])
+            if self._copied:
+                copied = self._copied.has(records["page"])
             found = lib.tierd_hot_records(
                 ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
                 n,
@@ -139,19 +140,24 @@ class HotList:
                 ffi.from_buffer("uint8_t[]", current),
                 ffi.from_buffer("int16_t[]", node),
             )
-        now = current[:found]
+        if found < n:
+            page, count, node = page[:found].copy(), count[:found].copy(), node[:found].copy()
+            rate, told, current = rate[:found], told[:found], current[:found]
         if self.dilution < 1:
             count *= np.float32(self.dilution)
             rate *= np.float32(self.dilution)
-        self._reported.append(_Reported(page[:found][now], rate[:found][now], told[:found][now]))
+        if current.all():
+            self._reported.append(_Reported(page, rate, told))
+        else:
+            self._reported.append(_Reported(page[current], rate[current], told[current]))
         return AccessBatch(
             domain=Domain.VIRTUAL,
-            page=page[:found].copy(),
-            count=count[:found].copy(),
+            page=page,
+            count=count,
             time_ns=now_ns,
             source=self._source,
             lost=lost,
-            node=node[:found].copy(),
+            node=node,
         )
 
     def _weights(self) -> Any:
@@ -167,15 +173,18 @@ class HotList:
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
         self._arrived = [each for each in self._arrived if now_ns - each[0] < COPY_SETTLES_NS]
+        self._copied = Members()
+        for _, arrived in self._arrived:
+            self._copied.add(arrived)
         if not self._reported:
             return empty_batch(self._source, now_ns, 0)
         page = np.concatenate([each.page for each in self._reported])
         rate = np.concatenate([each.rate for each in self._reported])
         told = np.concatenate([each.time_ns for each in self._reported])
         if self._left:
-            stays = ~_among(page, self._left)
+            stays = ~self._left.has(page)
             page, rate, told = page[stays], rate[stays], told[stays]
-        self._reported, self._left = [], []
+        self._reported, self._left = [], Members()
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
         return AccessBatch(
             domain=Domain.VIRTUAL,
@@ -184,24 +193,6 @@ class HotList:
             time_ns=now_ns,
             source=self._source,
         )
-
-
-def _among(page: U64Array, others: Sequence[U64Array]) -> BoolArray:
-    """Which of these pages, uint64[n], are in one of the others, bool[n]."""
-    pages, every = np.ascontiguousarray(page), np.concatenate(others)
-    found = np.zeros(len(pages), np.bool_)
-    if not len(pages) or not len(every):
-        return found
-    result = lib.tierd_members(
-        ffi.from_buffer("uint64_t[]", pages),
-        len(pages),
-        ffi.from_buffer("uint64_t[]", every),
-        len(every),
-        ffi.from_buffer("uint8_t[]", found),
-    )
-    if result != 0:
-        raise MemoryError(f"{len(every)} pages to compare with")
-    return found
 
 
 def empty_batch(source: str, now_ns: int, lost: int) -> AccessBatch:
