@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import socket
@@ -29,6 +30,8 @@ _SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
 _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
 _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
+_SEQUENCE_AT: Final = 8
+"""struct nlmsghdr: length, type, flags, sequence number."""
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
 # It logs a traceback for each attribute that it cannot decode; what it means is told here.
 logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
@@ -79,10 +82,9 @@ class Family:
     def _find_family(self) -> None:
         from pyroute2.netlink import CTRL_CMD_GETFAMILY, GENL_ID_CTRL, ctrlmsg
 
-        request = ctrlmsg()
-        request["attrs"] = [["CTRL_ATTR_FAMILY_NAME", FAMILY]]
+        asked = (("CTRL_ATTR_FAMILY_NAME", FAMILY),)
         try:
-            answers = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
+            answers = self._ask(ctrlmsg, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK, asked)
         except FileNotFoundError:
             raise _not_loaded() from None
         with understood():
@@ -105,7 +107,7 @@ class Family:
         self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, self._group)
         self._socket.setblocking(False)
 
-    def event_messages(self) -> Iterator[Any]:
+    def event_messages(self) -> Iterator[Answer]:
         """Messages of the group that came since the last call, decoded; never blocks."""
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -113,8 +115,8 @@ class Family:
 
     def ask(
         self, command: Command, attributes: Sequence[list[Any]] = (), *, dump: bool = False
-    ) -> list[Any]:
-        """Ask the module; its answers, decoded (`get_attr` gives an attribute or None).
+    ) -> list[Answer]:
+        """Ask the module; its answers.
 
         Args:
             attributes: pairs of an attribute's name and its value; those of None are left out.
@@ -125,10 +127,11 @@ class Family:
             FileExistsError: the number is taken.
             UnavailableError: the module refused, or is not there.
         """
-        request = _message_class()()
-        request["attrs"] = [pair for pair in attributes if pair[1] is not None]
+        given = tuple((name, value) for name, value in attributes if value is not None)
         try:
-            return self._ask(request, self._family, command, _DUMP if dump else _ACK)
+            return self._ask(
+                _message_class(), self._family, command, _DUMP if dump else _ACK, given
+            )
         except ProcessLookupError as error:
             raise TargetGoneError(
                 f"{command.name.lower()}: no such process, target or card"
@@ -143,19 +146,20 @@ class Family:
                 hint=_RIGHTS if isinstance(error, PermissionError) else "",
             ) from error
 
-    def _ask(self, request: Any, family: int, command: int, flags: int) -> list[Any]:
+    def _ask(
+        self,
+        coder: Any,
+        family: int,
+        command: int,
+        flags: int,
+        attributes: tuple[tuple[str, Any], ...],
+    ) -> list[Answer]:
         """Send one request; its answers up to the acknowledgement or the end of the dump."""
         self._sequence += 1
-        request["cmd"] = command
-        request["version"] = VERSION
-        request["header"]["type"] = family
-        request["header"]["flags"] = _REQUEST | flags
-        request["header"]["sequence_number"] = self._sequence
-        request["header"]["pid"] = 0
-        request.reset()
-        request.encode()
-        self._socket.sendto(bytes(request.data), (0, 0))
-        found: list[Any] = []
+        request = bytearray(_encoded(coder, family, command, flags, attributes))
+        struct.pack_into("=I", request, _SEQUENCE_AT, self._sequence)
+        self._socket.sendto(bytes(request), (0, 0))
+        found: list[Answer] = []
         while True:
             data = self._socket.recv(_DATAGRAM)
             for kind, sequence, part in _messages(data):
@@ -169,19 +173,31 @@ class Family:
                             reason = _reason(part) or os.strerror(code)
                         raise OSError(code, reason)
                     return found
-                found.append(self._decoded(part, type(request)))
+                found.append(_decoded(part, coder))
 
-    @staticmethod
-    def _decoded(part: bytes, kind: Any) -> Any:
-        message = kind(part)
-        with understood():
-            message.decode()
-        return message
-
-    def _decode(self, data: bytes) -> Iterator[Any]:
+    def _decode(self, data: bytes) -> Iterator[Answer]:
         for kind, _, part in _messages(data):
             if kind == self._family:
-                yield self._decoded(part, _message_class())
+                yield _decoded(part, _message_class())
+
+
+class Answer:
+    """The attributes of a message, found by name, each decoded when it is asked for.
+
+    Args:
+        message: pyroute2's, decoded but for its attributes.
+    """
+
+    __slots__ = ("_message", "_slots")
+
+    def __init__(self, message: Any) -> None:
+        self._message = message  # its attributes hold it but weakly
+        self._slots = {slot.name: slot for slot in reversed(message["attrs"])}
+
+    def get_attr(self, name: str) -> Any:
+        """The first attribute of this name, None if there is none."""
+        slot = self._slots.get(name)
+        return None if slot is None else slot.get_value()
 
 
 @contextlib.contextmanager
@@ -202,6 +218,32 @@ def named(names: Sequence[str], data: bytes) -> dict[str, int]:
     """uint64 fields by name; a module of another version may tell fewer or more."""
     known = min(len(names), len(data) // 8)
     return dict(zip(names, struct.unpack_from(f"={known}Q", data), strict=False))
+
+
+# Most requests are asked again and again, and coding one costs as much as the kernel's answer.
+@functools.lru_cache(64)
+def _encoded(
+    coder: Any,
+    family: int,
+    command: int,
+    flags: int,
+    attributes: tuple[tuple[str, Any], ...],
+) -> bytes:
+    """A request with the sequence number 0."""
+    request = coder()
+    request["attrs"] = [list(pair) for pair in attributes]
+    request["cmd"] = command
+    request["version"] = VERSION
+    request["header"].update(type=family, flags=_REQUEST | flags, sequence_number=0, pid=0)
+    request.encode()
+    return bytes(request.data)
+
+
+def _decoded(part: bytes, coder: Any) -> Answer:
+    message = coder(part)
+    with understood():
+        message.decode()
+        return Answer(message)
 
 
 def _reason(part: bytes) -> str:

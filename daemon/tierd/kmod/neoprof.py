@@ -33,7 +33,7 @@ from tierd.kmod.cardapi import (
     Features,
     Track,
 )
-from tierd.kmod.genl import Family, named, understood
+from tierd.kmod.genl import Answer, Family, named, understood
 from tierd.kmod.uapi import Command, Event
 
 CARD_EVENTS: Final = frozenset({Event.CARD_ADDED, Event.CARD_FAILED, Event.CARD_GONE})
@@ -290,7 +290,7 @@ def _ranges(data: bytes) -> tuple[CardRange, ...]:
     )
 
 
-def _card(message: Any) -> Card:
+def _card(message: Answer) -> Card:
     return Card(
         number=message.get_attr("TIERD_A_CARD"),
         backend=_text(message, "TIERD_A_BACKEND"),
@@ -313,7 +313,7 @@ def _card(message: Any) -> Card:
     )
 
 
-def _text(message: Any, name: str) -> str:
+def _text(message: Answer, name: str) -> str:
     value = message.get_attr(name)
     return value.decode() if isinstance(value, bytes) else value or ""
 

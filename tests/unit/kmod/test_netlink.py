@@ -127,3 +127,22 @@ def test_without_the_module_it_says_so() -> None:
         pytest.skip("the module is loaded")
     with pytest.raises(UnavailableError, match="netlink"):
         Control.open().close()
+
+
+def test_a_request_that_is_asked_again_differs_in_its_number_only(
+    kernel: Kernel, control: Control
+) -> None:
+    for target in (3, 3, 4):
+        kernel.answers.append(acknowledgement())
+        control.target_del(target)
+    first, second, other = kernel.asked
+    assert [struct.unpack_from("=I", each, 8)[0] for each in kernel.asked] == [1, 2, 3]
+    assert (first[:8], first[12:]) == (second[:8], second[12:])
+    assert first[16:] != other[16:]
+
+
+def test_of_attributes_of_one_name_the_first_holds(kernel: Kernel, control: Control) -> None:
+    twice = [attribute("TARGET", struct.pack("=H", number)) for number in (5, 6)]
+    rest = [attribute("PID", bytes(4)), attribute("TARGET_STATS", bytes(8))]
+    kernel.answers += [message(Command.TARGET_GET, *twice, *rest), done()]
+    assert [state.target for state in control.targets()] == [5]
