@@ -131,6 +131,7 @@ class Profile:
         threshold: in force.
         histogram: uint64[64], counters of row 0 by value; bins have the lower edges
             `histogram_edges()`. All zero without Features.HISTOGRAM.
+        stats: struct tierd_card_stats by field name; empty where the module does not tell it here.
     """
 
     valid: Features
@@ -141,6 +142,7 @@ class Profile:
     error_rank: int
     threshold: int
     histogram: npt.NDArray[np.uint64]
+    stats: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class CardEvent:
     why: str
 
 
+@functools.cache
 def histogram_edges() -> npt.NDArray[np.int64]:
     """Lower edges of the 64 bins, int64[64]; the last bin has no upper end.
 
@@ -162,7 +165,9 @@ def histogram_edges() -> npt.NDArray[np.int64]:
     for run in range(BINS // 8):
         for _ in range(8):
             starts.append(starts[-1] + (1 << run))
-    return np.array(starts[:BINS], np.int64)
+    edges = np.array(starts[:BINS], np.int64)
+    edges.flags.writeable = False
+    return edges
 
 
 class Cards(Family):
@@ -251,12 +256,15 @@ class Cards(Family):
         with understood():
             (message,) = found
             table = _struct(PROFILE, message.get_attr("TIERD_A_PROFILE"))
-            bounds = {name: int(table[name]) for name in PROFILE_BOUNDS}
+            *numbers, histogram = table.tolist()
+            told = dict(zip(PROFILE_COUNTERS + PROFILE_BOUNDS, numbers, strict=True))
+            bounds = {name: told.pop(name) for name in PROFILE_BOUNDS}
             bounds.pop("bins")
             return Profile(
-                valid=Features(int(table["valid"])),
-                counters={name: int(table[name]) for name in PROFILE_COUNTERS[1:]},
-                histogram=np.array(table["histogram"], np.uint64),
+                valid=Features(told.pop("valid")),
+                counters=told,
+                histogram=np.array(histogram, np.uint64),
+                stats=named(CARD_STATS, message.get_attr("TIERD_A_CARD_STATS") or b""),
                 **bounds,
             )
 
