@@ -135,6 +135,8 @@ class DamonSource:
         self._stretch = 1
         self._targets: list[int] = []
         self._asked: list[TargetRegions] = []
+        self._wanted: list[WatchedTarget] = []
+        """What `_asked` was made of, while DAMON has taken all of it."""
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
 
@@ -149,6 +151,8 @@ class DamonSource:
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Watch these ranges from now on; DAMON keeps what it learnt of unchanged ones."""
+        if targets == self._wanted and self._tree.running():
+            return
         pages = sum(r.end - r.start for target in targets for r in target.ranges)
         cell = max(1, pages // self._settings.min_regions) << PAGE_SHIFT
         asked = []
@@ -158,6 +162,7 @@ class DamonSource:
                 joined = join_ranges(ranges, MAX_RANGES)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
+        self._wanted = list(targets)
         if asked == self._asked and (self._tree.running() or not asked):
             return
         # Reports of the old numbering must not be read with the new one.
@@ -181,6 +186,7 @@ class DamonSource:
                     raise
                 self._targets = list(compress(self._targets, alive))
                 self._asked = list(compress(self._asked, alive))
+                self._wanted = []
             else:
                 return
         self._tree.stop()
@@ -239,4 +245,4 @@ class DamonSource:
         """Stop the kdamond and remove the trace instance."""
         self._tree.stop()
         self._trace.close()
-        self._targets, self._asked = [], []
+        self._targets, self._asked, self._wanted = [], [], []
