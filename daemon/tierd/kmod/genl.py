@@ -52,6 +52,8 @@ class Family:
         self._family = family
         self._group = group
         self._sequence = 0
+        # The scanner's answers about targets change only when it has looked once more.
+        self._decoded = functools.lru_cache(16)(_decoded)
 
     @classmethod
     def open(cls) -> Self:
@@ -173,12 +175,12 @@ class Family:
                             reason = _reason(part) or os.strerror(code)
                         raise OSError(code, reason)
                     return found
-                found.append(_decoded(part, coder))
+                found.append(self._decoded(_unnumbered(part), coder))
 
     def _decode(self, data: bytes) -> Iterator[Answer]:
         for kind, _, part in _messages(data):
             if kind == self._family:
-                yield _decoded(part, _message_class())
+                yield self._decoded(_unnumbered(part), _message_class())
 
 
 class Answer:
@@ -237,6 +239,11 @@ def _encoded(
     request["header"].update(type=family, flags=_REQUEST | flags, sequence_number=0, pid=0)
     request.encode()
     return bytes(request.data)
+
+
+def _unnumbered(part: bytes) -> bytes:
+    """A message without its sequence number and port, which make equal ones differ."""
+    return part[:_SEQUENCE_AT] + bytes(8) + part[_SEQUENCE_AT + 8 :]
 
 
 def _decoded(part: bytes, coder: Any) -> Answer:

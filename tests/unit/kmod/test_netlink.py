@@ -146,3 +146,16 @@ def test_of_attributes_of_one_name_the_first_holds(kernel: Kernel, control: Cont
     rest = [attribute("PID", bytes(4)), attribute("TARGET_STATS", bytes(8))]
     kernel.answers += [message(Command.TARGET_GET, *twice, *rest), done()]
     assert [state.target for state in control.targets()] == [5]
+
+
+def test_an_answer_is_read_anew_where_it_differs_from_the_one_before(
+    kernel: Kernel, control: Control
+) -> None:
+    counts = []
+    for rounds in (3, 3, 4):
+        told = [attribute("TARGET", bytes(2)), attribute("PID", bytes(4))]
+        stats = attribute("TARGET_STATS", struct.pack("=Q", rounds))
+        kernel.answers += [message(Command.TARGET_GET, *told, stats), done()]
+        (state,) = control.targets()
+        counts.append(dict(state.stats))
+    assert counts == [{"rounds": 3}, {"rounds": 3}, {"rounds": 4}]
