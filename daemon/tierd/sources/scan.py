@@ -111,6 +111,8 @@ class ScanSource:
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
+        if self._ring is not None and not self._ring.closing:
+            return Availability(True, "the tierd kernel module scans")
         if not (self._root / DEVICE).exists():
             return Availability(
                 False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
