@@ -32,6 +32,12 @@ _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
 _SEQUENCE_AT: Final = 8
 """struct nlmsghdr: length, type, flags, sequence number."""
+_VALUE_AT: Final = 4
+"""struct nlattr: length, type."""
+_FORMS: Final = {"uint8": "=B", "uint16": "=H", "uint32": "=I"}
+_INTEGERS: Final = {
+    name: struct.Struct(_FORMS[kind]) for name, kind in ATTRIBUTES if kind in _FORMS
+}
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
 # It logs a traceback for each attribute that it cannot decode; what it means is told here.
 logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
@@ -158,8 +164,13 @@ class Family:
     ) -> list[Answer]:
         """Send one request; its answers up to the acknowledgement or the end of the dump."""
         self._sequence += 1
-        request = bytearray(_encoded(coder, family, command, flags, attributes))
+        shape = tuple((name, 0 if name in _INTEGERS else value) for name, value in attributes)
+        encoded, places = _encoded(coder, family, command, flags, shape)
+        request = bytearray(encoded)
         struct.pack_into("=I", request, _SEQUENCE_AT, self._sequence)
+        for (name, value), place in zip(attributes, places, strict=True):
+            if name in _INTEGERS:
+                _INTEGERS[name].pack_into(request, place, value)
         self._socket.sendto(bytes(request), (0, 0))
         found: list[Answer] = []
         while True:
@@ -222,7 +233,8 @@ def named(names: Sequence[str], data: bytes) -> dict[str, int]:
     return dict(zip(names, struct.unpack_from(f"={known}Q", data), strict=False))
 
 
-# Most requests are asked again and again, and coding one costs as much as the kernel's answer.
+# Most requests are asked again and again, maybe with other numbers, and coding one costs as much
+# as all the rest of the question.
 @functools.lru_cache(64)
 def _encoded(
     coder: Any,
@@ -230,15 +242,16 @@ def _encoded(
     command: int,
     flags: int,
     attributes: tuple[tuple[str, Any], ...],
-) -> bytes:
-    """A request with the sequence number 0."""
+) -> tuple[bytes, tuple[int, ...]]:
+    """A request with the sequence number 0, and where the value of each attribute is in it."""
     request = coder()
     request["attrs"] = [list(pair) for pair in attributes]
     request["cmd"] = command
     request["version"] = VERSION
     request["header"].update(type=family, flags=_REQUEST | flags, sequence_number=0, pid=0)
     request.encode()
-    return bytes(request.data)
+    places = tuple(slot.nla.offset + _VALUE_AT for slot in request["attrs"])
+    return bytes(request.data), places
 
 
 def _unnumbered(part: bytes) -> bytes:

@@ -138,7 +138,20 @@ def test_a_request_that_is_asked_again_differs_in_its_number_only(
     first, second, other = kernel.asked
     assert [struct.unpack_from("=I", each, 8)[0] for each in kernel.asked] == [1, 2, 3]
     assert (first[:8], first[12:]) == (second[:8], second[12:])
-    assert first[16:] != other[16:]
+    assert attributes_of(other)[NUMBER["TARGET"]] == struct.pack("=H", 4)
+
+
+def test_numbers_of_each_width_come_into_a_request_that_was_asked_before(
+    kernel: Kernel, control: Control
+) -> None:
+    for base in (1, 7):
+        kernel.answers.append(acknowledgement())
+        control.scan_set(period_us=base << 24, hot_scans=base, cold_scans=0, hot_nodes=[base])
+    found = attributes_of(kernel.asked[-1])
+    assert found[NUMBER["PERIOD_US"]] == struct.pack("=I", 7 << 24)
+    assert found[NUMBER["HOT_SCANS"]] == b"\7"
+    assert found[NUMBER["COLD_SCANS"]] == b"\0"
+    assert nodes_of(found[NUMBER["HOT_NODES"]]) == {7}
 
 
 def test_of_attributes_of_one_name_the_first_holds(kernel: Kernel, control: Control) -> None:
