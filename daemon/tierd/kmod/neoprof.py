@@ -278,7 +278,7 @@ class Cards(Family):
                 yield CardEvent(Event(code), message.get_attr("TIERD_A_CARD"), why)
 
 
-# A card is asked for every second, and these two change hardly ever.
+# A card is asked for again and again, and these two change hardly ever.
 @functools.lru_cache(64)
 def _geometry(data: bytes) -> Geometry:
     geometry = _struct(CARD_GEOMETRY, data)
