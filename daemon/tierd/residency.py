@@ -249,9 +249,10 @@ def _folios(runs: Sequence[Runs], ranges: Sequence[WatchedRange]) -> tuple[U64Ar
 def _expand(start: U64Array, end: U64Array, step: int) -> U64Array:
     # All of start[0], start[0] + step, ... < end[0], start[1], ...
     counts = ((end - start) // np.uint64(step)).astype(np.int64)
-    offset = np.arange(int(counts.sum()), dtype=np.uint64)
-    before = np.repeat(np.cumsum(counts) - counts, counts).astype(np.uint64)
-    return np.repeat(start, counts) + (offset - before) * np.uint64(step)
+    before = (np.cumsum(counts) - counts).astype(np.uint64) * np.uint64(step)
+    pages = np.repeat(start - before, counts)
+    pages += np.arange(0, len(pages) * step, step, dtype=np.uint64)
+    return pages
 
 
 def _inside(heads: U64Array, ranges: Sequence[WatchedRange]) -> npt.NDArray[np.bool_]:

@@ -93,9 +93,11 @@ def expand(
     share = np.minimum(table[:, 3].astype(np.float64), checks - 0.5) / checks
     counts = (-checks * np.log1p(-share)).astype(np.float32)
     base = (numbers << np.uint64(VPN_BITS)) | first
-    starts = np.repeat(base, size)
-    within = np.arange(len(starts)) - np.repeat(np.cumsum(size) - size, size)
-    return starts + within.astype(np.uint64), np.repeat(counts, size)
+    # A region's pages follow those of all regions before it (in turn: unsigned numbers wrap).
+    before = (np.cumsum(size) - size).astype(np.uint64)
+    pages = np.repeat(base - before, size)
+    pages += np.arange(len(pages), dtype=np.uint64)
+    return pages, np.repeat(counts, size)
 
 
 def thread_cpu_ns(pid: int) -> int | None:
@@ -217,6 +219,8 @@ class DamonSource:
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
+        if self._cpu_mark is not None and now - self._cpu_mark[1] < ADAPT_PERIOD_NS:
+            return
         pid = self._tree.kdamond_pid()
         spent = thread_cpu_ns(pid) if pid else None
         if pid is None or spent is None:
@@ -226,8 +230,6 @@ class DamonSource:
             self._cpu_mark = (pid, now, spent)
             return
         _, then, before = self._cpu_mark
-        if now - then < ADAPT_PERIOD_NS:
-            return
         self._cpu_mark = (pid, now, spent)
         self.cpu_share = (spent - before) / (now - then)
         wanted = self._stretch
