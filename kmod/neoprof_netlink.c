@@ -168,6 +168,7 @@ static int take_profile(struct neoprof_card *card, struct tierd_profile *profile
 
 int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 {
+	struct tierd_card_stats stats;
 	struct tierd_profile *profile;
 	struct neoprof_card *card;
 	struct sk_buff *reply;
@@ -181,6 +182,7 @@ int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	ret = PTR_ERR_OR_ZERO(card);
 	if (!ret) {
 		ret = take_profile(card, profile, info);
+		stats = card->stats;
 		unlock_named(card);
 	}
 	if (ret)
@@ -192,7 +194,8 @@ int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	header = genlmsg_put_reply(reply, info, tierd_netlink_family(), 0,
 				   TIERD_CMD_NEOPROF_PROFILE_GET);
 	if (!header || nla_put_u32(reply, TIERD_A_CARD, nla_get_u32(info->attrs[TIERD_A_CARD])) ||
-	    nla_put(reply, TIERD_A_PROFILE, sizeof(*profile), profile)) {
+	    nla_put(reply, TIERD_A_PROFILE, sizeof(*profile), profile) ||
+	    nla_put(reply, TIERD_A_CARD_STATS, sizeof(stats), &stats)) {
 		nlmsg_free(reply);
 		goto free;
 	}

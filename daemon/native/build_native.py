@@ -43,6 +43,7 @@ SOURCES = (
     "residency.c",
     "split.c",
     "sys.c",
+    "usage.c",
 )
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 

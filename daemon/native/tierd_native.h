@@ -169,6 +169,19 @@ void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, si
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
+/* ---- how full nodes are ---- */
+
+struct tierd_node_zones {
+	int32_t node;
+	uint64_t high_pages; /* the sum of its zones' high marks: the kernel reclaims below it */
+	uint64_t held_pages; /* free pages on CPUs' lists, which MemFree does not count */
+};
+
+/* Of a zoneinfo file: the number of nodes, of which no more than `most` are told. */
+int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most);
+/* Of a node's meminfo file, in bytes; -EINVAL where it does not say. */
+int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
+
 /* ---- splitting ---- */
 
 /* What became of a 2 MiB folio that was to be split (tierd.moves.SplitFate). */

@@ -64,11 +64,15 @@ class FakeCards:
         self.refuses: set[int] = set()
         self.histogram = np.zeros(64, np.uint64)
         self.counters: dict[str, int] = {}
+        self.stats: dict[str, int] = {}
+        self.looks = 0
+        """Times all cards were asked for."""
 
     def open(self) -> FakeCards:
         return self
 
     def cards(self) -> list[Card]:
+        self.looks += 1
         return [self.known[number] for number in sorted(self.known)]
 
     def set(self, number: int, **settings: Any) -> None:
@@ -95,6 +99,8 @@ class FakeCards:
     def profile(self, number: int) -> Profile:
         if number not in self.known:
             raise TargetGoneError(f"there is no NeoProf card {number}")
+        if self.known[number].state is CardState.FAILED:
+            raise UnavailableError("the card failed")
         return Profile(
             valid=ALL,
             counters=dict(self.counters),
@@ -104,6 +110,7 @@ class FakeCards:
             error_rank=0,
             threshold=self.known[number].settings.threshold,
             histogram=self.histogram.copy(),
+            stats=dict(self.stats),
         )
 
     def close(self) -> None:

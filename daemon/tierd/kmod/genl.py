@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import logging
 import os
 import socket
@@ -29,6 +30,14 @@ _SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
 _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
 _ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
+_SEQUENCE_AT: Final = 8
+"""struct nlmsghdr: length, type, flags, sequence number."""
+_VALUE_AT: Final = 4
+"""struct nlattr: length, type."""
+_FORMS: Final = {"uint8": "=B", "uint16": "=H", "uint32": "=I"}
+_INTEGERS: Final = {
+    name: struct.Struct(_FORMS[kind]) for name, kind in ATTRIBUTES if kind in _FORMS
+}
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
 # It logs a traceback for each attribute that it cannot decode; what it means is told here.
 logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
@@ -49,6 +58,8 @@ class Family:
         self._family = family
         self._group = group
         self._sequence = 0
+        # The scanner's answers about targets change only when it has looked once more.
+        self._decoded = functools.lru_cache(16)(_decoded)
 
     @classmethod
     def open(cls) -> Self:
@@ -79,10 +90,9 @@ class Family:
     def _find_family(self) -> None:
         from pyroute2.netlink import CTRL_CMD_GETFAMILY, GENL_ID_CTRL, ctrlmsg
 
-        request = ctrlmsg()
-        request["attrs"] = [["CTRL_ATTR_FAMILY_NAME", FAMILY]]
+        asked = (("CTRL_ATTR_FAMILY_NAME", FAMILY),)
         try:
-            answers = self._ask(request, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK)
+            answers = self._ask(ctrlmsg, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK, asked)
         except FileNotFoundError:
             raise _not_loaded() from None
         with understood():
@@ -105,7 +115,7 @@ class Family:
         self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, self._group)
         self._socket.setblocking(False)
 
-    def event_messages(self) -> Iterator[Any]:
+    def event_messages(self) -> Iterator[Answer]:
         """Messages of the group that came since the last call, decoded; never blocks."""
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -113,8 +123,8 @@ class Family:
 
     def ask(
         self, command: Command, attributes: Sequence[list[Any]] = (), *, dump: bool = False
-    ) -> list[Any]:
-        """Ask the module; its answers, decoded (`get_attr` gives an attribute or None).
+    ) -> list[Answer]:
+        """Ask the module; its answers.
 
         Args:
             attributes: pairs of an attribute's name and its value; those of None are left out.
@@ -125,10 +135,11 @@ class Family:
             FileExistsError: the number is taken.
             UnavailableError: the module refused, or is not there.
         """
-        request = _message_class()()
-        request["attrs"] = [pair for pair in attributes if pair[1] is not None]
+        given = tuple((name, value) for name, value in attributes if value is not None)
         try:
-            return self._ask(request, self._family, command, _DUMP if dump else _ACK)
+            return self._ask(
+                _message_class(), self._family, command, _DUMP if dump else _ACK, given
+            )
         except ProcessLookupError as error:
             raise TargetGoneError(
                 f"{command.name.lower()}: no such process, target or card"
@@ -143,19 +154,25 @@ class Family:
                 hint=_RIGHTS if isinstance(error, PermissionError) else "",
             ) from error
 
-    def _ask(self, request: Any, family: int, command: int, flags: int) -> list[Any]:
+    def _ask(
+        self,
+        coder: Any,
+        family: int,
+        command: int,
+        flags: int,
+        attributes: tuple[tuple[str, Any], ...],
+    ) -> list[Answer]:
         """Send one request; its answers up to the acknowledgement or the end of the dump."""
         self._sequence += 1
-        request["cmd"] = command
-        request["version"] = VERSION
-        request["header"]["type"] = family
-        request["header"]["flags"] = _REQUEST | flags
-        request["header"]["sequence_number"] = self._sequence
-        request["header"]["pid"] = 0
-        request.reset()
-        request.encode()
-        self._socket.sendto(bytes(request.data), (0, 0))
-        found: list[Any] = []
+        shape = tuple((name, 0 if name in _INTEGERS else value) for name, value in attributes)
+        encoded, places = _encoded(coder, family, command, flags, shape)
+        request = bytearray(encoded)
+        struct.pack_into("=I", request, _SEQUENCE_AT, self._sequence)
+        for (name, value), place in zip(attributes, places, strict=True):
+            if name in _INTEGERS:
+                _INTEGERS[name].pack_into(request, place, value)
+        self._socket.sendto(bytes(request), (0, 0))
+        found: list[Answer] = []
         while True:
             data = self._socket.recv(_DATAGRAM)
             for kind, sequence, part in _messages(data):
@@ -169,19 +186,31 @@ class Family:
                             reason = _reason(part) or os.strerror(code)
                         raise OSError(code, reason)
                     return found
-                found.append(self._decoded(part, type(request)))
+                found.append(self._decoded(_unnumbered(part), coder))
 
-    @staticmethod
-    def _decoded(part: bytes, kind: Any) -> Any:
-        message = kind(part)
-        with understood():
-            message.decode()
-        return message
-
-    def _decode(self, data: bytes) -> Iterator[Any]:
+    def _decode(self, data: bytes) -> Iterator[Answer]:
         for kind, _, part in _messages(data):
             if kind == self._family:
-                yield self._decoded(part, _message_class())
+                yield self._decoded(_unnumbered(part), _message_class())
+
+
+class Answer:
+    """The attributes of a message, found by name, each decoded when it is asked for.
+
+    Args:
+        message: pyroute2's, decoded but for its attributes.
+    """
+
+    __slots__ = ("_message", "_slots")
+
+    def __init__(self, message: Any) -> None:
+        self._message = message  # its attributes hold it but weakly
+        self._slots = {slot.name: slot for slot in reversed(message["attrs"])}
+
+    def get_attr(self, name: str) -> Any:
+        """The first attribute of this name, None if there is none."""
+        slot = self._slots.get(name)
+        return None if slot is None else slot.get_value()
 
 
 @contextlib.contextmanager
@@ -202,6 +231,39 @@ def named(names: Sequence[str], data: bytes) -> dict[str, int]:
     """uint64 fields by name; a module of another version may tell fewer or more."""
     known = min(len(names), len(data) // 8)
     return dict(zip(names, struct.unpack_from(f"={known}Q", data), strict=False))
+
+
+# Most requests are asked again and again, maybe with other numbers, and coding one costs as much
+# as all the rest of the question.
+@functools.lru_cache(64)
+def _encoded(
+    coder: Any,
+    family: int,
+    command: int,
+    flags: int,
+    attributes: tuple[tuple[str, Any], ...],
+) -> tuple[bytes, tuple[int, ...]]:
+    """A request with the sequence number 0, and where the value of each attribute is in it."""
+    request = coder()
+    request["attrs"] = [list(pair) for pair in attributes]
+    request["cmd"] = command
+    request["version"] = VERSION
+    request["header"].update(type=family, flags=_REQUEST | flags, sequence_number=0, pid=0)
+    request.encode()
+    places = tuple(slot.nla.offset + _VALUE_AT for slot in request["attrs"])
+    return bytes(request.data), places
+
+
+def _unnumbered(part: bytes) -> bytes:
+    """A message without its sequence number and port, which make equal ones differ."""
+    return part[:_SEQUENCE_AT] + bytes(8) + part[_SEQUENCE_AT + 8 :]
+
+
+def _decoded(part: bytes, coder: Any) -> Answer:
+    message = coder(part)
+    with understood():
+        message.decode()
+        return Answer(message)
 
 
 def _reason(part: bytes) -> str:

@@ -33,7 +33,7 @@ from tierd.kmod.cardapi import (
     Features,
     Track,
 )
-from tierd.kmod.genl import Family, named, understood
+from tierd.kmod.genl import Answer, Family, named, understood
 from tierd.kmod.uapi import Command, Event
 
 CARD_EVENTS: Final = frozenset({Event.CARD_ADDED, Event.CARD_FAILED, Event.CARD_GONE})
@@ -131,6 +131,7 @@ class Profile:
         threshold: in force.
         histogram: uint64[64], counters of row 0 by value; bins have the lower edges
             `histogram_edges()`. All zero without Features.HISTOGRAM.
+        stats: struct tierd_card_stats by field name; empty where the module does not tell it here.
     """
 
     valid: Features
@@ -141,6 +142,7 @@ class Profile:
     error_rank: int
     threshold: int
     histogram: npt.NDArray[np.uint64]
+    stats: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +154,7 @@ class CardEvent:
     why: str
 
 
+@functools.cache
 def histogram_edges() -> npt.NDArray[np.int64]:
     """Lower edges of the 64 bins, int64[64]; the last bin has no upper end.
 
@@ -162,7 +165,9 @@ def histogram_edges() -> npt.NDArray[np.int64]:
     for run in range(BINS // 8):
         for _ in range(8):
             starts.append(starts[-1] + (1 << run))
-    return np.array(starts[:BINS], np.int64)
+    edges = np.array(starts[:BINS], np.int64)
+    edges.flags.writeable = False
+    return edges
 
 
 class Cards(Family):
@@ -251,12 +256,15 @@ class Cards(Family):
         with understood():
             (message,) = found
             table = _struct(PROFILE, message.get_attr("TIERD_A_PROFILE"))
-            bounds = {name: int(table[name]) for name in PROFILE_BOUNDS}
+            *numbers, histogram = table.tolist()
+            told = dict(zip(PROFILE_COUNTERS + PROFILE_BOUNDS, numbers, strict=True))
+            bounds = {name: told.pop(name) for name in PROFILE_BOUNDS}
             bounds.pop("bins")
             return Profile(
-                valid=Features(int(table["valid"])),
-                counters={name: int(table[name]) for name in PROFILE_COUNTERS[1:]},
-                histogram=np.array(table["histogram"], np.uint64),
+                valid=Features(told.pop("valid")),
+                counters=told,
+                histogram=np.array(histogram, np.uint64),
+                stats=named(CARD_STATS, message.get_attr("TIERD_A_CARD_STATS") or b""),
                 **bounds,
             )
 
@@ -270,7 +278,7 @@ class Cards(Family):
                 yield CardEvent(Event(code), message.get_attr("TIERD_A_CARD"), why)
 
 
-# A card is asked for every second, and these two change hardly ever.
+# A card is asked for again and again, and these two change hardly ever.
 @functools.lru_cache(64)
 def _geometry(data: bytes) -> Geometry:
     geometry = _struct(CARD_GEOMETRY, data)
@@ -290,7 +298,7 @@ def _ranges(data: bytes) -> tuple[CardRange, ...]:
     )
 
 
-def _card(message: Any) -> Card:
+def _card(message: Answer) -> Card:
     return Card(
         number=message.get_attr("TIERD_A_CARD"),
         backend=_text(message, "TIERD_A_BACKEND"),
@@ -313,7 +321,7 @@ def _card(message: Any) -> Card:
     )
 
 
-def _text(message: Any, name: str) -> str:
+def _text(message: Answer, name: str) -> str:
     value = message.get_attr(name)
     return value.decode() if isinstance(value, bytes) else value or ""
 

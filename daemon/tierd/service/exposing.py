@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, cast
 
 from tierd.access import AccessSource
 from tierd.heat.table import HeatTable
@@ -24,7 +24,6 @@ from tierd.tiermap import TierMap
 log = logging.getLogger(__name__)
 
 
-@runtime_checkable
 class Aimed(Protocol):
     """A source that looks according to what fast memory has room for."""
 
@@ -83,8 +82,9 @@ class Exposing:
         kept: float,
     ) -> None:
         """Tell a source that can use it what fast memory has room for."""
-        if usage and isinstance(source, Aimed):
-            source.aim = room_share(self._residents, tiers, usage, kept)
+        if usage and hasattr(source, "aim"):
+            # (To ask whether it is `Aimed` would look at its type anew in each pass.)
+            cast(Aimed, source).aim = room_share(self._residents, tiers, usage, kept)
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""

@@ -252,15 +252,16 @@ class Tracking:
         keys = self._heat.unplaced(max_pages, least)
         if not len(keys):
             return 0
-        for number in np.unique(target_of(keys)):
-            target = self._registry.targets.get(int(number))
+        numbers = target_of(keys)
+        for number in np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist():
+            target = self._registry.targets.get(number)
             if target is None:
                 continue
-            own = vpn_of(keys[target_of(keys) == number])
+            own = vpn_of(keys[numbers == number])
             with contextlib.suppress(TargetGoneError):
                 node, order = self._scanner.query(target.pid, own)
                 head = own & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
-                self._heat.place(make_keys(int(number), head), node, order, insert_on=())
+                self._heat.place(make_keys(number, head), node, order, insert_on=())
         return len(keys)
 
     def watched(self) -> list[WatchedTarget]:

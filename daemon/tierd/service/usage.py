@@ -7,69 +7,48 @@ Must not touch: decisions.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
-from tierd.meminfo import parse_meminfo
+from tierd._native import ffi, lib
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy.inputs import NodeUsage
 
-_PIECE = 1 << 16
+_MOST_NODES: Final = 1 << 10
 
 
-def parse_zones(zoneinfo: str) -> tuple[dict[int, int], dict[int, int]]:
+def read_zones(root: Path = Path("/")) -> tuple[dict[int, int], dict[int, int]]:
     """Two maps from nodes to bytes: the kernel's reserve, and free pages held by CPUs.
 
     The reserve is what the kernel reclaims below (the sum of zones' high marks). CPUs keep
     lists of free pages that MemFree does not count; since 6.7 they grow to tens of MiB
     while many pages are freed, as moving does, and shrink when the zone gets short.
+
+    Both are empty where the kernel does not tell.
     """
-    reserves: dict[int, int] = {}
-    held: dict[int, int] = {}
-    # Zones are pages of text of which a few lines count, and this is read several times a second.
-    for zone in f"\n{zoneinfo}".split("\nNode ")[1:]:
-        node = int(zone.partition(",")[0])
-        for into, name in ((reserves, " high "), (held, " count:")):
-            for value in zone.split(name)[1:]:
-                into[node] = into.get(node, 0) + int(value.partition("\n")[0]) * PAGE_SIZE
+    nodes = ffi.new("struct tierd_node_zones[]", _MOST_NODES)
+    found = lib.tierd_zones(f"{root}/proc/zoneinfo".encode(), nodes, _MOST_NODES)
+    reserves, held = {}, {}
+    for each in nodes[0 : max(0, found)]:
+        reserves[each.node] = each.high_pages * PAGE_SIZE
+        held[each.node] = each.held_pages * PAGE_SIZE
     return reserves, held
-
-
-def _read(path: str) -> str:
-    """A file of the kernel's, whole; raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        parts = []
-        while part := os.read(descriptor, _PIECE):
-            parts.append(part)
-        return b"".join(parts).decode()
-    finally:
-        os.close(descriptor)
 
 
 def read_held(root: Path = Path("/")) -> dict[int, int]:
     """Free bytes that CPUs hold on to, by node; empty where the kernel does not tell."""
-    try:
-        return parse_zones(_read(f"{root}/proc/zoneinfo"))[1]
-    except OSError:
-        return {}
+    return read_zones(root)[1]
 
 
 def read_usage(nodes: Iterable[int], root: Path = Path("/")) -> dict[int, NodeUsage]:
     """How full these nodes are; a node that just went offline is left out."""
-    try:
-        reserves, held = parse_zones(_read(f"{root}/proc/zoneinfo"))
-    except OSError:
-        reserves, held = {}, {}
+    reserves, held = read_zones(root)
+    figures = ffi.new("uint64_t[2]")
     usage = {}
     for node in nodes:
-        try:
-            text = _read(f"{root}/sys/devices/system/node/node{node}/meminfo")
-        except OSError:
-            continue
-        figures = parse_meminfo(text)
-        if figures is not None:
+        path = f"{root}/sys/devices/system/node/node{node}/meminfo"
+        if lib.tierd_node_memory(path.encode(), figures, figures + 1) == 0:
             total, free = figures
             usage[node] = NodeUsage(total, free + held.get(node, 0), reserves.get(node, 0))
     return usage

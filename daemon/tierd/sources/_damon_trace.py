@@ -28,7 +28,7 @@ TRACEFS = Path("sys/kernel/tracing")
 INSTANCE = "tierd-damon"
 EVENT = Path("events/damon/damon_aggregated")
 BUFFER_KIB_PER_CPU = 1024
-_OVERRUN = re.compile(r"^overrun: (\d+)$", re.MULTILINE)
+_OVERRUN = re.compile(rb"^overrun: (\d+)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,7 @@ class DamonTrace:
         self._fd = -1
         self._tail = b""
         self._overrun = 0
+        self._stats: list[str] = []
 
     def available(self) -> Availability:
         """Whether the tracepoint is there and instances can be made."""
@@ -89,6 +90,8 @@ class DamonTrace:
             (self._instance / "buffer_size_kb").write_text(str(BUFFER_KIB_PER_CPU))
             (self._instance / "trace").write_text("")
             self._fd = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
+            # One folder for each CPU that there can be.
+            self._stats = [str(path) for path in self._instance.glob("per_cpu/cpu*/stats")]
             self._overrun = self._count_overrun()
             (self._instance / EVENT / "enable").write_text("1")
         except OSError as error:
@@ -120,9 +123,9 @@ class DamonTrace:
 
     def _count_overrun(self) -> int:
         count = 0
-        for stats in sorted(self._instance.glob("per_cpu/cpu*/stats")):
-            with contextlib.suppress(OSError):
-                match = _OVERRUN.search(stats.read_text())
+        for stats in self._stats:
+            with contextlib.suppress(OSError), open(stats, "rb", buffering=0) as file:  # noqa: PTH123 - speed
+                match = _OVERRUN.search(file.read())
                 count += int(match[1]) if match else 0
         return count
 

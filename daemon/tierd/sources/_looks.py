@@ -105,10 +105,12 @@ class Looks:
 
     def take(self, stats: Stats) -> bool:
         """Take in what the scanner tells; true if `exposure_us` or `period_us` changed."""
+        rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
+        if rounds == self._rounds:
+            return False  # no look has ended since
         before = self.period_us, self.exposure_us
         taught = not self._learning
-        rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
-        fresh, self._rounds = rounds != self._rounds, rounds
+        self._rounds = rounds
         for known in (self._since, self._valid_from):
             # A number may be another process' by now, whose rounds begin at 0.
             for target in [each for each in known if rounds.get(each, 0) + 1 < known[each]]:
@@ -117,7 +119,7 @@ class Looks:
         valid = all(
             each > self._valid_from.get(target, STALE_ROUNDS - 1) for target, each in rounds.items()
         )
-        if fresh and valid and pages:
+        if valid and pages:
             self.seen = self._mean(list(stats.values()))
             if self._pages and pages > GROWN * self._pages:
                 self._begin_anew()

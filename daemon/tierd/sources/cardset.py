@@ -47,6 +47,9 @@ class CardSet:
         settings: what they count.
         begun: called with a card, as of its enabling or clearing, when an epoch of it begins.
         lost: called with the number of a card that is let go.
+
+    Attributes:
+        suspect: whether a card did not answer, or refused, since the last check.
     """
 
     def __init__(
@@ -62,6 +65,7 @@ class CardSet:
         self._begun = begun
         self._lost = lost
         self._using: dict[int, Card] = {}
+        self.suspect = False
 
     @property
     def using(self) -> Mapping[int, Card]:
@@ -89,6 +93,7 @@ class CardSet:
             UnavailableError: none is left.
         """
         found = {card.number: card for card in self._cards.cards()}
+        self.suspect = False
         before = set(self._using)
         for number in before:
             card = found.get(number)
@@ -109,13 +114,20 @@ class CardSet:
         return set(self._using) != before
 
     def profiles(self) -> dict[int, Profile]:
-        """A snapshot of every card; those that do not answer are left out."""
+        """A snapshot of every card; those that do not answer are left out.
+
+        The statistics of `using` are of the same moment then, as far as the module tells them.
+        """
         found = {}
-        for number in self._using:
+        for number, card in self._using.items():
             try:
-                found[number] = self._cards.profile(number)
+                profile = found[number] = self._cards.profile(number)
             except (TargetGoneError, UnavailableError) as error:
                 log.warning('card=%d event=no_profile reason="%s"', number, error)
+                self.suspect = True
+                continue
+            if profile.stats:
+                self._using[number] = replace(card, stats=profile.stats)
         return found
 
     def program(self, number: int, threshold: int) -> None:
@@ -178,6 +190,7 @@ class CardSet:
             self._cards.set(number, **settings)  # type: ignore[arg-type]
         except (TargetGoneError, UnavailableError) as error:
             log.warning('card=%d event=card_refused reason="%s"', number, error)
+            self.suspect = True
             return False
         return True
 

@@ -93,9 +93,11 @@ def expand(
     share = np.minimum(table[:, 3].astype(np.float64), checks - 0.5) / checks
     counts = (-checks * np.log1p(-share)).astype(np.float32)
     base = (numbers << np.uint64(VPN_BITS)) | first
-    starts = np.repeat(base, size)
-    within = np.arange(len(starts)) - np.repeat(np.cumsum(size) - size, size)
-    return starts + within.astype(np.uint64), np.repeat(counts, size)
+    # A region's pages follow those of all regions before it (in turn: unsigned numbers wrap).
+    before = (np.cumsum(size) - size).astype(np.uint64)
+    pages = np.repeat(base - before, size)
+    pages += np.arange(len(pages), dtype=np.uint64)
+    return pages, np.repeat(counts, size)
 
 
 def thread_cpu_ns(pid: int) -> int | None:
@@ -135,6 +137,8 @@ class DamonSource:
         self._stretch = 1
         self._targets: list[int] = []
         self._asked: list[TargetRegions] = []
+        self._wanted: list[WatchedTarget] = []
+        """What `_asked` was made of, while DAMON has taken all of it."""
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
 
@@ -149,6 +153,8 @@ class DamonSource:
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Watch these ranges from now on; DAMON keeps what it learnt of unchanged ones."""
+        if targets == self._wanted and self._tree.running():
+            return
         pages = sum(r.end - r.start for target in targets for r in target.ranges)
         cell = max(1, pages // self._settings.min_regions) << PAGE_SHIFT
         asked = []
@@ -158,6 +164,7 @@ class DamonSource:
                 joined = join_ranges(ranges, MAX_RANGES)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
+        self._wanted = list(targets)
         if asked == self._asked and (self._tree.running() or not asked):
             return
         # Reports of the old numbering must not be read with the new one.
@@ -181,6 +188,7 @@ class DamonSource:
                     raise
                 self._targets = list(compress(self._targets, alive))
                 self._asked = list(compress(self._asked, alive))
+                self._wanted = []
             else:
                 return
         self._tree.stop()
@@ -211,6 +219,8 @@ class DamonSource:
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
+        if self._cpu_mark is not None and now - self._cpu_mark[1] < ADAPT_PERIOD_NS:
+            return
         pid = self._tree.kdamond_pid()
         spent = thread_cpu_ns(pid) if pid else None
         if pid is None or spent is None:
@@ -220,8 +230,6 @@ class DamonSource:
             self._cpu_mark = (pid, now, spent)
             return
         _, then, before = self._cpu_mark
-        if now - then < ADAPT_PERIOD_NS:
-            return
         self._cpu_mark = (pid, now, spent)
         self.cpu_share = (spent - before) / (now - then)
         wanted = self._stretch
@@ -239,4 +247,4 @@ class DamonSource:
         """Stop the kdamond and remove the trace instance."""
         self._tree.stop()
         self._trace.close()
-        self._targets, self._asked = [], []
+        self._targets, self._asked, self._wanted = [], [], []

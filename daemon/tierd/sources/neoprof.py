@@ -32,8 +32,12 @@ from tierd.sources.scan import ScanSettings, ScanSource
 
 log = logging.getLogger(__name__)
 
-CHECK_NS: Final = 10**9
+CHECK_NS: Final = 5 * 10**9
 """Cards are asked how they are this often."""
+SUSPECT_NS: Final = 10**9
+"""... and no more often, when one did not answer or refused something."""
+LEARN_NS: Final = 10**9
+"""The scanner is asked this often what its looks saw, once it knows."""
 LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
@@ -90,7 +94,7 @@ class NeoProfSource:
         self._scan: ScanSource | None = None
         self._map = CardMap(())
         self._dropped = 0
-        self._check_ns = 0
+        self._checked_ns = self._learned_ns = 0
         self._looks = self.settings.scan
         self._list = HotList(self.name, self._looks.period_us / 1e6, self.visits)
         self._learning = True
@@ -300,13 +304,15 @@ class NeoProfSource:
                 "the tierd kernel module is about to be removed", hint="another source takes over"
             )
         now = self._clock()
-        check = now >= self._check_ns
-        if check:
-            self._check_ns = now + CHECK_NS
+        assert self._cards is not None
+        since = now - self._checked_ns
+        if since >= CHECK_NS or (self._cards.suspect and since >= SUSPECT_NS):
+            self._checked_ns = now
             self._check()
             # A check may have put another scanner in place.
             scan = self._scan or scan
-        if check or self._learning:
+        if self._learning or now - self._learned_ns >= LEARN_NS:
+            self._learned_ns = now
             self._learn(scan)
         batches = self._hot(ring, now)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)

@@ -36,7 +36,7 @@ from tierd.sources.exposure import Seen
 
 _CAP_SYS_PTRACE: Final = 19
 CHECK_NS: Final = 500_000_000
-"""It is looked at this often what looks saw."""
+"""It is asked this often what looks saw, and no more often than there are looks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,8 @@ class ScanSource:
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
+        if self._ring is not None and not self._ring.closing:
+            return Availability(True, "the tierd kernel module scans")
         if not (self._root / DEVICE).exists():
             return Availability(
                 False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
@@ -277,7 +279,7 @@ class ScanSource:
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        self._check_ns = self._clock() + CHECK_NS
+        self._check_ns = self._clock() + max(CHECK_NS, self._looks.period_us * 1000)
         if self._control is None:
             return 0, self._settings.period_us / 1e6
         states = [each for each in self._control.targets() if each.target in self._targets]

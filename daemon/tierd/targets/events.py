@@ -70,6 +70,10 @@ class ProcessEvents:
     ended: set[int] = field(default_factory=set)
     lost: bool = False
 
+    def __bool__(self) -> bool:
+        """Whether anything happened."""
+        return bool(self.lost or self.started or self.executed or self.changed or self.ended)
+
     def add(self, other: ProcessEvents) -> None:
         """Append later events."""
         self.started |= other.started

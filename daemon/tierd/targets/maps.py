@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from tierd.errors import TargetGoneError
 from tierd.targets.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
-from tierd.targets.procs import PROC, read_bytes, read_stat
+from tierd.targets.procs import PROC, read_bytes, read_stat, start_time
 
 POLICY_INTERVAL_NS: Final = 5 * 10**9
 SETTLED_INTERVAL_NS: Final = 120 * 10**9
@@ -86,7 +86,7 @@ class MapReader:
         cached = self._cache.setdefault(key, _Cached())
         try:
             result = self._read(process.pid, cached, now_ns)
-            if read_stat(process.pid, self.root).start_time != process.start_time:
+            if start_time(process.pid, self.root) != process.start_time:
                 raise TargetGoneError(f"process {process.pid} is another one now")
         except TargetGoneError:
             self._cache.pop(key, None)

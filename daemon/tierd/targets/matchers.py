@@ -137,15 +137,19 @@ class Cgroup:
 
     def matches(self, process: Facts) -> bool:
         """Compare part by part, as many as the pattern has."""
-        wanted = _parts(self.path)
-        found = _parts(process.cgroup)
-        return len(found) >= len(wanted) and all(
-            fnmatch.fnmatchcase(part, pattern) for part, pattern in zip(found, wanted, strict=False)
-        )
+        return _within(process.cgroup, self.path)
 
     def table(self) -> dict[str, Any]:
         """As TOML."""
         return {"cgroup": self.path}
+
+
+# A cgroup can change at any time, so it is compared at each refresh; hardly ever it has.
+@functools.lru_cache(maxsize=1024)
+def _within(path: str, pattern: str) -> bool:
+    """Whether a cgroup's path is that of the pattern, or below it."""
+    found, wanted = _parts(path), _parts(pattern)
+    return len(found) >= len(wanted) and all(map(fnmatch.fnmatchcase, found, wanted))
 
 
 def _parts(path: str) -> list[str]:

@@ -10,10 +10,10 @@ they are decoded with surrogate escapes and never split at spaces or newlines.
 
 from __future__ import annotations
 
+import functools
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from tierd.errors import TargetGoneError
 from tierd.pagekey import PAGE_SIZE
@@ -22,13 +22,18 @@ from tierd.targets.matchers import CMDLINE_LIMIT
 PROC: Final = Path("/proc")
 PF_KTHREAD: Final = 0x00200000
 """Flag of kernel threads in field 9 of stat (include/linux/sched.h)."""
-_ENDED: Final = frozenset("ZXx")
+_ENDED: Final = frozenset((b"Z", b"X", b"x"))
 _SMALL: Final = 16384
 """Bytes; stat, status and cgroup are far smaller."""
 
 
-def read_bytes(path: str, limit: int = _SMALL) -> bytes:
+def read_bytes(path: str, limit: int = _SMALL, *, once: bool = False) -> bytes:
     """Up to `limit` bytes of a file below /proc/PID.
+
+    Args:
+        path: of the file.
+        limit: bytes.
+        once: the kernel makes this file in one piece (stat, status, cgroup): a read has it all.
 
     Raises:
         TargetGoneError: the process is gone, or gone to where we may not look.
@@ -38,6 +43,8 @@ def read_bytes(path: str, limit: int = _SMALL) -> bytes:
     except OSError as error:
         raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
     try:
+        if once:
+            return os.read(descriptor, limit)
         chunks = []
         while limit > 0 and (chunk := os.read(descriptor, limit)):
             chunks.append(chunk)
@@ -49,8 +56,7 @@ def read_bytes(path: str, limit: int = _SMALL) -> bytes:
         os.close(descriptor)
 
 
-@dataclass(frozen=True, slots=True)
-class Stat:
+class Stat(NamedTuple):
     """One reading of /proc/PID/stat.
 
     Attributes:
@@ -80,6 +86,9 @@ class Stat:
     activity: tuple[bytes, ...] = ()
 
 
+_decoded = functools.lru_cache(1024)(os.fsdecode)
+
+
 def parse_stat(text: bytes) -> Stat:
     """A reading from the text of /proc/PID/stat.
 
@@ -88,17 +97,17 @@ def parse_stat(text: bytes) -> Stat:
     """
     head, _, rest = text.partition(b" (")
     comm, found, tail = rest.rpartition(b") ")  # comm itself may hold ") "
-    fields = tail.split()
+    fields = tail.split(None, 26)
     if not found or len(fields) < 26:
         raise ValueError("not a stat file")
     code, stack = fields[23], fields[25]
     hidden = int(stack) == 0
     return Stat(  # fields[0] is field 3, the state
         pid=int(head),
-        comm=os.fsdecode(comm),
+        comm=_decoded(comm),
         ppid=int(fields[1]),
         kernel_thread=bool(int(fields[6]) & PF_KTHREAD),
-        ended=chr(fields[0][0]) in _ENDED,
+        ended=fields[0] in _ENDED,
         start_time=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_SIZE,
         image=(comm,) if hidden else (code, stack),
@@ -113,11 +122,41 @@ def read_stat(pid: int, root: Path = PROC) -> Stat:
     Raises:
         TargetGoneError: there is no such process.
     """
-    path = f"{root}/{pid}/stat"
+    return told_stat(stat_text(pid, root), pid)
+
+
+def stat_text(pid: int, root: Path = PROC) -> bytes:
+    """What `told_stat` takes, as the kernel tells it now.
+
+    Raises:
+        TargetGoneError: there is no such process.
+    """
+    return read_bytes(f"{root}/{pid}/stat", once=True)
+
+
+def told_stat(text: bytes, pid: int) -> Stat:
+    """The reading that a process' stat file holds.
+
+    Raises:
+        TargetGoneError: it is not whole: the process went away meanwhile.
+    """
     try:
-        return parse_stat(read_bytes(path))
+        return parse_stat(text)
     except ValueError:
-        raise TargetGoneError(f"{path} is not complete") from None
+        raise TargetGoneError(f"the stat file of process {pid} is not complete") from None
+
+
+def start_time(pid: int, root: Path = PROC) -> int:
+    """`Stat.start_time` of a process, and nothing else of it.
+
+    Raises:
+        TargetGoneError: there is no such process.
+    """
+    fields = stat_text(pid, root).rpartition(b") ")[2].split(None, 20)
+    try:
+        return int(fields[19])
+    except (IndexError, ValueError):
+        raise TargetGoneError(f"the stat file of process {pid} is not complete") from None
 
 
 def list_pids(root: Path = PROC) -> list[int]:
@@ -189,14 +228,14 @@ class Process:
     def cgroup(self) -> str:
         """Path in the cgroup v2 tree; on a host with v1 only, in the memory hierarchy."""
         if self._cgroup is None:
-            self._cgroup = parse_cgroup(read_bytes(f"{self._root}/{self.pid}/cgroup"))
+            self._cgroup = parse_cgroup(read_bytes(f"{self._root}/{self.pid}/cgroup", once=True))
         return self._cgroup
 
     @property
     def uid(self) -> int:
         """Effective user id (second number of Uid in status)."""
         if self._uid is None:
-            status = read_bytes(f"{self._root}/{self.pid}/status")
+            status = read_bytes(f"{self._root}/{self.pid}/status", once=True)
             _, _, rest = status.partition(b"\nUid:")
             try:
                 self._uid = int(rest.split(None, 2)[1])

@@ -14,7 +14,7 @@ from typing import Final
 
 from tierd.errors import TargetGoneError
 from tierd.targets.events import ProcessEvents
-from tierd.targets.procs import Stat, list_pids, read_stat
+from tierd.targets.procs import Stat, list_pids, stat_text, told_stat
 
 FULL_POLL_NS: Final = 60 * 10**9
 """With process events, all of /proc is still read once in this time, as a safety net."""
@@ -29,6 +29,7 @@ _YOUNG: Final = 3
 class _Seen:
     """The last reading of a process, and how it is gone on with."""
 
+    text: bytes
     stat: Stat
     readings: int = 0
     rest: int = 0
@@ -98,16 +99,18 @@ class Readings:
     ) -> _Seen | None:
         """Read a process; None if there is none, or none of a user's."""
         try:
-            stat = read_stat(pid, self._root)
+            text = stat_text(pid, self._root)
+            same = before is not None and before.text == text
+            stat = before.stat if before is not None and same else told_stat(text, pid)
         except TargetGoneError:
             return None
         if stat.kernel_thread or stat.ended:
             return None
         if before is None or before.stat.start_time != stat.start_time:
-            return _Seen(stat)
+            return _Seen(text, stat)
         quiet, small = before.stat.activity == stat.activity, stat.rss_bytes < large_bytes
         idle = quiet if watched else small
-        before.stat = stat
+        before.text, before.stat = text, stat
         before.readings += 1
         before.rest = REST if idle and before.readings >= _YOUNG else 0
         return before

@@ -15,7 +15,6 @@ whoever keeps page keys has dropped them.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import select
 import time
@@ -29,7 +28,7 @@ from tierd.errors import TargetGoneError, UnavailableError
 from tierd.targets.events import ProcessEvents, ProcessEventSocket
 from tierd.targets.newcomers import Newcomers
 from tierd.targets.numbers import Numbers
-from tierd.targets.procs import PROC, Process, Stat, read_stat
+from tierd.targets.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.targets.readings import Readings
 from tierd.targets.target import Target, TargetChanges
 
@@ -132,6 +131,8 @@ class TargetRegistry:
         if self.events is None:
             return False
         found = self.events.drain()
+        if not (found or self._newcomers):
+            return False
         self._pending.add(found)
         now_ns = self._clock()
         self._newcomers.begin(found.started | found.executed, now_ns)
@@ -285,7 +286,7 @@ class TargetRegistry:
         try:
             # The same start time after opening: the pidfd, and every fact read
             # before it, are of one process.
-            if read_stat(process.pid, self._root).start_time != process.stat.start_time:
+            if start_time(process.pid, self._root) != process.stat.start_time:
                 raise TargetGoneError(f"process {process.pid} is another one now")
             target = Target(
                 number=number,
@@ -313,8 +314,11 @@ class TargetRegistry:
         if same and activity:
             return
         try:
-            renewed = dataclasses.replace(
-                target,
+            renewed = Target(
+                number=target.number,
+                pid=target.pid,
+                start_time=target.start_time,
+                pidfd=target.pidfd,
                 comm=process.stat.comm,
                 cgroup=process.cgroup,
                 uid=process.uid,

@@ -133,6 +133,7 @@ def test_a_profile_has_its_histogram_and_says_what_holds(kernel: Kernel, cards: 
         Command.NEOPROF_PROFILE_GET,
         attribute("CARD", bytes(4)),
         attribute("PROFILE", table.tobytes()),
+        attribute("CARD_STATS", struct.pack("=3Q", 7, 8, 9)),
     )
     kernel.answers = [answer, acknowledgement()]
     profile = cards.profile(0)
@@ -140,10 +141,14 @@ def test_a_profile_has_its_histogram_and_says_what_holds(kernel: Kernel, cards: 
     assert profile.counters["read_beats"] == 12
     assert profile.error_high == 5
     assert profile.histogram[:3].tolist() == [100, 28, 0]
+    assert dict(profile.stats) == dict(zip(CARD_STATS, (7, 8, 9), strict=False))
+    assert "valid" not in profile.counters
     # One of a module that tells less.
     short = message(Command.NEOPROF_PROFILE_GET, attribute("PROFILE", table.tobytes()[:64]))
     kernel.answers = [short, acknowledgement()]
-    assert cards.profile(0).histogram.sum() == 0
+    told = cards.profile(0)
+    assert told.histogram.sum() == 0
+    assert told.stats == {}
 
 
 def test_events_of_cards_are_told_and_others_passed_over(kernel: Kernel, cards: Cards) -> None:

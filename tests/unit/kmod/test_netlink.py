@@ -127,3 +127,48 @@ def test_without_the_module_it_says_so() -> None:
         pytest.skip("the module is loaded")
     with pytest.raises(UnavailableError, match="netlink"):
         Control.open().close()
+
+
+def test_a_request_that_is_asked_again_differs_in_its_number_only(
+    kernel: Kernel, control: Control
+) -> None:
+    for target in (3, 3, 4):
+        kernel.answers.append(acknowledgement())
+        control.target_del(target)
+    first, second, other = kernel.asked
+    assert [struct.unpack_from("=I", each, 8)[0] for each in kernel.asked] == [1, 2, 3]
+    assert (first[:8], first[12:]) == (second[:8], second[12:])
+    assert attributes_of(other)[NUMBER["TARGET"]] == struct.pack("=H", 4)
+
+
+def test_numbers_of_each_width_come_into_a_request_that_was_asked_before(
+    kernel: Kernel, control: Control
+) -> None:
+    for base in (1, 7):
+        kernel.answers.append(acknowledgement())
+        control.scan_set(period_us=base << 24, hot_scans=base, cold_scans=0, hot_nodes=[base])
+    found = attributes_of(kernel.asked[-1])
+    assert found[NUMBER["PERIOD_US"]] == struct.pack("=I", 7 << 24)
+    assert found[NUMBER["HOT_SCANS"]] == b"\7"
+    assert found[NUMBER["COLD_SCANS"]] == b"\0"
+    assert nodes_of(found[NUMBER["HOT_NODES"]]) == {7}
+
+
+def test_of_attributes_of_one_name_the_first_holds(kernel: Kernel, control: Control) -> None:
+    twice = [attribute("TARGET", struct.pack("=H", number)) for number in (5, 6)]
+    rest = [attribute("PID", bytes(4)), attribute("TARGET_STATS", bytes(8))]
+    kernel.answers += [message(Command.TARGET_GET, *twice, *rest), done()]
+    assert [state.target for state in control.targets()] == [5]
+
+
+def test_an_answer_is_read_anew_where_it_differs_from_the_one_before(
+    kernel: Kernel, control: Control
+) -> None:
+    counts = []
+    for rounds in (3, 3, 4):
+        told = [attribute("TARGET", bytes(2)), attribute("PID", bytes(4))]
+        stats = attribute("TARGET_STATS", struct.pack("=Q", rounds))
+        kernel.answers += [message(Command.TARGET_GET, *told, stats), done()]
+        (state,) = control.targets()
+        counts.append(dict(state.stats))
+    assert counts == [{"rounds": 3}, {"rounds": 3}, {"rounds": 4}]

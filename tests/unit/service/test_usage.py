@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from tierd.service.usage import parse_zones, read_held, read_usage
+import pytest
+
+from tierd.service.usage import read_held, read_usage, read_zones
 
 ZONEINFO = """\
 Node 0, zone      DMA
@@ -39,16 +41,21 @@ Node 1 MemUsed:          564184 kB
 """
 
 
-def test_reserve_is_the_sum_of_high_watermarks_and_cpus_hold_free_pages():
-    assert parse_zones(ZONEINFO) == (
+def with_zones(root, text):
+    (root / "proc").mkdir()
+    (root / "proc/zoneinfo").write_text(text)
+    return root
+
+
+def test_reserve_is_the_sum_of_high_watermarks_and_cpus_hold_free_pages(tmp_path):
+    assert read_zones(with_zones(tmp_path, ZONEINFO)) == (
         {0: (134 + 4800) * 4096, 1: 10976 * 4096},
         {0: 45 * 4096, 1: 7 * 4096},
     )
 
 
 def test_a_node_without_files_is_left_out(tmp_path):
-    (tmp_path / "proc").mkdir()
-    (tmp_path / "proc/zoneinfo").write_text(ZONEINFO)
+    with_zones(tmp_path, ZONEINFO)
     node = tmp_path / "sys/devices/system/node/node1"
     node.mkdir(parents=True)
     (node / "meminfo").write_text(MEMINFO)
@@ -58,3 +65,26 @@ def test_a_node_without_files_is_left_out(tmp_path):
     assert usage[1].free_bytes == 1500000 * 1024 + 7 * 4096
     assert read_held(tmp_path) == {0: 45 * 4096, 1: 7 * 4096}
     assert read_held(tmp_path / "elsewhere") == {}
+
+
+def test_zones_of_many_cpus_are_read_whole(tmp_path):
+    """The text of a large host is longer than one piece of reading, and split anywhere."""
+    cpus = "".join(f"    cpu: {cpu}\n              count: {cpu}\n" for cpu in range(5000))
+    text = f"Node 3, zone   Normal\n        high     7\n{cpus}"
+    assert len(text) > 1 << 17
+    assert read_zones(with_zones(tmp_path, text)) == ({3: 7 * 4096}, {3: 5000 * 4999 // 2 * 4096})
+
+
+@pytest.mark.parametrize("text", ["", "\n\n", "high 5\ncount: 7\n", "Node", " h\n c\n N"])
+def test_a_text_without_zones_has_none(tmp_path, text):
+    assert read_zones(with_zones(tmp_path, text)) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "Node 1 MemTotal: 5 kB\n", "Node 1 MemTotal: 5 kB\nNode 1 MemFree: kB\n"]
+)
+def test_a_node_whose_text_does_not_say_is_left_out(tmp_path, text):
+    node = tmp_path / "sys/devices/system/node/node1"
+    node.mkdir(parents=True)
+    (node / "meminfo").write_text(text)
+    assert read_usage([1], tmp_path) == {}

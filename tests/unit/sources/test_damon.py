@@ -195,10 +195,12 @@ class Tree:
 
     def __init__(self, alive: set[int]) -> None:
         self.alive = alive
+        self.starts = 0
         self.watched: list[int] | None = None
 
     def start(self, attributes: Attributes, targets: list[TargetRegions]) -> None:
         self.sample_us = attributes.sample_us
+        self.starts += 1
         if not {target.pid for target in targets} <= self.alive:
             raise UnavailableError("DAMON refused 'commit'")
         self.watched = [target.pid for target in targets]
@@ -237,6 +239,28 @@ def test_a_target_that_dies_before_the_start_does_not_spoil_the_others(tmp_path)
     tree = Tree({11, 13})
     source_with(tmp_path, tree).watch(some_targets(11, 12, 13))
     assert tree.watched == [11, 13]
+
+
+def test_the_same_targets_again_change_nothing_while_it_runs(tmp_path):
+    tree = Tree({11, 13})
+    source = source_with(tmp_path, tree)
+    for _ in range(3):
+        source.watch(some_targets(11, 13))
+    assert tree.starts == 1
+    tree.watched = []  # all had ended, and so did the kdamond
+    source.watch(some_targets(11, 13))
+    assert (tree.starts, tree.watched) == (2, [11, 13])
+    source.watch(some_targets(13))
+    assert tree.watched == [13]
+
+
+def test_targets_of_which_one_was_dropped_are_asked_for_again(tmp_path):
+    tree = Tree({11})
+    source = source_with(tmp_path, tree)
+    source.watch(some_targets(11, 12))
+    tree.alive.add(12)
+    source.watch(some_targets(11, 12))
+    assert tree.watched == [11, 12]
 
 
 def test_all_targets_dead_is_no_error(tmp_path):

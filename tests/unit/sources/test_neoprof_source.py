@@ -19,7 +19,7 @@ from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
-from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
+from tierd.sources.neoprof import CHECK_NS, SUSPECT_NS, NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSettings
 
 S = 10**9
@@ -243,10 +243,58 @@ def test_the_last_card_lost_ends_the_source(bench: Bench, how: str) -> None:
         bench.cards.fail(0)
     else:
         bench.cards.known.clear()
-    bench.now += 2 * S
+    bench.now += CHECK_NS
     with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
         bench.source.poll()
     assert bench.scanners[0].closed
+
+
+@pytest.mark.parametrize("how", ["profile", "threshold"])
+def test_a_card_that_does_not_answer_is_looked_after_at_once(bench: Bench, how: str) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    bench.cards.fail(0)
+    bench.cards.refuses = {0}
+    bench.now += SUSPECT_NS
+    bench.source.poll()
+    if how == "profile":
+        assert bench.source.profiles() == {}
+    else:
+        bench.source.program(0, 77)
+    with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
+        bench.source.poll()
+
+
+def test_a_card_that_only_refuses_is_not_asked_for_in_each_pass(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    before = bench.cards.looks
+    bench.cards.refuses = {0}
+    for _ in range(20):
+        bench.now += SUSPECT_NS // 10
+        bench.source.program(0, 77)
+        bench.source.poll()
+    assert bench.cards.looks - before == 2
+
+
+def test_cards_that_are_well_are_asked_for_every_few_seconds(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    before = bench.cards.looks
+    for _ in range(40):
+        bench.now += CHECK_NS // 20
+        bench.source.poll()
+    assert bench.cards.looks - before == 2
+
+
+def test_a_profile_brings_the_cards_statistics(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.cards.stats = {"entries": 12}
+    bench.source.profiles()
+    assert bench.source.cards[0].stats == {"entries": 12}
+    bench.cards.stats = {}  # of an older module
+    bench.source.profiles()
+    assert bench.source.cards[0].stats == {"entries": 12}
 
 
 def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> None:
@@ -255,7 +303,7 @@ def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> Non
     assert bench.scanners[0].settings.nodes == (0,)
     bench.source.poll()
     del bench.cards.known[1]
-    bench.now += 2 * S
+    bench.now += CHECK_NS
     bench.source.poll()
     assert list(bench.source.cards) == [0]
     assert bench.scanners[0].closed
@@ -271,7 +319,7 @@ def test_a_card_that_appears_is_used(tmp_path: Path) -> None:
     bench.source.watch(TARGETS)
     bench.source.poll()
     bench.cards.known[1] = card(1, (768, 1024))
-    bench.now += 2 * S
+    bench.now += CHECK_NS
     bench.source.poll()
     assert sorted(bench.source.cards) == [0, 1]
     assert bench.source.coverage.whole == {1}
@@ -330,7 +378,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     assert selector.active is bench.source
     selector.poll(bench.now)
     bench.cards.fail(0)
-    bench.now += 2 * S
+    bench.now += CHECK_NS
     selector.poll(bench.now)
     assert selector.active is None
     selector.watch(TARGETS, bench.now)

@@ -40,6 +40,13 @@ def test_events_are_told_by_process_and_threads_are_left_out():
     assert found == ProcessEvents({10}, {20, 21}, {30}, {40}, lost=False)
 
 
+def test_anything_that_happened_makes_it_true():
+    assert not ProcessEvents()
+    for name in ("started", "executed", "changed", "ended"):
+        assert ProcessEvents(**{name: {1}})
+    assert ProcessEvents(lost=True)
+
+
 class _Fed(ProcessEventSocket):
     """Datagrams of the test's own, as if from the kernel."""
 

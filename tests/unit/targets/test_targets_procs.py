@@ -10,7 +10,14 @@ import pytest
 from fake_proc import PF_KTHREAD, FakeProc
 
 from tierd.errors import TargetGoneError
-from tierd.targets.procs import Process, list_pids, parse_cgroup, parse_stat, read_stat
+from tierd.targets.procs import (
+    Process,
+    list_pids,
+    parse_cgroup,
+    parse_stat,
+    read_stat,
+    start_time,
+)
 
 CAPTURED = (
     b"15498 (cat) R 15488 15488 13739 0 -1 4194304 99 0 0 0 0 0 0 0 20 0 1 0 82564 3133440 407 "
@@ -53,6 +60,15 @@ def test_a_broken_stat_line_is_a_process_that_is_gone(proc: FakeProc, text: byte
     (proc.root / "5" / "stat").write_bytes(text)
     with pytest.raises(TargetGoneError):
         read_stat(5, proc.root)
+    if text.startswith(b"x"):
+        return  # whose number it is does not matter to the other
+    with pytest.raises(TargetGoneError):
+        start_time(5, proc.root)
+
+
+def test_a_start_time_alone_is_that_of_the_whole_reading(proc: FakeProc) -> None:
+    proc.add(5, comm=b") S 1 (2", start_time=777)
+    assert start_time(5, proc.root) == read_stat(5, proc.root).start_time == 777
 
 
 def test_facts_are_read_once_and_only_when_asked_for(proc: FakeProc) -> None:
