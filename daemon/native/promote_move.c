@@ -6,18 +6,24 @@
 #include "promote.h"
 #include "sys.h"
 
-static void tell(struct tierd_promoter *promoter, const struct tierd_outcome *outcome)
+/* Room for one more outcome; NULL if there is none, which is counted. */
+static struct tierd_outcome *next_outcome(struct tierd_promoter *promoter)
 {
-	if (promoter->outcomes == OUTCOMES_MAX)
-		promoter->stats.outcomes_dropped++;
-	else
-		promoter->outcome[promoter->outcomes++] = *outcome;
+	if (promoter->outcomes < OUTCOMES_MAX)
+		return &promoter->outcome[promoter->outcomes++];
+	promoter->stats.outcomes_dropped++;
+	return NULL;
 }
 
 void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,
 	       enum tierd_reason reason, uint64_t now_ns)
 {
-	struct tierd_outcome outcome = {
+	struct tierd_outcome *told = next_outcome(promoter);
+
+	promoter->stats.held[reason]++;
+	if (told == NULL)
+		return;
+	*told = (struct tierd_outcome){
 	    .page = candidate->page,
 	    .time_ns = now_ns,
 	    .heat = candidate->heat,
@@ -29,9 +35,6 @@ void hold_back(struct tierd_promoter *promoter, const struct candidate *candidat
 	    .direction = TIERD_PROMOTE,
 	    .reason = (uint8_t)reason,
 	};
-
-	promoter->stats.held[reason]++;
-	tell(promoter, &outcome);
 }
 
 static bool interrupted(const struct tierd_promoter *promoter)
@@ -75,7 +78,22 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 	uint64_t now_ns = sys_monotonic_ns(), pages = 0;
 
 	for (size_t i = 0; i < moves->n; i++) {
-		struct tierd_outcome outcome = {
+		struct tierd_outcome *told;
+
+		if (moves->fate[i] == TIERD_NOT_TRIED) {
+			if (direction == TIERD_PROMOTE)
+				put_back(promoter, moves, i);
+			continue;
+		}
+		if (moves->fate[i] == TIERD_MOVED) {
+			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
+			note_moved(promoter, moves, i);
+			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
+		}
+		told = next_outcome(promoter);
+		if (told == NULL)
+			continue;
+		*told = (struct tierd_outcome){
 		    .page = moves->page[i],
 		    .time_ns = now_ns,
 		    .heat = moves->heat[i],
@@ -88,18 +106,6 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 		    .direction = (uint8_t)direction,
 		    .reason = direction == TIERD_PROMOTE ? TIERD_HOTTER : TIERD_MAKES_ROOM,
 		};
-
-		if (moves->fate[i] == TIERD_NOT_TRIED) {
-			if (direction == TIERD_PROMOTE)
-				put_back(promoter, moves, i);
-			continue;
-		}
-		if (moves->fate[i] == TIERD_MOVED) {
-			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
-			note_moved(promoter, moves, i);
-			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
-		}
-		tell(promoter, &outcome);
 	}
 	return pages;
 }

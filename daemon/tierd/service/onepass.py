@@ -293,7 +293,9 @@ class OnePass:
         while not wait([future], INGEST_S).done:
             self._early += self._ingest(self._clock())
         report = future.result()
-        split = report.plan.split[np.isin(report.split_fate, IN_PIECES)]
+        split = report.plan.split
+        if len(split):
+            split = split[np.isin(report.split_fate, IN_PIECES)]
         if len(split):
             # Before the moves are told: the recorder takes all up to those for the outcome's.
             small = np.zeros(len(split), np.uint8)

@@ -92,6 +92,13 @@ def test_moves_count_until_the_next_walk() -> None:
     assert residents.of(3) == {}
 
 
+def test_what_came_from_nobody_knows_where_is_there_now() -> None:
+    residents = Residents()
+    walked(residents, 3, (1, 0, 0))
+    residents.moved(report((3, 0, -1, 0, Fate.MOVED), (3, 0, 1, 0, Fate.MOVED)))
+    assert residents.of(3) == {0: 3 * 4096, 1: 0}
+
+
 def test_groups_sum_the_targets_of_a_rule() -> None:
     residents = Residents()
     walked(residents, 0, (10, 0, 0))

@@ -231,6 +231,21 @@ def test_pages_that_may_not_move_are_never_asked_for(bench: Bench) -> None:
     assert stats.held[Reason.NOT_MOVABLE] == 4
 
 
+def test_what_may_move_is_asked_for_in_each_tick(bench: Bench) -> None:
+    bench.watch()
+    bench.tick()
+    bench.steering._tracking.start += 4  # type: ignore[attr-defined]
+    bench.tick()
+    bench.put(range(8))
+    bench.until_read()
+    between = bench.tick()
+    assert between is not None
+    assert len(between.plan) == 4
+    stats = bench.steering.stats()
+    assert stats is not None
+    assert stats.held[Reason.NOT_MOVABLE] == 4
+
+
 def test_paused_nothing_runs(bench: Bench) -> None:
     bench.watch()
     bench.tick()
