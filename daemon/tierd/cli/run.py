@@ -138,7 +138,7 @@ def _run(
     from tierd.service.build import build, nothing_to_do
     from tierd.service.notify import Manager
     from tierd.service.reload import Reloader
-    from tierd.service.resident import keep_heap, load_all, stay_resident
+    from tierd.service.resident import keep_heap, load_all, rest_collector, stay_resident
     from tierd.service.summary import logfmt
 
     log = logging.getLogger("tierd.run")
@@ -192,6 +192,7 @@ def _run(
             print(json.dumps({"event": kind, **totals}), flush=True)
 
     load_all()
+    rest_collector()
     stay_resident()
     with front.open(once=args.once):
         code = service.run(once=args.once, on_summary=summary)

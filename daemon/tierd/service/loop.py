@@ -194,9 +194,10 @@ class Service:
             spent = time.thread_time_ns() - spent
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
-            least = max(start + loop.tick_ns, paid_ns - CREDIT_NS)
+            allowed = paid_ns - CREDIT_NS
+            least = max(start + loop.tick_ns, allowed)
             pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
-            self._sleep(least, max(least, start + pause), wake)
+            self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
@@ -214,8 +215,11 @@ class Service:
             self.reload()
         self.manager.beat()
 
-    def _sleep(self, least_ns: int, until_ns: int, wake: Wake) -> None:
-        """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do."""
+    def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: Wake) -> None:
+        """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do.
+
+        Targets that have changed wait for nothing but the CPU budget, `allowed_ns`.
+        """
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
             asked, hotplug = wake.wait(min(left, LISTEN_NS) / 1e9)
@@ -228,11 +232,11 @@ class Service:
                 if self.rooms.tracking.collect():
                     self.work.refresh()
                     return
-            if now >= least_ns and until_ns > least_ns and self._busy(now):
+            if now >= allowed_ns and self.work.targets_changed(now):
+                return
+            if now >= least_ns and until_ns > least_ns and self._must_look(now):
                 return
 
-    def _busy(self, now: int) -> bool:
+    def _must_look(self, now: int) -> bool:
         """Whether a quiet time is over."""
-        if self.work.targets_changed(now):
-            return True
         return self._cadence.must_look(self.rooms, self.work.last, now)

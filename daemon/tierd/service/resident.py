@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service's own pages stay in memory.
+"""The service's own pages stay in memory, and are not gone through for nothing.
 
 Owns: loading what passes need, locking what the process has touched, and will touch of what it
-has mapped, and keeping the heap.
+has mapped, keeping the heap, and how often Python looks for cycles.
 Must not touch: pages of others.
 
 Who fills fast memory takes it from the page cache, too, and the programs' text is a part of
@@ -13,6 +13,7 @@ it is read, is late for seconds, just when the promoter needs victims.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import logging
 import os
@@ -33,6 +34,10 @@ CLAIMED_BYTES: Final = 24 << 20
 """... and has at the start: what passes over some ten thousand pages take. Claimed when a large
 process comes to be watched, it would be taken where memory is short."""
 
+YOUNG_OBJECTS: Final = 20_000
+"""Objects that a look for cycles waits for. A pass makes some thousands, nearly all of which go by
+themselves; with the default of 700 there are several looks in each."""
+
 
 def keep_heap() -> bool:
     """Let memory that is given back be used again; False where the C library knows no such thing.
@@ -49,6 +54,13 @@ def load_all() -> None:
     `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms.
     """
     importlib.import_module("numpy.ma")
+
+
+def rest_collector() -> None:
+    """Leave what is there now out of looks for cycles, and look less often; after `load_all`."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS)
 
 
 def stay_resident() -> bool:

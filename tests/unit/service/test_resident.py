@@ -33,6 +33,23 @@ np.unique(np.array([3, 1, 3]))
 print(*sorted(set(sys.modules) - before))
 """
 
+CYCLES = """
+import gc, weakref
+from tierd.service.resident import rest_collector
+
+rest_collector()
+looks = gc.get_stats()[0]["collections"]
+kept = [[] for _ in range(5000)]
+print(gc.get_freeze_count() > 1000, gc.get_stats()[0]["collections"] - looks)
+class Ring: pass
+ring = Ring()
+ring.ring = ring
+gone = weakref.ref(ring)
+del ring
+kept += [[] for _ in range(50_000)]
+print(gone() is None)
+"""
+
 
 PIECES = """
 import resource, sys
@@ -106,3 +123,10 @@ def test_with_a_limit_nothing_is_locked(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(resource, "setrlimit", refused)
     monkeypatch.setattr(resident.ctypes, "CDLL", None)
     assert resident.stay_resident() is False
+
+
+def test_python_looks_for_cycles_rarely_and_finds_them() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", CYCLES], check=True, capture_output=True, text=True
+    )
+    assert told.stdout.split() == ["True", "0", "True"]
