@@ -41,9 +41,10 @@ static inline struct coming look_ahead(const struct tierd_heat *heat, uint64_t p
 	return coming;
 }
 
-__attribute__((always_inline)) static inline void
-add_sample(struct tierd_heat *heat, const struct coming *coming, uint64_t page,
-			      float amount, int16_t node, bool huge)
+__attribute__((always_inline)) static inline void add_sample(struct tierd_heat *heat,
+							     const struct coming *coming,
+							     uint64_t page, float amount,
+							     int16_t node, bool huge)
 {
 	uint64_t key = huge ? coming->key : page;
 	struct slot *slot = table_probe(heat, key, coming->home);

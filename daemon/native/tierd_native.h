@@ -156,9 +156,9 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
 /*
- * A set of pages in a table, zero at first, of a power of two of slots: more than there are members.
- * tierd_members tells of n pages, each `stride` words behind the one before, whether they are in it.
- * Keys of all ones never are.
+ * A set of pages in a table, zero at first, of a power of two of slots: more than there are
+ * members. tierd_members tells of n pages, each `stride` words behind the one before, whether they
+ * are in it. Keys of all ones never are.
  */
 void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
