@@ -47,6 +47,7 @@ __attribute__((always_inline)) static inline void add_sample(struct tierd_heat *
 							     int16_t node, bool huge)
 {
 	uint64_t key = huge ? coming->key : page;
+	struct slot before;
 	struct slot *slot = table_probe(heat, key, coming->home);
 
 	if (huge && coming->is_head && !slot_huge(slot)) {
@@ -62,11 +63,13 @@ __attribute__((always_inline)) static inline void add_sample(struct tierd_heat *
 	}
 	if (huge && slot_huge(slot))
 		amount *= 1.0F / (float)HUGE_PAGES;
+	before = *slot;
 	slot->heat += amount;
 	if (slot->heat > HEAT_MAX * heat->gain)
 		slot->heat = HEAT_MAX * heat->gain;
 	met_on(heat, slot, node);
-	tag_slot(heat, slot);
+	if (before.node != slot->node || !same_warmth(before.heat, slot->heat))
+		tag_slot(heat, slot);
 	heat->ingested++;
 }
 

@@ -281,7 +281,9 @@ static int sort_best(struct best *best)
 	/* To find the best of them costs half as much as to sort them. */
 	if (best->n > best->most + best->most / 2)
 		drop_worse(best);
-	spare = malloc((best->n + 1) * sizeof(*spare));
+	if (best->n == 0)
+		return 0;
+	spare = malloc(best->n * sizeof(*spare));
 	if (spare == NULL)
 		return -ENOMEM;
 	heat_rank_sort(best->hottest, best->rank, spare, best->n);

@@ -7,7 +7,7 @@
  */
 #include "heat_table.h"
 
-enum { FEW = 32, MOST_BITS = 11 };
+enum { FEW = 16, MOST_BITS = 11 };
 
 /* Heat is never negative, so that its bits are in the order of its values. */
 static inline uint64_t value_of(const struct rank *rank, bool by_key, bool hottest)
@@ -86,7 +86,25 @@ static void sort_by(struct rank *rank, struct rank *spare, size_t n, bool by_key
 	}
 }
 
+/* Those of no heat are many, and so far from the least of others that these would share buckets. */
 void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n)
 {
-	sort_by(rank, spare, n, false, hottest);
+	size_t cold = 0, warm = 0;
+
+	for (size_t i = 0; i < n; i++) {
+		if (rank[i].heat > 0.0F)
+			spare[warm++] = rank[i];
+		else
+			rank[cold++] = rank[i];
+	}
+	if (hottest) {
+		memmove(rank + warm, rank, cold * sizeof(*rank));
+		memcpy(rank, spare, warm * sizeof(*rank));
+		sort_by(rank + warm, spare, cold, true, hottest);
+		sort_by(rank, spare, warm, false, hottest);
+	} else {
+		memcpy(rank + cold, spare, warm * sizeof(*rank));
+		sort_by(rank, spare, cold, true, hottest);
+		sort_by(rank + cold, spare, warm, false, hottest);
+	}
 }

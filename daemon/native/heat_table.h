@@ -119,13 +119,13 @@ struct tierd_heat {
 	uint64_t split;
 };
 
+/*
+ * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
+ * upper bits alone are looked at.
+ */
 static inline uint64_t hash_key(uint64_t key)
 {
-	key ^= key >> 32;
-	key *= UINT64_C(0x9E3779B97F4A7C15);
-	key ^= key >> 29;
-	key *= UINT64_C(0xBF58476D1CE4E5B9);
-	return key ^ (key >> 32);
+	return key * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 static inline uint64_t scale(uint64_t hash, uint64_t buckets)
@@ -168,6 +168,16 @@ static inline uint8_t warmth_of(float stored)
 	if (!(stored > 0.0F) || bits < WARMTH_BASE)
 		return stored > 0.0F;
 	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
+}
+
+/* For certain; some that share the last step are told apart. */
+static inline bool same_warmth(float one, float other)
+{
+	uint32_t bits, others;
+
+	memcpy(&bits, &one, sizeof(bits));
+	memcpy(&others, &other, sizeof(others));
+	return bits != 0 && ((bits ^ others) >> WARMTH_SHIFT) == 0;
 }
 
 /* The least stored heat of a warmth. */

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.kmod.uapi import RECORD
-from tierd.sources._members import Members
+from tierd.members import Members
 
 NEVER = 2**64 - 1
 PIECES = st.lists(st.lists(st.integers(0, 300), max_size=80), max_size=40)
