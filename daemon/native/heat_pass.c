@@ -25,9 +25,9 @@ static void select_most(struct best *best)
 		for (;;) {
 			struct rank swap;
 
-			while (rank_before(best->hottest, &rank[i], &pivot))
+			while (rank_before(&rank[i], &pivot))
 				i++;
-			while (rank_before(best->hottest, &pivot, &rank[j]))
+			while (rank_before(&pivot, &rank[j]))
 				j--;
 			if (i >= j)
 				break;
@@ -51,7 +51,7 @@ void heat_drop_worse(struct best *best)
 	best->n = best->most;
 	best->worst = best->rank[0];
 	for (size_t i = 1; i < best->n; i++) {
-		if (rank_before(best->hottest, &best->worst, &best->rank[i]))
+		if (rank_before(&best->worst, &best->rank[i]))
 			best->worst = best->rank[i];
 	}
 }
@@ -83,7 +83,7 @@ static int make_room(struct best *best)
 static uint8_t limit_of(const struct tierd_heat *heat, const struct question *question,
 			const struct rank *worst)
 {
-	const float stored = worst->heat * heat->gain;
+	const float stored = rank_heat(question->hottest, worst) * heat->gain;
 
 	if (question->hottest)
 		return stored > 0.0F ? warmth_of(stored * (1.0F - HEAT_SLACK))
@@ -160,20 +160,21 @@ __attribute__((always_inline)) static inline int pass_over(const struct tierd_he
 		for (left[0] = bits_of(hit); left[0] != 0; left[0] &= left[0] - 1) {
 			const uint64_t i = first + (unsigned int)__builtin_ctzll(left[0]);
 			const struct slot *slot = &heat->slots[i];
-			const struct rank item = {.heat = slot->heat * heat->inverse_gain,
-						  .slot = (uint32_t)i,
-						  .key = slot_key(slot)};
+			const struct rank item = {
+			    .order = order_of(hottest, slot->heat * heat->inverse_gain),
+			    .slot = (uint32_t)i,
+			    .key = slot_key(slot)};
 
-			if (!rank_before(hottest, &item, &worst) ||
+			if (!rank_before(&item, &worst) ||
 			    (!plain && !asked_for(heat, question, slot)))
 				continue;
 			if (best->n == best->room) {
 				if (make_room(best) != 0)
 					return -ENOMEM;
-				if (rank_before(hottest, &best->worst, &worst)) {
+				if (rank_before(&best->worst, &worst)) {
 					worst = best->worst;
 					warmth = limit_of(heat, question, &worst);
-					if (!rank_before(hottest, &item, &worst))
+					if (!rank_before(&item, &worst))
 						continue;
 				}
 			}

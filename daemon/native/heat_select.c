@@ -50,13 +50,13 @@ static size_t narrow(const struct tierd_heat *heat, struct question *question, s
 static bool may_be_beyond(const struct tierd_heat *heat, const struct question *question,
 			  const struct best *best)
 {
-	float edge;
+	float edge, worst;
 
 	if (question->beyond < 0 || best->n < best->most)
 		return false;
 	edge = warmth_edge((unsigned int)question->beyond + question->hottest) * heat->inverse_gain;
-	return question->hottest ? best->rank[best->most - 1].heat <= edge
-				 : best->rank[best->most - 1].heat >= edge;
+	worst = rank_heat(best->hottest, &best->rank[best->most - 1]);
+	return question->hottest ? worst <= edge : worst >= edge;
 }
 
 static int sort_best(struct best *best)
@@ -81,9 +81,10 @@ static int sort_best(struct best *best)
 /* What all that are asked for come before. */
 static struct rank no_bar(const struct question *question)
 {
-	if (question->hottest)
-		return (struct rank){.heat = question->least};
-	return (struct rank){.heat = INFINITY, .key = UINT64_MAX};
+	/* Least heat below 0 leaves nothing out; what is added makes -0 be 0. */
+	if (question->hottest && !(question->least < 0.0F))
+		return (struct rank){.order = order_of(true, question->least + 0.0F)};
+	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
 }
 
 /*
@@ -194,7 +195,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 		const struct slot *slot = &heat->slots[best.rank[i].slot];
 
 		page[i] = best.rank[i].key;
-		value[i] = best.rank[i].heat;
+		value[i] = rank_heat(best.hottest, &best.rank[i]);
 		on[i] = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 		order[i] = slot_huge(slot) ? HUGE_ORDER : 0;
 		idle_s[i] = idle_seconds(tick, slot);
