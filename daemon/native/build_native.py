@@ -21,6 +21,7 @@ SOURCES = (
     "heat_evict.c",
     "heat_hist.c",
     "heat_ingest.c",
+    "heat_pass.c",
     "heat_place.c",
     "heat_select.c",
     "heat_sort.c",

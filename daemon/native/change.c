@@ -108,9 +108,8 @@ size_t tierd_change_observe(struct tierd_run *run, size_t n, double value,
 				    .squares = fmin(begun, words->noise * words->noise)};
 	n = prune(run, n, words->prior_mean);
 	best = likeliest(run, n);
-	*seen = (struct tierd_change_seen){.length_before = before.n,
-					   .mean_before = before.mean,
-					   .length = run[best].n};
+	*seen = (struct tierd_change_seen){
+	    .length_before = before.n, .mean_before = before.mean, .length = run[best].n};
 	for (size_t i = 1; i < n; i++) {
 		if (run[i].n >= 2 && run[i].n <= words->short_run) {
 			const double weight = exp(run[i].log_p);

@@ -41,11 +41,13 @@ static inline struct coming look_ahead(const struct tierd_heat *heat, uint64_t p
 	return coming;
 }
 
-__attribute__((always_inline)) static inline void
-add_sample(struct tierd_heat *heat, const struct coming *coming, uint64_t page,
-			      float amount, int16_t node, bool huge)
+__attribute__((always_inline)) static inline void add_sample(struct tierd_heat *heat,
+							     const struct coming *coming,
+							     uint64_t page, float amount,
+							     int16_t node, bool huge)
 {
 	uint64_t key = huge ? coming->key : page;
+	struct slot before;
 	struct slot *slot = table_probe(heat, key, coming->home);
 
 	if (huge && coming->is_head && !slot_huge(slot)) {
@@ -61,11 +63,13 @@ add_sample(struct tierd_heat *heat, const struct coming *coming, uint64_t page,
 	}
 	if (huge && slot_huge(slot))
 		amount *= 1.0F / (float)HUGE_PAGES;
+	before = *slot;
 	slot->heat += amount;
 	if (slot->heat > HEAT_MAX * heat->gain)
 		slot->heat = HEAT_MAX * heat->gain;
 	met_on(heat, slot, node);
-	tag_slot(heat, slot);
+	if (before.node != slot->node || !same_warmth(before.heat, slot->heat))
+		tag_slot(heat, slot);
 	heat->ingested++;
 }
 

@@ -1,235 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Questions to the table: hottest and coldest of a node, and single pages. */
+#include "heat_pass.h"
 #include "heat_table.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
-/*
- * The best of what a pass over the slots offers. Where it is not known how many these are, there
- * is room for twice as many as are wanted at most; when it is full the worse half goes, and what
- * is worse than all that stay is not taken any more.
- */
-struct best {
-	struct rank *rank;
-	size_t n;
-	size_t room;
-	size_t most;
-	bool hottest;
-	/* What is wanted comes before this: the worst that stayed, once any went. */
-	struct rank worst;
-};
-
-/* What a pass looks for. */
-struct question {
-	/* TIERD_NODE_UNPLACED: what is of any and not lately confirmed. */
-	uint8_t node;
-	bool hottest;
-	float least;
-	const uint8_t *among;
-	/* The least warmth of the hottest, the most of the coldest: of all, and in the next pass.
-	 */
-	unsigned int last;
-	unsigned int warmth;
-	/* The next warmth beyond that any slot has and that is asked for; -1 if there is none. */
-	int beyond;
-};
-
-enum { FIRST_ROOM = 512 };
-static const float SLACK = 0x1p-20F;
-
-/* Put the best `most` first, in any order (Hoare's selection). */
-static void select_most(struct best *best)
-{
-	struct rank *rank = best->rank;
-	size_t low = 0, high = best->n - 1;
-
-	while (low < high) {
-		const struct rank pivot = rank[low + (high - low) / 2];
-		size_t i = low, j = high;
-
-		for (;;) {
-			struct rank swap;
-
-			while (rank_before(best->hottest, &rank[i], &pivot))
-				i++;
-			while (rank_before(best->hottest, &pivot, &rank[j]))
-				j--;
-			if (i >= j)
-				break;
-			swap = rank[i];
-			rank[i++] = rank[j];
-			rank[j--] = swap;
-		}
-		/* All up to j are no worse than all behind it. */
-		if (j == high)
-			j--;
-		if (j >= best->most)
-			high = j;
-		else
-			low = j + 1;
-	}
-}
-
-static void drop_worse(struct best *best)
-{
-	select_most(best);
-	best->n = best->most;
-	best->worst = best->rank[0];
-	for (size_t i = 1; i < best->n; i++) {
-		if (rank_before(best->hottest, &best->worst, &best->rank[i]))
-			best->worst = best->rank[i];
-	}
-}
-
-/* Room for one more; the worse half goes where there is as much as may be. */
-static int make_room(struct best *best)
-{
-	const size_t whole = 2 * best->most;
-	size_t room = best->room == 0 ? FIRST_ROOM : best->room * 2;
-	struct rank *rank;
-
-	if (best->room >= whole) {
-		drop_worse(best);
-		return 0;
-	}
-	room = room < whole ? room : whole;
-	rank = realloc(best->rank, room * sizeof(*rank));
-	if (rank == NULL)
-		return -ENOMEM;
-	best->rank = rank;
-	best->room = room;
-	return 0;
-}
+enum { SAMPLE = 256 };
 
 static float idle_seconds(uint16_t tick, const struct slot *slot)
 {
 	if (slot->moved == 0)
 		return INFINITY;
 	return (float)(uint16_t)(tick - slot->moved) * (TICK_NS * 1e-9F);
-}
-
-/*
- * What the worst that stayed rules out. The limit is a little wide, for what is compared are
- * true heats, which are rounded.
- */
-static uint8_t limit_of(const struct tierd_heat *heat, const struct question *question,
-			const struct rank *worst)
-{
-	const float stored = worst->heat * heat->gain;
-
-	if (question->hottest)
-		return stored > 0.0F ? warmth_of(stored * (1.0F - SLACK)) : (uint8_t)question->last;
-	return warmth_of(stored * (1.0F + SLACK));
-}
-
-typedef uint8_t bytes __attribute__((vector_size(16)));
-enum { AT_ONCE = sizeof(bytes), PARTS = TAGS_AT_ONCE / AT_ONCE };
-
-/* Which slots are of the node and warm, or cold, enough. */
-static inline bytes matches(const struct tierd_heat *heat, uint64_t first, uint8_t node,
-			    bool hottest, bool plain, uint8_t warmth)
-{
-	const bytes nodes = *(const bytes *)(const void *)(heat->tags.node + first);
-	const bytes warm = *(const bytes *)(const void *)(heat->tags.warmth + first);
-	/* A free slot has the number of what is unplaced. */
-	const bytes here =
-	    !plain && node == TIERD_NODE_UNPLACED ? (bytes)(nodes != node) : (bytes)(nodes == node);
-
-	return here & (hottest ? (bytes)(warm >= warmth) : (bytes)(warm <= warmth));
-}
-
-/* A bit each. */
-static inline uint64_t bits_of(const bytes *hit)
-{
-	uint64_t bits = 0;
-
-#pragma GCC unroll 4
-	for (unsigned int i = 0; i < PARTS; i++) {
-#ifdef __SSE2__
-		bits |= (uint64_t)(unsigned int)_mm_movemask_epi8((__m128i)hit[i]) << (AT_ONCE * i);
-#else
-		for (unsigned int j = 0; j < AT_ONCE; j++)
-			bits |= (uint64_t)(hit[i][j] & 1) << (AT_ONCE * i + j);
-#endif
-	}
-	return bits;
-}
-
-/* What the tags do not tell. */
-static inline bool asked_for(const struct tierd_heat *heat, const struct question *question,
-			     const struct slot *slot)
-{
-	if (question->among != NULL && question->among[key_target(slot_key(slot))] == 0)
-		return false;
-	return question->node != TIERD_NODE_UNPLACED || slot_unplaced(heat, slot);
-}
-
-/* Most slots are passed over, many at a time, by their tags. `plain`: these tell all. */
-__attribute__((always_inline)) static inline int pass_over(const struct tierd_heat *heat,
-							   const struct question *question,
-							   bool hottest, bool plain,
-							   struct best *best)
-{
-	const uint8_t node = question->node;
-	uint8_t warmth = (uint8_t)question->warmth;
-	struct rank worst = best->worst;
-
-	for (uint64_t first = 0; first < slot_count(heat); first += TAGS_AT_ONCE) {
-		bytes hit[PARTS], any = {0};
-		uint64_t left[2];
-
-#pragma GCC unroll 4
-		for (unsigned int i = 0; i < PARTS; i++) {
-			hit[i] = matches(heat, first + AT_ONCE * i, node, hottest, plain, warmth);
-			any |= hit[i];
-		}
-		memcpy(left, &any, sizeof(left));
-		if ((left[0] | left[1]) == 0)
-			continue;
-		for (left[0] = bits_of(hit); left[0] != 0; left[0] &= left[0] - 1) {
-			const uint64_t i = first + (unsigned int)__builtin_ctzll(left[0]);
-			const struct slot *slot = &heat->slots[i];
-			const struct rank item = {.heat = slot->heat * heat->inverse_gain,
-						  .slot = (uint32_t)i,
-						  .key = slot_key(slot)};
-
-			if (!rank_before(hottest, &item, &worst) ||
-			    (!plain && !asked_for(heat, question, slot)))
-				continue;
-			if (best->n == best->room) {
-				if (make_room(best) != 0)
-					return -ENOMEM;
-				if (rank_before(hottest, &best->worst, &worst)) {
-					worst = best->worst;
-					warmth = limit_of(heat, question, &worst);
-					if (!rank_before(hottest, &item, &worst))
-						continue;
-				}
-			}
-			best->rank[best->n++] = item;
-		}
-	}
-	return 0;
-}
-
-static int pass(const struct tierd_heat *heat, const struct question *question, struct best *best)
-{
-	const bool plain = question->among == NULL && question->node != TIERD_NODE_UNPLACED;
-
-	/* Before all that are wanted comes what is hotter than the least, or no colder than any. */
-	best->worst = question->hottest ? (struct rank){.heat = question->least}
-					: (struct rank){.heat = INFINITY, .key = UINT64_MAX};
-	best->n = 0;
-	if (!plain)
-		return pass_over(heat, question, question->hottest, false, best);
-	return question->hottest ? pass_over(heat, question, true, true, best)
-				 : pass_over(heat, question, false, true, best);
 }
 
 /*
@@ -265,13 +50,13 @@ static size_t narrow(const struct tierd_heat *heat, struct question *question, s
 static bool may_be_beyond(const struct tierd_heat *heat, const struct question *question,
 			  const struct best *best)
 {
-	float edge;
+	float edge, worst;
 
 	if (question->beyond < 0 || best->n < best->most)
 		return false;
 	edge = warmth_edge((unsigned int)question->beyond + question->hottest) * heat->inverse_gain;
-	return question->hottest ? best->rank[best->most - 1].heat <= edge
-				 : best->rank[best->most - 1].heat >= edge;
+	worst = rank_heat(best->hottest, &best->rank[best->most - 1]);
+	return question->hottest ? worst <= edge : worst >= edge;
 }
 
 static int sort_best(struct best *best)
@@ -280,8 +65,10 @@ static int sort_best(struct best *best)
 
 	/* To find the best of them costs half as much as to sort them. */
 	if (best->n > best->most + best->most / 2)
-		drop_worse(best);
-	spare = malloc((best->n + 1) * sizeof(*spare));
+		heat_drop_worse(best);
+	if (best->n == 0)
+		return 0;
+	spare = malloc(best->n * sizeof(*spare));
 	if (spare == NULL)
 		return -ENOMEM;
 	heat_rank_sort(best->hottest, best->rank, spare, best->n);
@@ -291,6 +78,52 @@ static int sort_best(struct best *best)
 	return 0;
 }
 
+/* What all that are asked for come before. */
+static struct rank no_bar(const struct question *question)
+{
+	/* Least heat below 0 leaves nothing out; what is added makes -0 be 0. */
+	if (question->hottest && !(question->least < 0.0F))
+		return (struct rank){.order = order_of(true, question->least + 0.0F)};
+	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
+}
+
+/*
+ * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
+ * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
+ */
+static int guess_bar(const struct tierd_heat *heat, const struct question *question, size_t found,
+		     struct best *best)
+{
+	const float share = (float)best->most / (float)found * (float)SAMPLE;
+	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
+	struct rank spare[SAMPLE + TAGS_AT_ONCE];
+	int err;
+
+	if (at >= SAMPLE || best->room < SAMPLE + TAGS_AT_ONCE)
+		return 0;
+	best->enough = SAMPLE;
+	err = heat_pass(heat, question, best);
+	best->enough = SIZE_MAX;
+	if (err != 0 || best->n < SAMPLE)
+		return err;
+	heat_rank_sort(best->hottest, best->rank, spare, best->n);
+	best->worst = best->rank[at];
+	return 0;
+}
+
+/* Room for as many as may be found, or twice as many as are wanted. */
+static int make_first_room(struct best *best, size_t found)
+{
+	const size_t room = found < 2 * best->most ? found : 2 * best->most;
+
+	if (found == SIZE_MAX || room <= best->room)
+		return 0;
+	free(best->rank);
+	best->rank = malloc(room * sizeof(*best->rank));
+	best->room = best->rank == NULL ? 0 : room;
+	return best->rank == NULL ? -ENOMEM : 0;
+}
+
 /* The best of one warmth after another, until none beyond can be among them. */
 static int find_best(const struct tierd_heat *heat, struct question *question, struct best *best)
 {
@@ -298,21 +131,24 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 
 	for (;;) {
 		const size_t found = narrow(heat, question, wanted);
-		size_t room;
+		bool guessed = false;
 		int err;
 
 		best->n = 0;
 		if (found == 0)
 			return 0;
-		room = found < 2 * best->most ? found : 2 * best->most;
-		if (found != SIZE_MAX && room > best->room) {
-			free(best->rank);
-			best->rank = malloc(room * sizeof(*best->rank));
-			best->room = best->rank == NULL ? 0 : room;
-			if (best->rank == NULL)
-				return -ENOMEM;
+		err = make_first_room(best, found);
+		best->worst = no_bar(question);
+		if (err == 0 && found != SIZE_MAX && found / 2 > best->most) {
+			err = guess_bar(heat, question, found, best);
+			guessed = true;
 		}
-		err = pass(heat, question, best);
+		if (err == 0)
+			err = heat_pass(heat, question, best);
+		if (err == 0 && guessed && best->n < best->most) {
+			best->worst = no_bar(question);
+			err = heat_pass(heat, question, best);
+		}
 		if (err == 0)
 			err = sort_best(best);
 		if (err != 0 || !may_be_beyond(heat, question, best))
@@ -335,7 +171,8 @@ static uint64_t of_unknown_node(const struct tierd_heat *heat)
 /* A warmth that no page of more heat lies below. */
 static unsigned int hotter_than(const struct tierd_heat *heat, float least)
 {
-	return least >= 0.0F ? warmth_of(fmaxf(least * heat->gain * (1.0F - SLACK), 0x1p-149F)) : 0;
+	return least >= 0.0F ? warmth_of(fmaxf(least * heat->gain * (1.0F - HEAT_SLACK), 0x1p-149F))
+			     : 0;
 }
 
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
@@ -343,6 +180,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 			  uint8_t *order, float *idle_s)
 {
 	struct best best = {.hottest = hottest != 0,
+			    .enough = SIZE_MAX,
 			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
 	struct question question = {
 	    .node = (uint8_t)node, .hottest = best.hottest, .least = min_heat, .among = among};
@@ -357,42 +195,13 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float 
 		const struct slot *slot = &heat->slots[best.rank[i].slot];
 
 		page[i] = best.rank[i].key;
-		value[i] = best.rank[i].heat;
+		value[i] = rank_heat(best.hottest, &best.rank[i]);
 		on[i] = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 		order[i] = slot_huge(slot) ? HUGE_ORDER : 0;
 		idle_s[i] = idle_seconds(tick, slot);
 	}
 	free(best.rank);
 	return err == 0 ? (int64_t)best.n : err;
-}
-
-float tierd_heat_least(struct tierd_heat *heat, int node)
-{
-	const unsigned int row = counted_at((uint8_t)node);
-	unsigned int warmth = 0, most = WARMTHS - 1;
-	float least = INFINITY;
-
-	if (row < COUNTED) {
-		while (warmth < WARMTHS && heat->warm[row][warmth] == 0)
-			warmth++;
-		if (warmth == 0)
-			return 0.0F;
-		if (warmth == WARMTHS)
-			return INFINITY;
-		most = warmth;
-	}
-	for (uint64_t first = 0; first < slot_count(heat); first += AT_ONCE) {
-		const bytes hit = matches(heat, first, (uint8_t)node, false, true, (uint8_t)most);
-		uint64_t hits[2];
-
-		memcpy(hits, &hit, sizeof(hits));
-		if ((hits[0] | hits[1]) == 0)
-			continue;
-		for (unsigned int i = 0; i < AT_ONCE; i++)
-			if (hit[i] != 0 && heat->slots[first + i].heat < least)
-				least = heat->slots[first + i].heat;
-	}
-	return least * heat->inverse_gain;
 }
 
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,

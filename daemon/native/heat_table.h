@@ -119,13 +119,13 @@ struct tierd_heat {
 	uint64_t split;
 };
 
+/*
+ * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
+ * upper bits alone are looked at.
+ */
 static inline uint64_t hash_key(uint64_t key)
 {
-	key ^= key >> 32;
-	key *= UINT64_C(0x9E3779B97F4A7C15);
-	key ^= key >> 29;
-	key *= UINT64_C(0xBF58476D1CE4E5B9);
-	return key ^ (key >> 32);
+	return key * UINT64_C(0x9E3779B97F4A7C15);
 }
 
 static inline uint64_t scale(uint64_t hash, uint64_t buckets)
@@ -168,6 +168,16 @@ static inline uint8_t warmth_of(float stored)
 	if (!(stored > 0.0F) || bits < WARMTH_BASE)
 		return stored > 0.0F;
 	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
+}
+
+/* For certain; some that share the last step are told apart. */
+static inline bool same_warmth(float one, float other)
+{
+	uint32_t bits, others;
+
+	memcpy(&bits, &one, sizeof(bits));
+	memcpy(&others, &other, sizeof(others));
+	return bits != 0 && ((bits ^ others) >> WARMTH_SHIFT) == 0;
 }
 
 /* The least stored heat of a warmth. */
@@ -300,22 +310,41 @@ bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 /* Slots of which slot_unplaced is true. */
 uint64_t table_unplaced(const struct tierd_heat *heat);
 
-/* A selected slot; of equal heat the lower key comes first, so that replays agree. */
+/*
+ * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`
+ * is these, inverted where the hottest come first. Of equal heat the lower key does, so that
+ * replays agree.
+ */
 struct rank {
-	float heat;
+	uint32_t order;
 	uint32_t slot;
 	uint64_t key;
 };
 
-/* Whether `a` is asked for before `b`. */
-static inline bool rank_before(bool hottest, const struct rank *a, const struct rank *b)
+static inline uint32_t order_of(bool hottest, float heat)
 {
-	if (a->heat != b->heat)
-		return hottest ? a->heat > b->heat : a->heat < b->heat;
-	return a->key < b->key;
+	uint32_t bits;
+
+	memcpy(&bits, &heat, sizeof(bits));
+	return hottest ? ~bits : bits;
 }
 
-/* Sorts by heat, hottest or coldest first, then by key; `spare` has room for as many. */
+static inline float rank_heat(bool hottest, const struct rank *rank)
+{
+	const uint32_t bits = hottest ? ~rank->order : rank->order;
+	float heat;
+
+	memcpy(&heat, &bits, sizeof(heat));
+	return heat;
+}
+
+/* Whether `a` is asked for before `b`. */
+static inline bool rank_before(const struct rank *a, const struct rank *b)
+{
+	return a->order != b->order ? a->order < b->order : a->key < b->key;
+}
+
+/* Sorts; `spare` has room for as many. */
 void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
 
 #endif

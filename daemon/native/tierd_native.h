@@ -159,9 +159,9 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 			   uint64_t *walk_end);
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 /*
- * A set of pages in a table, zero at first, of a power of two of slots: more than there are members.
- * tierd_members tells of n pages, each `stride` words behind the one before, whether they are in it.
- * Keys of all ones never are.
+ * A set of pages in a table, zero at first, of a power of two of slots: more than there are
+ * members. tierd_members tells of n pages, each `stride` words behind the one before, whether they
+ * are in it. Keys of all ones never are.
  */
 void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,

@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tierd.heat.view import PageSet
+from tierd.members import Members
 from tierd.policy import pageset
 from tierd.policy.fairness import BoolArray, Fairness
 from tierd.policy.inputs import Inputs
@@ -44,13 +45,15 @@ class Candidates:
         self._min_residency_s = min_residency_s
         self._notes = notes
         self._fair = fair
-        self._planned: list[tuple[PageSet, set[int]]] = []
+        self._planned: list[tuple[Members, set[int]]] = []
         self.more = False
         """Whether the last question for the coldest could have been answered with more pages."""
 
     def planned(self, pages: PageSet) -> None:
         """`pages` have a move in the plan: they are no candidates any more."""
-        self._planned.append((pages, set(pageset.nodes_of(pages))))
+        planned = Members()
+        planned.add(pages.page)
+        self._planned.append((planned, set(pageset.nodes_of(pages))))
 
     def hottest(
         self, tier: Tier, count: int, least: float, *, of_group: int | None = None
@@ -171,7 +174,7 @@ class Candidates:
         for planned, left in self._planned:
             # A page is in one place: what leaves another node is none of these.
             if not nodes.isdisjoint(left):
-                pages = pageset.take(pages, ~np.isin(pages.page, planned.page))
+                pages = pageset.take(pages, ~planned.has(pages.page))
         return pages
 
     @staticmethod

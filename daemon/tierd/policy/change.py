@@ -99,9 +99,7 @@ class ChangeDetector:
             raise ValueError(f"{value} is not a number that can be watched")
         if self._prior_mean is None:
             self._prior_mean = self._words.prior_mean = self._run[0].mean = value
-        self._runs = lib.tierd_change_observe(
-            self._run, self._runs, value, self._words, self._seen
-        )
+        self._runs = lib.tierd_change_observe(self._run, self._runs, value, self._words, self._seen)
         return self._judge()
 
     @property

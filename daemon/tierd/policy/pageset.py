@@ -110,6 +110,16 @@ def prefix(pages: PageSet, need: int) -> PageSet:
     return take(pages, slice(0, count))
 
 
+def reach(pages: PageSet, need: I64Array) -> I64Array:
+    """The last page, int64[m], of the shortest prefixes that hold so many bytes, int64[m].
+
+    Every need is above 0; that of more than all `pages` hold has their number.
+    """
+    if not pages.order.any():
+        return np.minimum((need - 1) // PAGE_SIZE, len(pages))
+    return sizes(pages).cumsum().searchsorted(need, side="left")
+
+
 def assign(pages: PageSet, nodes: Sequence[int], room: dict[int, int]) -> I16Array:
     """Destinations, int16[n]: the first of `nodes` with room left, -1 where none has.
 

@@ -282,7 +282,7 @@ class Round:
             passed_over = dict(self.notes)
             cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
             # The last page that must leave for each further one to come in.
-            last = np.searchsorted(np.cumsum(pageset.sizes(cold)), shortfall, side="left")
+            last = pageset.reach(cold, shortfall)
             known = int(np.searchsorted(last, len(cold), side="left"))
             wins = known
             if below_floor is None:

@@ -35,8 +35,8 @@ import numpy as np
 from tierd._native import ffi, lib
 from tierd.access import AccessBatch, Domain, F32Array
 from tierd.kmod.ring import RecordArray
+from tierd.members import Members
 from tierd.pagekey import U64Array
-from tierd.sources._members import Members
 from tierd.sources._scan_records import COUNTS
 
 LOOK_CEILING: Final = float(COUNTS.max())

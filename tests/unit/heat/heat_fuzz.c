@@ -64,6 +64,8 @@ int main(int argc, char **argv)
 				return 4;
 			tierd_heat_histogram(heat, (int)(next() % 256), histogram);
 			tierd_heat_where(heat, page, n, on);
+			if (!(tierd_heat_least(heat, (int)(next() % 254)) >= 0.0F))
+				return 5;
 			break;
 		default:
 			tierd_heat_ingest(heat, page, count, next() % 2 ? NULL : node, n, now);

@@ -135,6 +135,57 @@ def test_many_pages_of_few_heats_come_in_order_of_heat_and_key(asked: int) -> No
     assert one.coldest(0, asked).page.tolist() == pages[cold][:asked].tolist()
 
 
+def test_heats_that_are_rounded_to_one_go_by_key_on_both_sides_of_a_warmth() -> None:
+    # Questions look at one warmth (half a power of two) after another, and compare rounded heats.
+    edge, below = np.float32(6.0), np.nextafter(np.float32(6.0), np.float32(0))
+    ties = 0
+    for way in (1, -1):
+        one = table(half_life_s=10.0)
+        pages = [T, T + 1][::way]
+        one.ingest(batch(pages, [edge, below], at=0))
+        place(one, [*pages, T + 2, T + 3], 0, insert_on=[0])
+        one.ingest(batch([T + 2, T + 3], [1.0, 40.0], at=0))
+        for step in range(1, 60):
+            one.advance(step * S // 10)
+            hot, cold = one.hottest(0, 4), one.coldest(0, 4)
+            ties += int(hot.heat[1] == hot.heat[2])
+            assert np.array_equal(hot.page, hot.page[np.lexsort((hot.page, -hot.heat))])
+            assert one.hottest(0, 2).page.tolist() == hot.page[:2].tolist()
+            assert one.coldest(0, 2).page.tolist() == cold.page[:2].tolist()
+    assert ties > 10
+
+
+@pytest.mark.parametrize("node", [0, 15, 16, 200])
+def test_the_least_heat_is_that_of_the_coldest(node: int) -> None:
+    one, random = table(), np.random.default_rng(5)
+    assert one.least(node) == math.inf
+    pages = T + np.arange(400, dtype=np.uint64)
+    place(one, pages, node, insert_on=[node])
+    assert one.least(node) == 0.0
+    one.ingest(batch(pages, random.exponential(9, 400) + 1e-3))
+    for second in range(2, 9):
+        one.advance(second * S)
+        assert one.least(node) == one.coldest(node, 1).heat[0] > 0
+    assert one.least(node + 1) == math.inf
+
+
+@pytest.mark.parametrize("node", [3, 40])
+def test_a_question_is_answered_alike_on_any_node(node: int) -> None:
+    one, random = table(), np.random.default_rng(6)
+    pages = T + np.arange(3000, dtype=np.uint64)
+    place(one, pages, node, insert_on=[node])
+    heat = np.zeros(3000, np.float32)
+    heat[::3] = random.exponential(9, 1000)
+    one.ingest(batch(pages, heat))
+    cold = np.argsort(heat, kind="stable")
+    for asked in (1, 300, 1900, 2100, 3000):
+        assert one.coldest(node, asked).page.tolist() == pages[cold[:asked]].tolist()
+    hot = np.argsort(-heat, kind="stable")
+    for asked in (1, 300, 999):
+        assert one.hottest(node, asked).page.tolist() == pages[hot[:asked]].tolist()
+    assert len(one.hottest(node, 3000)) == np.count_nonzero(heat)
+
+
 def test_pages_are_inserted_cold_only_where_wanted() -> None:
     one = table()
     place(one, [T], 0, insert_on=[0])

@@ -25,7 +25,7 @@ class Members:
 
     def __init__(self) -> None:
         self._added: list[U64Array] = []
-        self._count = 0
+        self._count = self._settled = 0
         self._table: U64Array = np.zeros(0, np.uint64)
 
     def __len__(self) -> int:
@@ -38,17 +38,19 @@ class Members:
             return
         self._added.append(page)
         self._count += len(page)
-        if 2 * self._count <= len(self._table):
-            self._fill(page)
-            return
-        # Twice as much room as is needed now: sets grow by many small pieces.
-        slots = max(_LEAST_SLOTS, 1 << (4 * self._count - 1).bit_length())
-        self._table = np.zeros(slots, np.uint64)
-        self._added = [np.concatenate(self._added)]
-        self._fill(self._added[0])
 
-    def _fill(self, page: U64Array) -> None:
-        own = np.ascontiguousarray(page)
+    def _settle(self) -> None:
+        """What was added comes into the table: many sets are never asked for anything."""
+        if 2 * self._count > len(self._table):
+            # Twice as much room as is needed now: sets grow by many small pieces.
+            slots = max(_LEAST_SLOTS, 1 << (4 * self._count - 1).bit_length())
+            self._table = np.zeros(slots, np.uint64)
+            self._settled = 0
+        if self._settled < len(self._added):
+            self._fill(np.concatenate(self._added[self._settled :]))
+            self._settled = len(self._added)
+
+    def _fill(self, own: U64Array) -> None:
         lib.tierd_members_add(
             ffi.from_buffer("uint64_t[]", self._table),
             len(self._table),
@@ -61,6 +63,7 @@ class Members:
         found = np.zeros(len(page), np.bool_)
         if not len(page) or not self._count:
             return found
+        self._settle()
         if page.strides[0] % _BYTES or page.strides[0] < 0:
             page = np.ascontiguousarray(page)
         lib.tierd_members(
