@@ -246,11 +246,15 @@ class Steering:
             self._native.close()
 
     @property
+    def promotes(self) -> bool:
+        """Whether the native path promotes, if only into free room."""
+        return self._native is not None and self._native.running and self._source is not None
+
+    @property
     def settled(self) -> bool:
-        """Whether the native path promotes, and knows what to demote for it."""
-        source, native = self._source, self._native
-        running = native is not None and native.running
-        return running and source is not None and source.rounds >= KNOWN_ROUNDS
+        """Whether it promotes, and knows what to demote for it."""
+        source = self._source
+        return self.promotes and source is not None and source.rounds >= KNOWN_ROUNDS
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""

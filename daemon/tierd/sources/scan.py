@@ -62,7 +62,7 @@ class ScanSettings:
     cpu_share: float = 0.05
     hot_scans: int = 2
     cold_scans: int = 1
-    report_scans: int = 2
+    report_scans: int = 4
     dirty: bool = False
     flush: bool = False
     nodes: tuple[int, ...] = ()

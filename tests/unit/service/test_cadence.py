@@ -57,6 +57,7 @@ class Host:
         self.usage = dict.fromkeys(NODES, NodeUsage(GIB, GIB // 2, 0))
         self.source = SimpleNamespace(backlog=0.0)
         steering = SimpleNamespace(
+            promotes=True,
             settled=True,
             around=SimpleNamespace(source=self.source),
             stats=lambda: SimpleNamespace(counters=self.counters),
@@ -144,12 +145,20 @@ def test_after_a_change_it_is_a_tick_again(busy: dict[str, Any]) -> None:
     assert cadence.pause_ns(LOOP, host.rooms, tick) == LOOP.tick_ns
 
 
-def test_without_a_native_path_that_knows_its_way_it_is_never_quiet() -> None:
+def test_without_a_native_path_it_is_never_quiet() -> None:
     host, cadence = Host(), Cadence()
-    host.rooms.steering.settled = False
+    host.rooms.steering.promotes = False
     assert pauses(host, cadence, 3) == [500, 500, 500]
     host.rooms.steering = None
     assert pauses(host, cadence, 3) == [500, 500, 500]
+
+
+def test_while_it_is_not_known_what_may_leave_passes_are_two_ticks_apart_at_most() -> None:
+    host, cadence = Host(), Cadence()
+    host.rooms.steering.settled = False
+    assert pauses(host, cadence, 3) == [1000, 1000, 1000]
+    host.rooms.steering.settled = True
+    assert pauses(host, cadence, 2) == [1800, 1800]
 
 
 def test_while_pages_are_still_looked_up_it_is_not_quiet() -> None:

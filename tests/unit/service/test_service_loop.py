@@ -202,7 +202,7 @@ def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
 class Steering:
     """Writes down when it is called; between two ticks it has moved five pages up."""
 
-    settled = False
+    promotes = settled = False
     stats = staticmethod(lambda: None)
 
     def __init__(self) -> None:

@@ -19,7 +19,13 @@ from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
-from tierd.sources.neoprof import CHECK_NS, SUSPECT_NS, NeoProfSettings, NeoProfSource
+from tierd.sources.neoprof import (
+    CHECK_NS,
+    LOOK_US,
+    SUSPECT_NS,
+    NeoProfSettings,
+    NeoProfSource,
+)
 from tierd.sources.scan import ScanSettings
 
 S = 10**9
@@ -183,7 +189,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     scanner.rounds = 4
     bench.source.poll()
     bench.source.poll()
-    assert scanner.paces == [1_000_000]
+    assert scanner.paces == [LOOK_US]
 
 
 def test_the_scanners_looks_are_told_while_it_is_in_use(bench: Bench) -> None:
