@@ -108,6 +108,8 @@ int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float
 
 	tierd_heat_advance(heat, time_ns);
 	gain = heat_gain_at(heat, time_ns);
+	/* Before, too: a new page may find the table full, and what goes is counted by then. */
+	heat->hist_valid = false;
 	if (heat->huge != 0)
 		add_samples(heat, page, count, node, n, gain, true);
 	else

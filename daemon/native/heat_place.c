@@ -160,7 +160,7 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 {
 	if (n == 0)
 		return 0;
-	heat->nothing_to_evict = false;
+	heat->nothing_to_evict = heat->hist_valid = false;
 	for (size_t i = 0; i < n; i++) {
 		struct slot *slot;
 

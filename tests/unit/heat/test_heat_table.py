@@ -437,6 +437,32 @@ def test_histogram_counts_4k_pages_and_quantiles_follow_it() -> None:
         histogram.quantile(1.1)
 
 
+def _full_and_looked_at(kept: int) -> HeatTable:
+    """A full table of 160 whose histogram is known: all but ten pages are on the kept node."""
+    one = table(capacity=160)
+    place(one, T + np.arange(kept, dtype=np.uint64), 0, insert_on=[0])
+    one.ingest(batch(T + np.arange(1000, 1000 + 160 - kept, dtype=np.uint64), 1.0, node=1))
+    # Longer than places count as confirmed.
+    one.advance(60 * S)
+    assert one.histogram(1).pages.sum() == 160 - kept
+    return one
+
+
+def test_samples_that_came_before_count_when_a_batch_finds_a_full_table() -> None:
+    one = _full_and_looked_at(kept=150)
+    met = [*(T + np.arange(100, dtype=np.uint64)), T + 5000]
+    one.ingest(batch(met, 1.0, at=60 * S, node=1))
+    assert one.stats().evicted == 160 // 16 + 1
+    one.check()
+
+
+def test_moves_that_came_before_count_when_a_report_finds_a_full_table() -> None:
+    one = _full_and_looked_at(kept=150)
+    one.moved(report([*(T + np.arange(100, dtype=np.uint64)), T + 5000], Fate.MOVED, 1))
+    assert one.stats().evicted == 160 // 16 + 1
+    one.check()
+
+
 def test_a_full_table_stays_evenly_filled() -> None:
     one = table(capacity=100_000)
     for n in range(20):  # all equally cold, so that any may go
