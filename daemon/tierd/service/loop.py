@@ -191,7 +191,7 @@ class Service:
             if start >= self._summary_ns and on_summary is not None:
                 self._summary_ns = start + SUMMARY_NS
                 on_summary()
-            spent = time.thread_time_ns() - spent
+            spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
             allowed = paid_ns - CREDIT_NS
