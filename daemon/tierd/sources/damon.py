@@ -14,8 +14,8 @@ that can be moved are watched (no gaps, no libraries), they are cut where the pa
 changes, and DAMON starts with the minimum number of regions, evenly cut, instead of one
 region that has to be split at random (which took 6 s to reach 600 regions in the lab).
 
-The sampling interval follows the CPU time that the kdamond takes: it is stretched while
-the share is above its budget, and shortened again below a quarter of it.
+The sampling interval follows the CPU time that the kdamond takes: it is stretched at once as far
+as its budget asks, and halved again while less than a quarter of that is taken.
 """
 
 from __future__ import annotations
