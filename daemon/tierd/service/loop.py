@@ -231,7 +231,6 @@ class Service:
                 self._events_ns = now + LISTEN_NS
                 if self.rooms.tracking.collect():
                     self.work.refresh()
-                    return
             if now >= allowed_ns and self.work.targets_changed(now):
                 return
             if now >= least_ns and until_ns > least_ns and self._must_look(now):

@@ -10,6 +10,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -318,6 +319,16 @@ def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     assert bench.service.run() == ExitCode.OK
     # The first rest ends with the third question, the second before any.
     assert resting.asked == 3
+
+
+def test_targets_that_end_wait_for_the_cpu_budget_and_for_nothing_else() -> None:
+    bench = Bench(tier_map(118, 430))
+    bench.tracking.collect = lambda: True  # type: ignore[method-assign]
+    bench.tracking.refresh = lambda now_ns: True  # type: ignore[method-assign]
+    wake: Any = SimpleNamespace(wait=lambda seconds: (False, False))
+    now = time.monotonic_ns()
+    bench.service._sleep(now + 50_000_000, now + 60 * 10**9, now + 60 * 10**9, wake)
+    assert 50_000_000 <= time.monotonic_ns() - now < 30 * 10**9
 
 
 def test_nobody_is_watched_while_there_is_one_tier() -> None:
