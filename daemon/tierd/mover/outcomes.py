@@ -21,8 +21,6 @@ from tierd.mover.orders import OUTCOME, OutcomeArray
 from tierd.moves import Direction, I16Array, MovePlan, MoveReport, U8Array
 from tierd.pagekey import U64Array
 
-ROW: Final = (np.uint64, OUTCOME.itemsize // 8)
-"""An outcome as plain numbers: rows of them are copied whole, and not field by field."""
 _FLOWS: Final = 64
 """Ways told of in one call."""
 _KINDS: Final = (

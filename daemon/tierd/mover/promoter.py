@@ -184,6 +184,9 @@ class Promoter:
             given.scale[card] = scale
         self._ways(given, orders.ways)
         _check(lib.tierd_promoter_steer(self._promoter, given), "orders")
+        for node in self._meminfo.keys() - orders.ways.keys():
+            # A node that went offline has another file when it is back.
+            os.close(self._meminfo.pop(node))
 
     def _ways(self, given: Any, ways: Mapping[int, Way]) -> None:
         paths = [(node, way.up, way.down, self._descriptor(node)) for node, way in ways.items()]

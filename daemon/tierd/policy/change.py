@@ -102,11 +102,6 @@ class ChangeDetector:
         self._runs = lib.tierd_change_observe(self._run, self._runs, value, self._words, self._seen)
         return self._judge()
 
-    @property
-    def _log_p(self) -> list[float]:
-        """Logarithms of how likely each of the runs is."""
-        return [self._run[each].log_p for each in range(self._runs)]
-
     def _judge(self) -> bool:
         settings, seen = self.settings, self._seen
         self.probability = float(seen.probability)

@@ -191,7 +191,7 @@ class Service:
             if start >= self._summary_ns and on_summary is not None:
                 self._summary_ns = start + SUMMARY_NS
                 on_summary()
-            spent = time.thread_time_ns() - spent
+            spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
             allowed = paid_ns - CREDIT_NS
@@ -231,7 +231,6 @@ class Service:
                 self._events_ns = now + LISTEN_NS
                 if self.rooms.tracking.collect():
                     self.work.refresh()
-                    return
             if now >= allowed_ns and self.work.targets_changed(now):
                 return
             if now >= least_ns and until_ns > least_ns and self._must_look(now):

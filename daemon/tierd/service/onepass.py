@@ -88,6 +88,7 @@ class OnePass:
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
         self._targets_ns = self._watch_ns = 0
+        self._aside_cpu_ns = 0
 
     def renew(self) -> None:
         """Look at targets, and tell sources of them, in the next pass."""
@@ -98,11 +99,30 @@ class OnePass:
         self._targets_ns = 0
 
     def targets_changed(self, now: int) -> bool:
-        """Look at targets, if it is time; whether any changed since the last pass began."""
+        """Look at targets between two passes, if it is time; whether any have changed since.
+
+        It counts as the next pass' work. While there is one tier only nobody is watched.
+        """
+        if len(self.tiers.tiers) < 2:
+            return False
+        if now >= self._targets_ns:
+            laps = Laps(self._clock)
+            self._look_at_targets(now)
+            laps.mark("targets")
+            self.totals.part_ns.update(laps.ns)
+            self.totals.part_cpu_ns.update(laps.cpu_ns)
+            self._aside_cpu_ns += laps.cpu_ns["targets"]
+        return self._changed
+
+    def take_aside_cpu_ns(self) -> int:
+        """CPU time that was spent between passes since the last call."""
+        spent, self._aside_cpu_ns = self._aside_cpu_ns, 0
+        return spent
+
+    def _look_at_targets(self, now: int) -> None:
         if now >= self._targets_ns:
             self._targets_ns = now + self.config.loop.targets_refresh_ns
             self._changed = self.rooms.tracking.refresh(now) or self._changed
-        return self._changed
 
     def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
         """One pass; true if it decided.
@@ -112,7 +132,7 @@ class OnePass:
         """
         rooms, config = self.rooms, self.config
         laps = Laps(self._clock)
-        self.targets_changed(now)
+        self._look_at_targets(now)
         laps.mark("targets")
         if self._changed or now >= self._watch_ns or rooms.sources.active is None:
             self._watch_ns = now + WATCH_NS

@@ -14,8 +14,8 @@ that can be moved are watched (no gaps, no libraries), they are cut where the pa
 changes, and DAMON starts with the minimum number of regions, evenly cut, instead of one
 region that has to be split at random (which took 6 s to reach 600 regions in the lab).
 
-The sampling interval follows the CPU time that the kdamond takes: it is stretched while
-the share is above its budget, and shortened again below a quarter of it.
+The sampling interval follows the CPU time that the kdamond takes: it is stretched at once as far
+as its budget asks, and halved again while less than a quarter of that is taken.
 """
 
 from __future__ import annotations
@@ -164,14 +164,17 @@ class DamonSource:
                 joined = join_ranges(ranges, MAX_RANGES)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
-        self._wanted = list(targets)
-        if asked == self._asked and (self._tree.running() or not asked):
-            return
-        # Reports of the old numbering must not be read with the new one.
-        self._trace.open()
-        self._trace.read()
-        self._targets, self._asked = numbers, asked
-        self._start()
+        # (A process that executed a program is another target; its ranges may be as before.)
+        same = asked == self._asked and numbers == self._targets
+        if not same or (asked and not self._tree.running()):
+            self._wanted = []
+            # Reports of the old numbering must not be read with the new one.
+            self._trace.open()
+            self._trace.read()
+            self._targets, self._asked = numbers, asked
+            self._start()
+        if asked == self._asked:
+            self._wanted = list(targets)
 
     def _start(self) -> None:
         """Let DAMON watch what is asked; targets that die under our hands are dropped.
@@ -183,12 +186,14 @@ class DamonSource:
             try:
                 self._tree.start(self._attributes(), self._asked)
             except UnavailableError:
+                self._wanted = []
                 alive = [self._alive(target.pid) for target in self._asked]
                 if all(alive):
+                    # Nobody knows what DAMON watches now.
+                    self._targets, self._asked = [], []
                     raise
                 self._targets = list(compress(self._targets, alive))
                 self._asked = list(compress(self._asked, alive))
-                self._wanted = []
             else:
                 return
         self._tree.stop()

@@ -176,15 +176,16 @@ class HotList:
         self._copied = Members()
         for _, arrived in self._arrived:
             self._copied.add(arrived)
+        left, self._left = self._left, Members()
         if not self._reported:
             return empty_batch(self._source, now_ns, 0)
         page = np.concatenate([each.page for each in self._reported])
         rate = np.concatenate([each.rate for each in self._reported])
         told = np.concatenate([each.time_ns for each in self._reported])
-        if self._left:
-            stays = ~self._left.has(page)
+        if left:
+            stays = ~left.has(page)
             page, rate, told = page[stays], rate[stays], told[stays]
-        self._reported, self._left = [], Members()
+        self._reported = []
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
         return AccessBatch(
             domain=Domain.VIRTUAL,

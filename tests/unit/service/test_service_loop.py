@@ -8,7 +8,9 @@ import os
 import queue
 import signal
 import threading
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -317,6 +319,57 @@ def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     assert bench.service.run() == ExitCode.OK
     # The first rest ends with the third question, the second before any.
     assert resting.asked == 3
+
+
+def test_targets_that_end_wait_for_the_cpu_budget_and_for_nothing_else() -> None:
+    bench = Bench(tier_map(118, 430))
+    bench.tracking.collect = lambda: True  # type: ignore[method-assign]
+    bench.tracking.refresh = lambda now_ns: True  # type: ignore[method-assign]
+    wake: Any = SimpleNamespace(wait=lambda seconds: (False, False))
+    now = time.monotonic_ns()
+    bench.service._sleep(now + 50_000_000, now + 60 * 10**9, now + 60 * 10**9, wake)
+    assert 50_000_000 <= time.monotonic_ns() - now < 30 * 10**9
+
+
+def test_nobody_is_watched_while_there_is_one_tier() -> None:
+    bench = Bench(tier_map(118), wait=True, later=tier_map(118, 430))
+    tiers: list[int] = []
+
+    def refresh(now_ns: int) -> bool:
+        tiers.append(len(bench.service.tiers.tiers))
+        return True
+
+    bench.tracking.refresh = refresh  # type: ignore[method-assign]
+    threading.Timer(0.3, lambda: setattr(bench.hotplug, "pending", True)).start()
+    bench.source.on_poll = interrupt_at(2)
+    assert bench.service.run() == ExitCode.OK
+    assert set(tiers) == {2}
+
+
+def test_looks_at_targets_between_passes_are_paid_for_by_the_next() -> None:
+    bench = Bench(tier_map(118, 430))
+    work = bench.service.work
+    loop = dataclasses.replace(work.config.loop, cpu_share=0.001)
+    work.config = dataclasses.replace(work.config, loop=loop)
+    allowed: list[int] = []
+
+    def between(allowed_ns: int, least_ns: int, until_ns: int, wake: Any) -> None:
+        allowed.append(allowed_ns)
+        work.refresh()
+        work.targets_changed(time.monotonic_ns())
+        work.stopping = len(allowed) == 2
+
+    def refresh(now_ns: int) -> bool:
+        end = time.thread_time_ns() + 50_000_000 * len(allowed)
+        while time.thread_time_ns() < end:
+            pass
+        return False
+
+    bench.tracking.refresh = refresh  # type: ignore[method-assign]
+    bench.service._sleep = between  # type: ignore[method-assign]
+    assert bench.service.run() == ExitCode.OK
+    assert allowed[1] - allowed[0] >= 50_000_000 / 0.001
+    assert bench.service.totals.part_cpu_ns["targets"] >= 50_000_000
 
 
 def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_pieces() -> None:

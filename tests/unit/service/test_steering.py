@@ -183,6 +183,22 @@ def test_hot_pages_are_taken_to_the_kernel_between_ticks_and_told_of(bench: Benc
     assert totals.native["records"] == 40
 
 
+def test_a_node_that_went_offline_and_is_back_is_asked_anew(bench: Bench, tmp_path: Path) -> None:
+    bench.watch()
+    bench.tick()
+    meminfo = tmp_path / "sys/devices/system/node/node1/meminfo"
+    text = meminfo.read_text()
+    meminfo.unlink()
+    usage = bench.usage.pop(1)
+    bench.tick()
+    meminfo.write_text(text)
+    bench.usage[1] = usage
+    bench.tick()
+    native = bench.steering._native
+    assert native is not None
+    assert os.fstat(native._promoter._meminfo[1]).st_nlink == 1
+
+
 def one_group(floor: float, cap: float, resident: int) -> Groups:
     """Target 0 is a group with `resident` bytes in fast memory."""
     return Groups(

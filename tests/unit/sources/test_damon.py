@@ -263,6 +263,25 @@ def test_targets_of_which_one_was_dropped_are_asked_for_again(tmp_path):
     assert tree.watched == [11, 12]
 
 
+def test_what_was_refused_is_asked_for_again(tmp_path):
+    tree = Tree({11})
+    source = source_with(tmp_path, tree)
+    source.watch(some_targets(11))
+    (tmp_path / "proc/12").mkdir()
+    with pytest.raises(UnavailableError):
+        source.watch(some_targets(11, 12))
+    tree.alive.add(12)
+    source.watch(some_targets(11, 12))
+    assert tree.watched == [11, 12]
+
+
+def test_a_process_that_executed_a_program_is_reported_as_the_target_it_is_now(tmp_path):
+    source = source_with(tmp_path, Tree({11}))
+    source.watch(some_targets(11))
+    source.watch([WatchedTarget(5, 11, (WatchedRange(0, 1000),))])
+    assert source._targets == [5]
+
+
 def test_all_targets_dead_is_no_error(tmp_path):
     tree = Tree(set())
     source_with(tmp_path, tree).watch(some_targets(11))

@@ -64,6 +64,15 @@ def test_a_page_that_left_the_card_is_not_credited_further() -> None:
     assert rest.count == pytest.approx([15])
 
 
+def test_a_page_that_left_before_an_epoch_without_reports_is_credited_when_it_is_back() -> None:
+    hotlist = made()
+    hotlist.leave(np.array([1], np.uint64))
+    assert len(hotlist.end_epoch(15 * S)) == 0
+    hotlist.begin(0, 15 * S, 1)
+    hotlist.take(hot_records([1], [10], 17 * S), 17 * S, 0)
+    assert hotlist.end_epoch(20 * S).page.tolist() == [1]
+
+
 def test_an_epoch_is_credited_once() -> None:
     hotlist = made()
     hotlist.take(hot_records([1], [10], 12 * S), 12 * S, 0)
