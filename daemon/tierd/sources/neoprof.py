@@ -38,7 +38,7 @@ SUSPECT_NS: Final = 10**9
 """... and no more often, when one did not answer or refused something."""
 LEARN_NS: Final = 10**9
 """The scanner is asked this often what its looks saw, once it knows."""
-LOOK_US: Final = 2_000_000
+LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
 REQUESTS_PER_VISIT: Final = 8
