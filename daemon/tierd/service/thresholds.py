@@ -108,6 +108,8 @@ class Thresholds:
         def grown(*names: str) -> int:
             return sum(max(0, counters.get(name, 0) - before.get(name, 0)) for name in names)
 
+        # The driver meets an overflow later than the card counts it: one of the two.
+        refusals = "reports_refused" if Features.COUNTERS in profile.valid else "overflows"
         seen = neomem.CardProfile(
             histogram=profile.histogram.astype(np.int64),
             edges=histogram_edges(),
@@ -117,7 +119,7 @@ class Thresholds:
             if Features.BANDWIDTH in profile.valid
             else 0,
             reports=grown("reports", "entries"),
-            refused=grown("reports_refused", "overflows", "limited") + dropped,
+            refused=grown(refusals, "limited") + dropped,
             threshold_max=card.geometry.threshold_max,
             unmovable=self._in_epoch(
                 "unmovable",
