@@ -41,7 +41,7 @@ from tierd.service.refusals import LEAST
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering, SteeringSettings
 from tierd.service.summary import Totals
-from tierd.service.thresholds import Thresholds
+from tierd.service.thresholds import Costs, Thresholds
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
@@ -358,6 +358,22 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     edges = histogram_edges()
     assert edges[20] <= threshold < edges[21]
     assert bench.steering.around.thresholds() == {"0": threshold}
+
+
+def test_an_overflow_that_the_driver_meets_later_is_not_another_one(bench: Bench) -> None:
+    bench.watch()
+    thresholds, now = Thresholds(NeoMemSettings(), S), time.monotonic_ns()
+    costs = Costs(0, 0, 0, 0, 0)
+
+    def overflows(seconds: int) -> bool:
+        assert thresholds.update(bench.source, costs, now + seconds * S)
+        return thresholds.decisions[0].overflow
+
+    assert not overflows(10)
+    bench.cards.counters["reports_refused"] = 500
+    assert overflows(12)
+    bench.cards.stats["overflows"] = 1
+    assert not overflows(14)
 
 
 def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
