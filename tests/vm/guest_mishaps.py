@@ -97,8 +97,9 @@ class Tierd:
         return code
 
     def alarming(self) -> list[str]:
-        """Log lines that no mishap excuses."""
-        return [x for x in self.log if "Traceback" in x or "level=error" in x]
+        """Log lines that no mishap excuses; all from the first traceback on, for it tells why."""
+        first = next((n for n, line in enumerate(self.log) if "Traceback" in line), len(self.log))
+        return [x for x in self.log[:first] if "level=error" in x] + self.log[first:]
 
 
 def start_workload(args: argparse.Namespace, seconds: int) -> subprocess.Popen[str]:

@@ -67,6 +67,7 @@ class Service:
         self._clock = clock
         self._makers = makers
         self._hurry = False
+        self._signal = ""
         self._summary_ns = self._events_ns = 0
         self.companions = tuple(rooms.companions)
         self.calls = Calls()
@@ -147,6 +148,8 @@ class Service:
             try:
                 return self._loop(wake, worker, once=once, on_summary=on_summary)
             finally:
+                if self._signal:
+                    log.info(logfmt(event="stopping", signal=self._signal))
                 self.manager.stopping()
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
@@ -158,10 +161,13 @@ class Service:
                 self.rooms.mover.close()
 
     def _stop(self, name: str) -> None:
-        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass."""
+        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass.
+
+        Logs nothing: it may run in the middle of a write to stderr, which can not be entered again.
+        """
+        self._signal = name
         self.work.stopping = True
         self.rooms.mover.stop()
-        log.info(logfmt(event="stopping", signal=name))
 
     def _loop(
         self,

@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import logging
 import os
 import queue
 import signal
+import sys
 import threading
 import time
 from pathlib import Path
@@ -58,6 +61,41 @@ def test_sigterm_stops_a_mover_that_is_at_work():
     assert bench.mover.stopped.is_set()
     assert bench.heat.reports[0].count(Fate.NOT_TRIED) == len(bench.mover.plans[0])
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_in_the_middle_of_a_write_to_stderr_is_logged_after_it(monkeypatch):
+    class Interrupted(io.RawIOBase):
+        """As write(2) on a pipe: Python looks for signals before it is back from the buffer."""
+
+        taken = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            if b"in the middle" in bytes(data) and b"middle" not in self.taken:
+                signal.raise_signal(signal.SIGTERM)
+            self.taken += bytes(data)
+            return len(bytes(data))
+
+    raw = Interrupted()
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler = logging.StreamHandler(stream)
+    logger = logging.getLogger("tierd")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    bench = Bench(tier_map(118, 430))
+    bench.source.on_poll = lambda _count: logging.getLogger("tierd.test").warning("in the middle")
+    try:
+        assert bench.service.run() == ExitCode.OK
+    finally:
+        logger.setLevel(level)
+    lines = raw.taken.decode().splitlines()
+    assert lines.count("in the middle") == 1
+    assert "event=stopping signal=SIGTERM" in lines
+    assert not [line for line in lines if "Traceback" in line or "Logging error" in line]
 
 
 def test_sources_are_read_while_the_mover_works():
