@@ -62,7 +62,10 @@ class ScanConfig:
     """[sources.scan]: accessed bits of every page, by the kernel module."""
 
     period_ns: int = option(
-        "period", duration("10ms", "1min"), "400ms", "Least time between two looks at a page."
+        "period",
+        duration("10ms", "1min"),
+        "400ms",
+        "Least time between two looks at a page; half of it while nothing is known yet.",
     )
     cpu_share: float = option(
         "cpu",

@@ -8,9 +8,9 @@ A pass costs the same whether it finds something to move or not, and what it rea
 pushes out of the caches what others had there. Where the native path promotes,
 what must be quick is done without passes: they bring it victims, and look after what it does not
 see. So the time between two passes doubles, up to `loop.quiet_tick`, while they move little
-themselves, however much the native path does (to two ticks, while it is not known what may leave
-and passes make room); it is halved by a pass that moves more, and is
-`loop.tick` again when the hot set, targets or free memory change. When pages wait and the native
+themselves, however much the native path does; it is halved by a pass that moves more, and is
+`loop.tick` again when the hot set, targets or free memory change, and until it is known what may
+leave: by then passes are what makes room. When pages wait and the native
 path has used up its victims, or when it suddenly refuses many, the next pass need not wait
 (`must_look`); after the latter two more come as quickly, to see whether the hot set has moved.
 Sources without a native path are read, and acted upon, by passes only: there it never grows.
@@ -31,8 +31,6 @@ from tierd.service.tick import TickRecord
 
 FEW_PAGES: Final = 128
 """Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
-UNSETTLED: Final = 2
-"""Ticks between two passes, at most, while it is not known what may leave."""
 LOOKS: Final = 3
 """Passes in a row at `loop.tick` when many pages were refused."""
 BACKLOG: Final = 0.25
@@ -58,7 +56,7 @@ class Cadence:
         elif len(tick.plan) >= FEW_PAGES:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:
-            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, _longest_ns(loop, rooms)))
+            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
         stats = _native(rooms)
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
@@ -87,19 +85,13 @@ def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
     steering = rooms.steering
     return (
         steering is not None
-        and steering.promotes
+        and steering.settled
         and rooms.tracking.all_walked
         and tick.groups is None
         and tick.traffic is None
         and not tick.hot_set_moved
         and not _short(tick.usage, rooms, tick)
     )
-
-
-def _longest_ns(loop: LoopConfig, rooms: Rooms) -> int:
-    """How long may pass; until the native path knows what may leave, passes are what makes room."""
-    settled = rooms.steering is not None and rooms.steering.settled
-    return loop.quiet_tick_ns if settled else min(loop.quiet_tick_ns, UNSETTLED * loop.tick_ns)
 
 
 def _native(rooms: Rooms) -> PromoterStats | None:

@@ -4,9 +4,10 @@
 Owns: what follows from the looks' statistics.
 Must not touch: the module (`tierd.sources.scan` sets what is chosen here).
 
-Looks begin with whole periods. Where these find so many pages in use that they tell none from
-another, exposures become short, and looks quick, until the scanner's silence about a page means
-something again; then it looks as often as it was told to.
+Looks begin with whole periods, short ones until they have taught enough. Where these find so many
+pages in use that they tell none from another, exposures become short, and looks quicker still,
+until the scanner's silence about a page means something again; then it looks as often as it was
+told to.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ PATIENCE: Final = 3
 """So many looks in a row must find too much or too little before a known exposure changes."""
 LEARN_US: Final = 100_000
 """Least time between two looks while short ones teach."""
+HASTE: Final = 2
+"""Whole periods teach this many times as fast as they are told to follow each other later."""
 ASLEEP_LOOKS: Final = 20
 """So many that find nothing are put down to programs that do not run yet."""
 
@@ -48,6 +51,7 @@ class Looks:
 
     Attributes:
         aim: share of the targets' pages that fast memory has room for; None: not known.
+        awake: somebody else saw the programs run since the last `take`, whatever looks found.
         exposure_us: what is set; 0 is the whole period.
         seen: the last whole looks.
     """
@@ -57,6 +61,7 @@ class Looks:
         self._least_us = least_exposure_us
         self._clock = clock
         self.aim: float | None = None
+        self.awake = False
         self.start()
 
     def start(self) -> None:
@@ -78,9 +83,10 @@ class Looks:
     @property
     def period_us(self) -> int:
         """Least time between two looks now."""
-        if not self.exposure_us or not self._learning:
+        if not self._learning:
             return self._configured_us
-        return min(self._configured_us, max(LEARN_US, 4 * self.exposure_us))
+        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // HASTE
+        return min(self._configured_us, max(LEARN_US, wanted))
 
     @property
     def rounds(self) -> int:
@@ -123,12 +129,13 @@ class Looks:
             self.seen = self._mean(list(stats.values()))
             if self._pages and pages > GROWN * self._pages:
                 self._begin_anew()
-            elif self.seen.share < ASLEEP and self._asleep < ASLEEP_LOOKS:
+            elif self.seen.share < ASLEEP and self._asleep < ASLEEP_LOOKS and not self.awake:
                 self._asleep += 1
                 self._forget()
             else:
                 self._pages = self._pages or pages
                 self._expose(taught=taught)
+        self.awake = False
         return before != (self.period_us, self.exposure_us)
 
     def _begin_anew(self) -> None:

@@ -170,22 +170,44 @@ class HotList:
         given.copy_requests, given.visits = COPY_REQUESTS, self.visits
         return given
 
+    def credit(self, now_ns: int) -> AccessBatch:
+        """What this epoch's pages have had since they were reported, or credited last.
+
+        They are hotter than those that are reported later, and would seem to be colder.
+        """
+        page, rate, told = self._stayed()
+        if not len(page):
+            return empty_batch(self._source, now_ns, 0)
+        self._reported = [_Reported(page, rate, np.full(len(page), now_ns, np.uint64))]
+        return self._since(page, rate, told, now_ns)
+
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
         self._arrived = [each for each in self._arrived if now_ns - each[0] < COPY_SETTLES_NS]
         self._copied = Members()
         for _, arrived in self._arrived:
             self._copied.add(arrived)
-        left, self._left = self._left, Members()
+        page, rate, told = self._stayed()
+        self._left = Members()
+        self._reported = []
+        return self._since(page, rate, told, now_ns)
+
+    def _stayed(self) -> tuple[U64Array, F32Array, U64Array]:
+        """This epoch's pages that have not left: keys, rates, times."""
         if not self._reported:
-            return empty_batch(self._source, now_ns, 0)
+            return np.empty(0, np.uint64), np.empty(0, np.float32), np.empty(0, np.uint64)
         page = np.concatenate([each.page for each in self._reported])
         rate = np.concatenate([each.rate for each in self._reported])
         told = np.concatenate([each.time_ns for each in self._reported])
-        if left:
-            stays = ~left.has(page)
+        if self._left:
+            stays = ~self._left.has(page)
             page, rate, told = page[stays], rate[stays], told[stays]
-        self._reported = []
+        return page, rate, told
+
+    def _since(self, page: U64Array, rate: F32Array, told: U64Array, now_ns: int) -> AccessBatch:
+        """Accesses at these rates since these times."""
+        if not len(page):
+            return empty_batch(self._source, now_ns, 0)
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
         return AccessBatch(
             domain=Domain.VIRTUAL,

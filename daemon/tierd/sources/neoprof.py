@@ -311,13 +311,18 @@ class NeoProfSource:
             self._check()
             # A check may have put another scanner in place.
             scan = self._scan or scan
+        batches = self._hot(ring, now)
+        if any(len(batch) for batch in batches):
+            # A program may well use nothing but what cards see.
+            scan.wake()
         if self._learning or now - self._learned_ns >= LEARN_NS:
             self._learned_ns = now
             self._learn(scan)
-        batches = self._hot(ring, now)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)
         if now - oldest >= self.settings.clear_us * 1000:
             batches.append(self.clear())
+        elif self._learning:
+            batches.append(self._list.credit(now))
         return [batch for batch in batches if len(batch) or batch.lost] + scan.poll()
 
     def _check(self) -> None:

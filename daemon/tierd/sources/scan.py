@@ -62,7 +62,7 @@ class ScanSettings:
     cpu_share: float = 0.05
     hot_scans: int = 2
     cold_scans: int = 1
-    report_scans: int = 4
+    report_scans: int = 3
     dirty: bool = False
     flush: bool = False
     nodes: tuple[int, ...] = ()
@@ -268,6 +268,10 @@ class ScanSource:
     @aim.setter
     def aim(self, share: float | None) -> None:
         self._looks.aim = share
+
+    def wake(self) -> None:
+        """The targets' programs run, as somebody else has seen: pages not accessed are cold."""
+        self._looks.awake = True
 
     @property
     def backlog(self) -> float:

@@ -147,18 +147,18 @@ def test_after_a_change_it_is_a_tick_again(busy: dict[str, Any]) -> None:
 
 def test_without_a_native_path_it_is_never_quiet() -> None:
     host, cadence = Host(), Cadence()
-    host.rooms.steering.promotes = False
+    host.rooms.steering.settled = False
     assert pauses(host, cadence, 3) == [500, 500, 500]
     host.rooms.steering = None
     assert pauses(host, cadence, 3) == [500, 500, 500]
 
 
-def test_while_it_is_not_known_what_may_leave_passes_are_two_ticks_apart_at_most() -> None:
+def test_while_it_is_not_known_what_may_leave_passes_come_every_tick() -> None:
     host, cadence = Host(), Cadence()
     host.rooms.steering.settled = False
-    assert pauses(host, cadence, 3) == [1000, 1000, 1000]
+    assert pauses(host, cadence, 3) == [500, 500, 500]
     host.rooms.steering.settled = True
-    assert pauses(host, cadence, 2) == [1800, 1800]
+    assert pauses(host, cadence, 3) == [1000, 1800, 1800]
 
 
 def test_while_pages_are_still_looked_up_it_is_not_quiet() -> None:

@@ -46,9 +46,9 @@ class World:
         return self.looks.exposure_us
 
 
-def test_looks_stay_whole_where_little_is_used() -> None:
+def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -> None:
     world = World()
-    assert (world.looks.exposure_us, world.looks.period_us) == (0, 400_000)
+    assert (world.looks.exposure_us, world.looks.period_us) == (0, 200_000)
     assert not known(world.looks)
     for _ in range(5):
         assert world.look(0.1, 0) == 0
@@ -60,14 +60,14 @@ def test_looks_stay_whole_where_little_is_used() -> None:
 def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     world = World()
     world.look(0.97, 0)  # of the time before
-    assert world.look(0.97, 0) == 25_000
+    assert world.look(0.97, 0) == 12_500
     assert world.looks.period_us == 100_000
     world.look(0.97, 0)  # the round that was under way
     for _ in range(6):
-        assert world.look(0.4, 25) == 25_000
+        assert world.look(0.4, 12.5) == 12_500
     assert known(world.looks)
     assert world.looks.period_us == 400_000
-    assert world.looks.dilution == pytest.approx(25 / 400)
+    assert world.looks.dilution == pytest.approx(12.5 / 400)
 
 
 def test_programs_that_sleep_teach_nothing_for_a_while() -> None:
@@ -89,6 +89,16 @@ def test_what_goes_on_sleeping_is_known_to_be_cold() -> None:
     assert known(world.looks)
 
 
+def test_programs_that_somebody_else_saw_run_are_not_asleep() -> None:
+    """They use nothing that is looked at: it is cold."""
+    world = World()
+    for _ in range(6):
+        world.looks.awake = True
+        world.look(0.0, 0)
+    assert known(world.looks)
+    assert not world.looks.awake
+
+
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
     world = World()
     for _ in range(6):
@@ -106,6 +116,11 @@ def test_without_word_of_fast_memory_the_exposure_stays() -> None:
     assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 0]
 
 
+def test_a_period_that_is_short_already_is_not_made_shorter() -> None:
+    assert World(period_us=50_000).looks.period_us == 50_000
+    assert World(period_us=120_000).looks.period_us == 100_000
+
+
 def test_a_short_period_is_always_whole() -> None:
     """Half of it would be shorter than the least exposure."""
     world = World(period_us=3_000)
@@ -115,7 +130,7 @@ def test_a_short_period_is_always_whole() -> None:
 def test_a_shorter_pace_leaves_no_longer_exposure() -> None:
     world = World()
     world.look(0.97, 0)
-    assert world.look(0.97, 0) == 25_000
+    assert world.look(0.97, 0) == 12_500
     world.looks.pace(10_000)
     assert (world.looks.exposure_us, world.looks.period_us) == (10_000, 10_000)
 

@@ -17,6 +17,7 @@ from tierd.kmod.cardapi import CardDo, CardFlags, Track
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
+from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import (
@@ -45,6 +46,10 @@ class Scanner:
         self.dilution, self.taught_s = 1.0, 60.0
         self.aim: float | None = None
         self.seen = Seen(0.3, 0.025, 0.4)
+        self.woken = 0
+
+    def wake(self) -> None:
+        self.woken += 1
 
     def watch(self, targets: Any) -> None:
         self.watched = list(targets)
@@ -221,6 +226,37 @@ def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
     assert bench.cards.asked[-1] == (0, {"do": CardDo.CLEAR})
     assert bench.source.epochs[0].start_ns == bench.now
     assert bench.source.epochs[0].before_ns == start
+
+
+def test_until_the_scanner_knows_reported_pages_are_credited_in_every_pass(bench: Bench) -> None:
+    """They are reported once an epoch, and would seem to be colder than those reported later."""
+    bench.source.watch(TARGETS)
+    scanner = bench.scanners[0]
+    scanner.rounds = 1
+    bench.now += 2 * S
+    bench.ring.put(hot_records([0x1000, 0x1001], [8, 8], bench.now))
+    first = bench.source.poll()
+    assert [batch.count.tolist() for batch in first] == [[8, 8], [0, 0]]
+    bench.source.promoted(np.array([0x1001], np.uint64))
+    bench.now += S
+    (more,) = bench.source.poll()
+    assert (more.page.tolist(), more.count.tolist()) == ([0x1000], [4])
+    scanner.rounds = KNOWN_ROUNDS
+    bench.now += S
+    assert bench.source.poll() == []
+    bench.now += S
+    (rest,) = bench.source.poll()
+    # The rest of the epoch, and nothing twice.
+    assert (rest.page.tolist(), rest.count.tolist()) == ([0x1000], [8])
+
+
+def test_who_makes_requests_is_not_asleep(bench: Bench) -> None:
+    bench.source.watch(TARGETS)
+    bench.source.poll()
+    assert bench.scanners[0].woken == 0
+    bench.ring.put(hot_records([0x1000], [8], bench.now))
+    bench.source.poll()
+    assert bench.scanners[0].woken == 1
 
 
 def test_the_threshold_is_programmed_when_it_changes(bench: Bench) -> None:

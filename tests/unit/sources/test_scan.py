@@ -118,9 +118,10 @@ def target(number: int, pid: int, *ranges: tuple[int, int]) -> WatchedTarget:
 def test_the_pace_may_change_while_it_runs_and_before(
     source: ScanSource, control: FakeControl
 ) -> None:
-    source.pace(200_000)
+    source.pace(400_000)
     source.watch([target(1, 10, (0, 5))])
-    source.pace(300_000)
+    source.pace(600_000)
+    # Twice as fast, as it knows nothing yet.
     assert control.calls == [
         ("set", 200_000, 20_000),
         ("add", 1, 10, [(0, 5)]),
@@ -278,19 +279,19 @@ class World:
 def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     """Whole periods at first; short exposures at once where all is used, and slower when known."""
     world = World()
-    assert (world.control.periods, world.control.exposures) == ([400_000], [0])
-    assert world.look(0.97, 0) == (400_000, 0)  # of the time before
-    assert world.look(0.97, 0) == (100_000, 25_000)
+    assert (world.control.periods, world.control.exposures) == ([200_000], [0])
+    assert world.look(0.97, 0) == (200_000, 0)  # of the time before
+    assert world.look(0.97, 0) == (100_000, 12_500)
     assert world.source.looked()[0] < KNOWN_ROUNDS
     world.look(0.97, 0)  # the round that was under way
     for _ in range(6):
-        assert world.look(0.4, 25)[1] == 25_000
+        assert world.look(0.4, 12.5)[1] == 12_500
     rounds, period_s = world.source.looked()
     assert rounds >= KNOWN_ROUNDS
     assert period_s == pytest.approx(0.4)
     assert world.control.periods[-1] == 400_000
-    assert world.source.dilution == pytest.approx(25 / 400)
-    assert world.source.seen == Seen(0.4, pytest.approx(0.025), pytest.approx(0.4))
+    assert world.source.dilution == pytest.approx(12.5 / 400)
+    assert world.source.seen == Seen(0.4, pytest.approx(0.0125), pytest.approx(0.4))
 
 
 def test_a_source_that_begins_anew_knows_nothing() -> None:
@@ -302,13 +303,12 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
     assert world.source.looked() == (0, 0.4)
     assert world.source.seen is None
     world.source.watch([target(1, 10, (0, 5))])
-    assert (world.control.periods[-1], world.control.exposures[-1]) == (400_000, 0)
+    assert (world.control.periods[-1], world.control.exposures[-1]) == (200_000, 0)
     assert world.source.looked()[0] == 0
 
 
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
-    for _ in range(6):
-        assert world.look(0.1, 0) == (400_000, 0)
+    assert [world.look(0.1, 0) for _ in range(6)][-1] == (400_000, 0)
     assert world.source.looked()[0] >= KNOWN_ROUNDS
