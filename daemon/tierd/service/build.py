@@ -25,6 +25,7 @@ from tierd.recording.recorder import Recorder
 from tierd.recording.records import RecordedTarget
 from tierd.residency import ResidencyScanner
 from tierd.service import privileges
+from tierd.service.briefing import SteeringSettings
 from tierd.service.changes import ForgetSettings
 from tierd.service.companion import Companion
 from tierd.service.loads import Loads
@@ -32,7 +33,7 @@ from tierd.service.loop import Service
 from tierd.service.rooms import Makers, Rooms
 from tierd.service.selection import SourceSelector
 from tierd.service.sources import make_source
-from tierd.service.steering import Steering, SteeringSettings
+from tierd.service.steering import Steering
 from tierd.service.summary import MigrationTotals
 from tierd.service.thresholds import Thresholds
 from tierd.service.tick import Observer, TickLog

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Steers what happens between two ticks: the native promoter, and cards' thresholds.
 
-Owns: what the promoter is told each tick, and what is done with its answers.
-Must not touch: single pages; those are the promoter's, and of the heat table. The promoter's
-thread and ring: `tierd.service.nativepath`.
+Owns: when the promoter is told what, and what is done with its answers.
+Must not touch: single pages; those are the promoter's, and of the heat table. What it is told:
+`tierd.service.briefing`; its thread and ring: `tierd.service.nativepath`.
 
 The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
 still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
@@ -13,71 +13,41 @@ that one budget, one view of free memory and one idea of where pages are serve b
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tierd.access import AccessBatch
 from tierd.heat.table import HeatTable
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
-from tierd.mover.orders import SPAN, Orders, PromoterSettings, PromoterStats
+from tierd.mover.orders import PromoterStats
 from tierd.mover.outcomes import pages_moved
 from tierd.moves import Direction, Fate, MovePlan, MoveReport
-from tierd.pagekey import PAGE_SIZE, VPN_BITS, small_pages
+from tierd.pagekey import PAGE_SIZE, small_pages
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
+from tierd.service.briefing import Briefing, SteeringSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
-from tierd.service.orders import Paths, held_back, paths, victims, ways, within_quota
+from tierd.service.orders import within_quota
 from tierd.service.refusals import Refusals
 from tierd.service.selection import SourceSelector
 from tierd.service.summary import Totals
 from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
-from tierd.service.usage import read_held
 from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import TierMap
 
 log = logging.getLogger(__name__)
-
-BOUNCE_S: Final = 5.0
-"""A page promoted this soon after its demotion has bounced."""
-PATIENCE_S: Final = 5.0
-"""How long a reported page waits for room, quota or budget: it is reported once an epoch."""
-LEAST_VICTIMS: Final = 512
-LEAST_TAUGHT_S: Final = 0.5
-"""What is known of shorter times says little of long ones."""
-SLACK_S: Final = 0.5
-"""Orders are renewed in less: a group that could pass its cap until then is left to the ticks."""
-
-
-@dataclass(frozen=True, slots=True)
-class SteeringSettings:
-    """How the native path is steered.
-
-    Attributes:
-        enabled: false leaves all promotion to the ticks.
-        interval_ns: the promoter's.
-        quota_bytes_per_s: bytes promoted in any second, at most.
-        half_life_s: of heat.
-    """
-
-    enabled: bool
-    interval_ns: int
-    quota_bytes_per_s: int
-    half_life_s: float
 
 
 class Steering:
@@ -108,11 +78,8 @@ class Steering:
         root: Path = Path("/"),
     ) -> None:
         self._settings = settings
-        self._policy = policy
         self._heat = heat
-        self._tracking = tracking
         self._sources = sources
-        self._root = root
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
         self._refusals = Refusals()
@@ -121,9 +88,10 @@ class Steering:
         self.log = DecisionLog()
         self.around = Surroundings(tracking, sources)
         self.explainer = Explainer(heat, self.log, self.around, policy)
+        self._briefing = Briefing(settings, policy, heat=heat, tracking=tracking, root=root)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
         self._native = (
-            NativePath(mover, self._promoter_settings(None), open_ring=open_ring, root=root)
+            NativePath(mover, self._briefing.settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
@@ -131,11 +99,6 @@ class Steering:
         self._recent_pages = 0
         self._over_quota = 0
         self._groups: Groups | None = None
-        # Made anew only when what they are made of has changed.
-        self._known_spans: list[tuple[int, int]] = []
-        self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
-        self._tiers: TierMap | None = None
-        self._known_paths: Paths = {}
 
     # ------------------------------------------------------------- the loop's calls
 
@@ -278,82 +241,16 @@ class Steering:
         return self.around.source
 
     def _run(self, source: NeoProfSource, native: NativePath) -> None:
-        tiers, usage = self.around.tiers, self.around.usage
         native.hold()
         native.run(
-            self._promoter_settings(source),
-            Orders(
-                spans=self._movable(),
-                pids=self._tracking.pids,
-                victims=self._grown(
-                    source,
-                    victims(
-                        self._heat,
-                        tiers,
-                        usage,
-                        self._policy,
-                        self._victims_wanted(source),
-                        groups=self._groups,
-                    ),
-                ),
-                epochs={
-                    number: (epoch.start_ns, epoch.before_ns, epoch.scale)
-                    for number, epoch in source.epochs.items()
-                },
-                ways=ways(self._paths(tiers), usage, self._policy, read_held(self._root)),
-            ),
+            self._briefing.settings(source),
+            self._briefing.orders(source, self.around, self._recent_pages, self._groups),
         )
-
-    def _movable(self) -> npt.NDArray[np.void]:
-        """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
-        known = self._tracking.spans()
-        if known != self._known_spans:
-            self._known_spans, self._spans = known, np.array(known, SPAN)
-        if self._groups is None:
-            return self._spans
-        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
-        held = held_back(self._groups, self.around.tiers, self.around.usage, slack)
-        target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
-        return self._spans[~held[target]]
-
-    def _paths(self, tiers: TierMap) -> Paths:
-        if tiers is not self._tiers:
-            self._tiers, self._known_paths = tiers, paths(tiers)
-        return self._known_paths
-
-    def _grown(self, source: NeoProfSource, victims: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Victims with the heat that they come to in the long run, as candidates have it.
-
-        Heat begins at 0 and grows for some half-lives: a page that is used as much as another
-        one, known for long, would be taken for far colder.
-        """
-        half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
-        victims["heat"] /= 1 - 0.5**half_lives
-        return victims
 
     def _stop(self, native: NativePath) -> None:
         """The thread ends; what is known of late moves stays."""
         if native.stop():
             self.thresholds_of.forget()
-
-    def _promoter_settings(self, source: NeoProfSource | None) -> PromoterSettings:
-        policy = self._policy
-        if source is None:
-            dilution = rate_cap = visits = 1.0
-        else:
-            dilution, rate_cap, visits = source.dilution, source.rate_cap, source.visits
-        return PromoterSettings(
-            interval_ns=self._settings.interval_ns,
-            quota_bytes_per_s=self._settings.quota_bytes_per_s,
-            residency_s=policy.min_residency_s,
-            bounce_s=BOUNCE_S,
-            patience_s=PATIENCE_S,
-            margin=policy.margin,
-            confidence=policy.confidence,
-            heat_s=self._settings.half_life_s / math.log(2) * dilution,
-            rate_cap=rate_cap,
-            visits=visits,
-        )
 
     def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
         """Outcomes since the last tick: to heat, to the log, to the source."""
@@ -377,15 +274,6 @@ class Steering:
             ping_pong_pages=counters.get("bounced", 0) + counters.get("bounce_held", 0),
             ring_dropped=counters.get("ring_dropped", 0),
         )
-
-    def _victims_wanted(self, source: NeoProfSource) -> int:
-        """Twice what came in since the last tick.
-
-        None while the scanner has not looked often enough to know the hot from the cold.
-        """
-        if source.rounds < KNOWN_ROUNDS:
-            return 0
-        return min(max(LEAST_VICTIMS, 2 * self._recent_pages), self._policy.max_moves_per_tick)
 
 
 def _native(stats: PromoterStats, over_quota: int, epochs_cut: int) -> dict[str, Any]:

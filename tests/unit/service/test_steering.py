@@ -33,13 +33,14 @@ from tierd.policy.fairness import NO_LIMIT, Groups
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkSettings
+from tierd.service.briefing import SteeringSettings
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import Reason
 from tierd.service.nativepath import NativePath
 from tierd.service.orders import victims
 from tierd.service.refusals import LEAST
 from tierd.service.selection import SourceSelector
-from tierd.service.steering import Steering, SteeringSettings
+from tierd.service.steering import Steering
 from tierd.service.summary import Totals
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.sources.neoprof import NeoProfSource
@@ -86,6 +87,9 @@ class Scanner:
     def looked(self) -> tuple[int, float]:
         return 10, 0.4
 
+    def wake(self) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -114,11 +118,12 @@ class Bench:
         self.selector = SourceSelector([self.source])
         self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)
         self.mover = mover or NativeMover(rate_bytes_per_s=GIB)
+        self.tracking = Tracking(self.vpn)
         self.steering = Steering(
             SteeringSettings(True, 5_000_000, 256_000_000, 5.0),
             WatermarkSettings(),
             heat=self.heat,
-            tracking=Tracking(self.vpn),  # type: ignore[arg-type]
+            tracking=self.tracking,  # type: ignore[arg-type]
             sources=self.selector,
             mover=self.mover,
             thresholds=Thresholds(NeoMemSettings(), S),
@@ -250,7 +255,7 @@ def test_pages_that_may_not_move_are_never_asked_for(bench: Bench) -> None:
 def test_what_may_move_is_asked_for_in_each_tick(bench: Bench) -> None:
     bench.watch()
     bench.tick()
-    bench.steering._tracking.start += 4  # type: ignore[attr-defined]
+    bench.tracking.start += 4
     bench.tick()
     bench.put(range(8))
     bench.until_read()

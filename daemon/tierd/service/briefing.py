@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the native promoter is told each tick.
+
+Owns: its settings and orders, made of the source's, the heat table's and the policy's.
+Must not touch: when it is told, or what it answers (`tierd.service.steering`); which pages leave,
+and which ways there are (`tierd.service.orders`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.heat.view import HeatView
+from tierd.mover.orders import SPAN, Orders, PromoterSettings
+from tierd.pagekey import VPN_BITS
+from tierd.policy.fairness import Groups
+from tierd.policy.watermark import WatermarkSettings
+from tierd.service.orders import Paths, held_back, paths, victims, ways
+from tierd.service.surroundings import Surroundings
+from tierd.service.tracking import Tracking
+from tierd.service.usage import read_held
+from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.sources.neoprof import NeoProfSource
+from tierd.tiermap import TierMap
+
+BOUNCE_S: Final = 5.0
+"""A page promoted this soon after its demotion has bounced."""
+PATIENCE_S: Final = 5.0
+"""How long a reported page waits for room, quota or budget: it is reported once an epoch."""
+LEAST_VICTIMS: Final = 512
+LEAST_TAUGHT_S: Final = 0.5
+"""What is known of shorter times says little of long ones."""
+SLACK_S: Final = 0.5
+"""Orders are renewed in less: a group that could pass its cap until then is left to the ticks."""
+
+
+@dataclass(frozen=True, slots=True)
+class SteeringSettings:
+    """How the native path is steered.
+
+    Attributes:
+        enabled: false leaves all promotion to the ticks.
+        interval_ns: the promoter's.
+        quota_bytes_per_s: bytes promoted in any second, at most.
+        half_life_s: of heat.
+    """
+
+    enabled: bool
+    interval_ns: int
+    quota_bytes_per_s: int
+    half_life_s: float
+
+
+class Briefing:
+    """Makes settings and orders; what they are made of is made anew only when it has changed.
+
+    Args:
+        settings: how the native path is steered.
+        policy: the watermark policy's settings, whose rule the promoter applies.
+        heat, tracking: the service's rooms.
+        root: root of /sys.
+    """
+
+    def __init__(
+        self,
+        settings: SteeringSettings,
+        policy: WatermarkSettings,
+        *,
+        heat: HeatView,
+        tracking: Tracking,
+        root: Path,
+    ) -> None:
+        self._settings = settings
+        self._policy = policy
+        self._heat = heat
+        self._tracking = tracking
+        self._root = root
+        self._known_spans: list[tuple[int, int]] = []
+        self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
+        self._tiers: TierMap | None = None
+        self._known_paths: Paths = {}
+
+    def settings(self, source: NeoProfSource | None) -> PromoterSettings:
+        """How it promotes what this source tells of; None: it only remembers what was moved."""
+        policy = self._policy
+        if source is None:
+            dilution = rate_cap = visits = 1.0
+        else:
+            dilution, rate_cap, visits = source.dilution, source.rate_cap, source.visits
+        return PromoterSettings(
+            interval_ns=self._settings.interval_ns,
+            quota_bytes_per_s=self._settings.quota_bytes_per_s,
+            residency_s=policy.min_residency_s,
+            bounce_s=BOUNCE_S,
+            patience_s=PATIENCE_S,
+            margin=policy.margin,
+            confidence=policy.confidence,
+            heat_s=self._settings.half_life_s / math.log(2) * dilution,
+            rate_cap=rate_cap,
+            visits=visits,
+        )
+
+    def orders(
+        self, source: NeoProfSource, around: Surroundings, came_in: int, groups: Groups | None
+    ) -> Orders:
+        """What it may move, and where to; `came_in` pages were promoted since the last orders."""
+        tiers, usage = around.tiers, around.usage
+        wanted = self._victims_wanted(source, came_in)
+        cold = victims(self._heat, tiers, usage, self._policy, wanted, groups=groups)
+        return Orders(
+            spans=self._movable(around, groups),
+            pids=self._tracking.pids,
+            victims=self._grown(source, cold),
+            epochs={
+                number: (epoch.start_ns, epoch.before_ns, epoch.scale)
+                for number, epoch in source.epochs.items()
+            },
+            ways=ways(self._paths(tiers), usage, self._policy, read_held(self._root)),
+        )
+
+    def _victims_wanted(self, source: NeoProfSource, came_in: int) -> int:
+        """Twice what came in since the last tick.
+
+        None while the scanner has not looked often enough to know the hot from the cold.
+        """
+        if source.rounds < KNOWN_ROUNDS:
+            return 0
+        return min(max(LEAST_VICTIMS, 2 * came_in), self._policy.max_moves_per_tick)
+
+    def _movable(self, around: Surroundings, groups: Groups | None) -> npt.NDArray[np.void]:
+        """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
+        known = self._tracking.spans()
+        if known != self._known_spans:
+            self._known_spans, self._spans = known, np.array(known, SPAN)
+        if groups is None:
+            return self._spans
+        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
+        held = held_back(groups, around.tiers, around.usage, slack)
+        target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
+        return self._spans[~held[target]]
+
+    def _paths(self, tiers: TierMap) -> Paths:
+        if tiers is not self._tiers:
+            self._tiers, self._known_paths = tiers, paths(tiers)
+        return self._known_paths
+
+    def _grown(self, source: NeoProfSource, cold: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Victims with the heat that they come to in the long run, as candidates have it.
+
+        Heat begins at 0 and grows for some half-lives: a page that is used as much as another
+        one, known for long, would be taken for far colder.
+        """
+        half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
+        cold["heat"] /= 1 - 0.5**half_lives
+        return cold
