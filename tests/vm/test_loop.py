@@ -69,7 +69,10 @@ def test_a_million_moves_under_a_writing_workload_lose_nothing(vm: Any) -> None:
     assert result["checksum_ok"] is True
     assert sum(result["moved"].values()) >= 1_000_000
     assert min(result["moved"].values()) >= 300_000
-    assert set(result["fates"]) <= {"moved", "busy", "no_room"}
+    # The kernel may move some as well (kswapd, kcompactd): they are there, or on their way.
+    rest = {k: n for k, n in result["fates"].items() if k not in ("moved", "busy", "no_room")}
+    assert set(rest) <= {"already_there", "gone", "joined"}, rest
+    assert sum(rest.values()) <= 0.01 * result["fates"]["moved"], rest
 
 
 def test_the_mover_against_contents_fates_and_mishaps(vm: Any) -> None:
