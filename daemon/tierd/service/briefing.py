@@ -25,7 +25,6 @@ from tierd.service.orders import Paths, held_back, paths, victims, ways
 from tierd.service.surroundings import Surroundings
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
-from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import TierMap
 
@@ -125,11 +124,8 @@ class Briefing:
         )
 
     def _victims_wanted(self, source: NeoProfSource, came_in: int) -> int:
-        """Twice what came in since the last tick.
-
-        None while the scanner has not looked often enough to know the hot from the cold.
-        """
-        if source.rounds < KNOWN_ROUNDS:
+        """Twice what came in since the last tick; none while it is not known what is cold."""
+        if not source.knows_cold:
             return 0
         return min(max(LEAST_VICTIMS, 2 * came_in), self._policy.max_moves_per_tick)
 

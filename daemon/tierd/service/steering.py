@@ -43,7 +43,6 @@ from tierd.service.summary import Totals
 from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
 from tierd.service.tracking import Tracking
-from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import TierMap
 
@@ -209,15 +208,10 @@ class Steering:
             self._native.close()
 
     @property
-    def promotes(self) -> bool:
-        """Whether the native path promotes, if only into free room."""
-        return self._native is not None and self._native.running and self._source is not None
-
-    @property
     def settled(self) -> bool:
-        """Whether it promotes, and knows what to demote for it."""
-        source = self._source
-        return self.promotes and source is not None and source.rounds >= KNOWN_ROUNDS
+        """Whether the native path promotes, and knows what to demote for it."""
+        source, native = self._source, self._native
+        return native is not None and native.running and source is not None and source.knows_cold
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""

@@ -189,6 +189,11 @@ class NeoProfSource:
         return 1 / self.settings.requests_per_visit
 
     @property
+    def knows_cold(self) -> bool:
+        """Whether the scanner has looked often enough to know the hot from the cold."""
+        return self.rounds >= KNOWN_ROUNDS
+
+    @property
     def taught_s(self) -> float:
         """For how long the scanner's looks at programs that run have gone to heat."""
         return 0.0 if self._scan is None else self._scan.taught_s
@@ -289,7 +294,7 @@ class NeoProfSource:
         """How often the scanner has looked; it slows down when it knows hot from cold."""
         self.rounds, self._list.look_s = scan.looked()
         self._list.dilution = scan.dilution
-        if self._learning and self.rounds >= KNOWN_ROUNDS:
+        if self._learning and self.knows_cold:
             self._learning = False
             scan.pace(max(self._looks.period_us, LOOK_US))
 
