@@ -49,10 +49,10 @@ static bool movable(struct tierd_promoter *promoter, uint64_t page)
  * table in the long run; a rate known from n requests has a relative error of n^-1/2, whatever
  * part of a use a request is worth.
  * A page that was demoted into the card's memory in this epoch counted its own copy: false
- * if that is all.
+ * if that is all. `a_second`: its requests.
  */
 static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
-		  const struct recent *recent, struct candidate *candidate)
+		  const struct recent *recent, struct candidate *candidate, float *a_second)
 {
 	const struct tierd_orders *orders = &promoter->orders;
 	unsigned int card = record->card % TIERD_CARDS;
@@ -73,7 +73,8 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 		if (requests <= 0.0F)
 			return false;
 	}
-	rate = requests * promoter->settings.visits / ((float)(end - start) * 1e-9F);
+	*a_second = requests / ((float)(end - start) * 1e-9F);
+	rate = *a_second * promoter->settings.visits;
 	if (rate > promoter->settings.rate_cap)
 		rate = promoter->settings.rate_cap;
 	candidate->heat = rate * promoter->settings.heat_s;
@@ -113,6 +114,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 	    .dest = -1,
 	};
 	const struct recent *recent;
+	float a_second = 0.0F;
 
 	promoter->stats.records++;
 	if (record->node < 0 || record->node >= TIERD_NODES ||
@@ -121,7 +123,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		return;
 	}
 	recent = recent_find(promoter, record->page);
-	if (!weigh(promoter, record, recent, &candidate)) {
+	if (!weigh(promoter, record, recent, &candidate, &a_second)) {
 		promoter->stats.copied++;
 		return;
 	}
@@ -129,6 +131,8 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
 	else if (record->order >= HUGE_ORDER)
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
+	else if (a_second < promoter->settings.least_rate)
+		hold_back(promoter, &candidate, TIERD_NOT_WORTH, now_ns);
 	else if (!moved_lately(promoter, record, recent, &candidate, now_ns))
 		(void)waiting_add(&promoter->waiting, &candidate);
 }

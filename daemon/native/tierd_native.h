@@ -239,7 +239,8 @@ enum tierd_reason {
 	TIERD_OVER_QUOTA = 6,
 	TIERD_PART_OF_HUGE = 7,
 	TIERD_OVERFLOW = 8,
-	TIERD_REASONS = 9
+	TIERD_NOT_WORTH = 9,
+	TIERD_REASONS = 10
 };
 
 enum { TIERD_DEMOTE = 0, TIERD_PROMOTE = 1 };
@@ -283,9 +284,10 @@ struct tierd_promoter_settings {
 	uint64_t patience_ns;	    /* how long a page that found no room or quota waits */
 	float margin;
 	float confidence;
-	float heat_s;	/* heat of a page with one access a second, for ever */
-	float rate_cap; /* accesses a second beyond which heat does not grow */
-	float visits;	/* accesses that a request to slow memory stands for */
+	float heat_s;	  /* heat of a page with one access a second, for ever */
+	float rate_cap;	  /* accesses a second beyond which heat does not grow */
+	float visits;	  /* accesses that a request to slow memory stands for */
+	float least_rate; /* requests a second that are worth a page's move and its victim's */
 };
 
 /* What Python says once a tick; all is copied. Spans ascend by start and are apart. */
@@ -313,14 +315,14 @@ struct tierd_orders {
 struct tierd_promoter_stats {
 	uint64_t intervals;
 	uint64_t records;
-	uint64_t stale;	      /* reported before its page was moved; promoted already */
-	uint64_t copied;      /* reported for what their own demotion wrote */
-	uint64_t not_slow;    /* on a node that nothing is promoted from */
-	uint64_t promoted;    /* pages */
-	uint64_t demoted;     /* pages */
-	uint64_t bounced;     /* pages promoted within bounce_ns of their demotion */
-	uint64_t bounce_held; /* ... that would have been, but for the least residency */
-	uint64_t held[9];     /* decisions not to move, by reason */
+	uint64_t stale;		      /* reported before its page was moved; promoted already */
+	uint64_t copied;	      /* reported for what their own demotion wrote */
+	uint64_t not_slow;	      /* on a node that nothing is promoted from */
+	uint64_t promoted;	      /* pages */
+	uint64_t demoted;	      /* pages */
+	uint64_t bounced;	      /* pages promoted within bounce_ns of their demotion */
+	uint64_t bounce_held;	      /* ... that would have been, but for the least residency */
+	uint64_t held[TIERD_REASONS]; /* decisions not to move, by reason */
 	uint64_t outcomes_dropped;
 	uint64_t recent_forgotten; /* moves whose time was overwritten too early */
 	uint64_t pending;	   /* candidates that wait now */

@@ -138,6 +138,12 @@ class NeoMemConfig:
     quota_bytes_per_s: int = option(
         "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted in any second."
     )
+    payback_ns: int = option(
+        "payback",
+        duration("10ms", "1h"),
+        "1s",
+        "A page is promoted if what it saves in this time pays for two moves of 10 us each.",
+    )
     alpha: float = option(
         "alpha",
         Number(0.0, 10.0, whole=False),

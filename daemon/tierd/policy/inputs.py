@@ -73,6 +73,8 @@ class Inputs:
     """Groups of targets with shares of their own; None where there are none."""
     traffic: Traffic | None = None
     """What memory serves now; None where nobody looked."""
+    exchanged: frozenset[int] = frozenset()
+    """Nodes whose hot 4 KiB pages change places with cold ones between decisions already."""
 
 
 class Policy(Protocol):

@@ -18,10 +18,10 @@ would use up a small p, are taken off the top. They are those of pages that were
 this epoch and cannot be promoted, the kernel's own above all; and those of pages that have
 moved in this epoch, which counted until they left, and count each line that a move copies,
 64 a page, whether it is read to promote the page or written to demote it. The threshold
-stays between the least count that means anything (`least_count`) and what the card can
-hold; and while the card's hot list overflows, it is raised by `boost`, which doubles, and
-halves again when the list is calm: what does not fit is lost by its place in the list, not
-by its heat.
+stays between the least count that means anything (`least_count`) or is worth a move, and what
+the card can hold; and while the card's hot list overflows, it is raised by `boost`, which
+doubles, and halves again when the list is calm: what does not fit is lost by its place in the
+list, not by its heat.
 
 A card without a histogram gives no quantile. Its threshold doubles when too much is moved
 or reported, and halves while nothing is.
@@ -177,16 +177,23 @@ def quantiles(histogram: I64Array, edges: I64Array, q: npt.NDArray[np.float64]) 
 
 
 def decide(
-    state: CardState, profile: CardProfile, moved: Moved, settings: NeoMemSettings
+    state: CardState,
+    profile: CardProfile,
+    moved: Moved,
+    settings: NeoMemSettings,
+    least_count: int = 0,
 ) -> Decision:
-    """One period of Algorithm 1 for one card."""
+    """One period of Algorithm 1 for one card.
+
+    `least_count` is of this period; where the settings' is larger, that holds.
+    """
     over_quota = moved.promoted_bytes >= settings.quota_bytes_per_s * moved.seconds
     overflow = profile.refused > 0
     boost = min(BOOST_MAX, state.boost * 2) if overflow else max(1.0, state.boost / 2)
     p = _share(state.p, profile, moved, settings, over_quota=over_quota)
     if not int(profile.histogram.sum()):
         raw = _blind(state, profile, over_quota=over_quota or overflow)
-        threshold = _clamp(raw, profile, settings)
+        threshold = _clamp(raw, profile, max(settings.least_count, least_count))
         kept = CardState(p, threshold, 1.0)
         return Decision(kept, None, over_quota, False, overflow, threshold != raw)
     quantile = _quantile(profile, p)
@@ -195,7 +202,7 @@ def decide(
         p = max(settings.p_min, p / 2)
         quantile = _quantile(profile, p)
     raw = int(max(1, quantile) * boost) if boost > 1 else quantile
-    threshold = _clamp(raw, profile, settings)
+    threshold = _clamp(raw, profile, max(settings.least_count, least_count))
     return Decision(
         CardState(p, threshold, boost),
         quantile,
@@ -230,5 +237,5 @@ def _blind(state: CardState, profile: CardProfile, *, over_quota: bool) -> int:
     return state.threshold // 2 if not profile.reports else state.threshold
 
 
-def _clamp(threshold: int, profile: CardProfile, settings: NeoMemSettings) -> int:
-    return min(profile.threshold_max, max(settings.least_count, threshold))
+def _clamp(threshold: int, profile: CardProfile, least: int) -> int:
+    return min(profile.threshold_max, max(least, threshold))

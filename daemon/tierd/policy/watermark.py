@@ -18,6 +18,10 @@ For every tier, fastest first:
    accesses, which is also the least heat that is worth a move into free room.
    Before that, groups get what their floors promise and give back what their caps forbid
    (`tierd.policy.fairness`).
+   Hot 4 KiB pages of nodes that have a path of their own for this (`Inputs.exchanged`) are left
+   to it; they come into free room only. The path sees each access as it is, and what may leave
+   for it; heat that comes of several accesses a second at the most finds more pages worth an
+   exchange than are.
 4. A page that tierd moved less than the minimum residency ago stays where it is.
 
 Both watermarks lie above the kernel's own reserve, so that a promotion never wakes
@@ -161,15 +165,26 @@ class Round:
         if self.fair is None:
             # To put thousands in order that win against nobody is most of what a pass costs.
             least = max(least, self._least_to_win(tier))
-            self._bring(tier, self.find.hottest(tier, self._limit, least))
+            self._bring(tier, self._ours(tier, self.find.hottest(tier, self._limit, least)))
             return
         hot, capped = self.find.entering(tier, self._limit, least)
+        hot = self._ours(tier, hot)
         self.notes["at the cap of its group"] += len(capped)
         group = self.fair.group_of(capped)
         self._bring(tier, hot)
         for each in self.fair.capped:
             own = pageset.take(capped, group == each)
             self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
+
+    def _ours(self, tier: Tier, hot: PageSet) -> PageSet:
+        """Of `hot`, what has room, and what nobody else exchanges."""
+        if not self.inputs.exchanged or not len(hot):
+            return hot
+        room = sum(self._room(node) for node in tier.nodes)
+        fits = np.cumsum(pageset.sizes(hot)) <= room
+        others = (hot.order == 0) & np.isin(hot.node, list(self.inputs.exchanged))
+        self.notes["exchanged between decisions"] += int(np.count_nonzero(others & ~fits))
+        return pageset.take(hot, fits | ~others)
 
     def _least_to_win(self, tier: Tier) -> float:
         """Heat that no page needs less than to come in: 0 while there is room.

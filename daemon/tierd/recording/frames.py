@@ -43,6 +43,7 @@ class FrameType(enum.IntEnum):
     TICK = 5
     GAP = 6
     END = 7
+    EXCHANGED = 8
 
 
 class Coding(enum.IntEnum):

@@ -17,6 +17,7 @@ from tierd.recording.errors import RecordingError
 from tierd.recording.frames import Ending, FrameReader, FrameType
 from tierd.recording.records import Meta, RecordedTarget, RecordedTick
 from tierd.recording.tables import (
+    decode_exchanged,
     decode_json,
     decode_meta,
     decode_targets,
@@ -107,6 +108,7 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
     """
     config: str | None = None
     tiers: TierMap | None = None
+    exchanged: frozenset[int] = frozenset()
     frames = FrameReader(stream)
     for kind, raw in frames:
         match kind:
@@ -120,6 +122,8 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
                 found.targets.update(decode_targets(raw))
                 if len(found.targets) > MAX_TARGETS:
                     raise RecordingError(f"{len(found.targets)} targets in one recording")
+            case FrameType.EXCHANGED:
+                exchanged = decode_exchanged(raw)
             case FrameType.GAP:
                 ticks = decode_json(raw, lambda table: int(table["ticks"]))
                 found.missing += ticks
@@ -130,7 +134,7 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
                 if config is None or tiers is None:
                     raise RecordingError("a tick comes before the configuration or the tiers")
                 found.ticks += 1
-                yield decode_tick(raw, config, tiers)
+                yield decode_tick(raw, config, tiers, exchanged)
     found.ending, found.unknown = frames.ending, frames.unknown
 
 

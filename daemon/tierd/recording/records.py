@@ -146,6 +146,7 @@ class RecordedTick:
     groups: Groups | None = None
     late: tuple[HeatOp, ...] = ()
     traffic: Traffic | None = None
+    exchanged: frozenset[int] = frozenset()
 
     @property
     def batches(self) -> list[AccessBatch]:

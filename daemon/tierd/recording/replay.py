@@ -170,6 +170,7 @@ class Replay:
                     last=last,
                     groups=world.groups(tick),
                     traffic=tick.traffic,
+                    exchanged=tick.exchanged,
                 )
             )
             difference = plan_difference(tick.plan, plan)

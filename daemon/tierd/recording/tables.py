@@ -95,6 +95,16 @@ def decode_targets(data: bytes) -> dict[int, RecordedTarget]:
     )
 
 
+def encode_exchanged(nodes: Iterable[int]) -> bytes:
+    """An EXCHANGED frame: nodes with an exchange of their own, from the next tick on."""
+    return encode_json(sorted(nodes))
+
+
+def decode_exchanged(data: bytes) -> frozenset[int]:
+    """The nodes."""
+    return decode_json(data, lambda table: frozenset(_typed(node, int) for node in table))
+
+
 def encode_tiers(tiers: TierMap) -> bytes:
     """A TIERS frame; reading it back gives an equal map."""
     return encode_json(

@@ -84,8 +84,10 @@ def encode_tick(tick: RecordedTick) -> bytes:
     return out.bytes()
 
 
-def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
-    """The tick of a TICK frame.
+def decode_tick(
+    data: bytes, config: str, tiers: TierMap, exchanged: frozenset[int] = frozenset()
+) -> RecordedTick:
+    """The tick of a TICK frame; the rest is of the frames before it.
 
     Raises:
         RecordingError: the bytes are not those of a tick.
@@ -139,6 +141,7 @@ def decode_tick(data: bytes, config: str, tiers: TierMap) -> RecordedTick:
         groups=groups,
         late=late,
         traffic=traffic,
+        exchanged=exchanged,
     )
 
 

@@ -16,7 +16,13 @@ from typing import Final
 from tierd.errors import UnavailableError
 from tierd.recording.frames import MAX_RAW, FrameType, file_header, pack_frame
 from tierd.recording.records import HeatOp, Meta, RecordedTarget, RecordedTick
-from tierd.recording.tables import encode_json, encode_meta, encode_targets, encode_tiers
+from tierd.recording.tables import (
+    encode_exchanged,
+    encode_json,
+    encode_meta,
+    encode_targets,
+    encode_tiers,
+)
 from tierd.recording.ticks import encode_tick
 from tierd.service.tick import TickRecord
 from tierd.tiermap import TierMap
@@ -52,6 +58,7 @@ class RecordingWriter:
         self._config = ""
         self._tiers: TierMap | None = None
         self._targets: Sequence[RecordedTarget] | None = None
+        self._exchanged: frozenset[int] = frozenset()
         self.ticks = 0
         """Ticks written."""
         self.bytes = 0
@@ -98,6 +105,8 @@ class RecordingWriter:
             frames.append(pack_frame(FrameType.TIERS, encode_tiers(tick.tiers)))
         if targets != self._targets:
             frames.append(pack_frame(FrameType.TARGETS, encode_targets(targets)))
+        if tick.exchanged != self._exchanged:
+            frames.append(pack_frame(FrameType.EXCHANGED, encode_exchanged(tick.exchanged)))
         raw = encode_tick(
             RecordedTick(
                 number=tick.number,
@@ -131,6 +140,7 @@ class RecordingWriter:
         for frame in frames:
             self._put(frame)
         self._config, self._tiers, self._targets = config, tick.tiers, targets
+        self._exchanged = tick.exchanged
         self.ticks += 1
         return ""
 

@@ -22,6 +22,7 @@ from tierd.pagekey import VPN_BITS
 from tierd.policy.fairness import Groups
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.orders import Paths, held_back, paths, victims, ways
+from tierd.service.payback import least_rate
 from tierd.service.surroundings import Surroundings
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
@@ -48,12 +49,14 @@ class SteeringSettings:
         interval_ns: the promoter's.
         quota_bytes_per_s: bytes promoted in any second, at most.
         half_life_s: of heat.
+        payback_s: in which a page's promotion must pay.
     """
 
     enabled: bool
     interval_ns: int
     quota_bytes_per_s: int
     half_life_s: float
+    payback_s: float
 
 
 class Briefing:
@@ -84,9 +87,20 @@ class Briefing:
         self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
         self._tiers: TierMap | None = None
         self._known_paths: Paths = {}
+        self._rate: tuple[TierMap, frozenset[int], float] | None = None
 
-    def settings(self, source: NeoProfSource | None) -> PromoterSettings:
-        """How it promotes what this source tells of; None: it only remembers what was moved."""
+    def least_rate(self, source: NeoProfSource, tiers: TierMap) -> float:
+        """Requests a second that a page must have to be promoted."""
+        nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
+        if self._rate is None or self._rate[0] is not tiers or self._rate[1] != nodes:
+            self._rate = tiers, nodes, least_rate(tiers, nodes, self._settings.payback_s)
+        return self._rate[2]
+
+    def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
+        """How it promotes what this source tells of; None: it only remembers what was moved.
+
+        `rate`: requests a second, the least that is worth a promotion.
+        """
         policy = self._policy
         if source is None:
             dilution = rate_cap = visits = 1.0
@@ -103,6 +117,7 @@ class Briefing:
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
             rate_cap=rate_cap,
             visits=visits,
+            least_rate=rate,
         )
 
     def orders(

@@ -121,6 +121,7 @@ def make_steering(
             interval_ns=neomem.interval_ns,
             quota_bytes_per_s=neomem.quota_bytes_per_s,
             half_life_s=config.heat.half_life_ns / 1e9,
+            payback_s=neomem.payback_ns / 1e9,
         ),
         _watermarks(config),
         heat=heat,

@@ -29,6 +29,7 @@ class Deciding:
         granted: of the last decision; None where none was made.
         groups: ... and its groups, if there are rules.
         traffic: ... and what memory served, where the policy asks for it.
+        exchanged: ... and nodes whose pages the native path exchanged by itself.
     """
 
     def __init__(self, config: Config) -> None:
@@ -36,6 +37,7 @@ class Deciding:
         self.granted: Budget | None = None
         self.groups: Groups | None = None
         self.traffic: Traffic | None = None
+        self.exchanged: frozenset[int] = frozenset()
         self._shares = Shares(config.rules)
         self._rules = config.rules
         self._last_ns = 0
@@ -51,6 +53,7 @@ class Deciding:
         """No decision is made in this pass."""
         self._last_ns, self._decided = now_ns, True
         self.granted = self.groups = self.traffic = None
+        self.exchanged = frozenset()
 
     def spent(self, rooms: Rooms, report: MoveReport) -> None:
         """Take what was moved off the groups' budgets."""
@@ -94,6 +97,8 @@ class Deciding:
         self.traffic = (
             None if loads is None else loads.read(now_ns, sorted(tiers.nodes), rooms.sources.active)
         )
+        steering = rooms.steering
+        self.exchanged = frozenset() if steering is None else steering.exchanged
         return rooms.policy.decide(
             Inputs(
                 heat=rooms.heat,
@@ -103,6 +108,7 @@ class Deciding:
                 last=last,
                 groups=self.groups,
                 traffic=self.traffic,
+                exchanged=self.exchanged,
             )
         )
 

@@ -40,6 +40,8 @@ class Reason(enum.IntEnum):
     """Left to the next tick: it is part of a 2 MiB folio, which is moved whole."""
     OVERFLOW = 8
     """Held back: more hot pages were reported in one interval than are looked at."""
+    NOT_WORTH = 9
+    """Held back: what it would save does not pay for the moves in `policy.neomem.payback`."""
 
 
 WORDS: Final = {
@@ -52,6 +54,7 @@ WORDS: Final = {
     Reason.OVER_QUOTA: "the bytes that may move in a second were spent",
     Reason.PART_OF_HUGE: "part of a 2 MiB folio, which the next tick moves whole",
     Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
+    Reason.NOT_WORTH: "asked for too seldom to pay for its moves (policy.neomem.payback)",
 }
 
 ENTRY: Final = OUTCOME

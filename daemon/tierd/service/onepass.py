@@ -185,6 +185,7 @@ class OnePass:
             between=between,
             hot_set_moved=self._moved,
             traffic=self.deciding.traffic,
+            exchanged=self.deciding.exchanged,
         )
         self._tell(self.last)
         laps.mark("tell")

@@ -135,7 +135,8 @@ class Steering:
         if source is None or native is None or not native.running:
             return False
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
-        refused = native.stats().held[Reason.NOT_HOTTER]
+        held = native.stats().held
+        refused = held[Reason.NOT_HOTTER] + held[Reason.NOT_WORTH]
         self._leapt |= self._refusals.leap(refused, now_ns, begun)
         return self._leapt
 
@@ -198,7 +199,8 @@ class Steering:
         source = self._source
         if source is None:
             return
-        self.thresholds_of.update(source, self._costs(), now_ns)
+        rate = self._briefing.least_rate(source, tiers)
+        self.thresholds_of.update(source, self._costs(), now_ns, rate)
         if not paused and self._settings.enabled and self._native is not None:
             self._run(source, self._native)
 
@@ -212,6 +214,12 @@ class Steering:
         """Whether the native path promotes, and knows what to demote for it."""
         source, native = self._source, self._native
         return native is not None and native.running and source is not None and source.knows_cold
+
+    @property
+    def exchanged(self) -> frozenset[int]:
+        """Nodes whose hot 4 KiB pages the native path exchanges for cold ones by itself."""
+        source = self._source
+        return source.coverage.whole if source is not None and self.settled else frozenset()
 
     def stats(self) -> PromoterStats | None:
         """The promoter's counters; None in a dry run."""
@@ -237,7 +245,7 @@ class Steering:
     def _run(self, source: NeoProfSource, native: NativePath) -> None:
         native.hold()
         native.run(
-            self._briefing.settings(source),
+            self._briefing.settings(source, self._briefing.least_rate(source, self.around.tiers)),
             self._briefing.orders(source, self.around, self._recent_pages, self._groups),
         )
 

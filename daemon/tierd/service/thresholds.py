@@ -8,6 +8,7 @@ Must not touch: the algorithm itself (`tierd.policy.neomem`).
 from __future__ import annotations
 
 import logging
+import math
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -65,8 +66,13 @@ class Thresholds:
         self._states, self._counters, self.decisions = {}, {}, {}
         self._costs, self._last_ns = None, 0
 
-    def update(self, source: NeoProfSource, costs: Costs, now_ns: int) -> bool:
+    def update(
+        self, source: NeoProfSource, costs: Costs, now_ns: int, least_rate: float = 0.0
+    ) -> bool:
         """Decide for every card, if it is time to; true if it was.
+
+        Pages with less than `least_rate` requests a second are nobody's to promote: what they
+        come to by now is the least threshold.
 
         A histogram counts from the start of the epoch: while that is young, quantiles say
         nothing, and thresholds stay.
@@ -87,7 +93,17 @@ class Thresholds:
         dropped = costs.ring_dropped - before.ring_dropped
         elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():
-            self._decide(source, number, profile, moved, dropped=dropped, elsewhere=elsewhere)
+            age_s = max(0, now_ns - source.epochs[number].start_ns) / 1e9
+            least = least_rate * age_s / source.epochs[number].scale
+            self._decide(
+                source,
+                number,
+                profile,
+                moved,
+                dropped=dropped,
+                elsewhere=elsewhere,
+                least=math.ceil(least),
+            )
         return True
 
     def _decide(
@@ -99,6 +115,7 @@ class Thresholds:
         *,
         dropped: int,
         elsewhere: int,
+        least: int,
     ) -> None:
         card, epoch_ns = source.cards[number], source.epochs[number].start_ns
         counters = {**card.stats, **profile.counters}
@@ -132,7 +149,7 @@ class Thresholds:
         state = self._states.get(number)
         if state is None:
             state = neomem.first_state(self.settings, card.settings.threshold)
-        decision = neomem.decide(state, seen, moved, self.settings)
+        decision = neomem.decide(state, seen, moved, self.settings, least)
         self._states[number] = decision.state
         self.decisions[number] = decision
         source.program(number, decision.state.threshold)

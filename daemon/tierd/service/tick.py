@@ -79,6 +79,7 @@ class TickRecord:
         between: moves that the native path made between the tick before and this one, as
             the report of a plan; None where it does not run.
         traffic: what memory served, where the policy asks for it.
+        exchanged: nodes whose pages the native path exchanged by itself.
         hot_set_moved: whether the tick found that the hot set has moved.
     """
 
@@ -101,6 +102,7 @@ class TickRecord:
     between: MoveReport | None = None
     hot_set_moved: bool = False
     traffic: Traffic | None = None
+    exchanged: frozenset[int] = frozenset()
 
 
 class Observer(Protocol):

@@ -87,6 +87,16 @@ def test_too_few_accesses_are_no_reason_to_move(world: World, count: int, moves:
     assert world.held(Reason.NOT_HOTTER) == 1 - moves
 
 
+@pytest.mark.parametrize(("count", "moves"), [(100, 0), (140, 1)])
+def test_what_does_not_pay_for_its_moves_stays(world: World, count: int, moves: int) -> None:
+    """32 requests a second, for four seconds; what a request is worth has no say in it."""
+    world.settings = replace(SETTINGS, least_rate=32.0, visits=1 / 8)
+    world.after(range(1), seconds=4)
+    world.report([0], count=count)
+    assert world.run() == moves
+    assert world.held(Reason.NOT_WORTH) == 1 - moves
+
+
 @pytest.mark.parametrize(("count", "moves"), [(6, 0), (7, 1)])
 def test_what_is_counted_is_as_certain_whatever_a_request_is_worth(
     world: World, count: int, moves: int
@@ -247,6 +257,7 @@ def test_a_ring_of_another_layout_is_refused(world: World) -> None:
         {"heat_s": 0.0},
         {"rate_cap": 0.0},
         {"visits": 0.0},
+        {"least_rate": -1.0},
     ],
 )
 def test_settings_out_of_range_are_refused(world: World, change: dict[str, Any]) -> None:

@@ -52,8 +52,11 @@ def decide(
     budget: Budget = PLENTY,
     tiers: TierMap = DRAM_CXL,
     knobs: WatermarkSettings = SETTINGS,
+    *,
+    exchanged: frozenset[int] = frozenset(),
 ) -> MovePlan:
-    return WatermarkPolicy(knobs).decide(Inputs(ArrayHeat(tracked), tiers, free, budget))
+    inputs = Inputs(ArrayHeat(tracked), tiers, free, budget, exchanged=exchanged)
+    return WatermarkPolicy(knobs).decide(inputs)
 
 
 def ways(plan: MovePlan) -> tuple[int, int]:
@@ -78,6 +81,34 @@ def test_hot_replaces_cold_when_there_is_no_room():
     assert ways(plan) == (100, 100)
     assert list(plan.direction[:100]) == [Direction.DEMOTE] * 100
     assert set(plan.dest[:100]) == {1}
+
+
+def test_what_is_exchanged_between_decisions_only_fills_room():
+    """... of which 200 pages are above the high watermark; the rest is another path's."""
+    tracked = pages((500, 0, 0), (300, 50, 1))
+    plan = decide(tracked, usage(600, 9000), exchanged=frozenset({1}))
+    assert ways(plan) == (0, 200)
+    assert plan.notes["exchanged between decisions"] == 100
+    assert ways(decide(tracked, usage(600, 9000), exchanged=frozenset({2}))) == (100, 300)
+    full = decide(tracked, usage(400, 9000), exchanged=frozenset({1}))
+    assert ways(full) == (0, 0)
+    assert full.notes["exchanged between decisions"] == 300
+
+
+def test_huge_folios_are_exchanged_by_nobody_else():
+    small, huge = pages((600, 0, 0), (100, 90, 1)), pages((1, 50, 1))
+    huge = dataclasses.replace(
+        huge, page=huge.page + np.uint64(1 << 20), order=np.full(1, 9, np.uint8)
+    )
+    plan = decide(pageset.concat([small, huge]), usage(400, 9000), exchanged=frozenset({1}))
+    up = plan.direction == Direction.PROMOTE
+    assert list(plan.order[up]) == [9]
+
+
+def test_a_node_is_relieved_whoever_exchanges():
+    tracked = pages((500, 0, 0), (300, 50, 1))
+    plan = decide(tracked, usage(100, 9000), exchanged=frozenset({1}))
+    assert ways(plan) == (300, 0)
 
 
 def test_between_the_watermarks_a_replacement_needs_no_more_than_its_own_room():

@@ -84,7 +84,8 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
     assert any(tick.report is not None and tick.moved for tick in read_back)
     for recorded, tick in zip(read_back, tap.ticks, strict=True):
         for name in ("number", "time_ns", "end_ns", "source", "located", "walked", "targets",
-                     "groups", "usage", "budget", "plan", "report", "ms", "tiers"):  # fmt: skip
+                     "groups", "usage", "budget", "plan", "report", "ms", "tiers",
+                     "exchanged"):  # fmt: skip
             assert same(getattr(recorded, name), getattr(tick, name)), name
         assert loads(recorded.config) == tick.config
         assert same(recorded.batches, list(tick.batches))
@@ -243,6 +244,16 @@ def test_a_recording_belongs_to_its_owner_and_replaces_nothing(tmp_path: Path) -
 def tick(number: int, time_ns: int = 0) -> TickRecord:
     return TickRecord(number, time_ns, time_ns, "s", (), 0, 0, 0, two_tiers((10, 10)), {}, None,
                       MovePlan.empty(), None, {}, loads(""))  # fmt: skip
+
+
+def test_who_exchanged_pages_comes_back_with_each_tick(tmp_path: Path) -> None:
+    nodes = [frozenset(), frozenset({1}), frozenset({1}), frozenset({1, 3}), frozenset()]
+    made = Recorder(tmp_path / "a.rec", 1 << 30)
+    for number, each in enumerate(nodes):
+        made.on_tick(replace(tick(number), exchanged=each))
+    made.close()
+    read_back = [tick for tick in Recording(tmp_path / "a.rec") if isinstance(tick, RecordedTick)]
+    assert [each.exchanged for each in read_back] == nodes
 
 
 def test_what_the_writer_cannot_keep_up_with_is_a_gap(

@@ -24,7 +24,13 @@ from tierd.recording import RecordingError
 from tierd.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
 from tierd.recording.reader import Pass, read
 from tierd.recording.replay import Replay
-from tierd.recording.tables import decode_meta, decode_targets, decode_tiers
+from tierd.recording.tables import (
+    decode_exchanged,
+    decode_meta,
+    decode_targets,
+    decode_tiers,
+    encode_exchanged,
+)
 from tierd.recording.ticks import decode_tick
 
 RULES = """
@@ -107,8 +113,10 @@ def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes
         FrameType.META: decode_meta,
         FrameType.TIERS: decode_tiers,
         FrameType.TARGETS: decode_targets,
+        FrameType.EXCHANGED: decode_exchanged,
     }
     tables = [(decoders[kind], raw) for kind, raw in frames if kind in decoders]
+    tables.append((decode_exchanged, encode_exchanged({1, 3})))
     for _ in range(FORGED_TABLES):
         decode, raw = draw.choice(tables)
         data = mutated(raw, draw)

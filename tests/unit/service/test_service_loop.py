@@ -243,6 +243,7 @@ class Steering:
     """Writes down when it is called; between two ticks it has moved five pages up."""
 
     promotes = settled = False
+    exchanged: frozenset[int] = frozenset()
     stats = staticmethod(lambda: None)
 
     def __init__(self) -> None:

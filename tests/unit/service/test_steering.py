@@ -90,6 +90,9 @@ class Scanner:
     def wake(self) -> None:
         pass
 
+    def pace(self, period_us: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 
@@ -120,7 +123,7 @@ class Bench:
         self.mover = mover or NativeMover(rate_bytes_per_s=GIB)
         self.tracking = Tracking(self.vpn)
         self.steering = Steering(
-            SteeringSettings(True, 5_000_000, 256_000_000, 5.0),
+            SteeringSettings(True, 5_000_000, 256_000_000, 5.0, 1.0),
             WatermarkSettings(),
             heat=self.heat,
             tracking=self.tracking,  # type: ignore[arg-type]
@@ -363,6 +366,32 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     edges = histogram_edges()
     assert edges[20] <= threshold < edges[21]
     assert bench.steering.around.thresholds() == {"0": threshold}
+
+
+def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
+    """The counters of pages that pay have come to so much by then, and no others are reported."""
+    bench.watch()
+    thresholds, start = Thresholds(NeoMemSettings(), S), bench.source.epochs[0].start_ns
+    bench.cards.histogram[0] = 1 << 19
+    for seconds in (2, 4):
+        assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + seconds * S, 64.0)
+        assert thresholds.decisions[0].state.threshold == seconds * 64
+        assert bench.cards.known[0].settings.threshold == seconds * 64
+    assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 6 * S)
+    assert thresholds.decisions[0].state.threshold == NeoMemSettings().least_count
+
+
+def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(
+    bench: Bench,
+) -> None:
+    assert not bench.steering.exchanged
+    bench.watch()
+    bench.tick()
+    assert not bench.steering.exchanged
+    bench.source.poll()
+    assert bench.steering.exchanged == bench.source.coverage.whole == {1}
+    bench.steering.close()
+    assert not bench.steering.exchanged
 
 
 def test_an_overflow_that_the_driver_meets_later_is_not_another_one(bench: Bench) -> None:

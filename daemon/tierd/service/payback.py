@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a page must be asked for to be worth the moves that it takes.
+
+Owns: that rate, from the tiers' latencies and what a move costs.
+Must not touch: heat, pages; who applies the rate (the native path, and the cards' thresholds).
+
+A page that comes into a full tier costs two moves, its own and that of the page which leaves. Each
+of its requests is answered sooner then by the difference of the tiers' latencies, if requests wait
+one after another, as those of a pointer chase do. What saves less than it costs within the time
+that it is given is left where it is, however much hotter it may be than a page that nobody uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from tierd.tiermap import TierMap
+
+MOVE_S: Final = 1e-5
+"""CPU time of a 4 KiB page's move, of what is done around it and what it pushes out of caches: 12
+microseconds in the benchmark (docs/benchmarks/reading.md). It is not measured anew, for where time
+is simulated moves take as much longer as programs do, and what they save does not."""
+MOVES: Final = 2
+
+
+def least_rate(tiers: TierMap, nodes: Collection[int], payback_s: float) -> float:
+    """Requests a second that make a page's promotion pay within `payback_s`.
+
+    Args:
+        tiers: latencies, ns.
+        nodes: where pages are promoted from; of those that gain most by it.
+        payback_s: time to pay in.
+
+    Returns:
+        0 where it is not known what is saved.
+    """
+    saved_ns = 0.0
+    for tier in tiers.tiers:
+        above = tiers.promotion_tier(tier.rank)
+        if above is not None and not set(nodes).isdisjoint(tier.nodes):
+            saved_ns = max(saved_ns, tier.latency_ns.value - above.latency_ns.value)
+    return MOVES * MOVE_S / (saved_ns * 1e-9 * payback_s) if saved_ns > 0 else 0.0

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How often a page must be asked for to be worth its moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from tierd.service.payback import MOVE_S, least_rate
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+
+def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> TierMap:
+    """A node a tier, nearest first."""
+    made, nodes = [], {}
+    for rank, latency in enumerate(latencies):
+        kind = kinds[rank] if kinds else MemoryKind.CXL if rank else MemoryKind.DRAM
+        figures = (Quantity(latency, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
+        nodes[rank] = MemoryNode(rank, 1 << 30, frozenset(), kind, *figures)
+        made.append(Tier(rank, f"tier{rank}", kind, (rank,), 1 << 30, *figures))
+    return TierMap(tuple(made), nodes)
+
+
+@pytest.mark.parametrize(("payback_s", "requests"), [(1.0, 64.1), (2.0, 32.05), (0.5, 128.2)])
+def test_the_saved_time_pays_for_both_moves(payback_s: float, requests: float) -> None:
+    rate = least_rate(tiers(118, 430), [1], payback_s)
+    assert rate == pytest.approx(requests, rel=0.01)
+    # So many requests, each 312 ns sooner, take two moves less in that time.
+    assert rate * payback_s * 312e-9 == pytest.approx(2 * MOVE_S)
+
+
+def test_of_several_nodes_the_farthest_one_counts() -> None:
+    three = tiers(118, 430, 1000)
+    assert least_rate(three, [1], 1.0) == pytest.approx(2 * MOVE_S / 312e-9)
+    assert least_rate(three, [2], 1.0) == pytest.approx(2 * MOVE_S / 570e-9)
+    assert least_rate(three, [1, 2], 1.0) == least_rate(three, [2], 1.0)
+
+
+def test_where_nothing_is_promoted_from_nothing_is_asked_for() -> None:
+    assert least_rate(tiers(118, 430), [], 1.0) == 0.0
+    assert least_rate(tiers(118, 430), [0], 1.0) == 0.0
+    hbm = tiers(118, 130, kinds=(MemoryKind.DRAM, MemoryKind.HBM))
+    assert least_rate(hbm, [1], 1.0) == 0.0
