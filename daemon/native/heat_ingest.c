@@ -2,7 +2,7 @@
 /* Samples to heat. */
 #include "heat_table.h"
 
-enum { LOOKAHEAD = 24, RING = 32 };
+enum { LOOKAHEAD = 24 };
 
 /* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
 static const float HEAT_MAX = 0x1p60F;
@@ -13,64 +13,90 @@ static const float HEAT_MAX = 0x1p60F;
  */
 static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t node)
 {
-	if ((uint16_t)node > TIERD_NODE_MAX || slot_huge(slot))
+	if ((slot->flags & EPOCH_MASK) == heat->epoch_now || (uint16_t)node > TIERD_NODE_MAX ||
+	    slot_huge(slot))
 		return;
 	if (slot_unplaced(heat, slot))
 		slot->node = (uint8_t)node;
-	if (slot->node == node && (slot->flags & EPOCH_MASK) != heat->epoch_now)
+	if (slot->node == node)
 		slot_set_epoch(heat, slot, heat->epoch_now);
 }
 
-/* Where a record's search begins; with huge folios about, in the 2 MiB of which one may be. */
-struct coming {
-	uint64_t key;
-	uint64_t home;
-	bool is_head;
-};
-
-static inline struct coming look_ahead(const struct tierd_heat *heat, uint64_t page, bool huge)
+static inline uint64_t home_of(const struct tierd_heat *heat, uint64_t key)
 {
-	struct coming coming = {.key = page};
-
-	if (huge && filter_hit(heat, page)) {
-		coming.is_head = true;
-		coming.key = key_head(page);
-	}
-	coming.home = home_slot(heat, hash_key(coming.key));
-	__builtin_prefetch(&heat->slots[coming.home], 1);
-	return coming;
+	return home_slot(heat, hash_key(key));
 }
 
-__attribute__((always_inline)) static inline void add_sample(struct tierd_heat *heat,
-							     const struct coming *coming,
-							     uint64_t page, float amount,
-							     int16_t node, bool huge)
+/* In whose home a record's search begins: with huge folios about, in that of its 2 MiB. */
+static inline uint64_t first_key(const struct tierd_heat *heat, uint64_t page, bool huge)
 {
-	uint64_t key = huge ? coming->key : page;
-	struct slot before;
-	struct slot *slot = table_probe(heat, key, coming->home);
+	return huge && filter_hit(heat, page) ? key_head(page) : page;
+}
 
-	if (huge && coming->is_head && !slot_huge(slot)) {
+/* As table_probe. Most keys are in the line of their home, and a line is looked at at once. */
+static inline struct slot *probe(const struct tierd_heat *heat, uint64_t key)
+{
+	const uint64_t home = home_of(heat, key), inverted = ~key;
+	struct slot *slot = &heat->slots[home];
+
+	_Static_assert(SLOTS_PER_LINE == 4, "all slots of a line are compared here");
+	if (slot[0].inverted == inverted)
+		return slot;
+	if (slot[1].inverted == inverted)
+		return slot + 1;
+	if (slot[2].inverted == inverted)
+		return slot + 2;
+	if (slot[3].inverted == inverted)
+		return slot + 3;
+	return table_probe(heat, key, home);
+}
+
+/* Tags and counts of a used slot whose heat has changed, and its node from `old_node`, maybe. */
+static inline void retag(struct tierd_heat *heat, const struct slot *slot, uint8_t old_node)
+{
+	const uint64_t at = (uint64_t)(slot - heat->slots);
+	const uint8_t warmth = warmth_of(slot->heat), old_warmth = heat->tags.warmth[at];
+
+	if (slot->node != old_node) {
+		tag_slot(heat, slot);
+	} else if (warmth != old_warmth) {
+		const unsigned int row = counted_at(old_node);
+
+		heat->tags.warmth[at] = warmth;
+		if (row < COUNTED) {
+			heat->warm[row][old_warmth]--;
+			heat->warm[row][warmth]++;
+		}
+	}
+}
+
+/* False if there is no room for the page. */
+__attribute__((always_inline)) static inline bool add_sample(struct tierd_heat *heat, uint64_t page,
+							     float amount, float most, int16_t node,
+							     bool huge)
+{
+	uint64_t key = first_key(heat, page, huge);
+	struct slot *slot = probe(heat, key);
+	uint8_t old_node;
+
+	if (huge && key != page && !slot_huge(slot)) {
 		/* The filter's guess was wrong: the page stands for itself. */
-		if (key != page)
-			slot = table_probe(heat, page, home_slot(heat, hash_key(page)));
+		slot = probe(heat, page);
 		key = page;
 	}
 	if (!slot_used(slot)) {
 		slot = table_insert_at(heat, slot, key);
 		if (slot == NULL)
-			return;
+			return false;
 	}
 	if (huge && slot_huge(slot))
 		amount *= 1.0F / (float)HUGE_PAGES;
-	before = *slot;
-	slot->heat += amount;
-	if (slot->heat > HEAT_MAX * heat->gain)
-		slot->heat = HEAT_MAX * heat->gain;
+	old_node = slot->node;
+	amount += slot->heat;
+	slot->heat = amount < most ? amount : most;
 	met_on(heat, slot, node);
-	if (before.node != slot->node || !same_warmth(before.heat, slot->heat))
-		tag_slot(heat, slot);
-	heat->ingested++;
+	retag(heat, slot, old_node);
+	return true;
 }
 
 /* `huge`: whether there are huge folios. None comes to be here. */
@@ -78,27 +104,25 @@ __attribute__((always_inline)) static inline void
 add_samples(struct tierd_heat *heat, const uint64_t *page, const float *count, const int16_t *node,
 	    size_t n, float gain, bool huge)
 {
-	struct coming ring[RING];
-	uint64_t lines = heat->lines;
+	const float most = HEAT_MAX * heat->gain;
+	uint64_t added = 0;
 
 	for (size_t i = 0; i < n && i < LOOKAHEAD; i++)
-		ring[i] = look_ahead(heat, page[i], huge);
+		__builtin_prefetch(&heat->slots[home_of(heat, first_key(heat, page[i], huge))], 1);
 	for (size_t i = 0; i < n; i++) {
-		if (n - i > LOOKAHEAD)
-			ring[(i + LOOKAHEAD) % RING] = look_ahead(heat, page[i + LOOKAHEAD], huge);
+		if (n - i > LOOKAHEAD) {
+			const uint64_t key = first_key(heat, page[i + LOOKAHEAD], huge);
+
+			__builtin_prefetch(&heat->slots[home_of(heat, key)], 1);
+		}
 		if (!(count[i] > 0.0F) || count[i] > HEAT_MAX || ~page[i] == 0) {
 			heat->dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
 			continue;
 		}
-		if (heat->lines != lines) {
-			/* The table has grown: homes lie elsewhere. */
-			lines = heat->lines;
-			for (size_t j = i; j < n && j <= i + LOOKAHEAD; j++)
-				ring[j % RING] = look_ahead(heat, page[j], huge);
-		}
-		add_sample(heat, &ring[i % RING], page[i], count[i] * gain,
-			   node == NULL ? -1 : node[i], huge);
+		added += add_sample(heat, page[i], count[i] * gain, most,
+				    node == NULL ? -1 : node[i], huge);
 	}
+	heat->ingested += added;
 }
 
 int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,

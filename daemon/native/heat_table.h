@@ -158,26 +158,17 @@ static inline bool slot_huge(const struct slot *slot)
 	return (slot->flags & FLAG_HUGE) != 0;
 }
 
-/* Exponent and first bit of the mantissa of a stored heat; what is beyond shares the last step. */
+/* Exponent and first bit of a stored heat, 0 or more; what is beyond shares the last step. */
 static inline uint8_t warmth_of(float stored)
 {
 	uint32_t bits;
+	int step;
 
 	memcpy(&bits, &stored, sizeof(bits));
-	bits >>= WARMTH_SHIFT;
-	if (!(stored > 0.0F) || bits < WARMTH_BASE)
+	step = (int)(bits >> WARMTH_SHIFT) - (WARMTH_BASE - 1);
+	if (step < 1)
 		return stored > 0.0F;
-	return bits - WARMTH_BASE + 1 < UINT8_MAX ? (uint8_t)(bits - WARMTH_BASE + 1) : UINT8_MAX;
-}
-
-/* For certain; some that share the last step are told apart. */
-static inline bool same_warmth(float one, float other)
-{
-	uint32_t bits, others;
-
-	memcpy(&bits, &one, sizeof(bits));
-	memcpy(&others, &other, sizeof(others));
-	return bits != 0 && ((bits ^ others) >> WARMTH_SHIFT) == 0;
+	return step < UINT8_MAX ? (uint8_t)step : UINT8_MAX;
 }
 
 /* The least stored heat of a warmth. */
