@@ -415,8 +415,8 @@ size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, stru
 /* ---- heat, when the hot set moves ---- */
 
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
-double tierd_heat_novelty(const struct tierd_heat *heat, const uint64_t *page, const float *count,
-			  size_t n, float least, double *total);
+double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
+			size_t n, float least);
 
 /* ---- has the hot set moved? ---- */
 

@@ -200,20 +200,15 @@ class HeatTable:
             lib.tierd_heat_fade(self._heat, half_lives)
 
     def novel(self, batch: AccessBatch, least: float) -> float:
-        """How many of a batch's accesses went to pages of less heat than `least`, so far."""
+        """About how many of a batch's accesses went to pages of less heat than `least`, so far.
+
+        Of more than some thousand pages not all are looked at.
+        """
         page = _array(batch.page, np.uint64)
         count = _array(batch.count, np.float32)
-        total = ffi.new("double *")
+        pages, counts = _pointer("uint64_t[]", page), _pointer("float[]", count)
         with self._lock:
-            share = lib.tierd_heat_novelty(
-                self._heat,
-                _pointer("uint64_t[]", page),
-                _pointer("float[]", count),
-                len(page),
-                least,
-                total,
-            )
-        return float(share * total[0])
+            return float(lib.tierd_heat_novel(self._heat, pages, counts, len(page), least))
 
     def forget_target(self, target: int) -> None:
         """Drop all pages of a target."""
