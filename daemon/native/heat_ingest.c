@@ -7,6 +7,16 @@ enum { LOOKAHEAD = 24 };
 /* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
 static const float HEAT_MAX = 0x1p60F;
 
+/* Whether the table takes it: above 0, and no more than that; the bits of these are in order. */
+static inline bool counts(float count)
+{
+	uint32_t bits, most;
+
+	memcpy(&bits, &count, sizeof(bits));
+	memcpy(&most, &HEAT_MAX, sizeof(most));
+	return bits - 1 < most;
+}
+
 /*
  * A source has met a page on `node`. What is known otherwise is not changed by that: pages that
  * were moved since are known, and what a source tells was so when it looked.
@@ -51,18 +61,25 @@ static inline struct slot *probe(const struct tierd_heat *heat, uint64_t key)
 	return table_probe(heat, key, home);
 }
 
-/* Tags and counts of a used slot whose heat has changed, and its node from `old_node`, maybe. */
-static inline void retag(struct tierd_heat *heat, const struct slot *slot, uint8_t old_node)
+/* A few of many: not to be in the way of the others. */
+__attribute__((noinline)) static void tag_moved(struct tierd_heat *heat, const struct slot *slot)
 {
-	const uint64_t at = (uint64_t)(slot - heat->slots);
-	const uint8_t warmth = warmth_of(slot->heat), old_warmth = heat->tags.warmth[at];
+	tag_slot(heat, slot);
+}
+
+/* Tags and counts of a used slot whose heat has changed, and its node from `old_node`, maybe. */
+__attribute__((always_inline)) static inline void
+retag(struct tierd_heat *heat, const struct slot *slot, float stored, uint8_t old_node)
+{
+	uint8_t *const tag = &heat->tags.warmth[slot - heat->slots];
+	const uint8_t warmth = warmth_of(stored), old_warmth = *tag;
 
 	if (slot->node != old_node) {
-		tag_slot(heat, slot);
+		tag_moved(heat, slot);
 	} else if (warmth != old_warmth) {
 		const unsigned int row = counted_at(old_node);
 
-		heat->tags.warmth[at] = warmth;
+		*tag = warmth;
 		if (row < COUNTED) {
 			heat->warm[row][old_warmth]--;
 			heat->warm[row][warmth]++;
@@ -93,9 +110,10 @@ __attribute__((always_inline)) static inline bool add_sample(struct tierd_heat *
 		amount *= 1.0F / (float)HUGE_PAGES;
 	old_node = slot->node;
 	amount += slot->heat;
-	slot->heat = amount < most ? amount : most;
+	amount = amount < most ? amount : most;
+	slot->heat = amount;
 	met_on(heat, slot, node);
-	retag(heat, slot, old_node);
+	retag(heat, slot, amount, old_node);
 	return true;
 }
 
@@ -115,7 +133,7 @@ add_samples(struct tierd_heat *heat, const uint64_t *page, const float *count, c
 
 			__builtin_prefetch(&heat->slots[home_of(heat, key)], 1);
 		}
-		if (!(count[i] > 0.0F) || count[i] > HEAT_MAX || ~page[i] == 0) {
+		if (!counts(count[i]) || ~page[i] == 0) {
 			heat->dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
 			continue;
 		}
