@@ -29,7 +29,9 @@ or reported, and halves while nothing is.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
@@ -164,16 +166,20 @@ def quantiles(histogram: I64Array, edges: I64Array, q: npt.NDArray[np.float64]) 
     Linear within a bin; a quantile in the last bin, which has no upper edge, is its lower
     edge. The histogram must not be empty.
     """
-    counts = np.asarray(histogram, np.int64)
-    below = np.cumsum(counts)
-    wanted = np.clip(q, 0.0, 1.0) * float(below[-1])
-    index = np.minimum(np.searchsorted(below, wanted, side="left"), len(counts) - 1)
+    # Numbers, not arrays: there are 64, and one quantile is asked for.
+    counts, lower = np.asarray(histogram, np.int64).tolist(), edges.tolist()
+    below = list(accumulate(counts))
     # The first bin that holds anything, for q = 0.
-    index = np.maximum(index, int(np.argmax(counts > 0)))
-    width = np.append(np.diff(edges), 1)[index]
-    inside = (wanted - (below[index] - counts[index])) / np.maximum(counts[index], 1)
-    step = np.minimum(np.floor(np.clip(inside, 0.0, 1.0) * width), width - 1)
-    return np.asarray(edges[index] + step.astype(np.int64), np.int64)
+    first = next(index for index, count in enumerate(counts) if count > 0)
+    found = []
+    for share in q.tolist():
+        wanted = min(1.0, max(0.0, share)) * below[-1]
+        index = max(first, min(bisect_left(below, wanted), len(counts) - 1))
+        width = lower[index + 1] - lower[index] if index + 1 < len(lower) else 1
+        inside = (wanted - (below[index] - counts[index])) / max(counts[index], 1)
+        step = min(int(min(1.0, max(0.0, inside)) * width), width - 1)
+        found.append(lower[index] + step)
+    return np.array(found, np.int64)
 
 
 def decide(
