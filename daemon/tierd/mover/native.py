@@ -16,7 +16,7 @@ import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.mover.processes import Processes
-from tierd.moves import Fate, MovePlan, MoveReport, SplitFate, U8Array
+from tierd.moves import Fate, MovePlan, MoveReport, SplitFate, U8Array, filled
 from tierd.pagekey import U64Array
 
 LEAST_BURST_BYTES: Final = 2 << 20
@@ -161,7 +161,7 @@ class NativeMover:
     def _execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
         start = time.monotonic_ns()
         n = len(plan)
-        fate = np.full(n, Fate.NOT_TRIED, np.uint8)
+        fate = filled(n, Fate.NOT_TRIED, np.uint8)
         node = plan.source.astype(np.int16, copy=True)
         held = self._processes.hold(pids)
         processes = ffi.new("struct tierd_process[]", held or 1)
@@ -203,7 +203,7 @@ class NativeMover:
 
     def _split(self, split: U64Array, processes: Any, count: int) -> U8Array:
         """Split folios; uint8[m] of `SplitFate`."""
-        fate: U8Array = np.full(len(split), SplitFate.NOT_TRIED, np.uint8)
+        fate: U8Array = filled(len(split), SplitFate.NOT_TRIED, np.uint8)
         if len(split):
             pages = np.ascontiguousarray(split, np.uint64)
             lib.tierd_mover_split(

@@ -181,6 +181,6 @@ class Candidates:
     def _sorted(pages: PageSet, *, hottest: bool) -> PageSet:
         heat = pages.heat
         in_order = heat[:-1] >= heat[1:] if hottest else heat[:-1] <= heat[1:]
-        if in_order.all():
+        if np.count_nonzero(in_order) == len(in_order):
             return pages
         return pageset.take(pages, np.argsort(-heat if hottest else heat, kind="stable"))

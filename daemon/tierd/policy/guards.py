@@ -79,8 +79,9 @@ class BudgetKeeper:
         else:
             self.calm = min(1.0, self.calm * 2)
         if last is not None:
-            tried = int(np.count_nonzero(last.fate != Fate.NOT_TRIED))
-            failed = int(np.count_nonzero(np.isin(last.fate, FAILURES)))
+            fates = np.bincount(last.fate, minlength=len(Fate)).tolist()
+            tried = len(last.fate) - fates[Fate.NOT_TRIED]
+            failed = sum(fates[fate] for fate in FAILURES)
             if tried >= ENOUGH:
                 if failed > self._settings.failure_share * tried:
                     self.share = max(LEAST_SHARE, self.share / 2)

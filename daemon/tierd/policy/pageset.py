@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.heat.view import PageSet
-from tierd.moves import I16Array, U8Array
+from tierd.moves import I16Array, U8Array, filled
 from tierd.pagekey import PAGE_SIZE
 
 I64Array = npt.NDArray[np.int64]
@@ -36,7 +36,7 @@ def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> Pag
         )
     if index.dtype == np.bool_:
         # Most masks choose all, or nothing.
-        if index.all():
+        if np.count_nonzero(index) == len(index):
             return pages
         index = index.nonzero()[0]
     return PageSet(
@@ -58,7 +58,9 @@ def nodes_of(pages: PageSet) -> list[int]:
     if not len(node):
         return []
     # To sort thousands of one number is most of what it costs to find that there is one.
-    return [int(node[0])] if (node == node[0]).all() else [int(each) for each in np.unique(node)]
+    if np.count_nonzero(node == node[0]) == len(node):
+        return [int(node[0])]
+    return [int(each) for each in np.unique(node)]
 
 
 def concat(sets: Sequence[PageSet]) -> PageSet:
@@ -89,21 +91,30 @@ def sizes(pages: PageSet) -> I64Array:
 
 def sizes_of(order: U8Array) -> I64Array:
     """Bytes, int64[n], of folios of these orders, uint8[n]."""
-    if not order.any():
-        return np.full(len(order), PAGE_SIZE, np.int64)
+    if not np.count_nonzero(order):
+        return filled(len(order), PAGE_SIZE, np.int64)
     return np.int64(PAGE_SIZE) << order.astype(np.int64)
 
 
 def total(pages: PageSet) -> int:
     """Bytes of all folios together."""
-    return int(sizes(pages).sum()) if pages.order.any() else len(pages) * PAGE_SIZE
+    return int(sizes(pages).sum()) if np.count_nonzero(pages.order) else len(pages) * PAGE_SIZE
+
+
+def bytes_on(node: I16Array, order: U8Array) -> dict[int, int]:
+    """Node → bytes of folios of these orders, uint8[n], on these nodes, int16[n], all known."""
+    if np.count_nonzero(order):
+        size = np.bincount(node, sizes_of(order)).tolist()
+        return {each: int(amount) for each, amount in enumerate(size) if amount}
+    count = np.bincount(node).tolist()
+    return {each: amount * PAGE_SIZE for each, amount in enumerate(count) if amount}
 
 
 def prefix(pages: PageSet, need: int) -> PageSet:
     """The shortest prefix that holds at least `need` bytes (all, if there is less)."""
     if need <= 0:
         return take(pages, slice(0, 0))
-    if pages.order.any():
+    if np.count_nonzero(pages.order):
         count = int(sizes(pages).cumsum().searchsorted(need, side="left")) + 1
     else:
         count = -(-need // PAGE_SIZE)
@@ -115,7 +126,7 @@ def reach(pages: PageSet, need: I64Array) -> I64Array:
 
     Every need is above 0; that of more than all `pages` hold has their number.
     """
-    if not pages.order.any():
+    if not np.count_nonzero(pages.order):
         return np.minimum((need - 1) // PAGE_SIZE, len(pages))
     return sizes(pages).cumsum().searchsorted(need, side="left")
 
@@ -126,7 +137,7 @@ def assign(pages: PageSet, nodes: Sequence[int], room: dict[int, int]) -> I16Arr
     Takes what it assigns from `room` (node → bytes).
     """
     size = sizes(pages)
-    dest = np.full(len(size), -1, np.int16)
+    dest = filled(len(size), -1, np.int16)
     start = 0
     for node in nodes:
         if start == len(size):

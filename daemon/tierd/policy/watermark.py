@@ -39,7 +39,7 @@ from typing import Final
 import numpy as np
 
 from tierd.heat.view import PageSet
-from tierd.moves import Direction, I16Array, MovePlan
+from tierd.moves import Direction, I16Array, MovePlan, filled
 from tierd.pagekey import PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -242,7 +242,7 @@ class Round:
             # What left makes room for what comes, wherever between the watermarks.
             room[node] += self.spare[node] - before[node]
         hot = pageset.take(hot, slice(0, chosen))
-        dest = np.full(len(hot), -1, np.int16)
+        dest = filled(len(hot), -1, np.int16)
         for node in pageset.nodes_of(hot):
             own = hot.node == node
             order = self.inputs.tiers.nearest_first(node, tier)
@@ -264,7 +264,7 @@ class Round:
             order=pages.order,
             source=pages.node,
             dest=np.concatenate([move[2] for move in moves]),
-            direction=np.concatenate([np.full(len(m[1]), m[0], np.uint8) for m in moves]),
+            direction=np.concatenate([filled(len(m[1]), m[0], np.uint8) for m in moves]),
             heat=pages.heat,
             notes=notes,
         )
@@ -343,8 +343,8 @@ class Round:
         self.find.planned(pages)
         if self.fair is not None:
             self.fair.moved(pages, dest)
-        size = pageset.sizes(pages)
-        self.left -= int(size.sum())
-        for node in self.spare:
-            self.spare[node] -= int(size[dest == node].sum())
-            self.spare[node] += int(size[pages.node == node].sum())
+        self.left -= pageset.total(pages)
+        for sign, at in ((-1, dest), (1, pages.node)):
+            for node, size in pageset.bytes_on(at, pages.order).items():
+                if node in self.spare:
+                    self.spare[node] += sign * size

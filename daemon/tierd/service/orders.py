@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from tierd.heat.view import HeatView
 from tierd.mover.orders import VICTIM, Way
-from tierd.moves import Direction, MovePlan
+from tierd.moves import PROMOTE, MovePlan
 from tierd.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -135,7 +135,7 @@ def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
     if len(plan) * PAGE_SIZE << int(plan.order.max(initial=0)) <= left_bytes:
         return plan, 0
     size = np.int64(PAGE_SIZE) << plan.order.astype(np.int64)
-    up = plan.direction == Direction.PROMOTE
+    up = plan.direction == PROMOTE
     waits = up & (np.cumsum(np.where(up, size, 0)) > left_bytes)
     missing = int(size[waits].sum())
     if not missing:

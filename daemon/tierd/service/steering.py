@@ -27,7 +27,7 @@ from tierd.kmod.uapi import Kind
 from tierd.mover import Mover, NativeMover
 from tierd.mover.orders import PromoterStats
 from tierd.mover.outcomes import pages_moved
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.moves import DEMOTE, MOVED, PROMOTE, Direction, MovePlan, MoveReport
 from tierd.pagekey import PAGE_SIZE, small_pages
 from tierd.policy.fairness import Groups
 from tierd.policy.inputs import NodeUsage
@@ -170,7 +170,7 @@ class Steering:
             plan, waiting = within_quota(plan, self._native.quota_left())
             self._over_quota += waiting
         if self._source is not None and len(plan):
-            down = plan.direction == Direction.DEMOTE
+            down = plan.direction == DEMOTE
             self._source.demoted(small_pages(plan.page[down], plan.order[down]))
         return plan
 
@@ -188,11 +188,11 @@ class Steering:
         self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
-            moved = report.counts()[Fate.MOVED]
-            self._tick_promoted += moved[Direction.PROMOTE]
-            self._tick_demoted += moved[Direction.DEMOTE]
+            moved = report.counts()[MOVED]
+            self._tick_promoted += moved[PROMOTE]
+            self._tick_demoted += moved[DEMOTE]
             if self._source is not None:
-                up = (report.fate == Fate.MOVED) & (report.plan.direction == Direction.PROMOTE)
+                up = (report.fate == MOVED) & (report.plan.direction == PROMOTE)
                 self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
             if self._native is not None:
                 self._native.note(report, now_ns)
@@ -260,7 +260,7 @@ class Steering:
         outcomes, report = native.take(now_ns)
         self._heat.moved(report)
         self.log.add(outcomes)
-        up = (report.plan.direction == Direction.PROMOTE) & (report.fate == Fate.MOVED)
+        up = (report.plan.direction == PROMOTE) & (report.fate == MOVED)
         self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
         return report
 

@@ -116,7 +116,11 @@ class CgroupStrain:
         if len(report.plan):
             target = target_of(report.plan.page)
             first = int(target[0])
-            self.note([first] if (target == first).all() else np.unique(target).tolist())
+            self.note(
+                [first]
+                if np.count_nonzero(target == first) == len(target)
+                else np.unique(target).tolist()
+            )
 
     def read(
         self,

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.moves import Direction, Fate, MovePlan, MoveReport, SplitFate
+from tierd.moves import DEMOTE, MOVED, PROMOTE, Fate, MovePlan, MoveReport, SplitFate
 
 _FATES: Final = tuple(fate.name.lower() for fate in Fate)
 
@@ -92,8 +92,8 @@ class Totals:
             self.notes.update(plan.notes)
         if not len(plan):
             return
-        up, order = plan.direction == Direction.PROMOTE, plan.order
-        if order.any():
+        up, order = plan.direction == PROMOTE, plan.order
+        if np.count_nonzero(order):
             size = np.int64(1) << order.astype(np.int64)
             promotions, pages = int(size[up].sum()), int(size.sum())
         else:
@@ -105,9 +105,9 @@ class Totals:
         """Count what became of a plan."""
         if len(report.plan):
             pages = report.counts()
-            moved = pages[Fate.MOVED]
-            self.promoted_pages += moved[Direction.PROMOTE]
-            self.demoted_pages += moved[Direction.DEMOTE]
+            moved = pages[MOVED]
+            self.promoted_pages += moved[PROMOTE]
+            self.demoted_pages += moved[DEMOTE]
             for name, counts in zip(_FATES, pages, strict=True):
                 if any(counts):
                     self.fates[name] += sum(counts)

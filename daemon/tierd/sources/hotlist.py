@@ -36,6 +36,7 @@ from tierd._native import ffi, lib
 from tierd.access import AccessBatch, Domain, F32Array
 from tierd.kmod.ring import RecordArray
 from tierd.members import Members
+from tierd.moves import filled
 from tierd.pagekey import U64Array
 from tierd.sources._scan_records import COUNTS
 
@@ -146,7 +147,7 @@ class HotList:
         if self.dilution < 1:
             count *= np.float32(self.dilution)
             rate *= np.float32(self.dilution)
-        if current.all():
+        if np.count_nonzero(current) == len(current):
             self._reported.append(_Reported(page, rate, told))
         else:
             self._reported.append(_Reported(page[current], rate[current], told[current]))
@@ -178,7 +179,7 @@ class HotList:
         page, rate, told = self._stayed()
         if not len(page):
             return empty_batch(self._source, now_ns, 0)
-        self._reported = [_Reported(page, rate, np.full(len(page), now_ns, np.uint64))]
+        self._reported = [_Reported(page, rate, filled(len(page), now_ns, np.uint64))]
         return self._since(page, rate, told, now_ns)
 
     def end_epoch(self, now_ns: int) -> AccessBatch:
