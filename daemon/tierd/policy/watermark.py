@@ -52,6 +52,8 @@ ROUNDING: Final = 1e-5
 """More than what heat, float32, and sums of it are rounded by."""
 FIRST_VICTIMS: Final = 512
 """So many of a tier's coldest are looked at first; more only where all of them give way."""
+SPARE: Final = 64
+"""Where fewer could do, so many more than twice of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,9 +292,11 @@ class Round:
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
         heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
-        asked = max(FIRST_VICTIMS, int(shortfall[0]) // PAGE_SIZE + 1)
+        most = int(shortfall[-1]) // PAGE_SIZE + 1
+        # Some of the coldest have moved lately, and are none.
+        asked = max(min(FIRST_VICTIMS, 2 * most + SPARE), int(shortfall[0]) // PAGE_SIZE + 1)
         # At most one more question for small pages: whoever asks for thousands may need them.
-        asked = min(self._limit, max(asked, int(shortfall[-1]) // PAGE_SIZE // 4 + 1))
+        asked = min(self._limit, max(asked, most // 4))
         while True:
             passed_over = dict(self.notes)
             cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
