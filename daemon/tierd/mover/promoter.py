@@ -90,7 +90,7 @@ class Promoter:
     ) -> None:
         made = ffi.new("struct tierd_promoter **")
         result = lib.tierd_promoter_new(mover.handle, _settings(settings), made)
-        _check(result, f"{settings}")
+        _check(result, settings)
         self._promoter = ffi.gc(made[0], lib.tierd_promoter_free)
         self._mover = mover
         self._root = root
@@ -107,7 +107,7 @@ class Promoter:
             ValueError: a setting is out of its range; nothing has changed.
         """
         if settings is not self._settings and settings != self._settings:
-            _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), f"{settings}")
+            _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), settings)
             self._settings = settings
 
     def start(self, ring: Any) -> None:
@@ -275,7 +275,7 @@ def _settings(settings: PromoterSettings) -> Any:
     return given
 
 
-def _check(result: int, what: str) -> None:
+def _check(result: int, what: object) -> None:
     if result == -errno.ENOMEM:
         raise MemoryError(f"promoter: {what}")
     if result != 0:

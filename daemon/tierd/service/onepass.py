@@ -109,8 +109,7 @@ class OnePass:
             laps = Laps(self._clock)
             self._look_at_targets(now)
             laps.mark("targets")
-            self.totals.part_ns.update(laps.ns)
-            self.totals.part_cpu_ns.update(laps.cpu_ns)
+            self.totals.add_parts(laps.ns, laps.cpu_ns)
             self._aside_cpu_ns += laps.cpu_ns["targets"]
         return self._changed
 
@@ -163,8 +162,7 @@ class OnePass:
         self._last = self._execute(allowed, worker)
         self._steer(gather=gather)
         laps.mark("move")
-        self.totals.part_ns.update(laps.ns)
-        self.totals.part_cpu_ns.update(laps.cpu_ns)
+        self.totals.add_parts(laps.ns, laps.cpu_ns)
         self.last = TickRecord(
             number=self.totals.ticks,
             time_ns=now,
@@ -189,8 +187,7 @@ class OnePass:
         )
         self._tell(self.last)
         laps.mark("tell")
-        self.totals.part_ns.update(tell=laps.ns["tell"])
-        self.totals.part_cpu_ns.update(tell=laps.cpu_ns["tell"])
+        self.totals.add_parts({"tell": laps.ns["tell"]}, {"tell": laps.cpu_ns["tell"]})
         return decides
 
     def _between(self, now: int) -> MoveReport | None:

@@ -8,7 +8,7 @@ Must not touch: the loop's decisions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
@@ -85,6 +85,13 @@ class Totals:
     """Time that the parts of ticks took, by name."""
     part_cpu_ns: Counter[str] = field(default_factory=Counter)
     """... CPU time of the loop's thread: without the moves, which are the worker's."""
+
+    def add_parts(self, ns: Mapping[str, int], cpu_ns: Mapping[str, int]) -> None:
+        """Add time that parts of a tick took, and CPU time, by name."""
+        # Not Counter.update, which first finds out what it was given.
+        for total, spent in ((self.part_ns, ns), (self.part_cpu_ns, cpu_ns)):
+            for part, own in spent.items():
+                total[part] += own
 
     def add_plan(self, plan: MovePlan) -> None:
         """Count what was planned and what was held back."""

@@ -44,6 +44,9 @@ cards what is hot, and each look at a large fast tier is many records."""
 REQUESTS_PER_VISIT: Final = 8
 """Between a page that is read at random, line by line, and one that is passed, all 64 of them."""
 
+Keep = Callable[[RecordArray], BoolArray]
+"""Which page records are counted."""
+
 
 @dataclass(frozen=True, slots=True)
 class NeoProfSettings(CountSettings):
@@ -80,8 +83,7 @@ class NeoProfSource:
         clock: Callable[[], int] = time.monotonic_ns,
         open_cards: Callable[[], Cards] = Cards.open,
         open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
-        make_scan: Callable[[ScanSettings, Callable[[RecordArray], BoolArray]], ScanSource]
-        | None = None,
+        make_scan: Callable[[ScanSettings, Keep | None], ScanSource] | None = None,
     ) -> None:
         self.settings = settings or NeoProfSettings()
         self._root = root
@@ -104,9 +106,7 @@ class NeoProfSource:
         self.rounds = 0
         """Whole scans of every target since its start: what the scanner knows."""
 
-    def _scanner(
-        self, settings: ScanSettings, keep: Callable[[RecordArray], BoolArray]
-    ) -> ScanSource:
+    def _scanner(self, settings: ScanSettings, keep: Keep | None) -> ScanSource:
         return ScanSource(settings, root=self._root, clock=self._clock, keep=keep)
 
     # ------------------------------------------------------------- an AccessSource
@@ -286,7 +286,8 @@ class NeoProfSource:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
         looks = replace(self._looks, nodes=nodes)
-        self._scan = self._make_scan(looks, self._unseen)
+        # Where cards see all of a node or nothing, the scanner leaves alone what they see.
+        self._scan = self._make_scan(looks, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim
         self._learning = True
 

@@ -343,6 +343,7 @@ def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> Non
     bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
     bench.source.watch(TARGETS)
     assert bench.scanners[0].settings.nodes == (0,)
+    assert bench.scanners[0].keep is None
     bench.source.poll()
     del bench.cards.known[1]
     bench.now += CHECK_NS
