@@ -14,12 +14,16 @@ enum { LOOKED_AT = 2048 };
  */
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 {
-	double back = half_lives * heat->half_life_ns;
+	const double back = half_lives * heat->half_life_ns;
 
 	if (!heat->started || half_lives == 0.0 || !(half_lives >= -30.0))
 		return;
-	if (half_lives < 0.0 || half_lives > 30.0 || back > (double)heat->origin_ns) {
-		/* So much that nothing is left, time would begin before its beginning, or more. */
+	if (half_lives > 30.0 || back > (double)heat->origin_ns ||
+	    -back > (double)(heat->now_ns - heat->origin_ns)) {
+		/*
+		 * So much that nothing is left, time would begin before its beginning, or heat
+		 * would be stored in less than its own size.
+		 */
 		const float factor = (float)tierd_heat_power_of_two(-half_lives);
 
 		for (uint64_t i = 0; i < slot_count(heat); i++) {
@@ -29,7 +33,8 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 			tag_slot(heat, &heat->slots[i]);
 		}
 	} else {
-		heat->origin_ns -= (uint64_t)back;
+		heat->origin_ns = back > 0.0 ? heat->origin_ns - (uint64_t)back
+					     : heat->origin_ns + (uint64_t)-back;
 		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
