@@ -141,7 +141,7 @@ class NeoMemConfig:
     payback_ns: int = option(
         "payback",
         duration("10ms", "1h"),
-        "1s",
+        "500ms",
         "A page is promoted if what it saves in this time pays for two moves of 10 us each.",
     )
     alpha: float = option(
