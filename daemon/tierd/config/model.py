@@ -142,7 +142,7 @@ class NeoMemConfig:
         "payback",
         duration("10ms", "1h"),
         "500ms",
-        "A page is promoted if what it saves in this time pays for two moves of 10 us each.",
+        "Least time in which what a page saves must pay for two moves of 10 us each.",
     )
     alpha: float = option(
         "alpha",

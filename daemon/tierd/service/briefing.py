@@ -22,7 +22,7 @@ from tierd.pagekey import VPN_BITS
 from tierd.policy.fairness import Groups
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.orders import Paths, held_back, paths, victims, ways
-from tierd.service.payback import least_rate
+from tierd.service.payback import least_rate, payback_s
 from tierd.service.surroundings import Surroundings
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
@@ -49,7 +49,7 @@ class SteeringSettings:
         interval_ns: the promoter's.
         quota_bytes_per_s: bytes promoted in any second, at most.
         half_life_s: of heat.
-        payback_s: in which a page's promotion must pay.
+        payback_s: in which a page's promotion must pay, at least.
     """
 
     enabled: bool
@@ -89,12 +89,15 @@ class Briefing:
         self._known_paths: Paths = {}
         self._rate: tuple[TierMap, frozenset[int], float] | None = None
 
-    def least_rate(self, source: NeoProfSource, tiers: TierMap) -> float:
-        """Requests a second that a page must have to be promoted."""
+    def least_rate(self, source: NeoProfSource, tiers: TierMap, stood_still_s: float) -> float:
+        """Requests a second that a page must have to be promoted, now.
+
+        `stood_still_s`: for so long the hot set has not moved, as far as is known.
+        """
         nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
         if self._rate is None or self._rate[0] is not tiers or self._rate[1] != nodes:
-            self._rate = tiers, nodes, least_rate(tiers, nodes, self._settings.payback_s)
-        return self._rate[2]
+            self._rate = tiers, nodes, least_rate(tiers, nodes, 1.0)
+        return self._rate[2] / payback_s(self._settings.payback_s, stood_still_s)
 
     def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
         """How it promotes what this source tells of; None: it only remembers what was moved.

@@ -8,6 +8,10 @@ A page that comes into a full tier costs two moves, its own and that of the page
 of its requests is answered sooner then by the difference of the tiers' latencies, if requests wait
 one after another, as those of a pointer chase do. What saves less than it costs within the time
 that it is given is left where it is, however much hotter it may be than a page that nobody uses.
+
+How long requests go on nobody knows. What has lasted is likely to last as long again: a page is
+given a part of the time for which the hot set has stood still. So that after a change only what is
+asked for most comes in, and in hours of rest all that is hotter by anything.
 """
 
 from __future__ import annotations
@@ -22,15 +26,22 @@ MOVE_S: Final = 1e-5
 microseconds in the benchmark (docs/benchmarks/reading.md). It is not measured anew, for where time
 is simulated moves take as much longer as programs do, and what they save does not."""
 MOVES: Final = 2
+PART: Final = 0.25
+"""Of the time for which the hot set has stood still."""
 
 
-def least_rate(tiers: TierMap, nodes: Collection[int], payback_s: float) -> float:
-    """Requests a second that make a page's promotion pay within `payback_s`.
+def payback_s(least_s: float, stood_still_s: float) -> float:
+    """The time in which a promotion must pay, s; never less than `least_s`."""
+    return max(least_s, PART * stood_still_s)
+
+
+def least_rate(tiers: TierMap, nodes: Collection[int], pays_in_s: float) -> float:
+    """Requests a second that make a page's promotion pay within `pays_in_s`.
 
     Args:
         tiers: latencies, ns.
         nodes: where pages are promoted from; of those that gain most by it.
-        payback_s: time to pay in.
+        pays_in_s: time to pay in.
 
     Returns:
         0 where it is not known what is saved.
@@ -40,4 +51,4 @@ def least_rate(tiers: TierMap, nodes: Collection[int], payback_s: float) -> floa
         above = tiers.promotion_tier(tier.rank)
         if above is not None and not set(nodes).isdisjoint(tier.nodes):
             saved_ns = max(saved_ns, tier.latency_ns.value - above.latency_ns.value)
-    return MOVES * MOVE_S / (saved_ns * 1e-9 * payback_s) if saved_ns > 0 else 0.0
+    return MOVES * MOVE_S / (saved_ns * 1e-9 * pays_in_s) if saved_ns > 0 else 0.0

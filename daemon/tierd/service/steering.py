@@ -97,6 +97,8 @@ class Steering:
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
         self._over_quota = 0
+        self._stands_ns = 0
+        """Since when the hot set has not moved, as far as is known; CLOCK_MONOTONIC."""
         self._groups: Groups | None = None
 
     # ------------------------------------------------------------- the loop's calls
@@ -120,6 +122,7 @@ class Steering:
         leapt, self._leapt = self.leapt(now_ns), False
         if source is None or not (moved or leapt):
             return moved
+        self._stands_ns = now_ns
         # What the cards counted so far is of the old hot set.
         self._heat.ingest(source.clear())
         if moved:
@@ -148,7 +151,8 @@ class Steering:
         if source is None or native is None or native.running or not self._settings.enabled:
             return
         self.around.tiers, self.around.usage = tiers, read_usage(tiers)
-        self._run(source, native)
+        self._stands_ns = 0
+        self._run(source, native, self._briefing.least_rate(source, tiers, 0.0))
 
     def begin(self, now_ns: int) -> MoveReport | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
@@ -199,10 +203,12 @@ class Steering:
         source = self._source
         if source is None:
             return
-        rate = self._briefing.least_rate(source, tiers)
+        self._stands_ns = self._stands_ns or now_ns
+        stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
+        rate = self._briefing.least_rate(source, tiers, stood_still_s)
         self.thresholds_of.update(source, self._costs(), now_ns, rate)
         if not paused and self._settings.enabled and self._native is not None:
-            self._run(source, self._native)
+            self._run(source, self._native, rate)
 
     def close(self) -> None:
         """End the native path."""
@@ -242,10 +248,10 @@ class Steering:
     def _source(self) -> NeoProfSource | None:
         return self.around.source
 
-    def _run(self, source: NeoProfSource, native: NativePath) -> None:
+    def _run(self, source: NeoProfSource, native: NativePath, rate: float) -> None:
         native.hold()
         native.run(
-            self._briefing.settings(source, self._briefing.least_rate(source, self.around.tiers)),
+            self._briefing.settings(source, rate),
             self._briefing.orders(source, self.around, self._recent_pages, self._groups),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.service.payback import MOVE_S, least_rate
+from tierd.service.payback import MOVE_S, least_rate, payback_s
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 
@@ -20,12 +20,17 @@ def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> Tie
     return TierMap(tuple(made), nodes)
 
 
-@pytest.mark.parametrize(("payback_s", "requests"), [(1.0, 64.1), (2.0, 32.05), (0.5, 128.2)])
-def test_the_saved_time_pays_for_both_moves(payback_s: float, requests: float) -> None:
-    rate = least_rate(tiers(118, 430), [1], payback_s)
+@pytest.mark.parametrize(("seconds", "requests"), [(1.0, 64.1), (2.0, 32.05), (0.5, 128.2)])
+def test_the_saved_time_pays_for_both_moves(seconds: float, requests: float) -> None:
+    rate = least_rate(tiers(118, 430), [1], seconds)
     assert rate == pytest.approx(requests, rel=0.01)
     # So many requests, each 312 ns sooner, take two moves less in that time.
-    assert rate * payback_s * 312e-9 == pytest.approx(2 * MOVE_S)
+    assert rate * seconds * 312e-9 == pytest.approx(2 * MOVE_S)
+
+
+@pytest.mark.parametrize(("stood_still_s", "pays_in_s"), [(0, 0.5), (1.9, 0.5), (4, 1), (60, 15)])
+def test_what_has_lasted_is_trusted_for_longer(stood_still_s: float, pays_in_s: float) -> None:
+    assert payback_s(0.5, stood_still_s) == pays_in_s
 
 
 def test_of_several_nodes_the_farthest_one_counts() -> None:

@@ -381,6 +381,25 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     assert thresholds.decisions[0].state.threshold == NeoMemSettings().least_count
 
 
+def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Bench) -> None:
+    bench.watch()
+    given, told = [], bench.steering.thresholds_of.update
+
+    def update(source: Any, costs: Costs, now_ns: int, least_rate: float) -> bool:
+        given.append(least_rate)
+        return told(source, costs, now_ns, least_rate)
+
+    bench.steering.thresholds_of.update = update  # type: ignore[method-assign]
+    start = time.monotonic_ns()
+    for seconds in (0, 1, 40):
+        bench.steering.end(start + seconds * S, two_tiers(), bench.usage, None)
+    # Two moves of 10 us in a second, and 40 s later in a quarter of these.
+    assert given == pytest.approx([64.1, 64.1, 6.41], rel=0.01)
+    native = bench.steering._native
+    assert native is not None
+    assert native._promoter._settings.least_rate == given[-1]
+
+
 def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(
     bench: Bench,
 ) -> None:
