@@ -20,7 +20,9 @@ from tierd.lab import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "dram-cxl-card"
-SMALL = ["--size", "300M", "--rate", "100000", "--set", "loop.residency_pages=8192"]
+PATIENT = "policy.neomem.payback_ns=60000000000"
+"""At 13 requests a second to a hot page, not thousands, no page would pay for its moves soon."""
+SMALL = ["--size", "300M", "--rate", "100000", "--set", "loop.residency_pages=8192", PATIENT]
 """A guest second of this costs a few host seconds."""
 RESTLESS = "policy.min_residency_ns=1000000000"
 """With the default of 10 s no page could come back within 5 s."""

@@ -26,7 +26,7 @@ MOVE_S: Final = 1e-5
 microseconds in the benchmark (docs/benchmarks/reading.md). It is not measured anew, for where time
 is simulated moves take as much longer as programs do, and what they save does not."""
 MOVES: Final = 2
-PART: Final = 0.25
+PART: Final = 0.125
 """Of the time for which the hot set has stood still."""
 
 

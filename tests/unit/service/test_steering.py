@@ -391,9 +391,9 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
 
     bench.steering.thresholds_of.update = update  # type: ignore[method-assign]
     start = time.monotonic_ns()
-    for seconds in (0, 1, 40):
+    for seconds in (0, 1, 80):
         bench.steering.end(start + seconds * S, two_tiers(), bench.usage, None)
-    # Two moves of 10 us in a second, and 40 s later in a quarter of these.
+    # Two moves of 10 us in a second, and 80 s later in an eighth of these.
     assert given == pytest.approx([64.1, 64.1, 6.41], rel=0.01)
     native = bench.steering._native
     assert native is not None
