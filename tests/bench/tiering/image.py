@@ -16,6 +16,7 @@ import shutil
 import stat
 import subprocess
 import sys
+import sysconfig
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
@@ -74,6 +75,18 @@ def _below(folder: Path) -> Iterator[Path]:
             yield Path(place) / name
 
 
+def _distribution(name: str) -> metadata.Distribution:
+    """What is installed in the environment: packages of the tree may have been built in it.
+
+    Raises:
+        metadata.PackageNotFoundError: it is not installed.
+    """
+    places = [sysconfig.get_path(each) for each in ("purelib", "platlib")]
+    for found in metadata.distributions(name=name, path=places):
+        return found
+    raise metadata.PackageNotFoundError(name)
+
+
 def _required(names: tuple[str, ...]) -> set[str]:
     """Distributions that these need, themselves included; not what is needed on a condition."""
     found: set[str] = set()
@@ -83,7 +96,7 @@ def _required(names: tuple[str, ...]) -> set[str]:
         if name in found:
             continue
         found.add(name)
-        for text in metadata.requires(name) or ():
+        for text in _distribution(name).requires or ():
             requirement, _, marker = text.partition(";")
             match = re.match(r"[A-Za-z0-9._-]+", requirement)
             if match and not marker:
@@ -101,7 +114,7 @@ def files(kernel: Kernel) -> set[Path]:
     found |= {Path(path) for name in IF_INSTALLED if (path := shutil.which(name))}
     found |= set(_below(stdlib))
     for name in sorted(_required(PACKAGES)):
-        for file in metadata.files(name) or ():
+        for file in _distribution(name).files or ():
             if not SKIPPED & set(file.parts):
                 found.add(Path(str(file.locate())))
     for tree in TREES:

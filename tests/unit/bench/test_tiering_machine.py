@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -240,3 +241,19 @@ def test_a_machine_that_ended_early_says_its_last_words(tmp_path: Path) -> None:
         machine.follow(lambda _: False, time.monotonic() + 60)
     assert "Kernel panic" in caught.value.message
     assert "it said so" in caught.value.message
+
+
+def test_what_was_built_in_the_tree_is_not_what_is_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where packages of it were built, there is another description, which lists sources."""
+    told = tmp_path / "tierd.egg-info"
+    told.mkdir()
+    (told / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: tierd\nVersion: 0.1.0\n")
+    (told / "SOURCES.txt").write_text("README.md\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert [str(file) for file in metadata.files("tierd") or ()] == ["README.md"]
+    listed = {Path(str(file)).name for file in image._distribution("tierd").files or ()}
+    assert any(name.endswith((".pth", "__init__.py")) for name in listed)
+    with pytest.raises(metadata.PackageNotFoundError):
+        image._distribution("no-such-package")
