@@ -102,7 +102,7 @@ def encode_exchanged(nodes: Iterable[int]) -> bytes:
 
 def decode_exchanged(data: bytes) -> frozenset[int]:
     """The nodes."""
-    return decode_json(data, lambda table: frozenset(_typed(node, int) for node in table))
+    return decode_json(data, lambda table: frozenset(map(_node_number, table)))
 
 
 def encode_tiers(tiers: TierMap) -> bytes:

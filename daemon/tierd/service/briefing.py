@@ -20,9 +20,9 @@ from tierd.heat.view import HeatView
 from tierd.mover.orders import SPAN, Orders, PromoterSettings
 from tierd.pagekey import VPN_BITS
 from tierd.policy.fairness import Groups
+from tierd.policy.payback import least_rate, payback_s
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.orders import Paths, held_back, paths, victims, ways
-from tierd.service.payback import least_rate, payback_s
 from tierd.service.surroundings import Surroundings
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held

@@ -30,7 +30,7 @@ from tierd.recording.reader import Gap, Pass, Recording, read
 from tierd.recording.recorder import Recorder
 from tierd.recording.records import Fade, HeatOp, Ingest, RecordedTick
 from tierd.recording.session import recording
-from tierd.recording.tables import decode_tiers, encode_json, encode_tiers
+from tierd.recording.tables import decode_exchanged, decode_tiers, encode_json, encode_tiers
 from tierd.service.tick import TickRecord
 
 
@@ -254,6 +254,12 @@ def test_who_exchanged_pages_comes_back_with_each_tick(tmp_path: Path) -> None:
     made.close()
     read_back = [tick for tick in Recording(tmp_path / "a.rec") if isinstance(tick, RecordedTick)]
     assert [each.exchanged for each in read_back] == nodes
+
+
+@pytest.mark.parametrize("nodes", [[-1], [1 << 15], [True], [1.0], ["1"], {"1": 2}, 3])
+def test_no_such_nodes_exchange_pages(nodes: Any) -> None:
+    with pytest.raises(RecordingError):
+        decode_exchanged(json.dumps(nodes).encode())
 
 
 def test_what_the_writer_cannot_keep_up_with_is_a_gap(

@@ -22,9 +22,11 @@ from typing import Final
 from tierd.tiermap import TierMap
 
 MOVE_S: Final = 1e-5
-"""CPU time of a 4 KiB page's move, of what is done around it and what it pushes out of caches: 12
-microseconds in the benchmark (docs/benchmarks/reading.md). It is not measured anew, for where time
-is simulated moves take as much longer as programs do, and what they save does not."""
+"""CPU time of a 4 KiB page's move and of what is done around it: between 9 and 12 microseconds in
+the benchmark, by two ways to count (docs/benchmarks/reading.md). It is chosen, and not measured
+where tierd runs: in a simulated machine moves take as much longer as programs do, and what they
+save, which is computed of the tiers' latencies, does not. `REMAP_S` of the policy `cost` is less:
+the copy is not in it."""
 MOVES: Final = 2
 PART: Final = 0.125
 """Of the time for which the hot set has stood still."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.service.payback import MOVE_S, least_rate, payback_s
+from tierd.policy.payback import MOVE_S, least_rate, payback_s
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 
