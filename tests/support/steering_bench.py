@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steering with a real promoter, mover and heat table; cards and ring are made up.
+
+The pages are this process's own, on the one node it has: records say that they are on
+node 1, so that the promoter asks the kernel for them and finds them there already.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from fakecards import FakeCards, card, host
+from fakering import FakeRing, hot_records
+
+from tierd.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.heat.table import HeatTable
+from tierd.kmod.ring import Ring
+from tierd.kmod.uapi import DEVICE, PARAMETERS
+from tierd.mover import NativeMover
+from tierd.moves import MoveReport
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.neomem import NeoMemSettings
+from tierd.policy.watermark import WatermarkSettings
+from tierd.service.briefing import SteeringSettings
+from tierd.service.changes import ForgetSettings
+from tierd.service.selection import SourceSelector
+from tierd.service.steering import Steering
+from tierd.service.thresholds import Thresholds
+from tierd.sources.neoprof import NeoProfSource
+from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+
+S = 10**9
+GIB = 1 << 30
+PAGES = 64
+LONG_S = 60.0
+
+
+def two_tiers() -> TierMap:
+    tiers, nodes = [], {}
+    for rank, (latency, kind) in enumerate(((118, MemoryKind.DRAM), (430, MemoryKind.CXL))):
+        figures = (Quantity(latency, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
+        nodes[rank] = MemoryNode(rank, GIB, frozenset(), kind, *figures)
+        tiers.append(Tier(rank, str(kind), kind, (rank,), GIB, *figures))
+    return TierMap(tuple(tiers), nodes)
+
+
+class Tracking:
+    """This process and one of its ranges."""
+
+    def __init__(self, start: int) -> None:
+        self.pids = {0: os.getpid()}
+        self.start = start
+
+    def spans(self) -> list[tuple[int, int]]:
+        return [(self.start, self.start + PAGES)]
+
+
+class Scanner:
+    """Has looked often enough."""
+
+    dilution, taught_s = 1.0, 60.0
+    aim: float | None = None
+
+    def watch(self, targets: Any) -> None:
+        pass
+
+    def poll(self) -> list[AccessBatch]:
+        return []
+
+    def looked(self) -> tuple[int, float]:
+        return 10, 0.4
+
+    def wake(self) -> None:
+        pass
+
+    def pace(self, period_us: int) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class Bench:
+    def __init__(self, root: Path, mover: Any = None) -> None:
+        host(root, {0: (0, 4), 1: (4, 8)})
+        for folder in (DEVICE, PARAMETERS):
+            (root / folder).parent.mkdir(parents=True, exist_ok=True)
+        (root / DEVICE).touch()
+        for node in (0, 1):
+            text = f"Node {node} MemTotal: 1048576 kB\nNode {node} MemFree: 524288 kB\n"
+            (root / f"sys/devices/system/node/node{node}/meminfo").write_text(text)
+        self.memory = mmap.mmap(-1, PAGES * mmap.PAGESIZE)
+        for page in range(PAGES):
+            self.memory[page * mmap.PAGESIZE] = 1
+        self.vpn = ctypes.addressof(ctypes.c_char.from_buffer(self.memory)) >> 12
+        self.cards = FakeCards(card(0, (512, 1024)))
+        self.rings: list[FakeRing] = []
+        self.source = NeoProfSource(
+            root=root,
+            open_cards=self.cards.open,  # type: ignore[arg-type]
+            open_ring=self.open_ring,
+            make_scan=lambda settings, keep: Scanner(),  # type: ignore[arg-type,return-value]
+        )
+        self.selector = SourceSelector([self.source])
+        self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)
+        self.mover = mover or NativeMover(rate_bytes_per_s=GIB)
+        self.tracking = Tracking(self.vpn)
+        self.steering = Steering(
+            SteeringSettings(True, 5_000_000, 256_000_000, 5.0, 1.0),
+            WatermarkSettings(),
+            heat=self.heat,
+            tracking=self.tracking,  # type: ignore[arg-type]
+            sources=self.selector,
+            mover=self.mover,
+            thresholds=Thresholds(NeoMemSettings(), S),
+            forget=ForgetSettings(),
+            open_ring=self.open_ring,
+            root=root,
+        )
+        self.usage = {node: NodeUsage(GIB, GIB // 2, 0) for node in (0, 1)}
+        self.heat.advance(time.monotonic_ns())
+
+    def open_ring(self, root: Path, kinds: Any) -> Ring:
+        self.rings.append(FakeRing())
+        return Ring(self.rings[-1].memory)
+
+    def watch(self) -> None:
+        target = WatchedTarget(0, os.getpid(), (WatchedRange(self.vpn, self.vpn + PAGES),))
+        self.selector.watch([target], time.monotonic_ns())
+
+    def tick(self, report: MoveReport | None = None, **more: Any) -> MoveReport | None:
+        now = time.monotonic_ns()
+        between = self.steering.begin(now)
+        self.steering.end(now, two_tiers(), self.usage, report, **more)
+        return between
+
+    def put(self, pages: range, count: int = 40) -> None:
+        records = hot_records(
+            np.array(pages, np.uint64) + np.uint64(self.vpn), count, time.monotonic_ns()
+        )
+        self.rings[-1].put(records)
+
+    def until_read(self) -> None:
+        end = time.monotonic() + LONG_S
+        while self.rings[-1].unread:
+            assert time.monotonic() < end, "the promoter does not read"
+            time.sleep(0.002)
