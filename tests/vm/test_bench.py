@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small cells of the benchmark: what is measured, that methods do something, and that a cell
-repeats."""
+repeats; and that every instruction is found in some function."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests/bench/tiering"))
 
+from hotspots import Function, by_function
 from results import Cell
 from runner import Runner
 
@@ -24,7 +25,13 @@ SMALL = Workload("updates", 400_000, "", size=32 * MIB, fast=11 * MIB)
 
 
 @pytest.fixture(scope="module")
-def cells() -> Iterator[dict[str, Cell]]:
+def blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the blocks of the last cell of `cells` are counted."""
+    return tmp_path_factory.mktemp("blocks") / "blocks"
+
+
+@pytest.fixture(scope="module")
+def cells(blocks: Path) -> Iterator[dict[str, Cell]]:
     """Two cells in which nothing moves, one with a daemon that samples misses, and that again."""
     for folder, target in (("fpga", "lab"), ("tests/workloads", "all")):
         subprocess.run(["make", "-s", "-C", ROOT / folder, target], check=True)
@@ -36,6 +43,7 @@ def cells() -> Iterator[dict[str, Cell]]:
         }
         found["again"] = runner.run(SMALL, "pebs-weak")
     with Runner(Machine.load("bench"), seed=2) as runner:
+        runner.profile = blocks
         found["seed"] = runner.run(SMALL, "pebs-weak")
     for cell in found.values():
         assert cell.seconds is not None, cell.why
@@ -87,3 +95,19 @@ def test_a_daemons_instructions_are_told_apart(cells: dict[str, Cell]) -> None:
         assert cell.instructions["workload"] == pytest.approx(
             cells["first-touch"].instructions["workload"], rel=0.01
         )
+
+
+def test_every_instruction_is_of_some_function(cells: dict[str, Cell], blocks: Path) -> None:
+    cell = cells["seed"]
+    found = by_function(blocks.read_text(), blocks.with_suffix(".symbols").read_bytes())
+    counted = {owner: sum(functions.values()) for owner, functions in found.items()}
+    print(counted, cell.instructions)
+    for owner, instructions in cell.instructions.items():
+        # What a fault cuts off is counted by neither as it was; marks fall into a block.
+        assert counted[owner] == pytest.approx(instructions, rel=0.001, abs=2000)
+    daemon, kernel = found["daemon"], found["kernel"]
+    interpreter = Path(sys.executable).resolve().name
+    assert daemon[Function(interpreter, "_PyEval_EvalFrameDefault")] > counted["daemon"] / 20
+    assert kernel[Function("kernel", "do_syscall_64")] > 0
+    told = sum(n for function, n in daemon.items() if function.file == "?")
+    assert told < counted["daemon"] / 100

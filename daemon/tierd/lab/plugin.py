@@ -20,6 +20,8 @@ WINDOW: Final = "window"
 """File in the run's folder that guest and host share."""
 DUMP: Final = "traffic"
 """Start of the names of the files in that folder which a dump writes."""
+PROFILE: Final = "profile"
+"""File there that a dump of a machine writes whose blocks are counted."""
 WINDOW_BYTES: Final = 128 * 1024
 """A PCI BAR is a power of 2: the next above NPW_BYTES."""
 CYCLES_PER_100US: Final = 100
@@ -75,8 +77,20 @@ def make_window(folder: Path, size_bytes: int = WINDOW_BYTES) -> None:
         file.truncate(size_bytes)
 
 
-def plugin_options(machine: Machine, folder: Path, window_bytes: int = WINDOW_BYTES) -> list[str]:
+def plugin_options(
+    machine: Machine,
+    folder: Path,
+    window_bytes: int = WINDOW_BYTES,
+    *,
+    profile: bool = False,
+) -> list[str]:
     """QEMU's options; none for a machine that nobody watches.
+
+    Args:
+        machine, folder: which, and where its files lie.
+        window_bytes: size of the window's file.
+        profile: count executed blocks (fpga/sim/plugin/profile.h), in a machine with a model of
+            time.
 
     Raises:
         UnavailableError: a library is not built.
@@ -94,6 +108,7 @@ def plugin_options(machine: Machine, folder: Path, window_bytes: int = WINDOW_BY
     for number, ranges in enumerate(node_ranges(sizes)):
         words += [f"node={number}:{piece.base:#x}:{piece.size:#x}" for piece in ranges]
     words += _time_words(machine)
+    words += [f"profile={folder / PROFILE}"] if profile else []
     for card in machine.cards:
         words += _card_words(card, sizes)
     escaped = str(window).replace(",", ",,")

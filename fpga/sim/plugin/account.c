@@ -9,6 +9,7 @@
 #include "clock.h"
 #include "model.h"
 #include "pace.h"
+#include "profile.h"
 #include "registers.h"
 #include "samples.h"
 #include "traffic.h"
@@ -24,6 +25,7 @@ static struct qemu_plugin_scoreboard *scores;
 static qemu_plugin_u64 user_mode, kernel_mode, in_kernel;
 static struct model model;
 static unsigned int lines_log2; /* of the lines in a page */
+static const char *profile;	/* where it goes; NULL: none */
 static bool enabled;
 
 static int complain(const char *what)
@@ -53,6 +55,7 @@ int account_init(const struct options *options, unsigned int vcpus)
 	if (options->pace && pace_init(options->icount, (double)(1u << options->icount) /
 							    model.timing.instruction_ns))
 		return -1;
+	profile = options->profile;
 	scores = qemu_plugin_scoreboard_new(sizeof(struct account_score));
 	user_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, user)};
 	kernel_mode = (qemu_plugin_u64){scores, offsetof(struct account_score, kernel)};
@@ -92,8 +95,27 @@ static void on_mark(unsigned int vcpu, void *what)
 	(void)vcpu;
 	pthread_mutex_lock(&traffic.lock);
 	catch_up();
+	if (profile && (enum model_mark)(uintptr_t)what == MODEL_MARK_START)
+		profile_clear();
 	model_mark(&model, (enum model_mark)(uintptr_t)what, registers_root(), clock_ns());
 	pthread_mutex_unlock(&traffic.lock);
+}
+
+static void on_block(unsigned int vcpu, void *block)
+{
+	(void)vcpu;
+	if (model.inside)
+		profile_executed(block, model.user);
+}
+
+/* To be asked for when it is known whose turn it is. */
+static void watch_block(struct qemu_plugin_tb *tb, size_t count)
+{
+	struct profile_block *block =
+	    profile ? profile_block(qemu_plugin_tb_vaddr(tb), (uint32_t)count) : NULL;
+
+	if (block)
+		qemu_plugin_register_vcpu_tb_exec_cb(tb, on_block, QEMU_PLUGIN_CB_NO_REGS, block);
 }
 
 static void watch_marks(struct qemu_plugin_insn *insn)
@@ -118,6 +140,7 @@ void account_translation(struct qemu_plugin_tb *tb, size_t count)
 								  in_kernel, 1);
 		qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64,
 								  kernel_mode, count);
+		watch_block(tb, count);
 		return;
 	}
 	/* First whose it is, then how much. */
@@ -125,6 +148,7 @@ void account_translation(struct qemu_plugin_tb *tb, size_t count)
 						  QEMU_PLUGIN_COND_NE, in_kernel, 0, NULL);
 	qemu_plugin_register_vcpu_tb_exec_inline_per_vcpu(tb, QEMU_PLUGIN_INLINE_ADD_U64, user_mode,
 							  count);
+	watch_block(tb, count);
 	account_marks(tb, count);
 }
 
@@ -139,6 +163,11 @@ void account_marks(struct qemu_plugin_tb *tb, size_t count)
 void account_forget(void)
 {
 	model_forget(&model);
+}
+
+int account_profile(void)
+{
+	return profile ? profile_write(profile) : 0;
 }
 
 void account_restart(void)

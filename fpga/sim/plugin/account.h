@@ -26,6 +26,9 @@ void account_marks(struct qemu_plugin_tb *tb, size_t count);
 /* Who said whose he is has ended. */
 void account_forget(void);
 
+/* Writes what was counted block by block, if that was asked for; 0 or -errno. */
+int account_profile(void);
+
 /* Translations have been thrown away: whose turn it is must be found out again. */
 void account_restart(void);
 

@@ -89,7 +89,8 @@ static int dump(void)
 	snprintf(path, sizeof(path), "%s.pages", options.dump);
 	err = truth_write_pages(&traffic.truth, path);
 	snprintf(path, sizeof(path), "%s.json", options.dump);
-	return err ? err : write_summary(path);
+	err = err ? err : write_summary(path);
+	return err ? err : account_profile();
 }
 
 static void register_callbacks(void);

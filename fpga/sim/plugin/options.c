@@ -71,6 +71,10 @@ static bool parse(struct options *options, const char *key, const char *text)
 		options->dump = text;
 		return *text;
 	}
+	if (!strcmp(key, "profile")) {
+		options->profile = text;
+		return *text;
+	}
 	if (!strcmp(key, "start")) {
 		options->from_boot = true;
 		return !strcmp(text, "boot");

@@ -12,6 +12,7 @@
  *   decoder=BASE:SIZE:SKIP   an HDM decoder of it, in host-physical order
  *   time=PS:MLP        model time: picoseconds an instruction, percent of misses that overlap
  *   pace=1             ... and the guest's clock follows it
+ *   profile=PATH       ... and blocks are counted (profile.h), for PATH
  *   speed=ID:PS:MBPS   ... latency and bandwidth (MB/s) of a node
  *   start=boot         watch memory from the first instruction on (else from a mark)
  *
@@ -46,7 +47,7 @@ struct card_options {
 };
 
 struct options {
-	const char *window, *dump;
+	const char *window, *dump, *profile;
 	int icount; /* below 0: none */
 	uint64_t cache_bytes;
 	unsigned int cache_ways, cache_line;

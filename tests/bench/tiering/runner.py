@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import signal
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from results import Cell
 from tierd.errors import TierdError
 from tierd.lab import Machine
 from tierd.lab.host import find_kernel
-from tierd.lab.plugin import DUMP, WINDOW
+from tierd.lab.plugin import DUMP, PROFILE, WINDOW
 from tierd.lab.timemodel import Region
 from tierd.lab.traffic import Counts, read_dump
 from workloads import Workload
@@ -72,6 +73,8 @@ class Runner:
 
     Attributes:
         counted: workloads of which the requests of each page are known, for the oracle.
+        profile: where a cell's counted blocks go, and with the suffix .symbols what lies where
+            (hotspots.py); None: they are not counted.
     """
 
     def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S, seed: int = SEED) -> None:
@@ -81,6 +84,7 @@ class Runner:
         self._image = Path(self._folder.name) / "image"
         self._image_hash = ""
         self.counted: dict[Workload, bytes] = {}
+        self.profile: Path | None = None
 
     def __enter__(self) -> Runner:
         return self
@@ -131,6 +135,7 @@ class Runner:
             "method": method,
             "fast": workload.fast,
             "pages": pages,
+            "profile": self.profile is not None,
             "phase_s": phase_s(seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }
@@ -139,12 +144,15 @@ class Runner:
             parcel.put("request", json.dumps(request).encode())
             if method == "oracle":
                 parcel.put("counts", self.counted[workload])
-            machine.start(self._kernel, self._image, seed)
+            machine.start(self._kernel, self._image, seed, profile=self.profile is not None)
             machine.follow(_taker(told, begin), begin + self._limit_s)
             if "failed" in told:
                 why = f"{told['failed']['why']}; it said last: {machine.last_words()}"
                 raise CellError(why) if "ready" in told else NotReadyError(why)
             frames = parcel.get("pages") if pages else b""
+            if self.profile is not None:
+                shutil.copy(folder / PROFILE, self.profile)
+                self.profile.with_suffix(".symbols").write_bytes(parcel.get("symbols"))
         if not told["end"]["ok"]:
             raise CellError("the workload's answer is wrong")
         counts = read_dump(folder / DUMP)

@@ -49,7 +49,9 @@ class SealedError(TierdError):
     """The machine ended without the event that was waited for."""
 
 
-def command(machine: Machine, kernel: Kernel, image: Path, folder: Path, seed: int) -> list[str]:
+def command(
+    machine: Machine, kernel: Kernel, image: Path, folder: Path, seed: int, *, profile: bool = False
+) -> list[str]:
     """QEMU's command line.
 
     Raises:
@@ -69,7 +71,8 @@ def command(machine: Machine, kernel: Kernel, image: Path, folder: Path, seed: i
     told = [f"tierd.root={ROOT}", f"tierd.python={sys.executable}"]
     words += ["-kernel", str(kernel.image), "-initrd", str(image)]
     words += ["-append", " ".join([*KERNEL_ARGS, *machine.kernel_args, *told])]
-    return words + qemu_options(machine) + plugin_options(machine, folder, WINDOW_BYTES)
+    watched = plugin_options(machine, folder, WINDOW_BYTES, profile=profile)
+    return words + qemu_options(machine) + watched
 
 
 class Sealed:
@@ -92,9 +95,9 @@ class Sealed:
     def __exit__(self, *_: object) -> None:
         self._process.__exit__()
 
-    def start(self, kernel: Kernel, image: Path, seed: int) -> None:
+    def start(self, kernel: Kernel, image: Path, seed: int, *, profile: bool = False) -> None:
         """Start it, with what is in its folder by now."""
-        words = command(self._machine, kernel, image, self._folder, seed)
+        words = command(self._machine, kernel, image, self._folder, seed, profile=profile)
         steady = plugin_path().with_name("libtierd-lab-steady.so")
         self._process.start(["env", f"LD_PRELOAD={steady}", *words])
 

@@ -56,6 +56,11 @@ static uint64_t card_cycles(struct card *card);
 
 int samples_open(const char *window);
 void samples_miss(unsigned int node, uint64_t page, _Bool store);
+struct profile_block;
+struct profile_block *profile_block(uint64_t vaddr, uint32_t instructions);
+void profile_executed(struct profile_block *block, unsigned int owner);
+void profile_clear(void);
+int profile_write(const char *path);
 #define NPW_SAMPLES_PERIOD ...
 #define NPW_SAMPLES_HEAD ...
 #define NPW_SAMPLES_RING ...
@@ -65,6 +70,7 @@ void samples_miss(unsigned int node, uint64_t page, _Bool store);
 SOURCE = """
 #include "cache.h"
 #include "card.h"
+#include "profile.h"
 #include "samples.h"
 
 #include "../../include/neoprof_window.h"
@@ -101,7 +107,9 @@ def rooms(tmp_path_factory: pytest.TempPathFactory) -> Any:
     ffi.set_source(
         "lab_rooms",
         SOURCE,
-        sources=[str(PLUGIN / name) for name in ("cache.c", "hdm.c", "card.c", "samples.c")],
+        sources=[
+            str(PLUGIN / name) for name in ("cache.c", "hdm.c", "card.c", "profile.c", "samples.c")
+        ],
         include_dirs=[str(PLUGIN)],
         libraries=["dl"],
         extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-fsanitize=undefined"],
@@ -420,3 +428,28 @@ def test_one_miss_in_so_many_of_each_node_is_sampled(rooms: Any, tmp_path: Path)
     content = window.read_bytes()
     assert struct.unpack_from("<Q", content, lib.NPW_SAMPLES_HEAD) == (lib.NPW_SAMPLES_SLOTS + 4,)
     assert struct.unpack_from("<5Q", content, lib.NPW_SAMPLES_RING) == (7 << 8 | 2,) * 5
+
+
+def test_blocks_are_counted_by_whose_turn_it_was(rooms: Any, tmp_path: Path) -> None:
+    lib, path = rooms.lib, tmp_path / "blocks"
+    block = lib.profile_block(0xFFFF_8000_0000_1000, 7)
+    assert lib.profile_block(0xFFFF_8000_0000_1000, 7) == block  # translated again
+    shorter = lib.profile_block(0xFFFF_8000_0000_1000, 3)
+    assert shorter != block
+    lib.profile_executed(block, 1)  # before the region
+    lib.profile_clear()
+    for _ in range(3):
+        lib.profile_executed(block, 2)
+    lib.profile_executed(block, 0)
+    lib.profile_executed(shorter, 3)
+    many = [lib.profile_block(0x400_000 + 16 * i, 5) for i in range(1 << 18)]  # buckets are fewer
+    for each in many[::2]:
+        lib.profile_executed(each, 1)
+    assert lib.profile_write(str(path).encode()) == 0
+    *lines, last = path.read_text().splitlines()
+    assert last == "dropped 0"
+    assert {"ffff800000001000 7 1 0 3 0", "ffff800000001000 3 0 0 0 1"} <= set(lines)
+    assert "400000 5 0 1 0 0" in lines
+    assert "400010 5 0 1 0 0" not in lines
+    assert len(lines) == 2 + len(many) // 2
+    assert lib.profile_write(str(tmp_path / "no/such").encode()) == -2

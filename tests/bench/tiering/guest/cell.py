@@ -5,7 +5,8 @@ Owns: the order of things, from a machine that has just booted to the figures.
 Must not touch: the machine's settings (settings.sh), the watching plugin's work.
 
 The cell comes in the parcel (parcel.py), a JSON object: method, command, fast (bytes of the
-workload on the fast node), pages (whether to tell the workload's frames), phase_s (below).
+workload on the fast node), pages (whether to tell the workload's frames), profile (whether to tell
+what lies where in memory: symbols.py), phase_s (below).
 Prints one JSON object a line: `ready` when the workload waits, `end` when it has ended, `done`
 with the figures, or `failed` with why. Memory traffic is watched from `ready` to `end`. The
 guest itself asks for that, at a moment of its own: nothing here waits for the host.
@@ -31,6 +32,7 @@ import ballast
 import memory
 import methods
 import numpy as np
+import symbols
 from parcel import Parcel
 from touches import Touches
 
@@ -157,6 +159,8 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     after = memory.moves()
     window.lab("DUMP")
     window.lab("STOP")
+    if request.get("profile"):
+        parcel.put("symbols", symbols.told(method.daemons()))
     tell("end", **{key: end[key] for key in ("ok", "answer", "operations", "max_rss")})
     figures = method.end()
     return {

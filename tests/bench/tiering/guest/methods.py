@@ -105,6 +105,10 @@ class Method:
     def begin(self, pid: int) -> None:
         """The workload goes on in a moment."""
 
+    def daemons(self) -> list[int]:
+        """Its marked processes."""
+        return []
+
     def end(self) -> dict[str, Any]:
         """Stop; figures of its own: promoted, demoted, bounced if it knows them."""
         return {}
@@ -203,6 +207,9 @@ class Tierd(Method):
         self._threads = threads_of(self._daemon)
         (CGROUP / "cgroup.procs").write_text(str(pid))
 
+    def daemons(self) -> list[int]:
+        return [self._daemon.pid]
+
     def end(self) -> dict[str, Any]:
         threads = threads_of(self._daemon)
         self._other.kill()
@@ -256,6 +263,9 @@ class Baseline(Method):
         self._daemon.stdin.flush()
         if not self._daemon.stdout.readline():
             raise RuntimeError(f"the daemon ended: {ERRORS.read_text()[-1500:]}")
+
+    def daemons(self) -> list[int]:
+        return [self._daemon.pid]
 
     def end(self) -> dict[str, Any]:
         said = stop_marked(self._daemon)

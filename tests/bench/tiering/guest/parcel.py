@@ -21,7 +21,8 @@ WINDOW_BYTES: Final = 16 << 20
 PARTS: Final = {
     "request": (1 << 20, 1 << 20),
     "counts": (2 << 20, 6 << 20),
-    "pages": (8 << 20, 8 << 20),
+    "pages": (8 << 20, 6 << 20),
+    "symbols": (14 << 20, 2 << 20),
 }
 """Where a part begins and how much room it has: a 64-bit length, and so many bytes."""
 
