@@ -130,6 +130,8 @@ static inline bool asked_for(const struct tierd_heat *heat, const struct questio
 {
 	if (question->among != NULL && question->among[key_target(slot_key(slot))] == 0)
 		return false;
+	if (question->huge && !slot_huge(slot))
+		return false;
 	return question->node != TIERD_NODE_UNPLACED || slot_unplaced(heat, slot);
 }
 
@@ -186,7 +188,8 @@ __attribute__((always_inline)) static inline int pass_over(const struct tierd_he
 
 int heat_pass(const struct tierd_heat *heat, const struct question *question, struct best *best)
 {
-	const bool plain = question->among == NULL && question->node != TIERD_NODE_UNPLACED;
+	const bool plain =
+	    question->among == NULL && !question->huge && question->node != TIERD_NODE_UNPLACED;
 
 	best->n = 0;
 	if (!plain)

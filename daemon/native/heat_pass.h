@@ -30,6 +30,8 @@ struct question {
 	/* TIERD_NODE_UNPLACED: what is of any and not lately confirmed. */
 	uint8_t node;
 	bool hottest;
+	/* Only huge folios are asked for. */
+	bool huge;
 	float least;
 	const uint8_t *among;
 	/* The least warmth of the hottest, the most of the coldest: of all, and in a pass. */

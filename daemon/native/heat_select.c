@@ -31,7 +31,7 @@ static size_t narrow(const struct tierd_heat *heat, struct question *question, s
 
 	question->beyond = -1;
 	question->warmth = question->last;
-	if (row >= COUNTED || question->among != NULL)
+	if (row >= COUNTED || question->among != NULL || question->huge)
 		return SIZE_MAX;
 	for (; sum < most && step * warmth <= step * last; warmth += step)
 		sum += heat->warm[row][warmth];
@@ -175,21 +175,26 @@ static unsigned int hotter_than(const struct tierd_heat *heat, float least)
 			     : 0;
 }
 
-int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
+int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int huge, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s)
 {
 	struct best best = {.hottest = hottest != 0,
 			    .enough = SIZE_MAX,
 			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
-	struct question question = {
-	    .node = (uint8_t)node, .hottest = best.hottest, .least = min_heat, .among = among};
+	struct question question = {.node = (uint8_t)node,
+				    .hottest = best.hottest,
+				    .huge = huge != 0,
+				    .least = min_heat,
+				    .among = among};
 	const uint16_t tick = moved_tick(heat);
 	int err;
 
 	if (node == TIERD_NODE_UNPLACED && table_unplaced(heat) == of_unknown_node(heat))
 		question.node = TIERD_NODE_UNKNOWN;
 	question.last = best.hottest ? hotter_than(heat, min_heat) : WARMTHS - 1;
+	if (question.huge && best.most > heat->huge)
+		best.most = heat->huge;
 	err = best.most == 0 ? 0 : find_best(heat, &question, &best);
 	for (size_t i = 0; err == 0 && i < best.n; i++) {
 		const struct slot *slot = &heat->slots[best.rank[i].slot];

@@ -51,8 +51,11 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 		     const int16_t *node, const uint8_t *order, size_t n);
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
 		     const uint64_t *end, size_t n);
-/* among: a byte for each target number, 0 leaves its pages out; NULL: all count. */
-int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, float min_heat,
+/*
+ * huge: huge folios only, not all. among: a byte for each target number, 0 leaves its pages out;
+ * NULL: all count.
+ */
+int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int huge, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s);
 /* No page on the node has less heat; infinite if none is known there. */

@@ -26,6 +26,12 @@ class ArrayHeat:
         chosen = pageset.take(chosen, chosen.heat > min_heat)
         return pageset.take(chosen, np.argsort(-chosen.heat, kind="stable")[:n])
 
+    def folios(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        found = self.hottest(node, len(self.pages), min_heat, among)
+        return pageset.take(found, np.flatnonzero(found.order > 0)[:n])
+
     def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
         chosen = self._among(node, among)
         return pageset.take(chosen, np.argsort(chosen.heat, kind="stable")[:n])

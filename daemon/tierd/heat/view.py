@@ -87,6 +87,12 @@ class HeatView(Protocol):
         """At most `n` folios on `node`, hottest first, with heat > `min_heat`."""
         ...
 
+    def folios(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """The same of 2 MiB folios only."""
+        ...
+
     def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
         """At most `n` folios on `node`, coldest first."""
         ...

@@ -19,6 +19,7 @@ import numpy as np
 
 from tierd.heat.view import PageSet
 from tierd.members import Members
+from tierd.pagekey import PAGE_SIZE
 from tierd.policy import pageset
 from tierd.policy.fairness import BoolArray, Fairness
 from tierd.policy.inputs import Inputs
@@ -61,6 +62,38 @@ class Candidates:
         """At most `count` pages hotter than `least` that tiers below promote into `tier`."""
         found = self._asked(self._hotter(tier, count, least), self._only(of_group))
         return pageset.take(self._sorted(found, hottest=True), slice(0, count))
+
+    def not_exchanged(self, tier: Tier, count: int, least: float, room: int) -> PageSet:
+        """The same, but of 4 KiB pages that another path exchanges no more than have `room`.
+
+        `room`: free bytes of the tier that may be filled. Heat is not asked to put in order what
+        nobody moves.
+        """
+        heat, apart = self._inputs.heat, self._inputs.exchanged
+        fits = min(count, room // PAGE_SIZE)
+
+        def ask(among: BoolArray | None) -> list[PageSet]:
+            answers = []
+            for node in self._below(tier):
+                if node not in apart:
+                    answers.append(heat.hottest(node, count, least, among))
+                    continue
+                small = heat.hottest(node, fits, least, among)
+                answers.append(pageset.take(small, small.order == 0))
+                answers.append(heat.folios(node, count, least, among))
+            return answers
+
+        hot = self._sorted(self._asked(ask, None), hottest=True)
+        return self.without_exchanged(pageset.take(hot, slice(0, count)), room)
+
+    def without_exchanged(self, hot: PageSet, room: int) -> PageSet:
+        """`hot`, best first, without 4 KiB pages beyond `room` that another path exchanges."""
+        apart = self._inputs.exchanged
+        if not apart or not len(hot):
+            return hot
+        fits = np.cumsum(pageset.sizes(hot)) <= room
+        others = (hot.order == 0) & np.isin(hot.node, list(apart))
+        return pageset.take(hot, fits | ~others)
 
     def least_heat(self, tier: Tier) -> float:
         """No page of the tier is colder; infinite if nothing is known of any."""
@@ -114,15 +147,19 @@ class Candidates:
         return self._fair
 
     def _hotter(self, tier: Tier, count: int, least: float) -> Ask:
+        nodes = self._below(tier)
+        return lambda among: [
+            self._inputs.heat.hottest(node, count, least, among) for node in nodes
+        ]
+
+    def _below(self, tier: Tier) -> list[int]:
+        """Nodes that are promoted into the tier from."""
         tiers = self._inputs.tiers
-        nodes = [
+        return [
             node
             for slower in tiers.tiers[tier.rank + 1 :]
             if tiers.promotion_tier(slower.rank) is tier
             for node in slower.nodes
-        ]
-        return lambda among: [
-            self._inputs.heat.hottest(node, count, least, among) for node in nodes
         ]
 
     def _only(self, group: int | None) -> BoolArray | None:

@@ -164,29 +164,23 @@ class Round:
     def promote(self, tier: Tier) -> None:
         """Fill the tier's room with the hottest, then replace its coldest."""
         least = self.settings.confidence**2
+        room = sum(self._room(node) for node in tier.nodes)
         if self.fair is None:
             # To put thousands in order that win against nobody is most of what a pass costs.
             least = max(least, self._least_to_win(tier))
-            self._bring(tier, self._ours(tier, self.find.hottest(tier, self._limit, least)))
+            if self.inputs.exchanged:
+                self._bring(tier, self.find.not_exchanged(tier, self._limit, least, room))
+            else:
+                self._bring(tier, self.find.hottest(tier, self._limit, least))
             return
         hot, capped = self.find.entering(tier, self._limit, least)
-        hot = self._ours(tier, hot)
+        hot = self.find.without_exchanged(hot, room)
         self.notes["at the cap of its group"] += len(capped)
         group = self.fair.group_of(capped)
         self._bring(tier, hot)
         for each in self.fair.capped:
             own = pageset.take(capped, group == each)
             self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
-
-    def _ours(self, tier: Tier, hot: PageSet) -> PageSet:
-        """Of `hot`, what has room, and what nobody else exchanges."""
-        if not self.inputs.exchanged or not len(hot):
-            return hot
-        room = sum(self._room(node) for node in tier.nodes)
-        fits = np.cumsum(pageset.sizes(hot)) <= room
-        others = (hot.order == 0) & np.isin(hot.node, list(self.inputs.exchanged))
-        self.notes["exchanged between decisions"] += int(np.count_nonzero(others & ~fits))
-        return pageset.take(hot, fits | ~others)
 
     def _least_to_win(self, tier: Tier) -> float:
         """Heat that no page needs less than to come in: 0 while there is room.

@@ -58,9 +58,9 @@ int main(int argc, char **argv)
 			tierd_heat_keep(heat, next() % 2, start, end, next() % 8 != 0);
 			break;
 		case 3:
-			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, 0.5F,
-					      next() % 2 ? NULL : among, n, page, value, on, order,
-					      idle) < 0)
+			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, next() % 2,
+					      0.5F, next() % 2 ? NULL : among, n, page, value, on,
+					      order, idle) < 0)
 				return 4;
 			tierd_heat_histogram(heat, (int)(next() % 256), histogram);
 			tierd_heat_where(heat, page, n, on);

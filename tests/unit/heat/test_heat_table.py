@@ -214,6 +214,26 @@ def test_pages_that_become_a_folio_are_joined() -> None:
     assert one.hottest(1, 1).order.tolist() == [9]
 
 
+def test_folios_are_asked_for_by_themselves_hottest_first() -> None:
+    one = table()
+    one.ingest(batch(T + np.arange(40, dtype=np.uint64), 900.0))
+    place(one, (T + np.arange(40, dtype=np.uint64)).tolist(), 1)
+    assert len(one.folios(1, 10)) == 0
+    heads = [T + HUGE * at for at in (1, 2, 3, 4)]
+    for at, head in enumerate(heads):
+        place(one, [head], 1 if at < 3 else 0, order=9, insert_on=[0, 1])
+        one.ingest(batch([head], 512.0 * (at + 1)))
+    found = one.folios(1, 10)
+    assert found.page.tolist() == [heads[2], heads[1], heads[0]]
+    assert found.order.tolist() == [9, 9, 9]
+    assert found.heat.tolist() == pytest.approx([3.0, 2.0, 1.0])
+    assert one.folios(1, 10, 1.5).page.tolist() == [heads[2], heads[1]]
+    assert one.folios(1, 1).page.tolist() == [heads[2]]
+    none = np.zeros(64, bool)
+    assert len(one.folios(1, 10, 0.0, none)) == 0
+    assert one.hottest(1, 50).page.tolist()[40:] == found.page.tolist()
+
+
 def test_pages_of_a_split_folio_inherit_its_heat_and_history() -> None:
     one = table()
     place(one, [T], 1, order=9, insert_on=[1])
