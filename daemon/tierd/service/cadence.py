@@ -12,7 +12,8 @@ themselves, however much the native path does; it is halved by a pass that moves
 `loop.tick` again when the hot set, targets or free memory change, and until it is known what may
 leave: by then passes are what makes room. When pages wait and the native
 path has used up its victims, or when it suddenly refuses many, the next pass need not wait
-(`must_look`); after the latter two more come as quickly, to see whether the hot set has moved.
+(`must_look`); after the latter two more come as quickly, to see whether the hot set has moved, as
+long as the native path finds pages to move now that their epoch is new.
 Sources without a native path are read, and acted upon, by passes only: there it never grows.
 """
 
@@ -51,6 +52,8 @@ class Cadence:
         """Time from the start of the last pass to that of the next one."""
         last_ns = max(self._pause_ns, loop.tick_ns)
         self._looks = max(0, self._looks - 1)
+        if 0 < self._looks < LOOKS - 1 and tick is not None and _moved_between(tick) < FEW_PAGES:
+            self._looks = 0
         if tick is None or self._looks or not _can_wait(rooms, tick):
             self._pause_ns = loop.tick_ns
         elif len(tick.plan) >= FEW_PAGES:
@@ -92,6 +95,11 @@ def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
         and not tick.hot_set_moved
         and not _short(tick.usage, rooms, tick)
     )
+
+
+def _moved_between(tick: TickRecord) -> int:
+    """Pages that the native path moved since the pass before."""
+    return 0 if tick.between is None else len(tick.between.plan)
 
 
 def _native(rooms: Rooms) -> PromoterStats | None:

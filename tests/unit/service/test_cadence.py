@@ -205,4 +205,14 @@ def test_when_many_are_refused_three_passes_come_without_waiting() -> None:
     host.leapt = True
     assert cadence.must_look(host.rooms, host.tick, 0)
     host.leapt = False
+    host.tick = replace(host.tick, between=moved(FEW_PAGES))
     assert pauses(host, cadence, 4) == [500, 500, 1000, 1800]
+
+
+def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
+    host, cadence = Host(), Cadence()
+    host.leapt = True
+    assert cadence.must_look(host.rooms, host.tick, 0)
+    host.leapt = False
+    host.tick = replace(host.tick, between=moved(FEW_PAGES - 1))
+    assert pauses(host, cadence, 3) == [500, 1000, 1800]
