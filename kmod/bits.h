@@ -24,27 +24,40 @@ static inline __u64 tierd_spread(__u8 bits)
 static inline __u64 tierd_history_age(__u8 *history, __u8 accessed, __u8 present, __u8 ours)
 {
 	__u64 *word = (__u64 *)history;
-	__u64 aged = (*word >> 1) & 0x7f7f7f7f7f7f7f7full;
-	__u64 mask = (tierd_spread(ours) >> 7) * 0xff;
+	__u64 aged = ((*word >> 1) & 0x7f7f7f7f7f7f7f7full) | tierd_spread(accessed);
+	__u64 mask;
 
-	aged |= tierd_spread(accessed);
-	if (present != 0xff)
-		aged &= (tierd_spread(present) >> 7) * 0xff;
-	aged &= mask;
+	/* Nearly always. */
+	if ((present & ours) == 0xff) {
+		*word = aged;
+		return aged;
+	}
+	mask = (tierd_spread(ours) >> 7) * 0xff;
+	aged &= mask & (tierd_spread(present) >> 7) * 0xff;
 	*word = (*word & ~mask) | aged;
 	return aged;
 }
 
-/* Which of eight histories have at least `least` bits set: one bit each. */
-static inline __u8 tierd_history_seen(__u64 histories, unsigned int least)
+/* How many bits each of eight histories has: one byte each. */
+static inline __u64 tierd_history_count(__u64 histories)
 {
 	__u64 count = histories - ((histories >> 1) & 0x5555555555555555ull);
 
 	count = (count & 0x3333333333333333ull) + ((count >> 2) & 0x3333333333333333ull);
-	count = (count + (count >> 4)) & 0x0f0f0f0f0f0f0f0full;
-	count += (0x80 - least) * 0x0101010101010101ull;
+	return (count + (count >> 4)) & 0x0f0f0f0f0f0f0f0full;
+}
+
+/* What tierd_history_reach() asks of counts: that they are `least` or more. */
+static inline __u64 tierd_history_least(unsigned int least)
+{
+	return (0x80 - least) * 0x0101010101010101ull;
+}
+
+/* Which of eight counts are enough: one bit each. */
+static inline __u8 tierd_history_reach(__u64 count, __u64 least)
+{
 	/* The high bit of byte n to bit n. */
-	return ((count & 0x8080808080808080ull) >> 7) * 0x0102040810204080ull >> 56;
+	return (((count + least) & 0x8080808080808080ull) >> 7) * 0x0102040810204080ull >> 56;
 }
 
 #endif

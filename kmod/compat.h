@@ -70,16 +70,16 @@ static inline bool tierd_pmd_table(pmd_t pmd)
 
 /*
  * ptep_test_and_clear_young() is a function that x86 does not export; elsewhere it is
- * inline. Called with the page-table lock held: hardware may set the bit at any time, so
- * the test and the clearing are one step.
+ * inline. Called with the page-table lock held, for an entry that has the bit: hardware may set
+ * other bits at any time, so reading and writing are one step.
  */
-static inline bool tierd_ptep_clear_young(struct vm_area_struct *vma, unsigned long addr,
+static inline void tierd_ptep_clear_young(struct vm_area_struct *vma, unsigned long addr,
 					  pte_t *ptep)
 {
 #ifdef CONFIG_X86
-	return test_and_clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
+	clear_bit(_PAGE_BIT_ACCESSED, (unsigned long *)&ptep->pte);
 #else
-	return ptep_test_and_clear_young(vma, addr, ptep);
+	ptep_test_and_clear_young(vma, addr, ptep);
 #endif
 }
 
@@ -141,12 +141,14 @@ static inline bool tierd_clear_dirty(unsigned long *entry)
 /* Mapped more than once, as far as can be told without a walk. */
 static inline bool tierd_folio_shared(struct folio *folio, struct page *page)
 {
+	if (!folio_test_large(folio))
+		return atomic_read(&page->_mapcount) > 0;
 #if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 15, 0)
 	return folio_maybe_mapped_shared(folio);
 #elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
 	return folio_likely_mapped_shared(folio);
 #else
-	if (folio_test_large(folio) && compound_mapcount(&folio->page) > 0)
+	if (compound_mapcount(&folio->page) > 0)
 		return compound_mapcount(&folio->page) + atomic_read(&page->_mapcount) + 1 > 1;
 	return atomic_read(&page->_mapcount) > 0;
 #endif

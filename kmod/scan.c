@@ -11,6 +11,7 @@
  * not count, so that pages in use can be told apart by how much. A part that was begun is brought
  * to its end whatever the budget has left: what that lacks is waited for before the next one.
  */
+#include "bits.h"
 #include "compat.h"
 #include "tierd.h"
 #include "trace.h"
@@ -269,6 +270,9 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	    .settings = settings,
 	    .records = records,
 	    .now_ns = ktime_get_ns(),
+	    .key = (u64)target->number << TIERD_KEY_SHIFT,
+	    .hot_least = tierd_history_least(settings->hot_scans),
+	    .cold_least = tierd_history_least(settings->cold_scans + 1),
 	};
 	u64 start = walk.now_ns;
 	enum tierd_mm_state state;
@@ -287,6 +291,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	}
 	if (!target->in_round)
 		round_start(target, settings, start);
+	walk.age = target->age;
 	part_begin(&walk, start);
 	done = walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);

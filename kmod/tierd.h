@@ -4,13 +4,13 @@
  *
  *	main -> netlink, dev, scan, neoprof (neoprof.h)
  *	netlink -> budget, target;  dev -> ring, resolve
- *	scan -> budget, target, ring, walk -> history;  resolve -> target, walk
+ *	scan -> budget, target, ring, walk <-> table -> history;  resolve -> target, walk
  *	(an event goes from scan to netlink, which only sends it)
  *
  * Locks, in the order they are taken:
  *	targets_lock (mutex)   the list of targets
  *	target->lock (mutex)   one target's ranges and the scanner's state of it
- *	mmap lock (read, by trylock), then page-table locks (walk.c)
+ *	mmap lock (read, by trylock), then page-table locks (walk.c, table.c)
  *	rings_lock (mutex)     the list of rings and what is written to them
  *	anon_vma lock (read, by trylock), then page-table locks (resolve.c)
  */
@@ -99,8 +99,11 @@ struct tierd_walk {
 	struct tierd_target *target;
 	struct mm_struct *mm;
 	const struct tierd_settings *settings;
-	unsigned long stop; /* not beyond this address */
-	bool arm;	    /* only clear accessed bits */
+	unsigned long stop;	   /* not beyond this address */
+	bool arm;		   /* only clear accessed bits */
+	u16 age;		   /* the target's */
+	u64 key;		   /* the target's number, as in records */
+	u64 hot_least, cold_least; /* tierd_history_least() of what is hot, and stays so */
 	u64 now_ns;
 	unsigned long steps, tables, pages, accessed;
 	unsigned int found;
@@ -140,6 +143,12 @@ pte_t *tierd_lock_table(struct mm_struct *mm, pmd_t *pmdp, unsigned long addr, s
 bool tierd_vma_wanted(struct vm_area_struct *vma);
 void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		    unsigned long addr, unsigned long end);
+
+/* table.c */
+void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end);
+void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		     unsigned long addr, unsigned long end);
 
 /* scan.c */
 int tierd_scan_start(void);

@@ -15,7 +15,9 @@ HEADER = Path(__file__).resolve().parents[3] / "kmod/bits.h"
 SOURCE = f"""
 #include "{HEADER}"
 __u64 age(__u8 *h, __u8 a, __u8 p, __u8 o) {{ return tierd_history_age(h, a, p, o); }}
-__u8 seen(__u64 h, unsigned int least) {{ return tierd_history_seen(h, least); }}
+__u8 seen(__u64 h, unsigned int least) {{
+	return tierd_history_reach(tierd_history_count(h), tierd_history_least(least));
+}}
 """
 BYTE = st.integers(0, 255)
 

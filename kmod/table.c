@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * Last-level tables: nearly all of the scanner's work. Entries are gone over eight at a time,
+ * as their histories are; what need not be done for each of them is done once for the eight.
+ */
+#include "classes.h"
+#include "entries.h"
+#include "tierd.h"
+
+#include <linux/hugetlb.h>
+
+/* A table that is locked, and what is known of it. */
+struct table {
+	struct vm_area_struct *vma;
+	pte_t *entries;
+	struct tierd_chunk *chunk;
+	unsigned long base;
+	bool flush;
+};
+
+/* One that maps a page of memory; in the areas we walk all others are marked as special. */
+static bool plain_pte(pte_t pte)
+{
+	return pte_present(pte) && !pte_special(pte) && !tierd_pte_devmap(pte);
+}
+
+/* Of eight entries from `start` on, those that lie in [from, to). */
+static u8 ours_of(unsigned int start, unsigned int from, unsigned int to)
+{
+	u8 ours = 0xff;
+
+	if (likely(start >= from && start + 8 <= to))
+		return ours;
+	if (start < from)
+		ours &= 0xff << (from - start);
+	if (start + 8 > to)
+		ours &= 0xff >> (start + 8 - to);
+	return ours;
+}
+
+/* Records of the pages of a group that were chosen. */
+static void report_group(struct tierd_walk *walk, struct table *table, unsigned int start,
+			 struct tierd_classes classes)
+{
+	unsigned long addr = table->base + start * PAGE_SIZE, pfn, rest;
+	const u8 *history = &table->chunk->history[start];
+	pte_t *ptep = table->entries + start;
+	unsigned int i, flags;
+	struct page *page;
+	bool dirty;
+	pte_t pte;
+
+	for (rest = classes.chosen; rest; rest &= rest - 1) {
+		i = __ffs(rest);
+		pte = tierd_ptep_get(ptep + i);
+		if (!plain_pte(pte))
+			continue;
+		pfn = pte_pfn(pte);
+		page = pfn_to_page(pfn);
+		dirty = pte_dirty(pte);
+		if (tierd_may_clear_dirty(walk, page))
+			dirty = tierd_take_dirty((unsigned long *)(ptep + i), page, &table->flush);
+		flags = dirty ? TIERD_PAGE_DIRTY : 0;
+		flags |= classes.hot >> i & 1 ? TIERD_PAGE_HOT : 0;
+		flags |= classes.changed >> i & 1 ? TIERD_PAGE_CHANGED : 0;
+		tierd_report(walk, addr + i * PAGE_SIZE, page, pfn, history[i], flags);
+	}
+}
+
+/* Eight entries, of which some are ours: reads and clears accessed bits, ages, classifies. */
+static void walk_group(struct tierd_walk *walk, struct table *table, unsigned int start, u8 ours)
+{
+	unsigned long addr = table->base + start * PAGE_SIZE;
+	struct tierd_entries found = tierd_entries_get(table->entries + start);
+	u8 *hot = (u8 *)table->chunk->hot + start / 8;
+	u8 present = found.present & ours, accessed = found.young & ours;
+	struct tierd_classes classes;
+	u64 histories;
+
+	if (accessed)
+		tierd_entries_clear_young(table->vma, addr, table->entries + start, accessed);
+	walk->pages += hweight8(present);
+	walk->accessed += hweight8(accessed);
+	/* A first look finds what was touched at any time before: it only clears. */
+	if (!walk->age)
+		accessed = 0;
+	histories = tierd_history_age(&table->chunk->history[start], accessed, present, ours);
+	if (!histories && !*hot)
+		return;
+	classes = tierd_classify(walk, histories, *hot, ours, (addr >> PAGE_SHIFT) / 8);
+	*hot = classes.hot;
+	if (classes.chosen)
+		report_group(walk, table, start, classes);
+}
+
+/* Looks at [addr, end) of the table behind a PMD. */
+void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
+{
+	unsigned int from = (addr & ~PMD_MASK) >> PAGE_SHIFT, start;
+	unsigned int to = from + ((end - addr) >> PAGE_SHIFT);
+	struct table table = {
+	    .vma = vma,
+	    .chunk = chunk,
+	    .base = addr & PMD_MASK,
+	    .flush = walk->settings->flags & TIERD_SCAN_FLUSH,
+	};
+	spinlock_t *ptl;
+
+	table.entries = tierd_lock_table(walk->mm, pmdp, table.base, &ptl);
+	if (!table.entries)
+		return;
+	tierd_history_as_pages(chunk);
+	for (start = round_down(from, 8); start < to; start += 8)
+		walk_group(walk, &table, start, ours_of(start, from, to));
+	/* Under the lock: nobody may act on a clean entry that a CPU still knows as dirty. */
+	if (table.flush)
+		tierd_flush_tlb();
+	spin_unlock(ptl);
+	rcu_read_unlock();
+}
+
+/* Clears the accessed bits of [addr, end) of the table behind a PMD. */
+void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+		     unsigned long addr, unsigned long end)
+{
+	unsigned int from = (addr & ~PMD_MASK) >> PAGE_SHIFT, start;
+	unsigned int to = from + ((end - addr) >> PAGE_SHIFT);
+	unsigned long base = addr & PMD_MASK;
+	spinlock_t *ptl;
+	pte_t *table;
+	u8 young;
+
+	table = tierd_lock_table(walk->mm, pmdp, base, &ptl);
+	if (!table)
+		return;
+	for (start = round_down(from, 8); start < to; start += 8) {
+		young = tierd_entries_get(table + start).young & ours_of(start, from, to);
+		if (young)
+			tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start,
+						  young);
+	}
+	spin_unlock(ptl);
+	rcu_read_unlock();
+}
