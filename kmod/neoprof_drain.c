@@ -83,7 +83,7 @@ static unsigned long report_frame(struct drain *drain, u64 pfn, u32 count)
 	struct tierd_owner owner;
 	u8 flags = 0;
 
-	tierd_resolve_frame(pfn, &owner, &flags);
+	tierd_resolve_page(page, pfn, &owner, &flags);
 	drain->looked++;
 	count_owner(&card->stats, &owner);
 	record.order = owner.order;
@@ -124,6 +124,8 @@ static void report_unit(struct drain *drain, const struct neoprof_entry *entry)
 		}
 		frames = report_frame(drain, host >> PAGE_SHIFT, entry->count);
 		breathe(drain);
+		if (frames == 1)
+			continue;
 		/* Unless the card has them all, in a row. */
 		last = (u64)(frames - 1) << PAGE_SHIFT;
 		if (!neoprof_to_host(card, device + last, &next) || next != host + last)

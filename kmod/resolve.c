@@ -118,7 +118,7 @@ static u32 pid_of(struct mm_struct *mm)
 
 /* Fills in the first mapping found; the number of mappings, 2 for any more than one. */
 static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio, unsigned long pfn,
-				  struct tierd_owner *owner, u8 *flags)
+				  struct tierd_owner *owner, u8 *flags, bool with_pid)
 {
 	unsigned long offset = folio->index + (pfn - folio_pfn(folio)), addr;
 	struct tierd_target *target;
@@ -139,7 +139,7 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 		/* Of several mappings, one of a target says more. */
 		if (!found++ || (owner->target == TIERD_NO_TARGET && target)) {
 			owner->vpn = addr >> PAGE_SHIFT;
-			owner->pid = pid_of(vma->vm_mm);
+			owner->pid = with_pid ? pid_of(vma->vm_mm) : 0;
 			owner->target = target ? target->number : TIERD_NO_TARGET;
 			*flags = TIERD_PAGE_ANON | (by_pmd ? TIERD_PAGE_PMD : 0);
 		}
@@ -147,7 +147,8 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 	return found;
 }
 
-static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner, u8 *flags)
+static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner, u8 *flags,
+		  bool with_pid)
 {
 	struct anon_vma *anon_vma;
 	unsigned int found, try;
@@ -170,7 +171,7 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 	}
 	if (IS_ERR(anon_vma))
 		return TIERD_OWNER_BUSY;
-	found = find_mappings(anon_vma, folio, pfn, owner, flags);
+	found = find_mappings(anon_vma, folio, pfn, owner, flags, with_pid);
 	up_read(&anon_vma->root->rwsem);
 	if (found > 1) {
 		*flags |= TIERD_PAGE_SHARED;
@@ -179,34 +180,40 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 	return found ? TIERD_OWNER_MAPPED : TIERD_OWNER_GONE;
 }
 
+static void resolve(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags,
+		    bool with_pid)
+{
+	struct folio *folio = page_folio(page);
+
+	/* Free pages have no references; a compound page may be taken apart until we have one. */
+	if (!folio_try_get(folio))
+		return;
+	if (page_folio(page) == folio)
+		owner->status = look_up(folio, pfn, owner, flags, with_pid);
+	folio_put(folio);
+}
+
 /*
- * Called with tierd_targets_lock. `flags`: enum tierd_page_flags, as far as an address is
- * told; 0 before.
+ * For a profiler: the page of a frame that is online, or NULL. Called with tierd_targets_lock.
+ * `flags`: enum tierd_page_flags, as far as an address is told; 0 before. No pid is told.
  */
-void tierd_resolve_frame(u64 pfn, struct tierd_owner *owner, u8 *flags)
+void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags)
+{
+	*owner = (struct tierd_owner){.target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE};
+	if (page)
+		resolve(page, pfn, owner, flags, false);
+}
+
+/* Called with tierd_targets_lock. */
+void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
 {
 	struct page *page;
-	struct folio *folio;
+	u8 flags = 0;
 
 	*owner = (struct tierd_owner){.target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE};
 	if (pfn >> (BITS_PER_LONG - PAGE_SHIFT))
 		return;
 	page = pfn_to_online_page(pfn);
-	if (!page)
-		return;
-	folio = page_folio(page);
-	/* Free pages have no references; a compound page may be taken apart until we have one. */
-	if (!folio_try_get(folio))
-		return;
-	if (page_folio(page) == folio)
-		owner->status = look_up(folio, pfn, owner, flags);
-	folio_put(folio);
-}
-
-/* The same for those that do not ask how it is mapped. */
-void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
-{
-	u8 flags = 0;
-
-	tierd_resolve_frame(pfn, owner, &flags);
+	if (page)
+		resolve(page, pfn, owner, &flags, true);
 }

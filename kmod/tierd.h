@@ -188,7 +188,7 @@ void tierd_dev_set_closing(bool closing);
 
 /* resolve.c */
 void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner);
-void tierd_resolve_frame(u64 pfn, struct tierd_owner *owner, u8 *flags);
+void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags);
 
 /* netlink.c */
 int tierd_netlink_init(void);
