@@ -5,11 +5,6 @@
  *
  * While its CPU budget (budget.c) is short the thread sleeps, so a round takes as long as
  * the budget makes it take, and the period follows.
- *
- * With an exposure, each part of an address space is gone over twice: its accessed bits are
- * cleared (it is armed), and looked at so much later. What was accessed at any other time does
- * not count, so that pages in use can be told apart by how much. A part that was begun is brought
- * to its end whatever the budget has left: what that lacks is waited for before the next one.
  */
 #include "bits.h"
 #include "compat.h"
@@ -26,12 +21,6 @@
 #define BUSY_NS (1 * NSEC_PER_MSEC)
 #define CLOCK_STEPS 16 /* tables between two looks at the clock */
 #define IDLE_NS (10 * NSEC_PER_SEC)
-/* Arming a part takes no more than this share of its exposure, which is alike for all pages then.
- */
-#define ARMING_SHARE 4
-/* ... nor more than this: the budget has to wait for it, and for the look. */
-#define ARMING_NS (10 * NSEC_PER_MSEC)
-#define EXPOSURE_TIMES 4
 
 static struct task_struct *scanner; /* under scanner_lock */
 static struct tierd_record *scanner_records;
@@ -143,23 +132,9 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 	return false;
 }
 
-/* Quite another exposure: what was seen with the last one is of another measure. */
-static void expose(struct tierd_target *target, u32 exposure_us)
-{
-	u32 before = target->exposure.us;
-
-	if (!before != !exposure_us || before > EXPOSURE_TIMES * (u64)exposure_us ||
-	    exposure_us > EXPOSURE_TIMES * (u64)before) {
-		tierd_history_clear(target);
-		/* The first look is after arming, and tells what others do. */
-		target->age = exposure_us ? 1 : 0;
-	}
-	target->exposure = (struct tierd_exposure){.us = exposure_us};
-}
-
 static void round_start(struct tierd_target *target, const struct tierd_settings *settings, u64 now)
 {
-	expose(target, settings->exposure_us);
+	tierd_expose(target, settings->exposure_us);
 	if (target->stats.rounds)
 		target->stats.period_ns = now - target->round_start_ns;
 	target->in_round = true;
@@ -209,58 +184,6 @@ static void forget(struct tierd_target *target)
 	tierd_stats.targets_exec++;
 }
 
-/* Arms a part, or looks at one that is armed. */
-static void part_begin(struct tierd_walk *walk, u64 start_ns)
-{
-	struct tierd_exposure *exposure = &walk->target->exposure;
-
-	walk->stop = ULONG_MAX;
-	if (!exposure->us)
-		return;
-	walk->arm = !exposure->armed;
-	if (walk->arm) {
-		if (!exposure->armed_ns)
-			exposure->armed_ns = start_ns;
-		return;
-	}
-	walk->stop = exposure->to;
-	if (!exposure->looked) {
-		exposure->looked = true;
-		exposure->sum_ns += start_ns - exposure->armed_ns;
-		exposure->parts++;
-	}
-}
-
-/* After a slice; `done`: it came to the part's end. True when that was the round's as well. */
-static bool part_end(struct tierd_walk *walk, u64 start_ns, bool done)
-{
-	struct tierd_exposure *exposure = &walk->target->exposure;
-	u64 exposure_ns = exposure->us * (u64)NSEC_PER_USEC;
-
-	if (!walk->arm) {
-		if (!done)
-			return false;
-		exposure->armed_ns = 0;
-		if (exposure->to == ULONG_MAX)
-			return true;
-		exposure->from = walk->target->cursor = exposure->to;
-		exposure->armed = exposure->looked = false;
-		exposure->arming_ns = 0;
-		return false;
-	}
-	exposure->arming_ns += walk->now_ns - start_ns;
-	if (!done && exposure->arming_ns * ARMING_SHARE < exposure_ns &&
-	    exposure->arming_ns < ARMING_NS)
-		return false;
-	/* Translations that CPUs still know would not set the bits again. */
-	tierd_flush_tlb();
-	exposure->armed = true;
-	exposure->to = done ? ULONG_MAX : walk->target->cursor;
-	walk->target->cursor = exposure->from;
-	walk->target->next_ns = exposure->armed_ns + exposure_ns;
-	return false;
-}
-
 static enum tierd_mm_state scan_slice(struct tierd_target *target,
 				      const struct tierd_settings *settings,
 				      struct tierd_record *records)
@@ -292,12 +215,12 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	if (!target->in_round)
 		round_start(target, settings, start);
 	walk.age = target->age;
-	part_begin(&walk, start);
+	tierd_part_begin(&walk, start);
 	done = walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);
 	walk.now_ns = ktime_get_ns();
 	if (target->exposure.us)
-		done = part_end(&walk, start, done);
+		done = tierd_part_end(&walk, start, done);
 	target->round_cpu_ns += walk.now_ns - start;
 	target->round_pages += walk.pages;
 	target->round_accessed += walk.accessed;

@@ -4,7 +4,7 @@
  *
  *	main -> netlink, dev, scan, neoprof (neoprof.h)
  *	netlink -> budget, target;  dev -> ring, resolve
- *	scan -> budget, target, ring, walk <-> table -> history;  resolve -> target, walk
+ *	scan -> budget, target, ring, exposure, walk <-> table -> history;  resolve -> target, walk
  *	(an event goes from scan to netlink, which only sends it)
  *
  * Locks, in the order they are taken:
@@ -149,6 +149,11 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end);
 void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		     unsigned long addr, unsigned long end);
+
+/* exposure.c: with the target's lock */
+void tierd_expose(struct tierd_target *target, u32 exposure_us);
+void tierd_part_begin(struct tierd_walk *walk, u64 start_ns);
+bool tierd_part_end(struct tierd_walk *walk, u64 start_ns, bool done);
 
 /* scan.c */
 int tierd_scan_start(void);
