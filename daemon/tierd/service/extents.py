@@ -97,3 +97,18 @@ def watched(
             clipped.append(WatchedRange(max(extent.start, part.start), min(extent.end, part.end)))
             index += 1
     return tuple(sorted([*clipped, *fresh], key=lambda r: r.start))
+
+
+def outside(ranges: Sequence[WatchedRange], known: Sequence[WatchedRange]) -> int:
+    """Pages of `ranges` that are in none of `known`; of either, no two overlap."""
+    before = sorted(known, key=lambda r: r.start)
+    position, pages = 0, 0
+    for part in sorted(ranges, key=lambda r: r.start):
+        pages += part.end - part.start
+        while position < len(before) and before[position].end <= part.start:
+            position += 1
+        index = position
+        while index < len(before) and before[index].start < part.end:
+            pages -= min(before[index].end, part.end) - max(before[index].start, part.start)
+            index += 1
+    return pages

@@ -21,7 +21,7 @@ from tierd.errors import TargetGoneError
 from tierd.heat.table import HeatTable
 from tierd.pagekey import VPN_BITS, make_keys, target_of, vpn_of
 from tierd.residency import ResidencyScanner
-from tierd.service.extents import Extents, watched
+from tierd.service.extents import Extents, outside, watched
 from tierd.service.shares import Residents
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import TargetRegistry
@@ -35,6 +35,9 @@ only the process itself can change them, and that takes CPU time or page faults.
 QUIET_WALKS = 6
 """A walk over such a process, whose pages only others may have moved, waits so many times
 longer."""
+FEW_NEW = 1 / 32
+"""Where a smaller share of a process' pages is new since its last walk, that is no reason for
+another: a heap that grows by a few pages grows again, and each page costs a question."""
 
 
 @dataclass
@@ -65,6 +68,13 @@ class _Pages:
             and now_ns - self.read_ns < QUIET_NS
         )
 
+    def renew(self, ranges: tuple[WatchedRange, ...]) -> None:
+        """These are its ranges now; many new pages are walked at once."""
+        self.ranges = ranges
+        every = sum(part.end - part.start for part in ranges)
+        if outside(ranges, self.walked) > FEW_NEW * every:
+            self.walk_due_ns = 0
+
     def next_walk_ns(self, target: Target, interval_ns: int) -> int:
         """When a new walk is due, as far as is known now."""
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
@@ -80,8 +90,8 @@ class Tracking:
         scanner: asks the kernel where pages are.
         heat: told of nodes, and of what went away.
         maps: reads targets' movable ranges.
-        walk_interval_ns: pause between two whole walks over one target; new ranges are
-            walked at once.
+        walk_interval_ns: pause between two whole walks over one target; it is walked at once
+            when more than a few of its pages are new.
     """
 
     def __init__(
@@ -168,8 +178,7 @@ class Tracking:
             pages.skipped = dict(found.skipped)
             if found.ranges != pages.ranges:
                 changed = True
-                pages.ranges = found.ranges
-                pages.walk_due_ns = 0
+                pages.renew(found.ranges)
                 self._heat.keep_ranges(number, found.ranges)
         return changed
 

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tierd.access import WatchedRange
-from tierd.service.extents import Extents, watched
+from tierd.service.extents import Extents, outside, watched
 
 
 def walk(*runs: tuple[int, int, int]) -> tuple[WatchedRange, ...]:
@@ -62,3 +63,22 @@ def test_extents_are_clipped_to_what_may_be_moved_now():
         WatchedRange(150, 200),
         WatchedRange(9000, 9100),
     )
+
+
+@pytest.mark.parametrize(
+    ("ranges", "known", "pages"),
+    [
+        ([], [(0, 9)], 0),
+        ([(0, 9)], [], 9),
+        ([(0, 9)], [(0, 9)], 0),
+        ([(5, 20)], [(0, 10)], 10),
+        ([(0, 100)], [(10, 20), (90, 120)], 80),
+        ([(50, 60), (0, 30)], [(25, 55), (200, 300)], 30),
+        ([(0, 10), (10, 20)], [(5, 15)], 10),
+    ],
+)
+def test_pages_outside_of_what_is_known_are_counted(
+    ranges: list[tuple[int, int]], known: list[tuple[int, int]], pages: int
+) -> None:
+    made = [[WatchedRange(*part) for part in parts] for parts in (ranges, known)]
+    assert outside(made[0], made[1]) == pages

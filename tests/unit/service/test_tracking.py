@@ -145,6 +145,19 @@ def test_new_ranges_are_walked_at_once_whatever_the_process_does(followed: Follo
     assert followed.scanner.scans == 2
 
 
+def test_a_few_new_pages_wait_for_the_next_walk_until_they_are_many(followed: Followed):
+    followed.maps.found = MovableRanges((WatchedRange(0, 3200), WatchedRange(9000, 9032)), {})
+    assert walks_until(followed, 1, acts=False) == 1
+    for end, scans in ((3250, 1), (3300, 1), (3310, 2), (3330, 2)):
+        parts = (WatchedRange(0, end), WatchedRange(9000, 9032))
+        followed.maps.found = MovableRanges(parts, {})
+        followed.registry.acts()
+        followed.tracking.refresh(2 * SECOND)
+        followed.tracking.walk(2 * SECOND, 1000, ())
+        assert followed.scanner.scans == scans, end
+        assert followed.tracking.spans()[0] == (0, end)
+
+
 def test_what_is_watched_is_the_same_object_while_nothing_changed(followed: Followed):
     walks_until(followed, 1, acts=False)
     first = followed.tracking.watched()[0].ranges
