@@ -35,9 +35,9 @@ only the process itself can change them, and that takes CPU time or page faults.
 QUIET_WALKS = 6
 """A walk over such a process, whose pages only others may have moved, waits so many times
 longer."""
-FEW_NEW = 1 / 32
+FEW_NEW = 1 / 8
 """Where a smaller share of a process' pages is new since its last walk, that is no reason for
-another: a heap that grows by a few pages grows again, and each page costs a question."""
+another: a heap that grows, or a thread's stack, which is hardly used. Each page costs a question."""
 
 
 @dataclass

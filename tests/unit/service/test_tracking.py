@@ -148,7 +148,7 @@ def test_new_ranges_are_walked_at_once_whatever_the_process_does(followed: Follo
 def test_a_few_new_pages_wait_for_the_next_walk_until_they_are_many(followed: Followed):
     followed.maps.found = MovableRanges((WatchedRange(0, 3200), WatchedRange(9000, 9032)), {})
     assert walks_until(followed, 1, acts=False) == 1
-    for end, scans in ((3250, 1), (3300, 1), (3310, 2), (3330, 2)):
+    for end, scans in ((3250, 1), (3600, 1), (3700, 2), (3800, 2)):
         parts = (WatchedRange(0, end), WatchedRange(9000, 9032))
         followed.maps.found = MovableRanges(parts, {})
         followed.registry.acts()
