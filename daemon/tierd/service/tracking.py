@@ -37,7 +37,7 @@ QUIET_WALKS = 6
 longer."""
 FEW_NEW = 1 / 8
 """Where a smaller share of a process' pages is new since its last walk, that is no reason for
-another: a heap that grows, or a thread's stack, which is hardly used. Each page costs a question."""
+another: a heap that grows, a thread's stack that is hardly used. Each page costs a question."""
 
 
 @dataclass
