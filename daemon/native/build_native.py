@@ -2,7 +2,7 @@
 """Describes the extension module `tierd._native` to cffi; setup.py builds it.
 
 Owns: which C files are compiled and how. The declarations that Python sees are
-taken from `tierd_native.h`, so that they stand in one place.
+taken from its headers, so that they stand in one place.
 """
 
 from __future__ import annotations
@@ -46,12 +46,14 @@ SOURCES = (
     "sys.c",
     "usage.c",
 )
+HEADERS = ("tierd_native.h", "tierd_promoter.h", "tierd_records.h")
+"""In the order of what they need of each other; the last one includes all."""
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 
 
 def declarations() -> str:
-    """`tierd_native.h` without its preprocessor lines, which cffi cannot read."""
-    text = (HERE / "tierd_native.h").read_text(encoding="utf-8")
+    """The headers without their preprocessor lines, which cffi cannot read."""
+    text = "".join((HERE / name).read_text(encoding="utf-8") for name in HEADERS)
     return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
 
 
@@ -62,7 +64,7 @@ def make_ffi() -> cffi.FFI:
     builder.cdef(declarations())
     builder.set_source(
         "tierd._native",
-        '#include "tierd_native.h"',
+        f'#include "{HEADERS[-1]}"',
         sources=[str((HERE / name).relative_to(root)) for name in SOURCES],
         depends=[str(path.relative_to(root)) for path in sorted(HERE.glob("*.h"))],
         include_dirs=[str(HERE.relative_to(root))],

@@ -8,7 +8,7 @@
 #include <stdbool.h>
 
 #include "pagekey.h"
-#include "tierd_native.h"
+#include "tierd_promoter.h"
 
 size_t tierd_outcome_moves(const struct tierd_outcome *outcome, size_t n,
 			   const struct tierd_moves *out)

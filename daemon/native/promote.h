@@ -16,7 +16,7 @@
 
 #include "bucket.h"
 #include "pagekey.h"
-#include "tierd_native.h"
+#include "tierd_promoter.h"
 
 enum {
 	/* Records read in an interval, and candidates that wait in it; a power of two. */

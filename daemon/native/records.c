@@ -4,7 +4,7 @@
  * and sources/hotlist.py say why so.
  */
 #include "pagekey.h"
-#include "tierd_native.h"
+#include "tierd_records.h"
 
 #include <stdbool.h>
 #include <stddef.h>

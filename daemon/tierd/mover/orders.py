@@ -2,7 +2,7 @@
 """What the control loop and the native promoter tell each other.
 
 Owns: settings, orders, outcomes and counters, and how arrays of them lie in memory
-(`daemon/native/tierd_native.h`).
+(`daemon/native/tierd_promoter.h`).
 Must not touch: the promoter itself (`tierd.mover.promoter`).
 """
 

@@ -47,12 +47,11 @@ def build(folder: Path, *, promoter: bool = False) -> Any:
     start, end = text.index("/* ---- mover"), text.index("/* ---- where pages are")
     builder.cdef(text[start:end])
     if promoter:
-        start, end = text.index("/* ---- promoter"), text.index("/* ---- heat, when")
-        builder.cdef(text[start:end])
+        builder.cdef(declarations(NATIVE / "tierd_promoter.h"))
     builder.cdef(declarations(HERE / "fake_sys.h"))
     builder.set_source(
         name,
-        '#include "tierd_native.h"\n#include "fake_sys.h"',
+        '#include "tierd_promoter.h"\n#include "fake_sys.h"',
         sources=[
             *(str(NATIVE / name) for name in (PROMOTER if promoter else MOVER)),
             str(HERE / "fake_sys.c"),

@@ -268,7 +268,7 @@ def test_settings_out_of_range_are_refused(world: World, change: dict[str, Any])
 
 def test_the_native_header_repeats_reasons_and_records(promoter_native: Any) -> None:
     lib, ffi = promoter_native.lib, promoter_native.ffi
-    text = (fake_kernel.NATIVE / "tierd_native.h").read_text()
+    text = (fake_kernel.NATIVE / "tierd_promoter.h").read_text()
     body = text[text.index("enum tierd_reason {") : text.index("TIERD_REASONS")]
     values = [int(value) for value in re.findall(r"TIERD_\w+ = (\d+)", body)]
     assert values == [int(reason) for reason in Reason]

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* What Python sees of the promoter, and of what becomes of pages. As in tierd_native.h, plain
+ * declarations only. */
+#ifndef TIERD_PROMOTER_H
+#define TIERD_PROMOTER_H
+
+#include "tierd_native.h"
+
+/* ---- promoter: hot pages of profiling cards to moves, at an interval of its own ---- */
+
+/* Cards of the module, node numbers, and nodes that are tried as destination of a move. */
+enum { TIERD_CARDS = 64, TIERD_NODES = 256, TIERD_WAYS = 4 };
+
+/* The kernel module's ring, as kmod/uapi/tierd.h has it (a test compares). */
+enum { TIERD_HEAD_AT = 4096, TIERD_RECORDS_AT = 8192, TIERD_KIND_HOT = 3 };
+
+struct tierd_hot_record {
+	uint64_t page;
+	uint64_t pfn;
+	uint64_t time_ns;
+	uint8_t kind;
+	uint8_t flags;
+	uint8_t order;
+	uint8_t card;
+	int16_t node;
+	uint16_t count;
+};
+
+/* Why a decision came out as it did: tierd.service.explain.Reason, number for number. */
+enum tierd_reason {
+	TIERD_HOTTER = 0,
+	TIERD_MAKES_ROOM = 1,
+	TIERD_NOT_MOVABLE = 2,
+	TIERD_MOVED_LATELY = 3,
+	TIERD_NOT_HOTTER = 4,
+	TIERD_NO_PLACE = 5,
+	TIERD_OVER_QUOTA = 6,
+	TIERD_PART_OF_HUGE = 7,
+	TIERD_OVERFLOW = 8,
+	TIERD_NOT_WORTH = 9,
+	TIERD_REASONS = 10
+};
+
+enum { TIERD_DEMOTE = 0, TIERD_PROMOTE = 1 };
+
+/* What became of a page. `bar`: the heat it had to pass, not a number where none was. */
+struct tierd_outcome {
+	uint64_t page;
+	uint64_t time_ns;
+	float heat;
+	float bar;
+	int16_t source;
+	int16_t dest;
+	int16_t node;
+	uint8_t order;
+	uint8_t fate;
+	uint8_t direction;
+	uint8_t reason;
+	uint8_t pad[6];
+};
+
+/* A page that may leave a fast node, with its heat as the heat table has it. */
+struct tierd_victim {
+	uint64_t page;
+	float heat;
+	int16_t node;
+	uint8_t order;
+	uint8_t pad;
+};
+
+/* Page keys [start, end) that may be moved. */
+struct tierd_span {
+	uint64_t start;
+	uint64_t end;
+};
+
+struct tierd_promoter_settings {
+	uint64_t interval_ns;
+	uint64_t quota_bytes_per_s; /* promoted, in any second */
+	uint64_t residency_ns;	    /* a moved page stays */
+	uint64_t bounce_ns;	    /* promoted again this soon after a demotion: a bounce */
+	uint64_t patience_ns;	    /* how long a page that found no room or quota waits */
+	float margin;
+	float confidence;
+	float heat_s;	  /* heat of a page with one access a second, for ever */
+	float rate_cap;	  /* accesses a second beyond which heat does not grow */
+	float visits;	  /* accesses that a request to slow memory stands for */
+	float least_rate; /* requests a second that are worth a page's move and its victim's */
+};
+
+/* What Python says once a tick; all is copied. Spans ascend by start and are apart. */
+struct tierd_orders {
+	const struct tierd_span *span;
+	size_t spans;
+	const struct tierd_process *process; /* ascending by target */
+	size_t processes;
+	const struct tierd_victim *victim; /* coldest first */
+	size_t victims;
+	/* Start of each card's epoch and of the one before, CLOCK_MONOTONIC; accesses a count. */
+	uint64_t epoch_ns[64];
+	uint64_t epoch_before_ns[64];
+	float scale[64];
+	/* By node: where its pages are promoted and demoted to, best first, ended by -1. */
+	int16_t up[256][4];
+	int16_t down[256][4];
+	/* Bytes that stay free on it, and its meminfo, open for reading, or -1. */
+	uint64_t low[256];
+	int32_t free_fd[256];
+	/* Bytes free on it that CPUs hold on to, which MemFree leaves out. */
+	uint64_t held[256];
+};
+
+struct tierd_promoter_stats {
+	uint64_t intervals;
+	uint64_t records;
+	uint64_t stale;		      /* reported before its page was moved; promoted already */
+	uint64_t copied;	      /* reported for what their own demotion wrote */
+	uint64_t not_slow;	      /* on a node that nothing is promoted from */
+	uint64_t promoted;	      /* pages */
+	uint64_t demoted;	      /* pages */
+	uint64_t bounced;	      /* pages promoted within bounce_ns of their demotion */
+	uint64_t bounce_held;	      /* ... that would have been, but for the least residency */
+	uint64_t held[TIERD_REASONS]; /* decisions not to move, by reason */
+	uint64_t outcomes_dropped;
+	uint64_t recent_forgotten; /* moves whose time was overwritten too early */
+	uint64_t pending;	   /* candidates that wait now */
+	uint64_t victims;	   /* of the last orders, those that are left */
+	uint64_t cpu_ns;
+	uint64_t longest_ns; /* the longest interval's work */
+	uint64_t longest_call_ns;
+	uint64_t ring_dropped;
+	uint64_t ring_closing;
+	uint64_t moved_bytes;
+	uint64_t retries;
+	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
+};
+
+/* Moves and what became of them, by page: the columns of tierd.moves.MovePlan and MoveReport. */
+struct tierd_moves {
+	uint64_t *page;
+	float *heat;
+	int16_t *source;
+	int16_t *dest;
+	int16_t *node;
+	uint8_t *order;
+	uint8_t *fate;
+	uint8_t *direction;
+};
+
+/* Bytes that moved one way. */
+struct tierd_flow {
+	uint32_t target;
+	int16_t source;
+	int16_t dest;
+	uint64_t bytes;
+};
+
+struct tierd_promoter;
+
+/*
+ * Works with `mover`, which must outlive it and be used by nobody else but between
+ * tierd_promoter_hold and tierd_promoter_release. These functions may be called from any
+ * thread.
+ */
+int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_settings *settings,
+		       struct tierd_promoter **out);
+void tierd_promoter_free(struct tierd_promoter *promoter);
+/* The mapped ring to read, NULL for none. */
+int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_t bytes);
+int tierd_promoter_set(struct tierd_promoter *promoter,
+		       const struct tierd_promoter_settings *settings);
+int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders);
+/* A thread that works at each interval; stop waits for it (100 ms at most). */
+int tierd_promoter_start(struct tierd_promoter *promoter);
+void tierd_promoter_stop(struct tierd_promoter *promoter);
+/* One interval's work, now; the number of pages moved. */
+int64_t tierd_promoter_step(struct tierd_promoter *promoter);
+/* Between these nothing is moved; hold waits for the work in hand. */
+void tierd_promoter_hold(struct tierd_promoter *promoter);
+void tierd_promoter_release(struct tierd_promoter *promoter);
+/* How many outcomes there are to be taken. */
+size_t tierd_promoter_outcomes(struct tierd_promoter *promoter);
+/* Outcomes since the last call, oldest first; their number. */
+int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out,
+			    size_t room);
+/* Bytes that may be promoted at once, now: what the last second has left of the quota. */
+uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter);
+/* Moves that somebody else made just now: for quota, residency and bounces. */
+void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
+			 uint64_t time_ns);
+void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
+/* 4 KiB pages that failed since the start, by errno, in 256 places. */
+void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors);
+
+/* ---- outcomes and moves ---- */
+
+/* The moves among outcomes, those tried, in order; there is room for n. Their number. */
+size_t tierd_outcome_moves(const struct tierd_outcome *outcome, size_t n,
+			   const struct tierd_moves *out);
+/* n moves from the first on as outcomes of that time, which had no bar to pass. */
+void tierd_move_outcomes(const struct tierd_moves *moves, size_t first, size_t n, uint64_t time_ns,
+			 struct tierd_outcome *out);
+/* The 4 KiB pages that moved in a direction, the first `room` of them; how many there are. */
+size_t tierd_outcome_pages(const struct tierd_outcome *outcome, size_t n, int direction,
+			   uint64_t *page, size_t room);
+/*
+ * What moved which way, of n moves from the first on; how many moves that are, less than n where
+ * there is not enough room.
+ */
+size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, struct tierd_flow *flow,
+		   size_t room, size_t *flows);
+
+#endif
