@@ -217,6 +217,7 @@ class Tracking:
                 left -= self._walk_one(number, pages, left, insert_on)
                 if pages.cursor is None:
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
+                    pages.renew(pages.ranges)  # what came while the walk was under way
         if not waiting:
             self._walk_from_ns = 0
         return max_pages - left

@@ -50,6 +50,7 @@ class Maps:
 class Scanner:
     def __init__(self) -> None:
         self.scans = 0
+        self.next_vpn: int | None = None
 
     def scan(self, target: Any, cursor: int, most: int) -> Any:
         self.scans += 1
@@ -59,7 +60,7 @@ class Scanner:
             page = np.arange(4, dtype=np.uint64)
             node = np.zeros(4, np.int16)
             order = np.zeros(4, np.uint8)
-            next_vpn = None
+            next_vpn = self.next_vpn
 
         return Found()
 
@@ -156,6 +157,19 @@ def test_a_few_new_pages_wait_for_the_next_walk_until_they_are_many(followed: Fo
         followed.tracking.walk(2 * SECOND, 1000, ())
         assert followed.scanner.scans == scans, end
         assert followed.tracking.spans()[0] == (0, end)
+
+
+def test_many_pages_that_come_during_a_walk_have_another_one(followed: Followed):
+    followed.scanner.next_vpn = 50
+    followed.tracking.refresh(0)
+    followed.tracking.walk(0, 4, ())
+    followed.maps.found = MovableRanges((WatchedRange(0, 200),), {})
+    followed.registry.acts()
+    followed.tracking.refresh(SECOND)
+    followed.scanner.next_vpn = None
+    for scans in (2, 3, 3):
+        followed.tracking.walk(SECOND, 4, ())
+        assert followed.scanner.scans == scans
 
 
 def test_what_is_watched_is_the_same_object_while_nothing_changed(followed: Followed):
