@@ -6,14 +6,10 @@ Compiled from fpga/sim/plugin without QEMU.
 
 from __future__ import annotations
 
-import importlib.util
 import struct
-import subprocess
 from collections import OrderedDict
-from pathlib import Path
 from typing import Any
 
-import cffi
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,111 +19,8 @@ from neoprof_build import FPGA
 from tierd.fpga import regs
 from tierd.lab import plugin
 
-PLUGIN = FPGA / "sim/plugin"
 GIB = 2**30
 GRANULE = 256 * 2**20
-DECLARATIONS = """
-struct cache { unsigned int line_log2; ...; };
-enum cache_event { CACHE_HIT, CACHE_MISS, CACHE_MISS_EVICT };
-int cache_init(struct cache *cache, uint64_t bytes, unsigned int ways, unsigned int line);
-void cache_free(struct cache *cache);
-void cache_clear(struct cache *cache);
-static int replay(struct cache *cache, const uint64_t *addresses, const uint8_t *stores,
-                  size_t count, uint8_t *events, uint64_t *evicted);
-
-struct hdm_decoder { uint64_t base, size, skip, device; };
-struct hdm { struct hdm_decoder decoders[10]; unsigned int count; };
-int hdm_write(struct hdm *hdm, uint8_t *block);
-int hdm_read(struct hdm *hdm, const uint8_t *block);
-_Bool hdm_to_device(const struct hdm *hdm, uint64_t host, uint64_t *device);
-_Bool hdm_to_host(const struct hdm *hdm, uint64_t device, uint64_t *host);
-
-struct card_options {
-    const char *library; unsigned int log2_width, ring, cycles_per_100us; struct hdm hdm; ...; };
-struct card { uint64_t reads, writes, unmapped, skipped; _Bool bounded; ...; };
-int card_open(struct card *card, const struct card_options *options, _Bool counted,
-              uint8_t *block);
-void card_close(struct card *card);
-void card_advance(struct card *card, uint64_t ns);
-_Bool card_request(struct card *card, uint64_t host, _Bool write);
-static uint64_t card_register(struct card *card, uint32_t offset);
-static int card_set(struct card *card, uint32_t offset, uint64_t value);
-static uint64_t card_cycles(struct card *card);
-
-int samples_open(const char *window);
-void samples_miss(unsigned int node, uint64_t page, _Bool store);
-struct profile_block;
-struct profile_block *profile_block(uint64_t vaddr, uint32_t instructions);
-void profile_executed(struct profile_block *block, unsigned int owner);
-void profile_clear(void);
-int profile_write(const char *path);
-#define NPW_SAMPLES_PERIOD ...
-#define NPW_SAMPLES_HEAD ...
-#define NPW_SAMPLES_RING ...
-#define NPW_SAMPLES_SLOTS ...
-#define NPW_SAMPLES_END ...
-"""
-SOURCE = """
-#include "cache.h"
-#include "card.h"
-#include "profile.h"
-#include "samples.h"
-
-#include "../../include/neoprof_window.h"
-
-static int replay(struct cache *cache, const uint64_t *addresses, const uint8_t *stores,
-                  size_t count, uint8_t *events, uint64_t *evicted)
-{
-    for (size_t i = 0; i < count; i++)
-        events[i] = cache_access(cache, addresses[i], stores[i], &evicted[i]);
-    return 0;
-}
-static uint64_t card_register(struct card *card, uint32_t offset)
-{
-    uint64_t value = 0;
-    return card->read(card->card, offset, 8, &value) ? UINT64_MAX : value;
-}
-static int card_set(struct card *card, uint32_t offset, uint64_t value)
-{
-    return card->write(card->card, offset, 8, value);
-}
-static uint64_t card_cycles(struct card *card)
-{
-    return card->cycles(card->card);
-}
-"""
-
-
-@pytest.fixture(scope="module")
-def rooms(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The compiled rooms: an object with `ffi` and `lib`."""
-    folder = tmp_path_factory.mktemp("rooms")
-    ffi = cffi.FFI()
-    ffi.cdef(DECLARATIONS)
-    ffi.set_source(
-        "lab_rooms",
-        SOURCE,
-        sources=[
-            str(PLUGIN / name) for name in ("cache.c", "hdm.c", "card.c", "profile.c", "samples.c")
-        ],
-        include_dirs=[str(PLUGIN)],
-        libraries=["dl"],
-        extra_compile_args=["-std=c11", "-D_GNU_SOURCE", "-fsanitize=undefined"],
-        extra_link_args=["-fsanitize=undefined"],
-    )
-    path = ffi.compile(tmpdir=str(folder))
-    spec = importlib.util.spec_from_file_location("lab_rooms", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built() -> None:
-    """The model's library, which the card room loads."""
-    subprocess.run(["make", "-s", "-C", str(FPGA), "lab"], check=True)
 
 
 class ReferenceCache:
@@ -401,55 +294,3 @@ def test_the_lab_clock_is_the_same_in_the_makefile() -> None:
     lines = (FPGA / "Makefile").read_text().splitlines()
     (line,) = [line for line in lines if line.startswith("LAB_CLOCK :=")]
     assert int(line.split(":=")[1]) == plugin.CYCLES_PER_100US
-
-
-def test_one_miss_in_so_many_of_each_node_is_sampled(rooms: Any, tmp_path: Path) -> None:
-    window = tmp_path / "window"
-    lib = rooms.lib
-    assert lib.samples_open(str(tmp_path / "none").encode()) == -1
-    window.write_bytes(bytes(lib.NPW_SAMPLES_END - 8))
-    assert lib.samples_open(str(window).encode()) == 0
-    lib.samples_miss(1, 5, False)  # too short a window: nothing happens
-    window.write_bytes(bytes(plugin.WINDOW_BYTES))
-    assert lib.samples_open(str(window).encode()) == 0
-    lib.samples_miss(1, 5, False)  # nobody asked for samples
-    with window.open("r+b") as file:
-        file.seek(lib.NPW_SAMPLES_PERIOD)
-        file.write(struct.pack("<I", 3))
-    for page in range(7):
-        lib.samples_miss(1, page, page == 5)
-        lib.samples_miss(0, 100 + page, False)
-    content = window.read_bytes()
-    assert struct.unpack_from("<Q", content, lib.NPW_SAMPLES_HEAD) == (4,)
-    words = struct.unpack_from("<5Q", content, lib.NPW_SAMPLES_RING)
-    assert words == (2 << 8 | 2, 102 << 8, 5 << 8 | 3, 105 << 8, 0)
-    for _ in range(3 * lib.NPW_SAMPLES_SLOTS):  # round the ring once, to where it was
-        lib.samples_miss(1, 7, False)
-    content = window.read_bytes()
-    assert struct.unpack_from("<Q", content, lib.NPW_SAMPLES_HEAD) == (lib.NPW_SAMPLES_SLOTS + 4,)
-    assert struct.unpack_from("<5Q", content, lib.NPW_SAMPLES_RING) == (7 << 8 | 2,) * 5
-
-
-def test_blocks_are_counted_by_whose_turn_it_was(rooms: Any, tmp_path: Path) -> None:
-    lib, path = rooms.lib, tmp_path / "blocks"
-    block = lib.profile_block(0xFFFF_8000_0000_1000, 7)
-    assert lib.profile_block(0xFFFF_8000_0000_1000, 7) == block  # translated again
-    shorter = lib.profile_block(0xFFFF_8000_0000_1000, 3)
-    assert shorter != block
-    lib.profile_executed(block, 1)  # before the region
-    lib.profile_clear()
-    for _ in range(3):
-        lib.profile_executed(block, 2)
-    lib.profile_executed(block, 0)
-    lib.profile_executed(shorter, 3)
-    many = [lib.profile_block(0x400_000 + 16 * i, 5) for i in range(1 << 18)]  # buckets are fewer
-    for each in many[::2]:
-        lib.profile_executed(each, 1)
-    assert lib.profile_write(str(path).encode()) == 0
-    *lines, last = path.read_text().splitlines()
-    assert last == "dropped 0"
-    assert {"ffff800000001000 7 1 0 3 0", "ffff800000001000 3 0 0 0 1"} <= set(lines)
-    assert "400000 5 0 1 0 0" in lines
-    assert "400010 5 0 1 0 0" not in lines
-    assert len(lines) == 2 + len(many) // 2
-    assert lib.profile_write(str(tmp_path / "no/such").encode()) == -2
