@@ -63,7 +63,11 @@ int tierd_settings_set(const struct tierd_settings *settings, const char **why)
 	return 0;
 }
 
-/* How long to sleep before the next slice may run. */
+/*
+ * How long to sleep before the next slice may run: until what is owed is paid. What waking up
+ * itself took is owed after that. To wait for it as well would not end with a small budget: each
+ * wait brings in no more than the next waking up takes.
+ */
 u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm)
 {
 	u64 now = ktime_get_ns(), spent = current->se.sum_exec_runtime;
@@ -76,7 +80,15 @@ u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm)
 	bucket->seen_ns = now;
 	bucket->spent_ns = spent;
 	WRITE_ONCE(tierd_stats.cpu_ns, spent);
-	if (bucket->tokens >= 0)
+	if (bucket->budget_ppm != budget_ppm)
+		bucket->paid_ns = 0;
+	bucket->budget_ppm = budget_ppm;
+	if (bucket->tokens >= 0 || (bucket->paid_ns && now >= bucket->paid_ns)) {
+		bucket->paid_ns = 0;
 		return 0;
-	return div_u64((u64)-bucket->tokens * USEC_PER_SEC, budget_ppm) + 1;
+	}
+	if (!bucket->paid_ns)
+		bucket->paid_ns =
+		    now + 1 + div_u64((u64)-bucket->tokens * USEC_PER_SEC, budget_ppm);
+	return bucket->paid_ns - now;
 }

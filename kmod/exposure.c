@@ -46,11 +46,8 @@ void tierd_part_begin(struct tierd_walk *walk, u64 start_ns)
 		return;
 	}
 	walk->stop = exposure->to;
-	if (!exposure->looked) {
-		exposure->looked = true;
-		exposure->sum_ns += start_ns - exposure->armed_ns;
-		exposure->parts++;
-	}
+	if (!exposure->look_ns)
+		exposure->look_ns = start_ns;
 }
 
 /* After a slice; `done`: it came to the part's end. True when that was the round's as well. */
@@ -62,11 +59,16 @@ bool tierd_part_end(struct tierd_walk *walk, u64 start_ns, bool done)
 	if (!walk->arm) {
 		if (!done)
 			return false;
-		exposure->armed_ns = 0;
+		/* From the middle of arming to the middle of the look: others may run in both. */
+		exposure->sum_ns += (exposure->look_ns - exposure->armed_ns + walk->now_ns -
+				     exposure->armed_to_ns) /
+				    2;
+		exposure->parts++;
+		exposure->armed_ns = exposure->look_ns = 0;
 		if (exposure->to == ULONG_MAX)
 			return true;
 		exposure->from = walk->target->cursor = exposure->to;
-		exposure->armed = exposure->looked = false;
+		exposure->armed = false;
 		exposure->arming_ns = 0;
 		return false;
 	}
@@ -77,6 +79,7 @@ bool tierd_part_end(struct tierd_walk *walk, u64 start_ns, bool done)
 	/* Translations that CPUs still know would not set the bits again. */
 	tierd_flush_tlb();
 	exposure->armed = true;
+	exposure->armed_to_ns = walk->now_ns;
 	exposure->to = done ? ULONG_MAX : walk->target->cursor;
 	walk->target->cursor = exposure->from;
 	walk->target->next_ns = exposure->armed_ns + exposure_ns;

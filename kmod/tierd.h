@@ -51,13 +51,14 @@ struct tierd_ranges {
 
 /* A part of an address space is armed (accessed bits cleared), and looked at later. */
 struct tierd_exposure {
-	u32 us;	     /* of this round */
-	bool armed;  /* [from, to) is: the cursor goes over it a second time */
-	bool looked; /* ... and its first page was looked at */
+	u32 us;	    /* of this round */
+	bool armed; /* [from, to) is: the cursor goes over it a second time */
 	unsigned long from, to;
-	u64 armed_ns;  /* when arming it began, 0: no part is under way */
-	u64 arming_ns; /* time that took */
-	u64 sum_ns;    /* of the exposures of this round's parts */
+	u64 armed_ns;	 /* when arming it began, 0: no part is under way */
+	u64 armed_to_ns; /* ... and when it had ended */
+	u64 arming_ns;	 /* time that took, slices alone */
+	u64 look_ns;	 /* when the look at it began, 0: it has not */
+	u64 sum_ns;	 /* of the exposures of this round's parts */
 	u32 parts;
 };
 
@@ -164,6 +165,8 @@ void tierd_scan_kick(void);
 struct tierd_bucket {
 	s64 tokens;
 	u64 seen_ns, spent_ns;
+	u64 paid_ns; /* when what is owed is paid, 0: nothing is waited for */
+	u32 budget_ppm;
 };
 void tierd_settings_get(struct tierd_settings *settings);
 int tierd_settings_set(const struct tierd_settings *settings, const char **why);
