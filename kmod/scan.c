@@ -159,7 +159,6 @@ static void round_end(struct tierd_walk *walk)
 	target->stats.exposure_ns =
 	    target->exposure.parts ? div_u64(target->exposure.sum_ns, target->exposure.parts) : 0;
 	target->age = min(target->age + 1, TIERD_HISTORY);
-	target->next_ns = target->round_start_ns + walk->settings->period_us * (u64)NSEC_PER_USEC;
 	tierd_stats.rounds++;
 	record = &walk->records[walk->found++];
 	*record = (struct tierd_record){
@@ -273,7 +272,8 @@ static int scan_thread(void *data)
 		 * What was armed is looked at in time, and paid for later: its pages would be
 		 * exposed for as long as the budget made them wait.
 		 */
-		target = tierd_target_due(now, wait, &earliest);
+		target =
+		    tierd_target_due(now, settings.period_us * (u64)NSEC_PER_USEC, wait, &earliest);
 		if (!target) {
 			earliest = earliest > now ? earliest - now : 0;
 			scan_sleep(wait ? min(wait, earliest) : earliest);

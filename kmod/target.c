@@ -35,25 +35,35 @@ struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
 	return NULL;
 }
 
+/* When a target is to be scanned next. By the scanner's thread alone, which sets all of it. */
+static u64 due_ns(const struct tierd_target *target, u64 period_ns)
+{
+	if (target->in_round || !target->round_start_ns)
+		return target->next_ns;
+	return max(target->next_ns, target->round_start_ns + period_ns);
+}
+
 /*
  * The next target in turn whose time has come, with a reference; NULL if there is none,
  * and then the earliest time at which there will be one. `begun`: only targets of which a
  * part is exposed count.
  */
-struct tierd_target *tierd_target_due(u64 now_ns, bool begun, u64 *earliest_ns)
+struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64 *earliest_ns)
 {
 	struct tierd_target *target, *due = NULL;
+	u64 target_ns;
 
 	*earliest_ns = U64_MAX;
 	mutex_lock(&tierd_targets_lock);
 	list_for_each_entry(target, &tierd_targets, node) {
 		if (begun && !READ_ONCE(target->exposure.armed_ns))
 			continue;
-		if (target->next_ns <= now_ns) {
+		target_ns = due_ns(target, period_ns);
+		if (target_ns <= now_ns) {
 			due = target;
 			break;
 		}
-		*earliest_ns = min(*earliest_ns, target->next_ns);
+		*earliest_ns = min(*earliest_ns, target_ns);
 	}
 	if (due) {
 		kref_get(&due->ref);

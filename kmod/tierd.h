@@ -78,9 +78,9 @@ struct tierd_target {
 	unsigned long chunks, chunks_seen;
 	unsigned long cursor;
 	bool in_round;
-	u16 age;     /* finished rounds, saturated at TIERD_HISTORY */
-	u64 next_ns; /* not scanned before */
-	u64 round_start_ns, round_cpu_ns;
+	u16 age;			  /* finished rounds, saturated at TIERD_HISTORY */
+	u64 next_ns;			  /* not scanned before */
+	u64 round_start_ns, round_cpu_ns; /* start: 0 before the first round */
 	u64 round_pages, round_accessed;
 	struct tierd_exposure exposure;
 	struct tierd_target_stats stats;
@@ -121,7 +121,7 @@ extern struct mutex tierd_targets_lock;
 extern struct list_head tierd_targets;
 struct tierd_target *tierd_target_find(u16 number);
 struct tierd_target *tierd_target_by_mm(struct mm_struct *mm);
-struct tierd_target *tierd_target_due(u64 now_ns, bool begun, u64 *earliest_ns);
+struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64 *earliest_ns);
 int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid);
 void tierd_target_remove(struct tierd_target *target);
 void tierd_target_put(struct tierd_target *target);
