@@ -31,6 +31,15 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
 			  uint8_t *dirty, int16_t *node);
 
+/*
+ * Of pages that have become hot and whose history is full: how many, and how many of these the
+ * last two looks found accessed, and none before.
+ */
+struct tierd_newcomers {
+	uint64_t hot, steady;
+};
+struct tierd_newcomers tierd_scan_newcomers(const struct tierd_hot_record *record, size_t n);
+
 /* What a card's records are weighed with; arrays are by card. */
 struct tierd_hot_epochs {
 	uint64_t start_ns[256];

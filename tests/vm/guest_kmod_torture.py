@@ -24,7 +24,8 @@ from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod import Control, Ring
 from tierd.kmod.uapi import Event, Kind, PageFlags, ScanFlags
-from tierd.sources.scan import ScanSettings, ScanSource
+from tierd.sources._scan_host import ScanSettings
+from tierd.sources.scan import ScanSource
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH
 BUSY = {"period_us": 1000, "budget_ppm": 400_000, "hot_scans": 1, "cold_scans": 0}

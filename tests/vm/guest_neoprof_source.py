@@ -24,8 +24,9 @@ from tierd.kmod.cardapi import CardDo, CardState
 from tierd.policy.neomem import NeoMemSettings
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.service.thresholds import Costs, Thresholds
+from tierd.sources._scan_host import ScanSettings
 from tierd.sources.neoprof import CHECK_NS, NeoProfSettings, NeoProfSource
-from tierd.sources.scan import ScanSettings, ScanSource
+from tierd.sources.scan import ScanSource
 
 PART = 256 << 20
 NOTHING_MOVED = Costs(0, 0, 0, 0, 0)

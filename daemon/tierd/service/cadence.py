@@ -14,7 +14,8 @@ leave: by then passes are what makes room. When pages wait and the native
 path has used up its victims, or when it suddenly refuses many, the next pass need not wait
 (`must_look`); after the latter two more come as quickly, to see whether the hot set has moved, as
 long as the native path finds pages to move now that their epoch is new.
-Sources without a native path are read, and acted upon, by passes only: there it never grows.
+Sources without a native path are read, and acted upon, by passes only: there it never grows, and
+while looks teach something there is a pass after every second one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tierd.config import LoopConfig
 from tierd.mover.orders import PromoterStats
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
+from tierd.service.looking import looking
 from tierd.service.orders import low_bytes
 from tierd.service.rooms import Rooms
 from tierd.service.tick import TickRecord
@@ -50,6 +52,9 @@ class Cadence:
 
     def pause_ns(self, loop: LoopConfig, rooms: Rooms, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
+        source = looking(rooms.sources.active)
+        if source is not None and source.learning_ns:
+            return min(loop.tick_ns, source.learning_ns)
         last_ns = max(self._pause_ns, loop.tick_ns)
         self._looks = max(0, self._looks - 1)
         if 0 < self._looks < LOOKS - 1 and tick is not None and _moved_between(tick) < FEW_PAGES:

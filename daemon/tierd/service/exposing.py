@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looks at accessed bits are told of fast memory, and heat of how they look.
 
-Owns: the share of pages that fast memory has room for; heat's change of unit.
+Owns: the share of pages that fast memory has room for; how long exposures may be; heat's change
+of unit.
 Must not touch: the choice of an exposure (`tierd.sources.exposure`).
 
 Heat counts the accesses that looks can see. When an exposure becomes shorter or longer, what was
@@ -18,6 +19,7 @@ from typing import Final, Protocol, cast
 from tierd.access import AccessSource
 from tierd.heat.table import HeatTable
 from tierd.policy.inputs import NodeUsage
+from tierd.policy.payback import least_rate, payback_s
 from tierd.service.shares import Residents
 from tierd.tiermap import TierMap
 
@@ -28,6 +30,12 @@ class Aimed(Protocol):
     """A source that looks according to what fast memory has room for."""
 
     aim: float | None
+
+
+class Bounded(Protocol):
+    """A source whose looks are no longer than is of use."""
+
+    longest_us: int | None
 
 
 APART: Final = 1.2
@@ -65,6 +73,29 @@ def room_share(
     return min(1.0, room / every)
 
 
+def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
+    """The mean time between two uses of a page that is only just worth its moves, in us.
+
+    Looks with this exposure tell what is worth them best from what is not. Longer ones find more
+    pages, and what is used far more among them no sooner. It grows with the time that moves have to
+    pay in, by doubling, for the module forgets what quite another exposure saw.
+
+    Args:
+        tiers: the host's.
+        least_s: time in which promotions must pay, at least (`policy.neomem.payback`).
+        stood_still_s: for so long the hot set has not moved, as far as is known.
+
+    Returns:
+        None where it is not known what a use saves.
+    """
+    lower = [tier for tier in tiers.tiers if tiers.promotion_tier(tier.rank) is not None]
+    rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
+    if rate <= 0:
+        return None
+    doubled = int(math.log2(payback_s(least_s, stood_still_s) / least_s))
+    return round(1e6 / rate) << doubled
+
+
 class Exposing:
     """See the module's text; called once a pass, before its batches go into heat."""
 
@@ -85,6 +116,18 @@ class Exposing:
         if usage and hasattr(source, "aim"):
             # (To ask whether it is `Aimed` would look at its type anew in each pass.)
             cast(Aimed, source).aim = room_share(self._residents, tiers, usage, kept)
+
+    def bound(
+        self,
+        source: AccessSource | None,
+        tiers: TierMap,
+        least_s: float,
+        stood_still_s: float,
+    ) -> None:
+        """Tell a source that can use it how long exposures may be (`longest_exposure_us`)."""
+        if hasattr(source, "longest_us"):
+            longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
+            cast(Bounded, source).longest_us = longest_us
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""

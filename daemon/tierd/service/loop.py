@@ -17,6 +17,7 @@ from tierd.errors import ExitCode, UnavailableError
 from tierd.hangup import HungUp
 from tierd.service.cadence import Cadence
 from tierd.service.companion import beside
+from tierd.service.looking import looking
 from tierd.service.notify import Manager
 from tierd.service.onepass import OnePass
 from tierd.service.reload import Applied, Reloader, ReloadResult, prepare
@@ -201,8 +202,8 @@ class Service:
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
             allowed = paid_ns - CREDIT_NS
-            least = max(start + loop.tick_ns, allowed)
             pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
+            least = max(start + min(loop.tick_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
 
@@ -224,11 +225,17 @@ class Service:
     def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: Wake) -> None:
         """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do.
 
-        Targets that have changed wait for nothing but the CPU budget, `allowed_ns`.
+        Targets that have changed, and news, wait for nothing but the CPU budget, `allowed_ns`.
         """
+        source = looking(self.rooms.sources.active)
+        wake.listen(-1 if source is None else source.news_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            asked, hotplug = wake.wait(min(left, LISTEN_NS) / 1e9)
+            asked, hotplug, news = wake.wait(min(left, LISTEN_NS) / 1e9)
+            if news and source is not None:
+                wake.listen(-1)  # it stays readable until the pass
+                if self._clock() >= allowed_ns and source.news():
+                    return
             if asked:
                 self._between()
             if hotplug:

@@ -22,6 +22,7 @@ from tierd.moves import MovePlan, MoveReport, SplitFate
 from tierd.policy.inputs import NodeUsage
 from tierd.service.deciding import Deciding
 from tierd.service.exposing import Exposing
+from tierd.service.looking import looking
 from tierd.service.rooms import Rooms
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Laps, Observer, TickRecord
@@ -277,6 +278,9 @@ class OnePass:
             steering.listen()
         active = rooms.sources.active
         self._exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
+        self._exposing.bound(
+            active, self.tiers, self.config.policy.neomem.payback_ns / 1e9, self._stood_still_s(now)
+        )
         batches = rooms.sources.poll(now)
         if self._exposing.changed(active) and steering is not None:
             steering.changes.restart()
@@ -291,6 +295,14 @@ class OnePass:
             self.totals.samples += len(batch)
             self.totals.lost_samples += batch.lost
         return batches
+
+    def _stood_still_s(self, now: int) -> float:
+        """For how long the hot set has not moved, as far as is known."""
+        steering, source = self.rooms.steering, looking(self.rooms.sources.active)
+        since = [self._first_sample_ns or now]
+        since += [] if steering is None else [steering.changes.last_ns]
+        since += [] if source is None else [source.news_ns]
+        return (now - max(since)) / 1e9
 
     def _demoting_nodes(self) -> list[int]:
         """Nodes whose cold pages must be known."""

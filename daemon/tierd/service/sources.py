@@ -14,7 +14,7 @@ from tierd.access import AccessSource
 from tierd.config import SourcesConfig
 
 if TYPE_CHECKING:
-    from tierd.sources.scan import ScanSettings
+    from tierd.sources._scan_host import ScanSettings
 
 
 def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> AccessSource:
@@ -53,7 +53,7 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
 
 
 def _scan_settings(config: SourcesConfig) -> ScanSettings:
-    from tierd.sources.scan import ScanSettings
+    from tierd.sources._scan_host import ScanSettings
 
     return ScanSettings(
         period_us=config.scan.period_ns // 1000,

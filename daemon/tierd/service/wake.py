@@ -43,6 +43,7 @@ class Wake:
         self._selector.register(self._wake, selectors.EVENT_READ)
         if hotplug_fd >= 0:
             self._selector.register(hotplug_fd, selectors.EVENT_READ, "hotplug")
+        self._news_fd = -1
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -61,17 +62,27 @@ class Wake:
         self._wake.close()
         self.interrupt.close()
 
-    def wait(self, seconds: float) -> tuple[bool, bool]:
-        """Sleep at most so long; whether somebody interrupted, and whether memory changed."""
-        asked = hotplug = False
+    def listen(self, news_fd: int) -> None:
+        """Sleep no longer than until `news_fd` is readable, from now on; -1: none is."""
+        if self._news_fd >= 0:
+            self._selector.unregister(self._news_fd)
+        self._news_fd = news_fd
+        if news_fd >= 0:
+            self._selector.register(news_fd, selectors.EVENT_READ, "news")
+
+    def wait(self, seconds: float) -> tuple[bool, bool, bool]:
+        """Sleep at most so long; whether somebody interrupted, memory changed, there are news."""
+        asked = hotplug = news = False
         for key, _ in self._selector.select(seconds):
-            if key.data == "hotplug":
+            if key.data == "news":
+                news = True
+            elif key.data == "hotplug":
                 hotplug = True
             else:
                 asked = True
                 with contextlib.suppress(BlockingIOError):
                     self._wake.recv(64)
-        return asked, hotplug
+        return asked, hotplug, news
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -4,10 +4,11 @@
 Owns: what follows from the looks' statistics.
 Must not touch: the module (`tierd.sources.scan` sets what is chosen here).
 
-Looks begin with whole periods, short ones until they have taught enough. Where these find so many
-pages in use that they tell none from another, exposures become short, and looks quicker still,
-until the scanner's silence about a page means something again; then it looks as often as it was
-told to.
+Looks are quick while each of them teaches something: at the start, when programs wake, and when
+they begin to use other memory (`tierd.sources._news`). They begin with whole periods, or with the
+longest exposure that is allowed; where they find so many pages in use that they tell none from
+another, exposures become shorter, and looks quicker still, until the scanner's silence about a page
+means something again; then it looks as often as it was told to.
 """
 
 from __future__ import annotations
@@ -16,12 +17,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tierd.sources.exposure import ASLEEP, Seen, choose
+from tierd.sources._news import News
+from tierd.sources._scan_records import Fresh
+from tierd.sources.exposure import ASLEEP, WHOLE, Seen, choose
 
 log = logging.getLogger(__name__)
 
 KNOWN_ROUNDS: Final = 4
 """Looks after which silence about a page means something."""
+LEARN_LOOKS: Final = 12
+"""So many teach something: all that the module remembers, and a report of each hot page after."""
 STALE_ROUNDS: Final = 2
 """The round under way is of the exposure before; so is all that the first whole look finds."""
 GROWN: Final = 2
@@ -48,32 +53,66 @@ class Looks:
         period_us: least time between two looks, once they have taught enough.
         least_exposure_us: no exposure is shorter.
         clock: CLOCK_MONOTONIC in ns.
+        alone: nobody else tells of pages that become hot.
 
     Attributes:
         aim: share of the targets' pages that fast memory has room for; None: not known.
         awake: somebody else saw the programs run since the last `take`, whatever looks found.
         exposure_us: what is set; 0 is the whole period.
+        longest_us: no exposure is longer, where that is less than half of the period; None: none
+            is too long.
         seen: the last whole looks.
     """
 
-    def __init__(self, period_us: int, least_exposure_us: int, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        period_us: int,
+        least_exposure_us: int,
+        clock: Callable[[], int],
+        *,
+        alone: bool = True,
+    ) -> None:
         self._configured_us = period_us
         self._least_us = least_exposure_us
         self._clock = clock
+        self._alone = alone
         self.aim: float | None = None
+        self.longest_us: int | None = None
         self.awake = False
         self.start()
 
     def start(self) -> None:
         """The scanner begins anew."""
-        self.exposure_us = 0
+        self.exposure_us = self._bounded(0)
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
+        self.news = News(LEARN_LOOKS)
+        self._taken = 0
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = self._clock()
         period = self.period_us
         self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
+
+    def is_news(self, newcomers: int) -> bool:
+        """Whether so many pages that have begun to be used mean that programs use other memory."""
+        return self._alone and self.news.is_news(newcomers, self._pages, self._taken)
+
+    def startle(self, newcomers: int) -> bool:
+        """So many pages have begun to be used; true if that is news: `period_us` has changed."""
+        if not self.is_news(newcomers):
+            return False
+        log.info("event=newcomers pages=%d", newcomers)
+        self.news.tell(self._taken, self._clock())
+        self._taken = 0
+        return True
+
+    @property
+    def fresh(self) -> Fresh:
+        """What may just have begun."""
+        if not self._teaches:
+            return Fresh.NOTHING
+        return Fresh.OTHERS if self.news.last else Fresh.START
 
     def pace(self, period_us: int) -> None:
         """Look no more often than this, once looks have taught enough."""
@@ -89,15 +128,25 @@ class Looks:
         return min(self._configured_us, max(LEARN_US, wanted))
 
     @property
+    def learning_ns(self) -> int:
+        """Time of two looks while they teach something; 0 after that."""
+        return 2 * self.period_us * 1000 if self._teaches else 0
+
+    @property
     def rounds(self) -> int:
         """Whole looks at each target that tell of what programs do now."""
         counts = [each - self._since.get(target, 0) for target, each in self._rounds.items()]
         return max(0, min(counts, default=0))
 
     @property
+    def _teaches(self) -> bool:
+        # Of pages that may become hot.
+        return self._alone and self._taken < LEARN_LOOKS
+
+    @property
     def _learning(self) -> bool:
         # Silence about a page says nothing yet.
-        return self.rounds < KNOWN_ROUNDS
+        return self._teaches or self.rounds < KNOWN_ROUNDS
 
     @property
     def dilution(self) -> float:
@@ -116,11 +165,14 @@ class Looks:
             return False  # no look has ended since
         before = self.period_us, self.exposure_us
         taught = not self._learning
+        # Of targets that were there before: one that comes does not have all learned anew.
+        known = [target for target in rounds if target in self._rounds]
+        self._taken += max([0, *(rounds[target] - self._rounds[target] for target in known)])
         self._rounds = rounds
-        for known in (self._since, self._valid_from):
+        for kept in (self._since, self._valid_from):
             # A number may be another process' by now, whose rounds begin at 0.
-            for target in [each for each in known if rounds.get(each, 0) + 1 < known[each]]:
-                del known[target]
+            for target in [each for each in kept if rounds.get(each, 0) + 1 < kept[each]]:
+                del kept[target]
         pages = sum(each.get("round_pages", 0) for each in stats.values())
         valid = all(
             each > self._valid_from.get(target, STALE_ROUNDS - 1) for target, each in rounds.items()
@@ -138,6 +190,21 @@ class Looks:
         self.awake = False
         return before != (self.period_us, self.exposure_us)
 
+    def bound(self, longest_us: int | None) -> bool:
+        """Set `longest_us`; true if `exposure_us` or `period_us` changed: nothing was seen yet."""
+        self.longest_us = longest_us
+        wanted = self._bounded(self.exposure_us)
+        if self._rounds or wanted == self.exposure_us:
+            return False
+        self.exposure_us = wanted
+        return True
+
+    def _bounded(self, wanted_us: int) -> int:
+        longest = self.longest_us
+        if longest is None or longest >= WHOLE * self._configured_us:
+            return wanted_us
+        return max(self._least_us, min(wanted_us or longest, longest))
+
     def _begin_anew(self) -> None:
         """What is known is of the lesser part of all memory."""
         rounds, aim = self._rounds, self.aim
@@ -149,6 +216,7 @@ class Looks:
     def _forget(self) -> None:
         """Programs that do not run teach nothing of what they will use."""
         self._since = dict(self._rounds)
+        self._taken, self.news.last = 0, False
         self._valid_from = dict(self._rounds)
         self._awake_ns = self._clock()
 
@@ -167,8 +235,10 @@ class Looks:
         if self.aim is None:
             return
         before = self.exposure_us
-        wanted = choose(
-            self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
+        wanted = self._bounded(
+            choose(
+                self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
+            )
         )
         self._apart = self._apart + 1 if wanted != before else 0
         if wanted == before or (taught and self._apart < PATIENCE):
@@ -177,6 +247,7 @@ class Looks:
             # What the last eight looks saw stays of use.
             wanted = min(max(wanted, before // APART), before * APART)
         self._apart = 0
+        self.news.hold(self._taken)
         told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted

@@ -19,6 +19,7 @@ pages that are seldom touched, and would take more of them for hot by chance.)
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Final
 
 import numpy as np
@@ -43,6 +44,33 @@ def _count_table() -> F32Array:
 COUNTS: Final = _count_table()
 
 
+def _fresh_table(least: int) -> F32Array:
+    """The same where pages may just have begun to be used: looks before the first that found an
+    access do not count, where `least` are left."""
+    counts = COUNTS.copy()
+    for history in range(1, 1 << HISTORY):
+        looks = HISTORY + 1 - (history & -history).bit_length()
+        if looks >= least:
+            counts[looks:, history] = COUNTS[looks, history]
+    return counts
+
+
+class Fresh(IntEnum):
+    """What may have begun a few looks ago; the looks that it takes to tell of a page."""
+
+    NOTHING = 0
+    START = 2
+    """Programs run."""
+    OTHERS = 3
+    """They use other memory, or go through it: a page that they stay with is told by more looks."""
+
+
+TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in Fresh}
+STEADY: Final = 0.5
+"""More of the newcomers than this were found by the last two looks and none before: programs have
+begun to use other memory. Of pages that looks find now and then it is one of seven."""
+
+
 class ScanRecords:
     """Makes batches of records.
 
@@ -57,9 +85,20 @@ class ScanRecords:
         self._writes = writes
         # Accesses a record stands for, float32[depth, history], of pages that stay hot and
         # of those that have become hot.
-        self._stays = (COUNTS * report_scans).astype(np.float32)
-        self._becomes = (COUNTS * SEEN).astype(np.float32)
-        assert self._stays.shape == (lib.TIERD_DEPTHS, lib.TIERD_HISTORIES)
+        self._tables = {
+            fresh: ((counts * report_scans).astype(np.float32), (counts * SEEN).astype(np.float32))
+            for fresh, counts in TABLES.items()
+        }
+        assert COUNTS.shape == (lib.TIERD_DEPTHS, lib.TIERD_HISTORIES)
+
+    @staticmethod
+    def newcomers(records: RecordArray) -> int:
+        """How many pages programs have begun to use, if that is most of what has become hot."""
+        made = lib.tierd_scan_newcomers(
+            ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
+            len(records),
+        )
+        return int(made.steady) if made.steady > STEADY * made.hot else 0
 
     def batch(
         self,
@@ -68,6 +107,7 @@ class ScanRecords:
         *,
         lost: int = 0,
         keep: Callable[[RecordArray], BoolArray] | None = None,
+        fresh: Fresh = Fresh.NOTHING,
     ) -> AccessBatch:
         """The hot pages among `records`; one that has cooled is told once and has no accesses.
 
@@ -76,6 +116,7 @@ class ScanRecords:
             now: time of the batch, ns.
             lost: records that were lost before these.
             keep: which of them to count if they are hot, bool[n] for records[n]; None counts all.
+            fresh: what may just have begun.
         """
         page = np.empty(len(records), np.uint64)
         count = np.empty(len(records), np.float32)
@@ -83,13 +124,14 @@ class ScanRecords:
         dirty = np.empty(len(records) if self._writes else 0, np.uint8)
         kept = None if keep is None else keep(records).view(np.uint8)
         found = 0
+        stays, becomes = self._tables[fresh]
         if len(records):
             found = lib.tierd_scan_records(
                 ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
                 len(records),
                 ffi.NULL if kept is None else ffi.from_buffer("uint8_t[]", kept),
-                ffi.from_buffer("float[]", self._stays),
-                ffi.from_buffer("float[]", self._becomes),
+                ffi.from_buffer("float[]", stays),
+                ffi.from_buffer("float[]", becomes),
                 ffi.from_buffer("uint64_t[]", page),
                 ffi.from_buffer("float[]", count),
                 ffi.from_buffer("uint8_t[]", dirty) if self._writes else ffi.NULL,

@@ -24,11 +24,12 @@ from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
 from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardmap import CardMap, Coverage
 from tierd.sources.cardset import CardSet, CountSettings, availability
 from tierd.sources.exposure import Seen
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
-from tierd.sources.scan import ScanSettings, ScanSource
+from tierd.sources.scan import ScanSource
 
 log = logging.getLogger(__name__)
 
@@ -285,7 +286,7 @@ class NeoProfSource:
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        looks = replace(self._looks, nodes=nodes)
+        looks = replace(self._looks, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
         self._scan = self._make_scan(looks, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim

@@ -15,10 +15,9 @@ takes the next source.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -28,45 +27,15 @@ from tierd.access import AccessBatch, Availability, BoolArray, Domain, WatchedTa
 from tierd.errors import UnavailableError
 from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
-from tierd.kmod.uapi import DEVICE, HISTORY, MAX_NODES, PARAMETERS, ScanFlags
+from tierd.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources._looks import Looks
+from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources._scan_targets import ScanTargets
 from tierd.sources.exposure import Seen
 
-_CAP_SYS_PTRACE: Final = 19
 CHECK_NS: Final = 500_000_000
 """It is asked this often what looks saw, and no more often than there are looks."""
-
-
-@dataclass(frozen=True, slots=True)
-class ScanSettings:
-    """How the module scans.
-
-    Attributes:
-        period_us: least time between two looks at a page.
-        cpu_share: most of one CPU that the scanner's thread may take; it looks less
-            often then.
-        hot_scans: a page is reported while it was accessed in at least this many of the
-            last eight looks.
-        cold_scans: ... and until it was accessed in no more than these.
-        report_scans: a page that stays hot is reported in one look of so many (in turns).
-        dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
-        flush: flush the TLB after each page table; for emulators.
-        nodes: nodes whose pages are reported; none named: all.
-        least_exposure_us: no look is sooner than this after the page's accessed bit was
-            cleared; from half the period on it is never cleared but by looks.
-    """
-
-    period_us: int = 400_000
-    cpu_share: float = 0.05
-    hot_scans: int = 2
-    cold_scans: int = 1
-    report_scans: int = 3
-    dirty: bool = False
-    flush: bool = False
-    nodes: tuple[int, ...] = ()
-    least_exposure_us: int = 2_000
 
 
 class ScanSource:
@@ -106,30 +75,19 @@ class ScanSource:
             self.name, self._settings.report_scans, writes=self._settings.dirty
         )
         self._hot_scans = self._settings.hot_scans
-        self._looks = Looks(self._settings.period_us, self._settings.least_exposure_us, clock)
+        self._looks = Looks(
+            self._settings.period_us,
+            self._settings.least_exposure_us,
+            clock,
+            alone=self._settings.alone,
+        )
         self._check_ns = 0
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
         if self._ring is not None and not self._ring.closing:
             return Availability(True, "the tierd kernel module scans")
-        if not (self._root / DEVICE).exists():
-            return Availability(
-                False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
-            )
-        if not os.access(self._root / DEVICE, os.R_OK | os.W_OK):
-            return Availability(False, "/dev/tierd belongs to root", "run tierd as root")
-        try:
-            closing = (self._root / PARAMETERS / "closing").read_text().strip()
-        except OSError:
-            closing = "N"
-        if closing == "Y":
-            return Availability(
-                False,
-                "the tierd kernel module asks its users to let go",
-                "remove it, or write 0 to /sys/module/tierd/parameters/closing",
-            )
-        return Availability(True, "accessed bits through the tierd kernel module")
+        return module_availability(self._root)
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Scan these ranges from now on; histories of what stays are kept.
@@ -215,7 +173,10 @@ class ScanSource:
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            batches.append(self._records.batch(view, now, lost=told, keep=self._keep))
+            if self._looks.startle(self._records.newcomers(view)):
+                self._set_looks()
+            fresh = self._looks.fresh
+            batches.append(self._records.batch(view, now, lost=told, keep=self._keep, fresh=fresh))
             count += len(view)
         if count:
             ring.consume(count)
@@ -269,6 +230,16 @@ class ScanSource:
     def aim(self, share: float | None) -> None:
         self._looks.aim = share
 
+    @property
+    def longest_us(self) -> int | None:
+        """No exposure is longer, in us; None: none is too long."""
+        return self._looks.longest_us
+
+    @longest_us.setter
+    def longest_us(self, longest_us: int | None) -> None:
+        if longest_us != self._looks.longest_us and self._looks.bound(longest_us):
+            self._set_looks()
+
     def wake(self) -> None:
         """The targets' programs run, as somebody else has seen: pages not accessed are cold."""
         self._looks.awake = True
@@ -302,6 +273,28 @@ class ScanSource:
     def dilution(self) -> float:
         """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
         return self._looks.dilution
+
+    @property
+    def news_fd(self) -> int:
+        """Readable when a look has ended, until `poll`; -1 when the source is not in use."""
+        return -1 if self._ring is None else self._ring.fileno()
+
+    def news(self) -> bool:
+        """Whether looks since the last `poll` found that programs began to use other memory."""
+        ring, looks = self._ring, self._looks
+        if ring is None or ring.closing:
+            return False
+        return any(looks.is_news(self._records.newcomers(view)) for view in ring.views())
+
+    @property
+    def news_ns(self) -> int:
+        """When programs were seen to begin to use other memory, CLOCK_MONOTONIC; 0: not yet."""
+        return self._looks.news.last_ns
+
+    @property
+    def learning_ns(self) -> int:
+        """Time of two looks while they teach something, 0 after that: to poll sooner is in vain."""
+        return 0 if self._control is None else self._looks.learning_ns
 
     @property
     def taught_s(self) -> float:

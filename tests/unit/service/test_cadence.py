@@ -65,6 +65,7 @@ class Host:
         )
         self.rooms: Any = SimpleNamespace(
             steering=steering,
+            sources=SimpleNamespace(active=self.source),
             tracking=SimpleNamespace(all_walked=True),
             policy=WatermarkPolicy(WatermarkSettings()),
             read_usage=lambda tiers: self.usage,
@@ -216,3 +217,13 @@ def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
     host.leapt = False
     host.tick = replace(host.tick, between=moved(FEW_PAGES - 1))
     assert pauses(host, cadence, 3) == [500, 1000, 1800]
+
+
+def test_while_looks_teach_passes_come_as_often_as_they_tell_something_new() -> None:
+    host, cadence = Host(), Cadence()
+    host.source.news_fd, host.source.learning_ns = 3, 200 * MS
+    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 200 * MS
+    host.source.learning_ns = 800 * MS
+    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 500 * MS
+    host.source.learning_ns = 0
+    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 1000 * MS

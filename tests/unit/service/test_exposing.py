@@ -11,7 +11,7 @@ import pytest
 from tierd.access import AccessBatch, Domain
 from tierd.heat.table import HeatTable
 from tierd.policy.inputs import NodeUsage
-from tierd.service.exposing import Exposing, room_share
+from tierd.service.exposing import Exposing, longest_exposure_us, room_share
 from tierd.service.shares import Residents
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
@@ -40,6 +40,7 @@ class Source:
     name: str = "scan"
     dilution: float = 1.0
     aim: float | None = None
+    longest_us: int | None = None
 
 
 def residents(fast_mib: int, slow_mib: int) -> Residents:
@@ -80,3 +81,26 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
     assert not exposing.changed(other)  # another source begins in its own
     assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
     assert not exposing.changed(None)
+
+
+def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
+    """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
+    assert longest_exposure_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
+    # It doubles with the time to pay in, an eighth of that for which all has stood still.
+    times = [longest_exposure_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
+    assert times == [7800, 7800, 15_600, 31_200, 124_800]
+    assert longest_exposure_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
+
+
+def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
+    one = TierMap(TIERS.tiers[:1], {0: TIERS.nodes[0]})
+    assert longest_exposure_us(one, 0.5, 0.0) is None
+    exposing, source = (
+        Exposing(HeatTable(capacity_pages=10, half_life_s=5.0), residents(1, 1)),
+        Source(),
+    )
+    exposing.bound(source, TIERS, 0.5, 0.0)
+    assert source.longest_us == 7800
+    exposing.bound(source, one, 0.5, 0.0)
+    assert source.longest_us is None
+    exposing.bound(None, TIERS, 0.5, 0.0)

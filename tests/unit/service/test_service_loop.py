@@ -24,6 +24,7 @@ from tierd.errors import ExitCode, UnavailableError
 from tierd.moves import Fate, MovePlan, MoveReport, SplitFate
 from tierd.service.strain import CgroupStrain
 from tierd.service.tick import Calls, TickRecord
+from tierd.service.wake import Wake
 
 
 def test_once_acts_on_a_half_life_of_samples_and_ends():
@@ -245,6 +246,7 @@ class Steering:
     promotes = settled = False
     exchanged: frozenset[int] = frozenset()
     stats = staticmethod(lambda: None)
+    changes = SimpleNamespace(last_ns=0)
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -364,10 +366,36 @@ def test_targets_that_end_wait_for_the_cpu_budget_and_for_nothing_else() -> None
     bench = Bench(tier_map(118, 430))
     bench.tracking.collect = lambda: True  # type: ignore[method-assign]
     bench.tracking.refresh = lambda now_ns: True  # type: ignore[method-assign]
-    wake: Any = SimpleNamespace(wait=lambda seconds: (False, False))
+    wake: Any = SimpleNamespace(wait=lambda seconds: (False, False, False), listen=lambda fd: None)
     now = time.monotonic_ns()
     bench.service._sleep(now + 50_000_000, now + 60 * 10**9, now + 60 * 10**9, wake)
     assert 50_000_000 <= time.monotonic_ns() - now < 30 * 10**9
+
+
+def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None:
+    bench = Bench(tier_map(118, 430))
+    reader, writer = os.pipe()
+    asked = 0
+
+    def news() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked == 2
+
+    source: Any = bench.source
+    source.news_fd, source.news, source.learning_ns, source.news_ns = reader, news, 0, 0
+    bench.service.rooms.sources.watch([], 0)
+    os.write(writer, b"a look has ended")
+    now = time.monotonic_ns()
+    with Wake(-1, on_stop=lambda name: None, on_hang_up=lambda: None) as wake:
+        # No news: it sleeps on, and does not ask again before the next pass.
+        bench.service._sleep(now, now + 50_000_000, now + 50_000_000, wake)
+        assert (asked, time.monotonic_ns() - now >= 50_000_000) == (1, True)
+        bench.service._sleep(now, now + 60 * 10**9, now + 60 * 10**9, wake)
+    assert asked == 2
+    assert time.monotonic_ns() - now < 30 * 10**9
+    os.close(reader)
+    os.close(writer)
 
 
 def test_nobody_is_watched_while_there_is_one_tier() -> None:

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.sources._looks import KNOWN_ROUNDS, Looks
+from tierd.kmod.uapi import HISTORY
+from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS, Looks
+from tierd.sources._news import CALM, FEW, WARY, News
+from tierd.sources._scan_records import Fresh
 
 
 def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:
@@ -29,9 +32,9 @@ def known(made: Looks) -> bool:
 class World:
     """One target, and a module that looks at it as it is told."""
 
-    def __init__(self, *, period_us: int = 400_000) -> None:
+    def __init__(self, *, period_us: int = 400_000, alone: bool = True) -> None:
         self.now, self.rounds = 10**9, 0
-        self.looks = Looks(period_us, 2_000, lambda: self.now)
+        self.looks = Looks(period_us, 2_000, lambda: self.now, alone=alone)
         self.looks.aim = 0.3
 
     def look(self, share: float, exposure_ms: float) -> int:
@@ -50,9 +53,11 @@ def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -
     world = World()
     assert (world.looks.exposure_us, world.looks.period_us) == (0, 200_000)
     assert not known(world.looks)
-    for _ in range(5):
+    for _ in range(LEARN_LOOKS):
         assert world.look(0.1, 0) == 0
+        assert world.looks.period_us == 200_000
     assert known(world.looks)
+    assert world.look(0.1, 0) == 0
     assert world.looks.period_us == 400_000
     assert world.looks.dilution == 1.0
 
@@ -63,7 +68,7 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     assert world.look(0.97, 0) == 12_500
     assert world.looks.period_us == 100_000
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(6):
+    for _ in range(LEARN_LOOKS):
         assert world.look(0.4, 12.5) == 12_500
     assert known(world.looks)
     assert world.looks.period_us == 400_000
@@ -101,7 +106,7 @@ def test_programs_that_somebody_else_saw_run_are_not_asleep() -> None:
 
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
     world = World()
-    for _ in range(6):
+    for _ in range(LEARN_LOOKS + 1):
         world.look(0.3, 0)
     assert known(world.looks)
     assert world.look(0.95, 0) == 0  # once is none
@@ -168,3 +173,102 @@ def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
     for rounds in range(4, 12):
         made.take({1: stats(40 + rounds, 0.0), 2: stats(rounds, 0.3, pages=50_000)})
     assert known(made)
+
+
+def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> None:
+    """Cards tell of what becomes hot."""
+    world = World(alone=False)
+    for _ in range(KNOWN_ROUNDS + 1):
+        assert (world.looks.learning_ns, world.looks.fresh) == (0, Fresh.NOTHING)
+        world.look(0.3, 0)
+    assert world.looks.period_us == 400_000
+    assert not world.looks.startle(10**6)
+
+
+def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
+    world = World()
+    assert world.looks.bound(7_800)
+    assert (world.looks.exposure_us, world.looks.period_us) == (7_800, 100_000)
+    # Far fewer than fast memory has room for: more would be found by longer ones.
+    assert [world.look(0.01, 7.8) for _ in range(6)] == [7_800] * 6
+    # What is in use already changes in the course of looks, not at once.
+    assert not world.looks.bound(15_600)
+    assert world.looks.exposure_us == 7_800
+    assert world.look(0.01, 7.8) == 15_600
+    assert not world.looks.bound(None)
+    assert [world.look(0.01, 15.6), world.look(0.01, 15.6)][-1] > 15_600
+
+
+def test_a_bound_of_half_the_period_is_none_and_no_bound_is_shorter_than_the_least() -> None:
+    made = looks()
+    assert not made.bound(200_000)
+    assert made.exposure_us == 0
+    assert made.bound(10)
+    assert made.exposure_us == 2_000
+
+
+def test_passes_are_for_two_looks_while_they_teach() -> None:
+    world = World()
+    for _ in range(LEARN_LOOKS + 1):
+        assert world.looks.learning_ns == 2 * 200_000_000
+        assert world.looks.fresh is Fresh.START
+        world.look(0.1, 0)
+    assert (world.looks.learning_ns, world.looks.fresh) == (0, Fresh.NOTHING)
+
+
+def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
+    made = looks()
+    for rounds in range(20):
+        made.take({1: stats(rounds, 0.3)})
+    made.take({1: stats(20, 0.3), 2: stats(0, 0.3, pages=0)})
+    assert not known(made)
+    assert made.learning_ns == 0
+
+
+def test_news_make_looks_quick_again() -> None:
+    world = World()
+    for _ in range(LEARN_LOOKS + 1):
+        world.look(0.1, 0)
+    assert not world.looks.startle(FEW - 1)
+    assert world.looks.news.last_ns == 0
+    assert world.looks.startle(FEW)
+    assert world.looks.news.last_ns == world.now
+    assert (world.looks.period_us, world.looks.fresh) == (200_000, Fresh.OTHERS)
+    assert not world.looks.startle(10**6)  # they are being learned
+    for _ in range(LEARN_LOOKS):
+        world.look(0.1, 0)
+    assert (world.looks.period_us, world.looks.fresh) == (400_000, Fresh.NOTHING)
+    assert known(world.looks)
+
+
+def test_what_another_exposure_finds_is_no_news() -> None:
+    world = World()
+    world.looks.bound(7_800)
+    for _ in range(LEARN_LOOKS + 1):
+        world.look(0.01, 7.8)
+    world.looks.bound(15_600)
+    for _ in range(3):
+        world.look(0.01, 7.8)
+    assert world.looks.exposure_us == 15_600
+    for _ in range(HISTORY):
+        assert not world.looks.is_news(10**6)
+        world.look(0.02, 15.6)
+    assert world.looks.is_news(10**6)
+
+
+def test_news_that_come_again_and_again_are_none() -> None:
+    news = News(10)
+    waits = []
+    for _ in range(3):
+        looks = next(each for each in range(1000) if news.is_news(FEW, 0, each))
+        waits.append(looks)
+        news.tell(looks, 1)
+    assert waits == [10, 10 * WARY, 10 * WARY**2]
+    news.tell(CALM * 10 * WARY**3, 2)
+    assert news.is_news(FEW, 0, 10)
+
+
+def test_of_much_memory_it_takes_more_to_be_news() -> None:
+    news = News(10)
+    assert news.is_news(1000, 128_000, 10)
+    assert not news.is_news(999, 128_000, 10)

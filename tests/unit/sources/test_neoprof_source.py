@@ -18,6 +18,7 @@ from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import (
@@ -27,7 +28,6 @@ from tierd.sources.neoprof import (
     NeoProfSettings,
     NeoProfSource,
 )
-from tierd.sources.scan import ScanSettings
 
 S = 10**9
 TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]

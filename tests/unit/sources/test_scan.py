@@ -13,11 +13,12 @@ from fakering import page_record
 from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import TargetState
-from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind
-from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
+from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS
+from tierd.sources._scan_host import ScanSettings
 from tierd.sources._scan_targets import merged
 from tierd.sources.exposure import Seen
-from tierd.sources.scan import ScanSettings, ScanSource
+from tierd.sources.scan import ScanSource
 
 
 class FakeControl:
@@ -79,11 +80,14 @@ class FakeRing:
         self.consumed = 0
 
     def views(self) -> list[np.ndarray]:
-        taken, self.unread = self.unread, []
-        return taken
+        return list(self.unread)
 
     def consume(self, count: int) -> None:
         self.consumed += count
+        self.unread.clear()
+
+    def fileno(self) -> int:
+        return 99
 
     def close(self) -> None:
         self.closed = True
@@ -250,7 +254,8 @@ class World:
     def __init__(self, *, period_us: int = 400_000) -> None:
         self.control, self.now = FakeControl(), 10**9
         control: Any = lambda: self.control  # noqa: E731
-        ring: Any = lambda root: FakeRing()  # noqa: E731
+        self.ring = FakeRing()
+        ring: Any = lambda root: self.ring  # noqa: E731
         self.source = ScanSource(
             ScanSettings(period_us=period_us),
             clock=lambda: self.now,
@@ -284,7 +289,7 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     assert world.look(0.97, 0) == (100_000, 12_500)
     assert world.source.looked()[0] < KNOWN_ROUNDS
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(6):
+    for _ in range(LEARN_LOOKS):
         assert world.look(0.4, 12.5)[1] == 12_500
     rounds, period_s = world.source.looked()
     assert rounds >= KNOWN_ROUNDS
@@ -310,5 +315,40 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
-    assert [world.look(0.1, 0) for _ in range(6)][-1] == (400_000, 0)
+    assert [world.look(0.1, 0) for _ in range(LEARN_LOOKS + 1)][-1] == (400_000, 0)
     assert world.source.looked()[0] >= KNOWN_ROUNDS
+
+
+def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_in_use() -> None:
+    world = World()
+    world.source.longest_us = 7_800
+    assert (world.control.periods[-1], world.control.exposures[-1]) == (100_000, 7_800)
+    assert world.source.longest_us == 7_800
+    world.source.close()
+    world.source.longest_us = 15_600
+    assert len(world.control.exposures) == 2
+    world.source.watch([target(1, 10, (0, 5))])
+    assert world.control.exposures[-1] == 15_600
+
+
+def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> None:
+    world = World()
+    for _ in range(LEARN_LOOKS + 1):
+        world.look(0.1, 0)
+    assert (world.source.news(), world.source.learning_ns) == (False, 0)
+    history = 0b11000000
+    pages = [page_record(n, history, 8, PageFlags.HOT | PageFlags.CHANGED) for n in range(100)]
+    world.ring.unread = [np.concatenate(pages)]
+    assert world.source.news_fd == 99
+    assert world.source.news()
+    assert world.ring.consumed == 0
+    assert world.control.periods[-1] == 400_000
+    (batch,) = world.source.poll()
+    assert (len(batch), world.ring.consumed) == (100, 100)
+    assert world.control.periods[-1] == 200_000
+    assert (world.source.learning_ns, world.source.news_ns) == (400_000_000, world.now)
+    world.ring.closing = True
+    assert not world.source.news()
+    world.source.close()
+    assert (world.source.news_fd, world.source.news()) == (-1, False)
+    assert world.source.learning_ns == 0

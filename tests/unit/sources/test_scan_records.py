@@ -11,7 +11,7 @@ from fakering import page_record
 
 from tierd._native import lib
 from tierd.kmod.uapi import RECORD, Kind, PageFlags
-from tierd.sources._scan_records import COUNTS, ScanRecords
+from tierd.sources._scan_records import COUNTS, TABLES, Fresh, ScanRecords
 
 
 def test_counts_are_those_of_a_poisson_stream() -> None:
@@ -79,3 +79,50 @@ def test_reports_in_turns_add_up_to_the_accesses(rate: float, report_scans: int)
         records["flags"] = hot[chosen] * PageFlags.HOT + changed[chosen] * PageFlags.CHANGED
         told += float(to_batch(records, report_scans).count.sum())
     assert told / accesses.sum() == pytest.approx(1, abs=0.25)
+
+
+def test_of_what_may_have_begun_looks_before_the_first_use_do_not_count() -> None:
+    start, others = TABLES[Fresh.START], TABLES[Fresh.OTHERS]
+    assert start[8, 0b11000000] == COUNTS[2, 0b11000000]
+    assert start[8, 0b10110000] == COUNTS[4, 0b10110000]
+    # They may only go through it: two looks tell of no stay.
+    assert others[8, 0b11000000] == COUNTS[8, 0b11000000]
+    assert others[8, 0b11100000] == COUNTS[3, 0b11100000]
+    for table in (start, others):
+        assert np.array_equal(table[:2], COUNTS[:2])
+        assert np.array_equal(table[8, 1::2], COUNTS[8, 1::2])  # used in the first of eight
+    record = page_record(1, 0b11000000, 8, PageFlags.HOT | PageFlags.CHANGED)
+    records = ScanRecords("scan", 3, writes=False)
+    counts = [records.batch(record, 0, fresh=fresh).count[0] for fresh in Fresh]
+    assert counts[1] > 4 * counts[0]
+    assert counts[2] == counts[0]
+
+
+def became(history: np.ndarray) -> np.ndarray:
+    """The module's records of pages with such histories that have just become hot."""
+    seen = np.unpackbits(history[:, None], axis=1).sum(axis=1)
+    history = history[(seen == 2) & (history >= 0x80)]
+    records = np.zeros(len(history), RECORD)
+    records["kind"], records["history"], records["value"] = Kind.PAGE, history, 8
+    records["flags"] = PageFlags.HOT + PageFlags.CHANGED
+    return records
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
+def test_newcomers_stand_out_of_what_is_used_now_and_then(rate: float) -> None:
+    rng = np.random.default_rng(3)
+    looks = rng.random((50_000, 8)) < rate
+    chance = became(np.packbits(looks, axis=1)[:, 0])
+    assert len(chance) > 500
+    assert ScanRecords.newcomers(chance) == 0
+    moved = np.concatenate([chance, became(np.full(2 * len(chance), 0b11000000, np.uint8))])
+    assert ScanRecords.newcomers(moved) > 2 * len(chance)
+
+
+def test_pages_with_young_histories_and_those_that_stay_hot_are_no_newcomers() -> None:
+    changed = PageFlags.HOT | PageFlags.CHANGED
+    young = [page_record(n, 0b11000000, 7, changed) for n in range(9)]
+    stay = [page_record(n, 0b11000000, 8, PageFlags.HOT) for n in range(9)]
+    cooled = [page_record(n, 0b11000000, 8, PageFlags.CHANGED) for n in range(9)]
+    assert ScanRecords.newcomers(np.concatenate([*young, *stay, *cooled])) == 0
+    assert ScanRecords.newcomers(np.empty(0, RECORD)) == 0

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loop asks a source that looks at pages in rounds, beside its batches.
+
+Owns: which sources these are.
+Must not touch: how they look.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+from tierd.access import AccessSource
+
+
+class Looking(Protocol):
+    """A source that nobody but its own looks tells of pages that become hot."""
+
+    @property
+    def learning_ns(self) -> int:
+        """Time after which a pass learns something new; 0: passes need not be quick."""
+        ...
+
+    @property
+    def news_fd(self) -> int:
+        """Readable when a look has ended, until `poll`; -1 for none."""
+        ...
+
+    def news(self) -> bool:
+        """Whether looks since the last `poll` found that programs began to use other memory."""
+        ...
+
+    @property
+    def news_ns(self) -> int:
+        """When they were last seen to, CLOCK_MONOTONIC; 0: not yet."""
+        ...
+
+
+def looking(source: AccessSource | None) -> Looking | None:
+    """The source as such a one, if it is."""
+    # (To ask whether it is `Looking` would look at its type anew in each pass.)
+    return cast(Looking, source) if hasattr(source, "news_fd") else None
