@@ -142,7 +142,8 @@ class NeoMemConfig:
         "payback",
         duration("10ms", "1h"),
         "500ms",
-        "Least time in which what a page saves must pay for two moves of 10 us each.",
+        "Least time in which what a page saves must pay for two moves of 10 us each. Exposures of"
+        " the scanner are matched to it.",
     )
     alpha: float = option(
         "alpha",
