@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the loop leaves everything to the native path.
+"""How long the loop leaves everything to the native path, or to looks.
 
 Owns: which passes can wait, and what ends the wait.
 Must not touch: what a pass does, or the sleep itself (`tierd.service.loop`).
@@ -14,8 +14,9 @@ leave: by then passes are what makes room. When pages wait and the native
 path has used up its victims, or when it suddenly refuses many, the next pass need not wait
 (`must_look`); after the latter two more come as quickly, to see whether the hot set has moved, as
 long as the native path finds pages to move now that their epoch is new.
-Sources without a native path are read, and acted upon, by passes only: there it never grows, and
-while looks teach something there is a pass after every second one.
+Where looks tell of news (`tierd.service.looking`) it grows as well, without a native path, but not
+while they teach something: there is a pass after every second one by then. Other sources without a
+native path are read, and acted upon, by passes only: there it never grows.
 """
 
 from __future__ import annotations
@@ -76,6 +77,8 @@ class Cadence:
         if rooms.steering.leapt(now_ns):
             self._looks = LOOKS
             return True
+        if (looks := looking(rooms.sources.active)) is not None:
+            return looks.backlog > BACKLOG or _short(rooms.read_usage(tick.tiers), rooms, tick)
         source, stats = rooms.steering.around.source, _native(rooms)
         if source is None or stats is None or source.backlog > BACKLOG:
             return True
@@ -89,11 +92,11 @@ class Cadence:
 
 
 def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
-    """Whether the native path knows its way, and nothing has changed in a pass."""
+    """Whether the native path knows its way, or looks tell of news, and nothing has changed."""
     steering = rooms.steering
     return (
         steering is not None
-        and steering.settled
+        and (steering.settled or looking(rooms.sources.active) is not None)
         and rooms.tracking.all_walked
         and tick.groups is None
         and tick.traffic is None

@@ -21,6 +21,11 @@ class Looking(Protocol):
         ...
 
     @property
+    def backlog(self) -> float:
+        """The share of its ring that is not read yet, in [0, 1]."""
+        ...
+
+    @property
     def news_fd(self) -> int:
         """Readable when a look has ended, until `poll`; -1 for none."""
         ...

@@ -232,10 +232,8 @@ class Service:
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
             asked, hotplug, news = wake.wait(min(left, LISTEN_NS) / 1e9)
-            if news and source is not None:
-                wake.listen(-1)  # it stays readable until the pass
-                if self._clock() >= allowed_ns and source.news():
-                    return
+            if news and source is not None and self._clock() >= allowed_ns and source.news():
+                return
             if asked:
                 self._between()
             if hotplug:

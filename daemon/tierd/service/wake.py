@@ -8,7 +8,7 @@ Must not touch: what follows from a signal or a request; it calls back.
 from __future__ import annotations
 
 import contextlib
-import selectors
+import select
 import signal
 import socket
 from collections.abc import Callable
@@ -37,12 +37,13 @@ class Wake:
     ) -> None:
         self._on_stop = on_stop
         self._on_hang_up = on_hang_up
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
         self._wake, self.interrupt = socket.socketpair()
         self._wake.setblocking(False)
-        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._poll.register(self._wake.fileno(), select.EPOLLIN)
+        self._hotplug_fd = hotplug_fd
         if hotplug_fd >= 0:
-            self._selector.register(hotplug_fd, selectors.EVENT_READ, "hotplug")
+            self._poll.register(hotplug_fd, select.EPOLLIN)
         self._news_fd = -1
         self._before: dict[int, object] = {}
 
@@ -58,31 +59,30 @@ class Wake:
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
-        self._selector.close()
+        self._poll.close()
         self._wake.close()
         self.interrupt.close()
 
     def listen(self, news_fd: int) -> None:
-        """Sleep no longer than until `news_fd` is readable, from now on; -1: none is."""
+        """From now on sleep no longer than until there is more to read at `news_fd`; -1: nowhere.
+
+        What was told of once is not told of again, whether it was read or not.
+        """
         if self._news_fd >= 0:
-            self._selector.unregister(self._news_fd)
+            with contextlib.suppress(OSError):  # it may be closed by now
+                self._poll.unregister(self._news_fd)
         self._news_fd = news_fd
         if news_fd >= 0:
-            self._selector.register(news_fd, selectors.EVENT_READ, "news")
+            self._poll.register(news_fd, select.EPOLLIN | select.EPOLLET)
 
     def wait(self, seconds: float) -> tuple[bool, bool, bool]:
         """Sleep at most so long; whether somebody interrupted, memory changed, there are news."""
-        asked = hotplug = news = False
-        for key, _ in self._selector.select(seconds):
-            if key.data == "news":
-                news = True
-            elif key.data == "hotplug":
-                hotplug = True
-            else:
-                asked = True
-                with contextlib.suppress(BlockingIOError):
-                    self._wake.recv(64)
-        return asked, hotplug, news
+        ready = {fd for fd, _ in self._poll.poll(max(seconds, 0.0))}
+        asked = self._wake.fileno() in ready
+        if asked:
+            with contextlib.suppress(BlockingIOError):
+                self._wake.recv(64)
+        return asked, self._hotplug_fd in ready, self._news_fd in ready
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame

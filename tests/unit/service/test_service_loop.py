@@ -380,7 +380,7 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
     def news() -> bool:
         nonlocal asked
         asked += 1
-        return asked == 2
+        return asked == 3
 
     source: Any = bench.source
     source.news_fd, source.news, source.learning_ns, source.news_ns = reader, news, 0, 0
@@ -388,11 +388,12 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
     os.write(writer, b"a look has ended")
     now = time.monotonic_ns()
     with Wake(-1, on_stop=lambda name: None, on_hang_up=lambda: None) as wake:
-        # No news: it sleeps on, and does not ask again before the next pass.
-        bench.service._sleep(now, now + 50_000_000, now + 50_000_000, wake)
-        assert (asked, time.monotonic_ns() - now >= 50_000_000) == (1, True)
+        # No news: it sleeps on, and asks again when another look has ended.
+        threading.Timer(0.1, os.write, (writer, b"another has")).start()
+        bench.service._sleep(now, now + 400_000_000, now + 400_000_000, wake)
+        assert (asked, time.monotonic_ns() - now >= 400_000_000) == (2, True)
         bench.service._sleep(now, now + 60 * 10**9, now + 60 * 10**9, wake)
-    assert asked == 2
+    assert asked == 3
     assert time.monotonic_ns() - now < 30 * 10**9
     os.close(reader)
     os.close(writer)
