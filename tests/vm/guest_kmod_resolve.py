@@ -70,6 +70,17 @@ def joiner() -> Iterator[FrameJoin]:
         join.close()
 
 
+def left_behind(join: FrameJoin, frames: np.ndarray) -> int:
+    """Frames of a process that is gone which are told as its still: they are nobody's, or somebody
+    else's. (Where the scanner had its memory in hand as it ended, a worker takes that down.)"""
+    end = time.monotonic() + 30
+    while left := int(np.count_nonzero(join.resolve(frames).table["target"] == TARGET)):
+        if time.monotonic() > end:
+            break
+        time.sleep(0.05)
+    return left
+
+
 def lookups() -> Result:
     """10 000 frames while the process maps, unmaps, forks and ends: no answer is wrong.
 
@@ -117,9 +128,7 @@ def lookups() -> Result:
                 if not ok:
                     raise RuntimeError(f"{kind}: ended with {churner.process.poll()}")
                 last = churner.frames()
-            # The process is gone: its frames are nobody's, or somebody else's.
-            after_exit = join.resolve(last).table
-            wrong += int(np.count_nonzero(after_exit["target"] == TARGET))
+            wrong += left_behind(join, last)
             with contextlib.suppress(Exception):
                 control.target_del(TARGET)
     return {
