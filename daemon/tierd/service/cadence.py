@@ -78,7 +78,10 @@ class Cadence:
             self._looks = LOOKS
             return True
         if (looks := looking(rooms.sources.active)) is not None:
-            return looks.backlog > BACKLOG or _short(rooms.read_usage(tick.tiers), rooms, tick)
+            # (News that came while the CPU budget was short are not told of again.)
+            if looks.backlog > BACKLOG or looks.news():
+                return True
+            return _short(rooms.read_usage(tick.tiers), rooms, tick)
         source, stats = rooms.steering.around.source, _native(rooms)
         if source is None or stats is None or source.backlog > BACKLOG:
             return True

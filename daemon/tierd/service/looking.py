@@ -31,7 +31,7 @@ class Looking(Protocol):
         ...
 
     def news(self) -> bool:
-        """Whether looks since the last `poll` found that programs began to use other memory."""
+        """Whether to poll: programs began to use other memory, or the source is about to go."""
         ...
 
     @property

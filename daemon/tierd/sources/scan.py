@@ -280,11 +280,14 @@ class ScanSource:
         return -1 if self._ring is None else self._ring.fileno()
 
     def news(self) -> bool:
-        """Whether looks since the last `poll` found that programs began to use other memory."""
+        """Whether to poll: programs began to use other memory, or the module is about to go."""
         ring, looks = self._ring, self._looks
-        if ring is None or ring.closing:
+        if ring is None:
             return False
-        return any(looks.is_news(self._records.newcomers(view)) for view in ring.views())
+        # The module waits to be let go of, which `poll` does.
+        return ring.closing or any(
+            looks.is_news(self._records.newcomers(view)) for view in ring.views()
+        )
 
     @property
     def news_ns(self) -> int:

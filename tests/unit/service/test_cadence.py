@@ -233,12 +233,16 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     host, cadence = Host(), Cadence()
     host.rooms.steering.settled, host.rooms.steering.around.source = False, None
     host.source.news_fd, host.source.learning_ns = 3, 0
+    host.source.news = lambda: False
     pauses = [cadence.pause_ns(LOOP, host.rooms, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
     assert not cadence.must_look(host.rooms, host.tick, 0)
     host.source.backlog = BACKLOG + 0.01
     assert cadence.must_look(host.rooms, host.tick, 0)
     host.source.backlog = 0.0
+    host.source.news = lambda: True
+    assert cadence.must_look(host.rooms, host.tick, 0)
+    host.source.news = lambda: False
     host.usage = dict.fromkeys(NODES, FULL)
     assert cadence.must_look(host.rooms, host.tick, 0)
     busy = replace(host.tick, plan=plan(FEW_PAGES))

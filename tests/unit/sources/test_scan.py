@@ -347,8 +347,9 @@ def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> N
     assert (len(batch), world.ring.consumed) == (100, 100)
     assert world.control.periods[-1] == 200_000
     assert (world.source.learning_ns, world.source.news_ns) == (400_000_000, world.now)
-    world.ring.closing = True
     assert not world.source.news()
+    world.ring.closing = True
+    assert world.source.news()  # `poll` lets go of it
     world.source.close()
     assert (world.source.news_fd, world.source.news()) == (-1, False)
     assert world.source.learning_ns == 0
