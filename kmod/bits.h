@@ -47,6 +47,19 @@ static inline __u64 tierd_history_count(__u64 histories)
 	return (count + (count >> 4)) & 0x0f0f0f0f0f0f0f0full;
 }
 
+/* Pages of eight that the three scans before the last one found accessed: high bits of bytes. */
+static inline __u64 tierd_history_steady(__u64 histories)
+{
+	return ((histories & 0x7070707070707070ull) + 0x1010101010101010ull) &
+	       0x8080808080808080ull;
+}
+
+/* How many high bits of bytes are set, of a word that has no others. */
+static inline unsigned int tierd_marks(__u64 marks)
+{
+	return (marks >> 7) * 0x0101010101010101ull >> 56;
+}
+
 /* What tierd_history_reach() asks of counts: that they are `least` or more. */
 static inline __u64 tierd_history_least(unsigned int least)
 {

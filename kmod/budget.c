@@ -11,7 +11,7 @@
 #include <linux/sched.h>
 #include <linux/spinlock.h>
 
-#define CREDIT_NS (200 * NSEC_PER_MSEC) /* of budget that an idle scanner may save up */
+#define CREDIT_NS (2 * NSEC_PER_SEC) /* of budget that an idle scanner may save up */
 
 static struct tierd_settings current_settings;
 static DEFINE_SPINLOCK(settings_lock);

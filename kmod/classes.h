@@ -57,6 +57,26 @@ static inline bool tierd_take_dirty(unsigned long *entry, struct page *page, boo
 	return true;
 }
 
+/* Counts pages that were in steady use, and those of them that are not now. */
+static inline void tierd_count_silent(struct tierd_walk *walk, u64 histories, unsigned int pages)
+{
+	u64 steady = tierd_history_steady(histories);
+
+	if (!steady)
+		return;
+	walk->turnover->steady += pages * tierd_marks(steady);
+	walk->turnover->silent += pages * tierd_marks(steady & ~histories);
+}
+
+/* Counts a page that has become hot, if its whole history is known. */
+static inline void tierd_count_hot(struct tierd_walk *walk, u8 history)
+{
+	if (walk->age < TIERD_HISTORY)
+		return;
+	walk->turnover->became++;
+	walk->turnover->newcomers += history == 0xc0;
+}
+
 /* Makes a record of a page, if its node is asked for. */
 static inline void tierd_report(struct tierd_walk *walk, unsigned long addr, struct page *page,
 				unsigned long pfn, u8 history, unsigned int flags)
@@ -70,6 +90,8 @@ static inline void tierd_report(struct tierd_walk *walk, unsigned long addr, str
 
 	if (!node_isset(node, *nodes))
 		return;
+	if (flags & TIERD_PAGE_HOT && flags & TIERD_PAGE_CHANGED)
+		tierd_count_hot(walk, history);
 	folio = page_folio(page);
 	if (folio_test_anon(folio))
 		flags |= TIERD_PAGE_ANON;

@@ -125,14 +125,18 @@ static void ring_put(struct tierd_ring *ring, const struct tierd_record *records
 	unsigned int room = ring->capacity - unread(ring), take = min(count, room), i;
 	unsigned int first = ring->capacity - (ring->tail & (ring->capacity - 1));
 	struct tierd_ring_info *info = info_of(ring);
+	struct tierd_record *record;
 
 	first = min(first, take);
 	memcpy(record_of(ring, ring->tail), records, first * sizeof(*records));
 	memcpy(record_of(ring, ring->tail + first), records + first,
 	       (take - first) * sizeof(*records));
 	if (!ring->with_pfn)
-		for (i = 0; i < take; i++)
-			record_of(ring, ring->tail + i)->pfn = 0;
+		for (i = 0; i < take; i++) {
+			record = record_of(ring, ring->tail + i);
+			if (record->kind != TIERD_RECORD_ROUND)
+				record->pfn = 0;
+		}
 	ring->tail += take;
 	/* The records come first: a reader that sees the tail sees them. */
 	smp_store_release(&info->tail, ring->tail);

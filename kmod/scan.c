@@ -132,45 +132,12 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 	return false;
 }
 
-static void round_start(struct tierd_target *target, const struct tierd_settings *settings, u64 now)
-{
-	tierd_expose(target, settings->exposure_us);
-	if (target->stats.rounds)
-		target->stats.period_ns = now - target->round_start_ns;
-	target->in_round = true;
-	target->cursor = 0;
-	target->round_start_ns = now;
-	target->round_cpu_ns = target->round_pages = target->round_accessed = 0;
-	target->chunks_seen = 0;
-}
-
 static void round_end(struct tierd_walk *walk)
 {
-	struct tierd_target *target = walk->target;
-	struct tierd_record *record;
-
-	tierd_history_sweep(target);
-	target->in_round = false;
-	target->stats.rounds++;
-	target->stats.round_ns = walk->now_ns - target->round_start_ns;
-	target->stats.round_cpu_ns = target->round_cpu_ns;
-	target->stats.round_pages = target->round_pages;
-	target->stats.round_accessed = target->round_accessed;
-	target->stats.exposure_ns =
-	    target->exposure.parts ? div_u64(target->exposure.sum_ns, target->exposure.parts) : 0;
-	target->age = min(target->age + 1, TIERD_HISTORY);
-	tierd_stats.rounds++;
-	record = &walk->records[walk->found++];
-	*record = (struct tierd_record){
-	    .page = (u64)target->number << TIERD_KEY_SHIFT,
-	    .time_ns = walk->now_ns,
-	    .kind = TIERD_RECORD_ROUND,
-	    .node = NUMA_NO_NODE,
-	    .value = (u16)target->stats.rounds,
-	};
+	tierd_round_end(walk);
 	publish(walk);
 	tierd_ring_wake();
-	trace_tierd_round(target);
+	trace_tierd_round(walk->target);
 }
 
 /* Starts the history of a target afresh: it runs another program now. */
@@ -193,6 +160,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	    .records = records,
 	    .now_ns = ktime_get_ns(),
 	    .key = (u64)target->number << TIERD_KEY_SHIFT,
+	    .turnover = &target->turnover,
 	    .hot_least = tierd_history_least(settings->hot_scans),
 	    .cold_least = tierd_history_least(settings->cold_scans + 1),
 	};
@@ -212,7 +180,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 		goto put;
 	}
 	if (!target->in_round)
-		round_start(target, settings, start);
+		tierd_round_start(target, settings, start);
 	walk.age = target->age;
 	tierd_part_begin(&walk, start);
 	done = walk_on(&walk, start);

@@ -87,6 +87,7 @@ static void walk_group(struct tierd_walk *walk, struct table *table, unsigned in
 	histories = tierd_history_age(&table->chunk->history[start], accessed, present, ours);
 	if (!histories && !*hot)
 		return;
+	tierd_count_silent(walk, histories, 1);
 	classes = tierd_classify(walk, histories, *hot, ours, (addr >> PAGE_SHIFT) / 8);
 	*hot = classes.hot;
 	if (classes.chosen)

@@ -63,6 +63,12 @@ struct tierd_exposure {
 };
 
 /* One process that is scanned. */
+/* How much other memory a target has begun to use. */
+struct tierd_turnover {
+	u32 became, newcomers; /* pages that became hot; seen by just the last two scans of eight */
+	u32 steady, silent;    /* seen by the three scans before; and not by this one */
+};
+
 struct tierd_target {
 	struct list_head node;
 	struct kref ref;
@@ -82,6 +88,7 @@ struct tierd_target {
 	u64 next_ns;			  /* not scanned before */
 	u64 round_start_ns, round_cpu_ns; /* start: 0 before the first round */
 	u64 round_pages, round_accessed;
+	struct tierd_turnover turnover; /* of the round */
 	struct tierd_exposure exposure;
 	struct tierd_target_stats stats;
 };
@@ -107,6 +114,7 @@ struct tierd_walk {
 	u64 hot_least, cold_least; /* tierd_history_least() of what is hot, and stays so */
 	u64 now_ns;
 	unsigned long steps, tables, pages, accessed;
+	struct tierd_turnover *turnover; /* the target's */
 	unsigned int found;
 	struct tierd_record *records; /* room for TIERD_WALK_RECORDS */
 };
@@ -150,6 +158,11 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end);
 void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		     unsigned long addr, unsigned long end);
+
+/* round.c: with the target's lock */
+void tierd_round_start(struct tierd_target *target, const struct tierd_settings *settings,
+		       u64 now_ns);
+void tierd_round_end(struct tierd_walk *walk);
 
 /* exposure.c: with the target's lock */
 void tierd_expose(struct tierd_target *target, u32 exposure_us);

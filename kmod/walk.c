@@ -91,6 +91,7 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	walk->accessed += young ? TIERD_TABLE_PAGES : 0;
 	young &= walk->age != 0;
 	chunk->history[0] = chunk->history[0] >> 1 | (young ? 0x80 : 0);
+	tierd_count_silent(walk, chunk->history[0], TIERD_TABLE_PAGES);
 	dirty = pmd_dirty(pmd);
 	if (tierd_may_clear_dirty(walk, page))
 		dirty = tierd_take_dirty((unsigned long *)pmdp, page, &flush);

@@ -180,7 +180,7 @@ struct tierd_ring_head {
 
 enum tierd_record_kind {
 	TIERD_RECORD_PAGE = 1,	/* a page past the threshold, or one that changed class */
-	TIERD_RECORD_ROUND = 2, /* a scan of a target ended: page = its key, value = rounds */
+	TIERD_RECORD_ROUND = 2, /* a scan of a target ended, and what it found */
 	TIERD_RECORD_HOT = 3,	/* a card counted a page of a target above its threshold */
 	TIERD_RECORD_FRAME = 4, /* ... any other frame; only for readers that ask */
 };
@@ -198,13 +198,31 @@ enum tierd_page_flags {
 };
 
 struct tierd_record {
-	__u64 page;    /* page key; FRAME: TIERD_NO_TARGET << 48 | enum tierd_owner_status */
-	__u64 pfn;     /* page frame, 0 for a reader without CAP_SYS_ADMIN */
+	/*
+	 * Page key; ROUND: target << 48 | pages found accessed; FRAME: TIERD_NO_TARGET << 48 |
+	 * enum tierd_owner_status
+	 */
+	__u64 page;
+	union {
+		__u64 pfn; /* page frame, 0 for a reader without CAP_SYS_ADMIN */
+		/*
+		 * ROUND: of pages that became hot, those that just the last two of eight scans
+		 * found accessed; of pages that each of three scans found accessed, those that
+		 * this one, the next, did not.
+		 */
+		struct {
+			__u32 newcomers, silent;
+		};
+	};
 	__u64 time_ns; /* CLOCK_MONOTONIC */
 	__u8 kind;     /* enum tierd_record_kind */
 	__u8 flags;    /* enum tierd_page_flags */
-	__u8 order;    /* log2 of the folio's 4 KiB pages */
-	__u8 history;  /* bit 7: this scan, bit 0: seven scans ago; HOT, FRAME: the card */
+	__u8 order;    /* log2 of the folio's 4 KiB pages; ROUND: share that is newcomers, of 255 */
+	/*
+	 * Bit 7: this scan, bit 0: seven scans ago; ROUND: share that is silent, of 255; HOT,
+	 * FRAME: the card
+	 */
+	__u8 history;
 	__s16 node;
 	/* PAGE: scans the history covers; ROUND: the round's number; HOT, FRAME: the count */
 	__u16 value;

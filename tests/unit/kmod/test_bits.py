@@ -18,6 +18,8 @@ __u64 age(__u8 *h, __u8 a, __u8 p, __u8 o) {{ return tierd_history_age(h, a, p, 
 __u8 seen(__u64 h, unsigned int least) {{
 	return tierd_history_reach(tierd_history_count(h), tierd_history_least(least));
 }}
+unsigned int steady(__u64 h) {{ return tierd_marks(tierd_history_steady(h)); }}
+unsigned int silent(__u64 h) {{ return tierd_marks(tierd_history_steady(h) & ~h); }}
 """
 BYTE = st.integers(0, 255)
 
@@ -32,6 +34,7 @@ def bits(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     loaded.age.restype = ctypes.c_uint64
     loaded.seen.restype = ctypes.c_uint8
     loaded.seen.argtypes = [ctypes.c_uint64, ctypes.c_uint]
+    loaded.steady.argtypes = loaded.silent.argtypes = [ctypes.c_uint64]
     return loaded
 
 
@@ -55,3 +58,14 @@ def test_ageing_is_that_of_each_page_alone(
 def test_seen_counts_the_bits_of_each_page(bits: ctypes.CDLL, histories: bytes, least: int) -> None:
     wanted = sum(1 << page for page in range(8) if histories[page].bit_count() >= least)
     assert bits.seen(int.from_bytes(histories, "little"), least) == wanted
+
+
+@settings(deadline=None)
+@given(histories=st.lists(st.sampled_from([*range(256), 0x70, 0xF0]), min_size=8, max_size=8))
+def test_silent_is_what_the_three_scans_before_found_and_this_one_did_not(
+    bits: ctypes.CDLL, histories: list[int]
+) -> None:
+    word = int.from_bytes(bytes(histories), "little")
+    steady = [history for history in histories if history & 0x70 == 0x70]
+    assert bits.steady(word) == len(steady)
+    assert bits.silent(word) == sum(history < 0x80 for history in steady)
