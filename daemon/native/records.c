@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-enum { DEEPEST = TIERD_DEPTHS - 1, LAST_TWO = 0xc0 };
+enum { DEEPEST = TIERD_DEPTHS - 1 };
 
 /* Of a huge folio the whole moves: where it is and that it is one is for residency to tell. */
 static int16_t met_on(const struct tierd_hot_record *record)
@@ -57,21 +57,11 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 	return scan_records(record, n, keep, stays, becomes, page, count, dirty, node, false);
 }
 
-struct tierd_newcomers tierd_scan_newcomers(const struct tierd_hot_record *record, size_t n)
+size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at)
 {
-	const uint8_t became = TIERD_RECORD_HOT | TIERD_RECORD_CHANGED;
-	struct tierd_newcomers found = {0};
-
-	for (size_t i = 0; i < n; i++) {
-		const struct tierd_hot_record *each = &record[i];
-
-		if (each->kind != TIERD_KIND_PAGE || (each->flags & became) != became ||
-		    each->count < DEEPEST)
-			continue;
-		found.hot++;
-		found.steady += each->card == LAST_TWO;
-	}
-	return found;
+	while (at < n && record[at].kind != TIERD_KIND_ROUND)
+		at++;
+	return at;
 }
 
 size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,

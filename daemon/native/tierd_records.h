@@ -13,6 +13,7 @@ enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
 /* Kinds and flags of records, as kmod/uapi/tierd.h has them (a test compares). */
 enum {
 	TIERD_KIND_PAGE = 1,
+	TIERD_KIND_ROUND = 2,
 	TIERD_RECORD_HOT = 1,
 	TIERD_RECORD_CHANGED = 2,
 	TIERD_RECORD_DIRTY = 4,
@@ -31,14 +32,8 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
 			  uint8_t *dirty, int16_t *node);
 
-/*
- * Of pages that have become hot and whose history is full: how many, and how many of these the
- * last two looks found accessed, and none before.
- */
-struct tierd_newcomers {
-	uint64_t hot, steady;
-};
-struct tierd_newcomers tierd_scan_newcomers(const struct tierd_hot_record *record, size_t n);
+/* The first record from `at` on that tells of a scan's end; `n` if there is none. */
+size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at);
 
 /* What a card's records are weighed with; arrays are by card. */
 struct tierd_hot_epochs {

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import random
+import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -19,6 +21,7 @@ from guest_kmod_resolve import Churner
 from tierd.errors import UnavailableError
 from tierd.kmod import Control, Ring
 from tierd.kmod.uapi import ScanFlags
+from tierd.sources._news import Turnover, turnovers
 
 PERIOD_US = 100_000
 EXPOSURES = "exposure-us is 0, or from 100 to period-us"
@@ -220,5 +223,91 @@ def removal() -> Result:
     }
 
 
+MOVER = """
+import mmap, signal, sys, time
+import numpy as np
+huge, pages = sys.argv[1] == "huge", int(sys.argv[2])
+memory = mmap.mmap(-1, (pages + 512) * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+whole = np.frombuffer(memory, np.uint8)
+first = -(whole.ctypes.data >> 12) % 512
+each = whole[first * 4096 :][: pages * 4096 : 4096]
+each[:] = 1
+sets = [each[: pages // 4], each[pages // 2 : pages // 2 + pages // 4]]
+signal.signal(signal.SIGUSR1, lambda *_: sets.reverse())
+print((whole.ctypes.data >> 12) + first, flush=True)
+while True:
+    sets[0] += 1
+    time.sleep(0.002)
+"""
+"""Uses a quarter of its pages all the time, and another one after a signal."""
+
+
+def looks(ring: Ring, count: int) -> list[Turnover]:
+    """What the next looks found, as they end."""
+    found: list[Turnover] = []
+    end = time.monotonic() + 60
+    while len(found) < count and time.monotonic() < end:
+        found += turnovers(lab.drain(ring))
+        time.sleep(0.01)
+    return found
+
+
+def moved(kind: str, pages: int) -> Result:
+    """What looks tell of a program that begins to use other pages."""
+    with (
+        lab.connection() as control,
+        lab.ring() as ring,
+        subprocess.Popen(
+            [sys.executable, "-c", MOVER, kind, str(pages)], stdout=subprocess.PIPE, text=True
+        ) as work,
+    ):
+        assert work.stdout is not None
+        first = int(work.stdout.readline())
+        control.scan_set(
+            period_us=PERIOD_US,
+            exposure_us=40_000,
+            budget_ppm=800_000,
+            hot_scans=2,
+            cold_scans=1,
+            report_scans=8,
+        )
+        control.target_add(1, work.pid, [(first, first + pages)])
+        looks(ring, 14)
+        stands = looks(ring, 6)
+        work.send_signal(signal.SIGUSR1)
+        moves = looks(ring, 4)
+        looks(ring, 12)
+        after = looks(ring, 6)
+        work.kill()
+    used, silent = pages // 4, [each.silent for each in moves]
+    # A folio that is mapped as a whole is one page that becomes hot.
+    came = used // 512 if kind == "huge" else used
+    newcomers = [each.newcomers for each in moves if each.newcomers_share > 0.9]
+    calm = [each for each in stands + after if each.silent or each.newcomers]
+    at = silent.index(max(silent))
+    return {
+        # The look under way when it moved finds both sets used, or a part of each.
+        "ok": not calm
+        and {each.accessed for each in stands + after} == {used}
+        and silent[at] == used
+        and moves[at].silent_share == 1.0
+        and sum(newcomers) == came,
+        "silent": silent,
+        "newcomers": [each.newcomers for each in moves],
+        "not_calm": calm,
+        "accessed": [each.accessed for each in stands + moves + after],
+    }
+
+
+def turnover() -> Result:
+    """Looks count what is not used any more, and what has just begun to be."""
+    with lab.module(), lab.tlbtick():
+        told = {kind: moved(kind, 4096) for kind in ("small", "huge")}
+    return {"ok": all(each["ok"] for each in told.values()), **told}
+
+
+CHECKS = {"refused": refused, "changes": changes, "removal": removal, "turnover": turnover}
+
 if __name__ == "__main__":
-    sys.exit(lab.main({"refused": refused, "changes": changes, "removal": removal}))
+    sys.exit(lab.main(CHECKS))

@@ -65,7 +65,7 @@ class ScanConfig:
         "period",
         duration("10ms", "1min"),
         "400ms",
-        "Least time between two looks at a page; half of it while nothing is known yet.",
+        "Least time between two looks at a page; a part of it while there is something to learn.",
     )
     cpu_share: float = option(
         "cpu",

@@ -66,6 +66,8 @@ class Ring:
                 hint="use the module and the daemon of the same release",
             )
         self.capacity = int(info["capacity"])
+        # (A field of the whole array: to take it of the one row is slower.)
+        self._tail: Any = self._info["tail"]
         self._head: Any = np.frombuffer(memory, np.uint64, count=1, offset=RING_HEAD)
         self._records: Any = np.frombuffer(memory, RECORD, count=self.capacity, offset=RING_DATA)
         self._position = int(self._head[0])
@@ -122,14 +124,18 @@ class Ring:
         return int(self._info["dropped"][0])
 
     @property
+    def waiting(self) -> int:
+        """Unread records."""
+        return min(int(self._tail[0]) - self._position, self.capacity)
+
+    @property
     def filled(self) -> float:
         """The share of the ring that is unread records, in [0, 1]."""
-        count = int(self._info["tail"][0]) - self._position
-        return min(count, self.capacity) / self.capacity
+        return self.waiting / self.capacity
 
     def views(self) -> list[RecordArray]:
         """All unread records in their order, without copying; valid until `consume`."""
-        count = min(int(self._info["tail"][0]) - self._position, self.capacity)
+        count = self.waiting
         start = self._position % self.capacity
         first = min(count, self.capacity - start)
         parts = [self._records[start : start + first], self._records[: count - first]]
@@ -142,7 +148,7 @@ class Ring:
 
     def close(self) -> None:
         """Unmap and close. Views must be gone; one that is not keeps the mapping alive."""
-        self._info = self._head = self._records = None
+        self._info = self._tail = self._head = self._records = None
         if isinstance(self._memory, mmap.mmap):
             # A view that is still used keeps the mapping until it goes.
             with contextlib.suppress(BufferError):

@@ -50,6 +50,8 @@ class Cadence:
         self._had_victims = False
         self._looks = 0
         """Passes that do not wait for longer, as there is something to find out."""
+        self._usage_ns = 0
+        """Free memory is looked at again then."""
 
     def pause_ns(self, loop: LoopConfig, rooms: Rooms, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
@@ -81,7 +83,7 @@ class Cadence:
             # (News that came while the CPU budget was short are not told of again.)
             if looks.backlog > BACKLOG or looks.news():
                 return True
-            return _short(rooms.read_usage(tick.tiers), rooms, tick)
+            return self._has_become_short(rooms, tick, now_ns)
         source, stats = rooms.steering.around.source, _native(rooms)
         if source is None or stats is None or source.backlog > BACKLOG:
             return True
@@ -91,6 +93,13 @@ class Cadence:
             and stats.counters["pending"] >= FEW_PAGES
         ):
             return True
+        return self._has_become_short(rooms, tick, now_ns)
+
+    def _has_become_short(self, rooms: Rooms, tick: TickRecord, now_ns: int) -> bool:
+        """Whether free memory is a reason for a pass, as often as there would be passes."""
+        if now_ns < self._usage_ns:
+            return False
+        self._usage_ns = now_ns + tick.config.loop.tick_ns
         return _short(rooms.read_usage(tick.tiers), rooms, tick)
 
 

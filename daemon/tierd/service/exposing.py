@@ -36,6 +36,8 @@ class Bounded(Protocol):
     """A source whose looks are no longer than is of use."""
 
     longest_us: int | None
+    lag_us: int
+    """Programs may have used other memory for so long before a look finds that."""
 
 
 APART: Final = 1.2
@@ -124,10 +126,15 @@ class Exposing:
         least_s: float,
         stood_still_s: float,
     ) -> None:
-        """Tell a source that can use it how long exposures may be (`longest_exposure_us`)."""
+        """Tell a source that can use it how long exposures may be (`longest_exposure_us`).
+
+        And how long changes may go unseen: as long as moves have to pay in. What has stood still
+        is likely to go on for eight times as long.
+        """
         if hasattr(source, "longest_us"):
-            longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
-            cast(Bounded, source).longest_us = longest_us
+            bounded = cast(Bounded, source)
+            bounded.longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
+            bounded.lag_us = round(1e6 * payback_s(least_s, stood_still_s))
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""

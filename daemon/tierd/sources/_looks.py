@@ -8,7 +8,8 @@ Looks are quick while each of them teaches something: at the start, when program
 they begin to use other memory (`tierd.sources._news`). They begin with whole periods, or with the
 longest exposure that is allowed; where they find so many pages in use that they tell none from
 another, exposures become shorter, and looks quicker still, until the scanner's silence about a page
-means something again; then it looks as often as it was told to.
+means something again; then it looks as often as it was told to, and more rarely once what programs
+use has stood still for long.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tierd.sources._news import News
+from tierd.sources._news import News, Turnover
 from tierd.sources._scan_records import Fresh
 from tierd.sources.exposure import ASLEEP, WHOLE, Seen, choose
 
@@ -39,6 +40,8 @@ LEARN_US: Final = 100_000
 """Least time between two looks while short ones teach."""
 HASTE: Final = 2
 """Whole periods teach this many times as fast as they are told to follow each other later."""
+REST: Final = 2
+"""Once nothing is to be learned the time between two looks doubles so often at most."""
 ASLEEP_LOOKS: Final = 20
 """So many that find nothing are put down to programs that do not run yet."""
 
@@ -59,6 +62,7 @@ class Looks:
         aim: share of the targets' pages that fast memory has room for; None: not known.
         awake: somebody else saw the programs run since the last `take`, whatever looks found.
         exposure_us: what is set; 0 is the whole period.
+        lag_us: programs may have used other memory for so long before a look finds that.
         longest_us: no exposure is longer, where that is less than half of the period; None: none
             is too long.
         seen: the last whole looks.
@@ -78,6 +82,7 @@ class Looks:
         self._alone = alone
         self.aim: float | None = None
         self.longest_us: int | None = None
+        self.lag_us = 0
         self.awake = False
         self.start()
 
@@ -94,15 +99,15 @@ class Looks:
         period = self.period_us
         self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
 
-    def is_news(self, newcomers: int) -> bool:
-        """Whether so many pages that have begun to be used mean that programs use other memory."""
-        return self._alone and self.news.is_news(newcomers, self._pages, self._taken)
+    def is_news(self, turnover: Turnover) -> bool:
+        """Whether what a look found means that programs use other memory."""
+        return self._alone and self.news.is_news(turnover, self._pages, self._taken)
 
-    def startle(self, newcomers: int) -> bool:
-        """So many pages have begun to be used; true if that is news: `period_us` has changed."""
-        if not self.is_news(newcomers):
+    def startle(self, turnover: Turnover) -> bool:
+        """A look has found this; true if that is news: `period_us` has changed."""
+        if not self.is_news(turnover):
             return False
-        log.info("event=newcomers pages=%d", newcomers)
+        log.info("event=news newcomers=%d silent=%d", turnover.newcomers, turnover.silent)
         self.news.tell(self._taken, self._clock())
         self._taken = 0
         return True
@@ -123,9 +128,17 @@ class Looks:
     def period_us(self) -> int:
         """Least time between two looks now."""
         if not self._learning:
-            return self._configured_us
+            return self._rested_us
         wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // HASTE
         return min(self._configured_us, max(LEARN_US, wanted))
+
+    @property
+    def _rested_us(self) -> int:
+        # Whole periods would find more pages in use if they were longer.
+        if not (self._alone and self.exposure_us):
+            return self._configured_us
+        doubled = (self.lag_us // self._configured_us).bit_length() - 1
+        return self._configured_us << max(0, min(doubled, REST))
 
     @property
     def learning_ns(self) -> int:
@@ -189,6 +202,12 @@ class Looks:
                 self._expose(taught=taught)
         self.awake = False
         return before != (self.period_us, self.exposure_us)
+
+    def rest(self, lag_us: int) -> bool:
+        """Set `lag_us`; true if `period_us` changed."""
+        before = self.period_us
+        self.lag_us = lag_us
+        return self.period_us != before
 
     def bound(self, longest_us: int | None) -> bool:
         """Set `longest_us`; true if `exposure_us` or `period_us` changed: nothing was seen yet."""

@@ -1,24 +1,83 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether pages that have become hot mean that programs use other memory.
+"""Whether what a look found means that programs use other memory.
 
 Owns: what counts as news, and how often.
-Must not touch: records (`tierd.sources._scan_records` counts newcomers), looks.
+Must not touch: the looks.
+
+Two signs tell. Of the pages that become hot, most were found by just the last two looks of eight;
+of pages that looks find now and then it is one of seven. Or most of the pages that three looks in a
+row had found in use are not in use any more: that is seen by a single look.
 """
 
 from __future__ import annotations
 
-from typing import Final
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple
 
+import numpy as np
+
+from tierd._native import ffi, lib
+from tierd.kmod.ring import RecordArray
 from tierd.kmod.uapi import HISTORY
+from tierd.pagekey import VPN_MASK
 
+STEADY: Final = 0.5
+"""More of the pages that became hot than this are newcomers: it is no chance."""
+SILENT: Final = 0.75
+"""More of the pages in steady use than this are not used any more. Of pages that looks find just
+more often than not, a half would be."""
+AWAKE: Final = 0.5
+"""A look that finds fewer pages in use than this share of those that fell silent tells of programs
+that pause."""
+WHOLE: Final = 255
+"""What the module takes for a share of 1."""
 FEW: Final = 64
 FEW_OF: Final = 128
-"""Fewer newcomers than this, or than one page of so many, are no news."""
+"""Fewer pages than this, or than one page of so many, are no news."""
 WARY: Final = 2
 CALM: Final = 4
 """After news it takes so many times as many looks until there is any again. Programs that use other
 memory again and again are like that: the more often, the less it is news. Once so many times as
 many looks as it takes have brought none, all is as at the start."""
+
+
+class Turnover(NamedTuple):
+    """What a look at one target found (struct tierd_record of kind ROUND).
+
+    Attributes:
+        accessed: pages in use.
+        newcomers: pages that became hot and were found by just the last two looks of eight.
+        newcomers_share: their share of those that became hot, 0 to 1.
+        silent: pages that the three looks before had found in use, and this one did not.
+        silent_share: their share of those that the three looks before had found in use.
+    """
+
+    accessed: int = 0
+    newcomers: int = 0
+    newcomers_share: float = 0.0
+    silent: int = 0
+    silent_share: float = 0.0
+
+
+_PAGES = struct.Struct("=II")
+
+
+def turnovers(records: RecordArray) -> Iterator[Turnover]:
+    """What the looks that ended found, of `uapi.RECORD`[n]."""
+    count = len(records)
+    if not count:
+        return
+    memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
+    at = lib.tierd_scan_ended(memory, count, 0)
+    while at < count:
+        page, pages, _, _, _, newcomers_share, silent_share, _, _ = records[at].item()
+        newcomers, silent = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
+        yield Turnover(
+            page & VPN_MASK, newcomers, newcomers_share / WHOLE, silent, silent_share / WHOLE
+        )
+        at = lib.tierd_scan_ended(memory, count, at + 1)
 
 
 class News:
@@ -38,15 +97,20 @@ class News:
         self.last = False
         self.last_ns = 0
 
-    def is_news(self, newcomers: int, pages: int, looks: int) -> bool:
-        """Whether so many newcomers are news.
+    def is_news(self, found: Turnover, pages: int, looks: int) -> bool:
+        """Whether that is news.
 
         Args:
-            newcomers: pages that the last two looks found accessed, and none before.
+            found: what a look found.
             pages: that are looked at.
             looks: that have taught since the start, or since the last news.
         """
-        return newcomers >= max(FEW, pages // FEW_OF) and looks >= max(self._wait, self._held)
+        if looks < max(self._wait, self._held):
+            return False
+        least = max(FEW, pages // FEW_OF)
+        came = found.newcomers >= least and found.newcomers_share > STEADY
+        went = found.silent >= least and found.silent_share > SILENT
+        return came or (went and found.accessed >= AWAKE * found.silent)
 
     def tell(self, looks: int, now_ns: int) -> None:
         """There is news."""

@@ -66,9 +66,6 @@ class Fresh(IntEnum):
 
 
 TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in Fresh}
-STEADY: Final = 0.5
-"""More of the newcomers than this were found by the last two looks and none before: programs have
-begun to use other memory. Of pages that looks find now and then it is one of seven."""
 
 
 class ScanRecords:
@@ -90,15 +87,6 @@ class ScanRecords:
             for fresh, counts in TABLES.items()
         }
         assert COUNTS.shape == (lib.TIERD_DEPTHS, lib.TIERD_HISTORIES)
-
-    @staticmethod
-    def newcomers(records: RecordArray) -> int:
-        """How many pages programs have begun to use, if that is most of what has become hot."""
-        made = lib.tierd_scan_newcomers(
-            ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records)),
-            len(records),
-        )
-        return int(made.steady) if made.steady > STEADY * made.hot else 0
 
     def batch(
         self,

@@ -29,6 +29,7 @@ from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources._looks import Looks
+from tierd.sources._news import turnovers
 from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources._scan_targets import ScanTargets
@@ -75,6 +76,7 @@ class ScanSource:
             self.name, self._settings.report_scans, writes=self._settings.dirty
         )
         self._hot_scans = self._settings.hot_scans
+        self._heard = 0
         self._looks = Looks(
             self._settings.period_us,
             self._settings.least_exposure_us,
@@ -173,13 +175,15 @@ class ScanSource:
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            if self._looks.startle(self._records.newcomers(view)):
-                self._set_looks()
+            for turnover in turnovers(view):
+                if self._looks.startle(turnover):
+                    self._set_looks()
             fresh = self._looks.fresh
             batches.append(self._records.batch(view, now, lost=told, keep=self._keep, fresh=fresh))
             count += len(view)
         if count:
             ring.consume(count)
+        self._heard = 0
         return batches, count
 
     def _adapt(self, count: int, lost: int) -> None:
@@ -240,6 +244,16 @@ class ScanSource:
         if longest_us != self._looks.longest_us and self._looks.bound(longest_us):
             self._set_looks()
 
+    @property
+    def lag_us(self) -> int:
+        """Programs may have used other memory for so long before a look finds that, in us."""
+        return self._looks.lag_us
+
+    @lag_us.setter
+    def lag_us(self, lag_us: int) -> None:
+        if self._looks.rest(lag_us):
+            self._set_looks()
+
     def wake(self) -> None:
         """The targets' programs run, as somebody else has seen: pages not accessed are cold."""
         self._looks.awake = True
@@ -284,10 +298,19 @@ class ScanSource:
         ring, looks = self._ring, self._looks
         if ring is None:
             return False
-        # The module waits to be let go of, which `poll` does.
-        return ring.closing or any(
-            looks.is_news(self._records.newcomers(view)) for view in ring.views()
-        )
+        if ring.closing:
+            return True  # The module waits to be let go of, which `poll` does.
+        if ring.waiting == self._heard:
+            return False
+        count = 0
+        for view in ring.views():
+            # What was there when it was last asked was none.
+            fresh = view[max(0, self._heard - count) :]
+            if any(map(looks.is_news, turnovers(fresh))):
+                return True
+            count += len(view)
+        self._heard = count
+        return False
 
     @property
     def news_ns(self) -> int:

@@ -190,7 +190,9 @@ def test_what_ends_a_rest() -> None:
     assert cadence.must_look(host.rooms, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    # It is asked for no more often than there would be passes.
+    assert not cadence.must_look(host.rooms, host.tick, 500 * MS - 1)
+    assert cadence.must_look(host.rooms, host.tick, 500 * MS)
 
 
 def test_a_source_that_went_away_ends_a_rest() -> None:
@@ -244,6 +246,6 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     assert cadence.must_look(host.rooms, host.tick, 0)
     host.source.news = lambda: False
     host.usage = dict.fromkeys(NODES, FULL)
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    assert cadence.must_look(host.rooms, host.tick, 500 * MS)
     busy = replace(host.tick, plan=plan(FEW_PAGES))
     assert cadence.pause_ns(LOOP, host.rooms, busy) == 900 * MS

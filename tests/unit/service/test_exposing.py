@@ -41,6 +41,7 @@ class Source:
     dilution: float = 1.0
     aim: float | None = None
     longest_us: int | None = None
+    lag_us: int = 0
 
 
 def residents(fast_mib: int, slow_mib: int) -> Residents:
@@ -101,6 +102,7 @@ def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     )
     exposing.bound(source, TIERS, 0.5, 0.0)
     assert source.longest_us == 7800
+    assert source.lag_us == 500_000
     exposing.bound(source, one, 0.5, 0.0)
     assert source.longest_us is None
     exposing.bound(None, TIERS, 0.5, 0.0)

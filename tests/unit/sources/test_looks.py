@@ -7,7 +7,7 @@ import pytest
 
 from tierd.kmod.uapi import HISTORY
 from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS, Looks
-from tierd.sources._news import CALM, FEW, WARY, News
+from tierd.sources._news import CALM, FEW, WARY, News, Turnover
 from tierd.sources._scan_records import Fresh
 
 
@@ -22,6 +22,16 @@ def looks() -> Looks:
     made = Looks(400_000, 2_000, lambda: 0)
     made.aim = 0.3
     return made
+
+
+def came(pages: int) -> Turnover:
+    """Nearly all pages that became hot are newcomers, so many."""
+    return Turnover(accessed=pages, newcomers=pages, newcomers_share=0.9)
+
+
+def went(pages: int) -> Turnover:
+    """So many of the pages that were in steady use are not any more; as many others are."""
+    return Turnover(accessed=pages, silent=pages, silent_share=0.9)
 
 
 def known(made: Looks) -> bool:
@@ -229,12 +239,12 @@ def test_news_make_looks_quick_again() -> None:
     world = World()
     for _ in range(LEARN_LOOKS + 1):
         world.look(0.1, 0)
-    assert not world.looks.startle(FEW - 1)
+    assert not world.looks.startle(came(FEW - 1))
     assert world.looks.news.last_ns == 0
-    assert world.looks.startle(FEW)
+    assert world.looks.startle(came(FEW))
     assert world.looks.news.last_ns == world.now
     assert (world.looks.period_us, world.looks.fresh) == (200_000, Fresh.OTHERS)
-    assert not world.looks.startle(10**6)  # they are being learned
+    assert not world.looks.startle(came(10**6))  # they are being learned
     for _ in range(LEARN_LOOKS):
         world.look(0.1, 0)
     assert (world.looks.period_us, world.looks.fresh) == (400_000, Fresh.NOTHING)
@@ -251,24 +261,65 @@ def test_what_another_exposure_finds_is_no_news() -> None:
         world.look(0.01, 7.8)
     assert world.looks.exposure_us == 15_600
     for _ in range(HISTORY):
-        assert not world.looks.is_news(10**6)
+        assert not world.looks.is_news(came(10**6))
+        assert not world.looks.is_news(went(10**6))
         world.look(0.02, 15.6)
-    assert world.looks.is_news(10**6)
+    assert world.looks.is_news(came(10**6))
+    assert world.looks.is_news(went(10**6))
 
 
 def test_news_that_come_again_and_again_are_none() -> None:
     news = News(10)
     waits = []
     for _ in range(3):
-        looks = next(each for each in range(1000) if news.is_news(FEW, 0, each))
+        looks = next(each for each in range(1000) if news.is_news(came(FEW), 0, each))
         waits.append(looks)
         news.tell(looks, 1)
     assert waits == [10, 10 * WARY, 10 * WARY**2]
     news.tell(CALM * 10 * WARY**3, 2)
-    assert news.is_news(FEW, 0, 10)
+    assert news.is_news(came(FEW), 0, 10)
 
 
 def test_of_much_memory_it_takes_more_to_be_news() -> None:
     news = News(10)
-    assert news.is_news(1000, 128_000, 10)
-    assert not news.is_news(999, 128_000, 10)
+    for found in (came, went):
+        assert news.is_news(found(1000), 128_000, 10)
+        assert not news.is_news(found(999), 128_000, 10)
+
+
+def test_pages_that_are_found_by_chance_are_no_news() -> None:
+    news = News(10)
+    assert not news.is_news(Turnover(900, newcomers=900, newcomers_share=0.4), 0, 10)
+    assert not news.is_news(Turnover(900, silent=900, silent_share=0.7), 0, 10)
+
+
+def test_programs_that_pause_are_no_news() -> None:
+    news = News(10)
+    assert news.is_news(Turnover(500, silent=1000, silent_share=1.0), 0, 10)
+    assert not news.is_news(Turnover(499, silent=1000, silent_share=1.0), 0, 10)
+
+
+def test_looks_are_rarer_once_all_has_stood_still() -> None:
+    world = World()
+    world.looks.bound(7_800)
+    assert not world.looks.rest(10**7)  # not while they teach
+    for _ in range(LEARN_LOOKS + 1):
+        world.look(0.1, 7.8)
+    assert world.looks.period_us == 1_600_000
+    assert not world.looks.rest(1_600_000)
+    assert world.looks.rest(1_599_999)
+    assert world.looks.period_us == 800_000
+    assert world.looks.rest(500_000)
+    assert world.looks.period_us == 400_000
+    assert world.looks.rest(10**7)
+    assert world.looks.startle(went(FEW))
+    assert world.looks.period_us == 100_000
+
+
+def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
+    whole, cards = World(), Looks(400_000, 2_000, lambda: 0, alone=False)
+    for _ in range(LEARN_LOOKS + 1):
+        whole.look(0.1, 0)
+    assert not whole.looks.rest(10**7)
+    assert not cards.rest(10**7)
+    assert whole.looks.period_us == 400_000

@@ -15,6 +15,7 @@ from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS
+from tierd.sources._news import Turnover, turnovers
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources._scan_targets import merged
 from tierd.sources.exposure import Seen
@@ -78,6 +79,10 @@ class FakeRing:
         self.closing = False
         self.closed = False
         self.consumed = 0
+
+    @property
+    def waiting(self) -> int:
+        return sum(map(len, self.unread))
 
     def views(self) -> list[np.ndarray]:
         return list(self.unread)
@@ -331,20 +336,46 @@ def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_
     assert world.control.exposures[-1] == 15_600
 
 
+def ended(
+    *,
+    accessed: int = 0,
+    newcomers: int = 0,
+    silent: int = 0,
+    newcomers_share: int = 0,
+    silent_share: int = 0,
+) -> np.ndarray:
+    """The module's record of a look that found this; shares of 255."""
+    record = np.zeros(1, RECORD)
+    record["kind"], record["page"] = Kind.ROUND, 7 << 48 | accessed
+    record["pfn"] = np.array([newcomers, silent], np.uint32).view(np.uint64)
+    record["order"], record["history"] = newcomers_share, silent_share
+    return record
+
+
+def test_what_looks_found_is_read_of_the_records_of_their_ends() -> None:
+    record = ended(accessed=5, newcomers=2**32 - 1, silent=3, newcomers_share=51, silent_share=255)
+    other = page_record(1, 0xFF, 8)
+    (found,) = list(turnovers(np.concatenate([other, record, other])))
+    assert found == Turnover(5, 2**32 - 1, 0.2, 3, 1.0)
+    assert list(turnovers(np.empty(0, RECORD))) == []
+
+
 def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> None:
     world = World()
     for _ in range(LEARN_LOOKS + 1):
         world.look(0.1, 0)
     assert (world.source.news(), world.source.learning_ns) == (False, 0)
-    history = 0b11000000
-    pages = [page_record(n, history, 8, PageFlags.HOT | PageFlags.CHANGED) for n in range(100)]
-    world.ring.unread = [np.concatenate(pages)]
+    pages = [page_record(n, 0b11000000, 8, PageFlags.HOT) for n in range(100)]
+    world.ring.unread = [np.concatenate([*pages, ended(accessed=9)])]
     assert world.source.news_fd == 99
+    assert not world.source.news()
+    world.ring.unread = [world.ring.unread[0], ended(accessed=100, silent=100, silent_share=255)]
     assert world.source.news()
+    assert world.source.news()  # until it is polled
     assert world.ring.consumed == 0
     assert world.control.periods[-1] == 400_000
-    (batch,) = world.source.poll()
-    assert (len(batch), world.ring.consumed) == (100, 100)
+    batch, _ = world.source.poll()
+    assert (len(batch), world.ring.consumed) == (100, 102)
     assert world.control.periods[-1] == 200_000
     assert (world.source.learning_ns, world.source.news_ns) == (400_000_000, world.now)
     assert not world.source.news()

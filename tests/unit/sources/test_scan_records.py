@@ -96,33 +96,3 @@ def test_of_what_may_have_begun_looks_before_the_first_use_do_not_count() -> Non
     counts = [records.batch(record, 0, fresh=fresh).count[0] for fresh in Fresh]
     assert counts[1] > 4 * counts[0]
     assert counts[2] == counts[0]
-
-
-def became(history: np.ndarray) -> np.ndarray:
-    """The module's records of pages with such histories that have just become hot."""
-    seen = np.unpackbits(history[:, None], axis=1).sum(axis=1)
-    history = history[(seen == 2) & (history >= 0x80)]
-    records = np.zeros(len(history), RECORD)
-    records["kind"], records["history"], records["value"] = Kind.PAGE, history, 8
-    records["flags"] = PageFlags.HOT + PageFlags.CHANGED
-    return records
-
-
-@pytest.mark.parametrize("rate", [0.05, 0.2, 0.5])
-def test_newcomers_stand_out_of_what_is_used_now_and_then(rate: float) -> None:
-    rng = np.random.default_rng(3)
-    looks = rng.random((50_000, 8)) < rate
-    chance = became(np.packbits(looks, axis=1)[:, 0])
-    assert len(chance) > 500
-    assert ScanRecords.newcomers(chance) == 0
-    moved = np.concatenate([chance, became(np.full(2 * len(chance), 0b11000000, np.uint8))])
-    assert ScanRecords.newcomers(moved) > 2 * len(chance)
-
-
-def test_pages_with_young_histories_and_those_that_stay_hot_are_no_newcomers() -> None:
-    changed = PageFlags.HOT | PageFlags.CHANGED
-    young = [page_record(n, 0b11000000, 7, changed) for n in range(9)]
-    stay = [page_record(n, 0b11000000, 8, PageFlags.HOT) for n in range(9)]
-    cooled = [page_record(n, 0b11000000, 8, PageFlags.CHANGED) for n in range(9)]
-    assert ScanRecords.newcomers(np.concatenate([*young, *stay, *cooled])) == 0
-    assert ScanRecords.newcomers(np.empty(0, RECORD)) == 0
