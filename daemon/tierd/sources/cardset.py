@@ -139,8 +139,12 @@ class CardSet:
             )
 
     def clear(self) -> None:
-        """Begin a new epoch on all cards."""
+        """Begin a new epoch on all cards, with no greater threshold than the first.
+
+        What suits a whole epoch is reached late in it: by then nobody tells what is hot now.
+        """
         for number, card in list(self._using.items()):
+            self.program(number, min(card.settings.threshold, self._settings.first_threshold))
             has_clear = Features.CLEAR in card.geometry.features
             do = CardDo.CLEAR if has_clear else CardDo.RESET
             if self._try_set(number, do=do, enable=None if has_clear else True):

@@ -228,6 +228,20 @@ def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
     assert bench.source.epochs[0].before_ns == start
 
 
+
+@pytest.mark.parametrize(("threshold", "after"), [(500, 64), (30, 30)])
+def test_a_new_epoch_begins_with_no_greater_threshold_than_the_first(
+    bench: Bench, threshold: int, after: int
+) -> None:
+    """One that suits a whole epoch would be reached late in it."""
+    bench.source.watch(TARGETS)
+    bench.source.program(0, threshold)
+    bench.source.clear()
+    assert bench.cards.asked[-1] == (0, {"do": CardDo.CLEAR})
+    set_last = [asked["threshold"] for _, asked in bench.cards.asked if "threshold" in asked][-1]
+    assert set_last == after
+
+
 def test_until_the_scanner_knows_reported_pages_are_credited_in_every_pass(bench: Bench) -> None:
     """They are reported once an epoch, and would seem to be colder than those reported later."""
     bench.source.watch(TARGETS)
