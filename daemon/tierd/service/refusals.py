@@ -35,11 +35,19 @@ class Refusals:
     """See the module's text."""
 
     def __init__(self) -> None:
-        self._count = 0
+        self._count = self._before = 0
         self._last_ns = self._leapt_ns = 0
         self._usual = 0.0
         self._old_ns = OLD_NS
         self._epoch_ns = 0
+
+    def since(self, count: int) -> int:
+        """Pages refused in the last leap and after it: so many may have become hot.
+
+        Args:
+            count: refused pages since the start.
+        """
+        return max(0, count - self._before)
 
     def leap(self, count: int, now_ns: int, epoch_ns: int) -> bool:
         """Whether there were suddenly many since the last call.
@@ -66,5 +74,6 @@ class Refusals:
         if now_ns - epoch_ns < self._old_ns:
             return False
         self._leapt_ns = now_ns
+        self._before = count - grown
         self._old_ns = min(2 * self._old_ns, OLDEST_NS)
         return True

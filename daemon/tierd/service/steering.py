@@ -96,6 +96,8 @@ class Steering:
         )
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
+        self._refused_pages = 0
+        """... in the leap that ended an epoch; of one tick."""
         self._over_quota = 0
         self._stands_ns = 0
         """Since when the hot set has not moved, as far as is known; CLOCK_MONOTONIC."""
@@ -129,6 +131,7 @@ class Steering:
             self.thresholds_of.forget()
         else:
             self._epochs_cut += 1
+            self._refused_pages = self._refusals.since(self._refused())
             log.info("event=epoch_cut reason=many_refused")
         return moved
 
@@ -138,10 +141,13 @@ class Steering:
         if source is None or native is None or not native.running:
             return False
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
-        held = native.stats().held
-        refused = held[Reason.NOT_HOTTER] + held[Reason.NOT_WORTH]
-        self._leapt |= self._refusals.leap(refused, now_ns, begun)
+        self._leapt |= self._refusals.leap(self._refused(), now_ns, begun)
         return self._leapt
+
+    def _refused(self) -> int:
+        """Pages that the native path did not find hot enough since the start."""
+        stats = self.stats()
+        return 0 if stats is None else stats.held[Reason.NOT_HOTTER] + stats.held[Reason.NOT_WORTH]
 
     def prepare(
         self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
@@ -250,9 +256,11 @@ class Steering:
 
     def _run(self, source: NeoProfSource, native: NativePath, rate: float) -> None:
         native.hold()
+        # Those that were refused may come in now that their epoch is new.
+        comes, self._refused_pages = max(self._recent_pages, self._refused_pages), 0
         native.run(
             self._briefing.settings(source, rate),
-            self._briefing.orders(source, self.around, self._recent_pages, self._groups),
+            self._briefing.orders(source, self.around, comes, self._groups),
         )
 
     def _stop(self, native: NativePath) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from steering_bench import Bench, S
 
 from tierd.access import AccessBatch, Domain
 from tierd.heat.table import HeatTable
-from tierd.mover.orders import PromoterStats
+from tierd.mover.orders import Orders, PromoterStats
+from tierd.service.briefing import Briefing
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import Reason
 from tierd.service.nativepath import NativePath
@@ -71,6 +73,18 @@ def test_many_refused_at_once_begin_a_new_epoch(
     assert next(iter(bench.source.epochs.values())).start_ns > before
     assert not bench.steering.leapt(now + S)
     monkeypatch.undo()
+    came: list[int] = []
+    orders = Briefing.orders
+
+    def told(briefing: Briefing, source: Any, around: Any, came_in: int, groups: Any) -> Orders:
+        came.append(came_in)
+        return orders(briefing, source, around, came_in, groups)
+
+    monkeypatch.setattr(Briefing, "orders", told)
+    bench.tick()
+    bench.tick()
+    # As many as were refused may come in now, once.
+    assert came == [10 * LEAST, 0]
     totals = Totals()
     bench.steering.tell(totals)
     assert totals.native["epochs_cut"] == 1

@@ -36,6 +36,15 @@ def test_many_at_once_are_a_leap_and_once_an_epoch() -> None:
     assert course.go(4 * LEAST)[0]
 
 
+def test_what_was_refused_since_before_the_leap_may_have_become_hot() -> None:
+    course = Course()
+    course.go(10, 8)
+    assert course.go(LEAST)[0]
+    assert course.seen.since(course.count) == LEAST
+    assert course.seen.since(course.count + 7) == LEAST + 7
+    assert course.seen.since(0) == 0  # counted anew
+
+
 def test_each_leap_asks_for_an_epoch_twice_as_old_and_calm_ones_for_less() -> None:
     course, leaps = Course(), []
     course.go(0, 6)

@@ -228,7 +228,6 @@ def test_an_epoch_ends_in_time_and_its_pages_are_credited(bench: Bench) -> None:
     assert bench.source.epochs[0].before_ns == start
 
 
-
 @pytest.mark.parametrize(("threshold", "after"), [(500, 64), (30, 30)])
 def test_a_new_epoch_begins_with_no_greater_threshold_than_the_first(
     bench: Bench, threshold: int, after: int
