@@ -95,6 +95,14 @@ class NativePath:
             self._seen.append(fresh)
         return fresh
 
+    def silent(self, now_ns: int) -> bool:
+        """Whether `take` would have nothing to tell; then it is as if it had been called."""
+        self.look()
+        if self._seen:
+            return False
+        self._before_ns = now_ns
+        return True
+
     def take(self, now_ns: int) -> tuple[OutcomeArray, MoveReport]:
         """What became of pages since the last call, and the moves of it as a report."""
         self.look()

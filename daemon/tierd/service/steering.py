@@ -166,6 +166,9 @@ class Steering:
             return None
         self._native.hold()
         ran = self._native.running
+        if not ran and self._native.silent(now_ns):
+            self._recent_pages = 0
+            return None
         report = self._collect(self._native, now_ns)
         if ran and (self._source is None or not self._settings.enabled):
             self._stop(self._native)

@@ -206,6 +206,8 @@ class Tierd(Method):
     def begin(self, pid: int) -> None:
         self._threads = threads_of(self._daemon)
         (CGROUP / "cgroup.procs").write_text(str(pid))
+        # A process that is moved tells nobody: it would be found within loop.targets_refresh.
+        self._daemon.send_signal(signal.SIGHUP)
 
     def daemons(self) -> list[int]:
         return [self._daemon.pid]
