@@ -36,7 +36,7 @@ APART: Final = 4
 """Of exposures that differ by more, the module forgets what the one before saw."""
 PATIENCE: Final = 3
 """So many looks in a row must find too much or too little before a known exposure changes."""
-LEARN_US: Final = 100_000
+LEARN_US: Final = 50_000
 """Least time between two looks while short ones teach."""
 HASTE: Final = 2
 """Whole periods teach this many times as fast as they are told to follow each other later."""

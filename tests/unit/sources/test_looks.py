@@ -76,7 +76,7 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     world = World()
     world.look(0.97, 0)  # of the time before
     assert world.look(0.97, 0) == 12_500
-    assert world.looks.period_us == 100_000
+    assert world.looks.period_us == 50_000
     world.look(0.97, 0)  # the round that was under way
     for _ in range(LEARN_LOOKS):
         assert world.look(0.4, 12.5) == 12_500
@@ -133,7 +133,7 @@ def test_without_word_of_fast_memory_the_exposure_stays() -> None:
 
 def test_a_period_that_is_short_already_is_not_made_shorter() -> None:
     assert World(period_us=50_000).looks.period_us == 50_000
-    assert World(period_us=120_000).looks.period_us == 100_000
+    assert World(period_us=80_000).looks.period_us == 50_000
 
 
 def test_a_short_period_is_always_whole() -> None:
@@ -198,7 +198,7 @@ def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> No
 def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
     world = World()
     assert world.looks.bound(7_800)
-    assert (world.looks.exposure_us, world.looks.period_us) == (7_800, 100_000)
+    assert (world.looks.exposure_us, world.looks.period_us) == (7_800, 50_000)
     # Far fewer than fast memory has room for: more would be found by longer ones.
     assert [world.look(0.01, 7.8) for _ in range(6)] == [7_800] * 6
     # What is in use already changes in the course of looks, not at once.
@@ -313,7 +313,7 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert world.looks.period_us == 400_000
     assert world.looks.rest(10**7)
     assert world.looks.startle(went(FEW))
-    assert world.looks.period_us == 100_000
+    assert world.looks.period_us == 50_000
 
 
 def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:

@@ -145,7 +145,7 @@ def test_watch_sends_settings_once_and_then_only_what_changed(
     source.watch([target(1, 10, (0, 5)), target(2, 20, (7, 10))])
     source.watch([target(2, 20, (7, 10)), target(3, 30, (1, 2))])
     assert control.calls == [
-        ("set", 100_000, 20_000),
+        ("set", 50_000, 20_000),
         ("add", 1, 10, [(0, 5)]),
         ("add", 2, 20, [(7, 9)]),
         ("ranges", 2, [(7, 10)]),
@@ -291,7 +291,7 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     world = World()
     assert (world.control.periods, world.control.exposures) == ([200_000], [0])
     assert world.look(0.97, 0) == (200_000, 0)  # of the time before
-    assert world.look(0.97, 0) == (100_000, 12_500)
+    assert world.look(0.97, 0) == (50_000, 12_500)
     assert world.source.looked()[0] < KNOWN_ROUNDS
     world.look(0.97, 0)  # the round that was under way
     for _ in range(LEARN_LOOKS):
@@ -327,7 +327,7 @@ def test_a_target_that_is_not_watched_teaches_nothing() -> None:
 def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_in_use() -> None:
     world = World()
     world.source.longest_us = 7_800
-    assert (world.control.periods[-1], world.control.exposures[-1]) == (100_000, 7_800)
+    assert (world.control.periods[-1], world.control.exposures[-1]) == (50_000, 7_800)
     assert world.source.longest_us == 7_800
     world.source.close()
     world.source.longest_us = 15_600
