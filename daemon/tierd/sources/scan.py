@@ -37,6 +37,8 @@ from tierd.sources.exposure import Seen
 
 CHECK_NS: Final = 500_000_000
 """It is asked this often what looks saw, and no more often than there are looks."""
+LEARN_CHECK_NS: Final = 150_000_000
+"""... while they teach something: they are quick, and cost no less when enough is known."""
 
 
 class ScanSource:
@@ -268,7 +270,8 @@ class ScanSource:
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        self._check_ns = self._clock() + max(CHECK_NS, self._looks.period_us * 1000)
+        least_ns = LEARN_CHECK_NS if self._looks.learning_ns else CHECK_NS
+        self._check_ns = self._clock() + max(least_ns, self._looks.period_us * 1000)
         if self._control is None:
             return 0, self._settings.period_us / 1e6
         states = [each for each in self._control.targets() if each.target in self._targets]
