@@ -92,6 +92,11 @@ MOVE_CPU = _counter("tierd_move_cpu_seconds_total", "CPU time spent in moving.")
 HELD_BACK = _counter(
     "tierd_held_back_pages_total", "Pages that were looked at and not planned.", "reason"
 )
+HOT_SET_CHANGES = _counter(
+    "tierd_hot_set_changes_total",
+    "Times programs were found to use other memory, by the sign: heat, looks, cards.",
+    "sign",
+)
 BOUNCED = _counter(
     "tierd_bounced_pages_total", "Pages that moved again within a minute, whoever moved them."
 )

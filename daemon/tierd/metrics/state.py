@@ -189,6 +189,10 @@ class MetricsState:
         if source is not None and seen is not None:
             exposure[(source.name,)] = seen.exposure_s
             period[(source.name,)] = seen.period_s
+        totals = self._service.totals
+        values.set(f.HOT_SET_CHANGES, totals.hot_set_moves, "heat")
+        values.set(f.HOT_SET_CHANGES, totals.hot_set_news, "looks")
+        values.set(f.HOT_SET_CHANGES, totals.epochs_cut, "cards")
         values.replace(f.EXPOSURE, exposure)
         values.replace(f.LOOK_PERIOD, period)
 

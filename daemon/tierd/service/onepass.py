@@ -82,7 +82,7 @@ class OnePass:
         self._clock = clock
         self.last: TickRecord | None = None
         self._last: MoveReport | None = None
-        self._first_sample_ns = 0
+        self._first_sample_ns = self._news_ns = 0
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
@@ -282,6 +282,9 @@ class OnePass:
             active, self.tiers, self.config.policy.neomem.payback_ns / 1e9, self._stood_still_s(now)
         )
         batches = rooms.sources.poll(now)
+        news_ns = 0 if (source := looking(active)) is None else source.news_ns
+        self.totals.hot_set_news += news_ns > self._news_ns
+        self._news_ns = max(news_ns, self._news_ns)
         if self._exposing.changed(active) and steering is not None:
             steering.changes.restart()
         self._moved = steering is not None and steering.see(batches, now)

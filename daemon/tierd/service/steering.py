@@ -242,7 +242,7 @@ class Steering:
 
     def tell(self, totals: Totals) -> None:
         """Add what is counted here to the service's totals."""
-        totals.hot_set_moves = self.changes.found
+        totals.hot_set_moves, totals.epochs_cut = self.changes.found, self._epochs_cut
         stats = self.stats()
         if stats is None:
             return

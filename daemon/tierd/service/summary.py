@@ -78,7 +78,11 @@ class Totals:
     bounces_held: int = 0
     """... that would have been, but for the least residency."""
     hot_set_moves: int = 0
-    """Times the hot set was found to have moved."""
+    """Times the hot set was found to have moved, by heat."""
+    hot_set_news: int = 0
+    """... by looks at accessed bits."""
+    epochs_cut: int = 0
+    """... by many pages that cards report and the native path refuses."""
     tell_native: Callable[[], dict[str, Any]] = dict
     """Makes `native` of what was counted at the end of the last tick."""
     part_ns: Counter[str] = field(default_factory=Counter)
@@ -155,6 +159,7 @@ class Totals:
             "bounced_pages": self.bounced_pages,
             "bounces_held": self.bounces_held,
             "hot_set_moves": self.hot_set_moves,
+            "hot_set_news": self.hot_set_news,
             "native": self.native,
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},

@@ -82,6 +82,22 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
     os.close(writer)
 
 
+def test_news_are_counted_once() -> None:
+    bench = Bench(tier_map(118, 430))
+    source: Any = bench.source
+    source.news_fd, source.news, source.learning_ns, source.news_ns = -1, lambda: False, 0, 0
+    stop = interrupt_at(4)
+
+    def tell(polls: int) -> None:
+        source.news_ns = (0, 7, 7, 9)[min(polls, 4) - 1]
+        stop(polls)
+
+    bench.source.on_poll = tell
+    assert bench.service.run() == ExitCode.OK
+    assert bench.service.totals.hot_set_news == 2
+    assert bench.service.totals.as_json()["hot_set_news"] == 2
+
+
 def test_nobody_is_watched_while_there_is_one_tier() -> None:
     bench = Bench(tier_map(118), wait=True, later=tier_map(118, 430))
     tiers: list[int] = []
