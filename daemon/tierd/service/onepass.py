@@ -22,8 +22,8 @@ from tierd.moves import MovePlan, MoveReport, SplitFate
 from tierd.policy.inputs import NodeUsage
 from tierd.service.deciding import Deciding
 from tierd.service.exposing import Exposing
-from tierd.service.looking import looking
 from tierd.service.rooms import Rooms
+from tierd.service.stillness import Stillness
 from tierd.service.summary import Totals, logfmt
 from tierd.service.tick import Laps, Observer, TickRecord
 from tierd.tiermap import TierMap
@@ -82,7 +82,7 @@ class OnePass:
         self._clock = clock
         self.last: TickRecord | None = None
         self._last: MoveReport | None = None
-        self._first_sample_ns = self._news_ns = 0
+        self._still = Stillness()
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
@@ -246,7 +246,7 @@ class OnePass:
                 self.observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
-        sampled_ns = now - self._first_sample_ns if self._first_sample_ns else 0
+        sampled_ns = now - self._still.begun_ns if self._still.begun_ns else 0
         return sampled_ns >= self.config.heat.half_life_ns and self.rooms.tracking.all_walked
 
     def _watch(self, now: int) -> None:
@@ -278,13 +278,10 @@ class OnePass:
             steering.listen()
         active = rooms.sources.active
         self._exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
-        self._exposing.bound(
-            active, self.tiers, self.config.policy.neomem.payback_ns / 1e9, self._stood_still_s(now)
-        )
+        changes = None if steering is None else steering.changes
+        payback_s = self.config.policy.neomem.payback_ns / 1e9
+        self._exposing.bound(active, self.tiers, payback_s, self._still.seconds(changes, now))
         batches = rooms.sources.poll(now)
-        news_ns = 0 if (source := looking(active)) is None else source.news_ns
-        self.totals.hot_set_news += news_ns > self._news_ns
-        self._news_ns = max(news_ns, self._news_ns)
         if self._exposing.changed(active) and steering is not None:
             steering.changes.restart()
         self._moved = steering is not None and steering.see(batches, now)
@@ -292,20 +289,13 @@ class OnePass:
             if self._moved:
                 rooms.loads.forget()
             rooms.loads.see(batches, rooms.sources.active)
+        self._still.see(active, batches, now)
+        self.totals.hot_set_news = self._still.news
         for batch in batches:
             rooms.heat.ingest(batch)
-            self._first_sample_ns = self._first_sample_ns or now
             self.totals.samples += len(batch)
             self.totals.lost_samples += batch.lost
         return batches
-
-    def _stood_still_s(self, now: int) -> float:
-        """For how long the hot set has not moved, as far as is known."""
-        steering, source = self.rooms.steering, looking(self.rooms.sources.active)
-        since = [self._first_sample_ns or now]
-        since += [] if steering is None else [steering.changes.last_ns]
-        since += [] if source is None else [source.news_ns]
-        return (now - max(since)) / 1e9
 
     def _demoting_nodes(self) -> list[int]:
         """Nodes whose cold pages must be known."""
