@@ -15,7 +15,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
     "cautious": {
         "loop": {"tick": "1s", "cpu": "1%", "residency_pages": 32768, "residency_interval": "1min"},
         "sources": {
-            "scan": {"period": "1s", "cpu": "2%"},
+            "scan": {"period": "2s", "cpu": "2%"},
             "pmu": {"samples": 5000, "cpu": "1%"},
             "damon": {"cpu": "2%"},
             "faults": {"cpu": "2%"},

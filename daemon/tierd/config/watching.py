@@ -64,7 +64,7 @@ class ScanConfig:
     period_ns: int = option(
         "period",
         duration("10ms", "1min"),
-        "400ms",
+        "800ms",
         "Least time between two looks at a page; a part of it while there is something to learn.",
     )
     cpu_share: float = option(

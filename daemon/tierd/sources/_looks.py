@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 KNOWN_ROUNDS: Final = 4
 """Looks after which silence about a page means something."""
-LEARN_LOOKS: Final = 12
-"""So many teach something: all that the module remembers, and a report of each hot page after."""
+LEARN_LOOKS: Final = 16
+"""So many teach something: twice what the module remembers."""
 STALE_ROUNDS: Final = 2
 """The round under way is of the exposure before; so is all that the first whole look finds."""
 GROWN: Final = 2
@@ -38,9 +38,11 @@ PATIENCE: Final = 3
 """So many looks in a row must find too much or too little before a known exposure changes."""
 LEARN_US: Final = 50_000
 """Least time between two looks while short ones teach."""
-HASTE: Final = 2
-"""Whole periods teach this many times as fast as they are told to follow each other later."""
-REST: Final = 2
+HASTE: Final = 4
+HASTE_BESIDE: Final = 2
+"""Whole periods teach this many times as fast as they are told to follow each other later; beside
+cards."""
+REST: Final = 1
 """Once nothing is to be learned the time between two looks doubles so often at most."""
 ASLEEP_LOOKS: Final = 20
 """So many that find nothing are put down to programs that do not run yet."""
@@ -129,7 +131,8 @@ class Looks:
         """Least time between two looks now."""
         if not self._learning:
             return self._rested_us
-        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // HASTE
+        whole = self._configured_us // (HASTE if self._alone else HASTE_BESIDE)
+        wanted = 4 * self.exposure_us if self.exposure_us else whole
         return min(self._configured_us, max(LEARN_US, wanted))
 
     @property

@@ -35,7 +35,7 @@ class ScanSettings:
         alone: nobody else tells of pages that become hot.
     """
 
-    period_us: int = 400_000
+    period_us: int = 800_000
     cpu_share: float = 0.05
     hot_scans: int = 2
     cold_scans: int = 1

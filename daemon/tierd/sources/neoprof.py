@@ -39,6 +39,8 @@ SUSPECT_NS: Final = 10**9
 """... and no more often, when one did not answer or refused something."""
 LEARN_NS: Final = 10**9
 """The scanner is asked this often what its looks saw, once it knows."""
+BEGIN_US: Final = 400_000
+"""The scanner beside the cards begins with no longer period: what may leave has to be known."""
 LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
@@ -98,7 +100,8 @@ class NeoProfSource:
         self._map = CardMap(())
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
-        self._looks = self.settings.scan
+        looks = self.settings.scan
+        self._looks = replace(looks, period_us=min(looks.period_us, BEGIN_US))
         self._list = HotList(self.name, self._looks.period_us / 1e6, self.visits)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
@@ -298,7 +301,7 @@ class NeoProfSource:
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
-            scan.pace(max(self._looks.period_us, LOOK_US))
+            scan.pace(max(self.settings.scan.period_us, LOOK_US))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""

@@ -19,7 +19,7 @@ def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dic
 
 
 def looks() -> Looks:
-    made = Looks(400_000, 2_000, lambda: 0)
+    made = Looks(800_000, 2_000, lambda: 0)
     made.aim = 0.3
     return made
 
@@ -42,7 +42,7 @@ def known(made: Looks) -> bool:
 class World:
     """One target, and a module that looks at it as it is told."""
 
-    def __init__(self, *, period_us: int = 400_000, alone: bool = True) -> None:
+    def __init__(self, *, period_us: int = 800_000, alone: bool = True) -> None:
         self.now, self.rounds = 10**9, 0
         self.looks = Looks(period_us, 2_000, lambda: self.now, alone=alone)
         self.looks.aim = 0.3
@@ -68,7 +68,7 @@ def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -
         assert world.looks.period_us == 200_000
     assert known(world.looks)
     assert world.look(0.1, 0) == 0
-    assert world.looks.period_us == 400_000
+    assert world.looks.period_us == 800_000
     assert world.looks.dilution == 1.0
 
 
@@ -81,8 +81,8 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     for _ in range(LEARN_LOOKS):
         assert world.look(0.4, 12.5) == 12_500
     assert known(world.looks)
-    assert world.looks.period_us == 400_000
-    assert world.looks.dilution == pytest.approx(12.5 / 400)
+    assert world.looks.period_us == 800_000
+    assert world.looks.dilution == pytest.approx(12.5 / 800)
 
 
 def test_programs_that_sleep_teach_nothing_for_a_while() -> None:
@@ -121,7 +121,7 @@ def test_what_is_known_stays_known_when_use_changes_later() -> None:
     assert known(world.looks)
     assert world.look(0.95, 0) == 0  # once is none
     assert world.look(0.3, 0) == 0
-    assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 25_000]
+    assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 50_000]
     assert known(world.looks)
 
 
@@ -134,6 +134,11 @@ def test_without_word_of_fast_memory_the_exposure_stays() -> None:
 def test_a_period_that_is_short_already_is_not_made_shorter() -> None:
     assert World(period_us=50_000).looks.period_us == 50_000
     assert World(period_us=80_000).looks.period_us == 50_000
+
+
+def test_beside_cards_whole_periods_are_half_as_quick() -> None:
+    assert World().looks.period_us == 200_000
+    assert World(alone=False).looks.period_us == 400_000
 
 
 def test_a_short_period_is_always_whole() -> None:
@@ -191,7 +196,7 @@ def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> No
     for _ in range(KNOWN_ROUNDS + 1):
         assert (world.looks.learning_ns, world.looks.fresh) == (0, Fresh.NOTHING)
         world.look(0.3, 0)
-    assert world.looks.period_us == 400_000
+    assert world.looks.period_us == 800_000
     assert not world.looks.startle(10**6)
 
 
@@ -211,7 +216,7 @@ def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> Non
 
 def test_a_bound_of_half_the_period_is_none_and_no_bound_is_shorter_than_the_least() -> None:
     made = looks()
-    assert not made.bound(200_000)
+    assert not made.bound(400_000)
     assert made.exposure_us == 0
     assert made.bound(10)
     assert made.exposure_us == 2_000
@@ -247,7 +252,7 @@ def test_news_make_looks_quick_again() -> None:
     assert not world.looks.startle(came(10**6))  # they are being learned
     for _ in range(LEARN_LOOKS):
         world.look(0.1, 0)
-    assert (world.looks.period_us, world.looks.fresh) == (400_000, Fresh.NOTHING)
+    assert (world.looks.period_us, world.looks.fresh) == (800_000, Fresh.NOTHING)
     assert known(world.looks)
 
 
@@ -309,17 +314,16 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert not world.looks.rest(1_600_000)
     assert world.looks.rest(1_599_999)
     assert world.looks.period_us == 800_000
-    assert world.looks.rest(500_000)
-    assert world.looks.period_us == 400_000
+    assert not world.looks.rest(500_000)
     assert world.looks.rest(10**7)
     assert world.looks.startle(went(FEW))
     assert world.looks.period_us == 50_000
 
 
 def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
-    whole, cards = World(), Looks(400_000, 2_000, lambda: 0, alone=False)
+    whole, cards = World(), Looks(800_000, 2_000, lambda: 0, alone=False)
     for _ in range(LEARN_LOOKS + 1):
         whole.look(0.1, 0)
     assert not whole.looks.rest(10**7)
     assert not cards.rest(10**7)
-    assert whole.looks.period_us == 400_000
+    assert whole.looks.period_us == 800_000

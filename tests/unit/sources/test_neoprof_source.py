@@ -23,6 +23,7 @@ from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import (
     CHECK_NS,
+    BEGIN_US,
     LOOK_US,
     SUSPECT_NS,
     NeoProfSettings,
@@ -185,7 +186,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     """Four rounds as fast as it may; they are asked for at each poll until then."""
     bench.source.watch(TARGETS)
     (scanner,) = bench.scanners
-    assert scanner.settings.period_us == ScanSettings().period_us
+    assert scanner.settings.period_us == BEGIN_US
     for rounds in (0, 2, 3):
         scanner.rounds = rounds
         bench.source.poll()

@@ -127,10 +127,10 @@ def target(number: int, pid: int, *ranges: tuple[int, int]) -> WatchedTarget:
 def test_the_pace_may_change_while_it_runs_and_before(
     source: ScanSource, control: FakeControl
 ) -> None:
-    source.pace(400_000)
+    source.pace(800_000)
     source.watch([target(1, 10, (0, 5))])
-    source.pace(600_000)
-    # Twice as fast, as it knows nothing yet.
+    source.pace(1_200_000)
+    # Four times as fast, as it knows nothing yet.
     assert control.calls == [
         ("set", 200_000, 20_000),
         ("add", 1, 10, [(0, 5)]),
@@ -256,7 +256,7 @@ def test_available_says_what_is_missing(tmp_path: Path) -> None:
 class World:
     """A source that looks at one target, and what the module tells of it."""
 
-    def __init__(self, *, period_us: int = 400_000) -> None:
+    def __init__(self, *, period_us: int = 800_000) -> None:
         self.control, self.now = FakeControl(), 10**9
         control: Any = lambda: self.control  # noqa: E731
         self.ring = FakeRing()
@@ -298,10 +298,10 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
         assert world.look(0.4, 12.5)[1] == 12_500
     rounds, period_s = world.source.looked()
     assert rounds >= KNOWN_ROUNDS
-    assert period_s == pytest.approx(0.4)
-    assert world.control.periods[-1] == 400_000
-    assert world.source.dilution == pytest.approx(12.5 / 400)
-    assert world.source.seen == Seen(0.4, pytest.approx(0.0125), pytest.approx(0.4))
+    assert period_s == pytest.approx(0.8)
+    assert world.control.periods[-1] == 800_000
+    assert world.source.dilution == pytest.approx(12.5 / 800)
+    assert world.source.seen == Seen(0.4, pytest.approx(0.0125), pytest.approx(0.8))
 
 
 def test_a_source_that_begins_anew_knows_nothing() -> None:
@@ -310,7 +310,7 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
         world.look(0.97, 0)
     world.source.close()
     world.control.stats.clear()
-    assert world.source.looked() == (0, 0.4)
+    assert world.source.looked() == (0, 0.8)
     assert world.source.seen is None
     world.source.watch([target(1, 10, (0, 5))])
     assert (world.control.periods[-1], world.control.exposures[-1]) == (200_000, 0)
@@ -320,7 +320,7 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
-    assert [world.look(0.1, 0) for _ in range(LEARN_LOOKS + 1)][-1] == (400_000, 0)
+    assert [world.look(0.1, 0) for _ in range(LEARN_LOOKS + 1)][-1] == (800_000, 0)
     assert world.source.looked()[0] >= KNOWN_ROUNDS
 
 
@@ -373,7 +373,7 @@ def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> N
     assert world.source.news()
     assert world.source.news()  # until it is polled
     assert world.ring.consumed == 0
-    assert world.control.periods[-1] == 400_000
+    assert world.control.periods[-1] == 800_000
     batch, _ = world.source.poll()
     assert (len(batch), world.ring.consumed) == (100, 102)
     assert world.control.periods[-1] == 200_000
