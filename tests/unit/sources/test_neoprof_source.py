@@ -22,8 +22,8 @@ from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import (
-    CHECK_NS,
     BEGIN_US,
+    CHECK_NS,
     LOOK_US,
     SUSPECT_NS,
     NeoProfSettings,
