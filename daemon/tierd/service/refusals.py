@@ -12,7 +12,7 @@ hot they are.
 
 A load that is never at rest leaps again and again, and nothing is gained by hearing of all pages
 anew: with each leap the epoch must be twice as old for the next one, and half as old again with
-each epoch that ends without one.
+each epoch that ends without one. A leap in an epoch that is not as old is seen to when it is.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Refusals:
     def __init__(self) -> None:
         self._count = self._before = 0
         self._last_ns = self._leapt_ns = 0
+        self._waits_ns = 0
+        """Start of the epoch in which there was a leap, whether it was old enough or not."""
         self._usual = 0.0
         self._old_ns = OLD_NS
         self._epoch_ns = 0
@@ -68,12 +70,13 @@ class Refusals:
             if self._leapt_ns < self._epoch_ns:
                 self._old_ns = max(OLD_NS, self._old_ns // 2)
             self._epoch_ns = epoch_ns
-        again = self._leapt_ns >= epoch_ns
-        if again or grown < LEAST or grown / seconds < LEAP * usual:
+        if self._leapt_ns >= epoch_ns:
             return False
-        if now_ns - epoch_ns < self._old_ns:
+        sudden = grown >= LEAST and grown / seconds >= LEAP * usual
+        if sudden and self._waits_ns != epoch_ns and now_ns - epoch_ns >= OLD_NS:
+            self._waits_ns, self._before = epoch_ns, count - grown
+        if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
             return False
         self._leapt_ns = now_ns
-        self._before = count - grown
         self._old_ns = min(2 * self._old_ns, OLDEST_NS)
         return True

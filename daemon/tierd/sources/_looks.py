@@ -37,11 +37,11 @@ APART: Final = 4
 PATIENCE: Final = 3
 """So many looks in a row must find too much or too little before a known exposure changes."""
 LEARN_US: Final = 50_000
-"""Least time between two looks while short ones teach."""
+LEARN_BESIDE_US: Final = 100_000
+"""Least time between two looks while short ones teach; beside cards."""
 HASTE: Final = 4
 HASTE_BESIDE: Final = 2
-"""Whole periods teach this many times as fast as they are told to follow each other later; beside
-cards."""
+"""Whole periods teach this many times as fast as they are told to follow each other later."""
 REST: Final = 1
 """Once nothing is to be learned the time between two looks doubles so often at most."""
 ASLEEP_LOOKS: Final = 20
@@ -131,9 +131,9 @@ class Looks:
         """Least time between two looks now."""
         if not self._learning:
             return self._rested_us
-        whole = self._configured_us // (HASTE if self._alone else HASTE_BESIDE)
-        wanted = 4 * self.exposure_us if self.exposure_us else whole
-        return min(self._configured_us, max(LEARN_US, wanted))
+        least, haste = (LEARN_US, HASTE) if self._alone else (LEARN_BESIDE_US, HASTE_BESIDE)
+        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // haste
+        return min(self._configured_us, max(least, wanted))
 
     @property
     def _rested_us(self) -> int:
