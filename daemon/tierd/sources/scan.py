@@ -118,7 +118,7 @@ class ScanSource:
             ring.close()
             raise
         self._ring, self._control = ring, control
-        self._dropped = ring.dropped
+        self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
         self._hot_scans = settings.hot_scans
         self._looks.start()
