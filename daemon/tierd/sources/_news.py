@@ -25,9 +25,12 @@ from tierd.pagekey import VPN_MASK
 
 STEADY: Final = 0.5
 """More of the pages that became hot than this are newcomers: it is no chance."""
-SILENT: Final = 0.75
-"""More of the pages in steady use than this are not used any more. Of pages that looks find just
-more often than not, a half would be."""
+SILENT: Final = 0.65
+"""More of the pages in steady use than this are not used any more. Of a hot set that stands, with
+pages that looks find just more often than not, it is less than a half."""
+CHANCE: Final = 2
+"""They are so many times as many as by chance: where looks find each page with a chance p, three in
+a row find p**3 of all, and the next one does not find 1 - p of these."""
 AWAKE: Final = 0.5
 """A look that finds fewer pages in use than this share of those that fell silent tells of programs
 that pause."""
@@ -109,6 +112,8 @@ class News:
             return False
         least = max(FEW, pages // FEW_OF)
         came = found.newcomers >= least and found.newcomers_share > STEADY
+        share = min(1.0, found.accessed / pages) if pages else 0.0
+        least = max(least, CHANCE * share**3 * (1 - share) * pages)
         went = found.silent >= least and found.silent_share > SILENT
         return came or (went and found.accessed >= AWAKE * found.silent)
 

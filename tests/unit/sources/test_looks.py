@@ -295,7 +295,7 @@ def test_of_much_memory_it_takes_more_to_be_news() -> None:
 def test_pages_that_are_found_by_chance_are_no_news() -> None:
     news = News(10)
     assert not news.is_news(Turnover(900, newcomers=900, newcomers_share=0.4), 0, 10)
-    assert not news.is_news(Turnover(900, silent=900, silent_share=0.7), 0, 10)
+    assert not news.is_news(Turnover(900, silent=900, silent_share=0.6), 0, 10)
 
 
 def test_programs_that_pause_are_no_news() -> None:
