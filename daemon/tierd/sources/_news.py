@@ -113,8 +113,8 @@ class News:
         least = max(FEW, pages // FEW_OF)
         came = found.newcomers >= least and found.newcomers_share > STEADY
         share = min(1.0, found.accessed / pages) if pages else 0.0
-        least = max(least, CHANCE * share**3 * (1 - share) * pages)
-        went = found.silent >= least and found.silent_share > SILENT
+        chance = CHANCE * share**3 * (1 - share) * pages
+        went = found.silent >= max(least, chance) and found.silent_share > SILENT
         return came or (went and found.accessed >= AWAKE * found.silent)
 
     def tell(self, looks: int, now_ns: int) -> None:
