@@ -159,7 +159,7 @@ struct tierd_target_stats {
  * is counted in `dropped`, and no record is ever overwritten before it is consumed.
  */
 #define TIERD_RING_MAGIC 0x64726974u /* "tird" */
-#define TIERD_RING_VERSION 1
+#define TIERD_RING_VERSION 2
 #define TIERD_RING_HEAD 4096 /* offset of the reader's page */
 #define TIERD_RING_DATA 8192 /* offset of the first record */
 

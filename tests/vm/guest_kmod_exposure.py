@@ -273,13 +273,15 @@ def moved(kind: str, pages: int) -> Result:
             report_scans=8,
         )
         control.target_add(1, work.pid, [(first, first + pages)])
-        looks(ring, 14)
-        stands = looks(ring, 6)
-        work.send_signal(signal.SIGUSR1)
-        moves = looks(ring, 4)
-        looks(ring, 12)
-        after = looks(ring, 6)
-        work.kill()
+        try:
+            looks(ring, 14)
+            stands = looks(ring, 6)
+            work.send_signal(signal.SIGUSR1)
+            moves = looks(ring, 4)
+            looks(ring, 12)
+            after = looks(ring, 6)
+        finally:
+            work.kill()
     used, silent = pages // 4, [each.silent for each in moves]
     # A folio that is mapped as a whole is one page that becomes hot.
     came = used // 512 if kind == "huge" else used

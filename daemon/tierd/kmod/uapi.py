@@ -134,7 +134,7 @@ TARGET_STATS: Final = (
 """struct tierd_target_stats: uint64 each."""
 
 RING_MAGIC: Final = 0x64726974
-RING_VERSION: Final = 1
+RING_VERSION: Final = 2
 RING_HEAD: Final = 4096
 RING_DATA: Final = 8192
 

@@ -321,9 +321,12 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
 
 
 def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
-    whole, cards = World(), Looks(800_000, 2_000, lambda: 0, alone=False)
+    whole, cards = World(), World(alone=False)
+    cards.looks.bound(7_800)
     for _ in range(LEARN_LOOKS + 1):
         whole.look(0.1, 0)
-    assert not whole.looks.rest(10**7)
-    assert not cards.rest(10**7)
-    assert whole.looks.period_us == 800_000
+        cards.look(0.1, 7.8)
+    assert cards.looks.exposure_us
+    for world in (whole, cards):
+        assert not world.looks.rest(10**7)
+        assert world.looks.period_us == 800_000
