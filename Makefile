@@ -10,7 +10,7 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
-test bench bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+test bench bench-long bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
 
 all: demo
 
@@ -88,6 +88,11 @@ bench-parts: workloads
 bench: workloads module-lab
 	@$(PYTHON) tests/bench/tiering/matrix.py $(BENCH_FLAGS)
 
+# The same with three times as much to do: what is left when the way to a good placement is a
+# smaller part of all. Results are in docs/benchmarks/long.
+bench-long: workloads module-lab
+	@$(PYTHON) tests/bench/tiering/matrix.py --scale 3 --folder docs/benchmarks/long $(BENCH_FLAGS)
+
 # One workload under three methods.
 bench-quick: workloads module-lab
 	@$(PYTHON) tests/bench/tiering/matrix.py --quick --folder build/bench-quick $(BENCH_FLAGS)
@@ -112,5 +117,5 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-parts bench-quick \
-	deb wheel test lint fuzz clean
+.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-long bench-parts \
+	bench-quick deb wheel test lint fuzz clean

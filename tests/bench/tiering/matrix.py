@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`, `make bench-quick`: runs the matrix and writes what came of it.
+"""`make bench`, `bench-long`, `bench-quick`: runs the matrix and writes what came of it.
 
 Owns: which cells run in which order, progress, and where results go.
 Must not touch: how a cell is run, how it is shown.
@@ -134,6 +134,14 @@ def run_matrix(
 ) -> bool:
     """Run what is missing; True if every cell has a figure."""
     machine = Machine.load("bench")
+    others = file.of_other_work({workload.name: workload.work for workload in workloads})
+    if others:
+        print(
+            f"{len(others)} cells there have another amount of work ({' / '.join(others[0])} "
+            "is one): give another --folder, or the --scale that they ran with",
+            file=sys.stderr,
+        )
+        return False
     wanted = [(workload.name, method) for workload in workloads for method in methods]
     missing = set(file.missing(wanted, again=again))
     print(f"{len(missing)} of {len(wanted)} cells to run", file=sys.stderr, flush=True)
@@ -154,7 +162,7 @@ def run_matrix(
 
 
 def scaled(workload: Workload, scale: float) -> Workload:
-    """The workload with less to do."""
+    """The workload with more or less to do."""
     return Workload(
         workload.name,
         max(1, round(workload.work * scale)),
@@ -173,7 +181,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one workload, three methods")
     parser.add_argument("--again", action="store_true", help="run failed cells again")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work; for trials")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the work")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="host seconds for a cell")
     parser.add_argument("--seed", type=int, default=SEED, help="another sample of all cells")
     parser.add_argument("--for", dest="minutes", type=float, default=0, help="stop after so many")

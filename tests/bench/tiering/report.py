@@ -8,6 +8,7 @@ beside the results, and are taken over as they are.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,15 +16,18 @@ from pathlib import Path
 from results import Cell
 from table import Cells, best_of, details, gaps, geometric_mean, speed_ups, times
 
+from workloads import WORKLOADS
+
 KERNEL = ("first-touch", "numa-balancing", "numa-balancing-1-3s", "damon")
 """What a stock kernel offers."""
+LAB = Path(__file__).resolve().parents[3] / "docs/lab.md"
 NOT_COMPARED = ("first-touch", "all-fast", "all-slow", "oracle")
 HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # tierd against other ways of tiering, in modelled time
 
 Made by `make bench`; [tiering.jsonl](tiering.jsonl) has every figure. What time
-means here, and what is modelled: [lab.md](../lab.md). The machine: 512 MiB DRAM (118 ns,
+means here, and what is modelled: [lab.md]({lab}). The machine: 512 MiB DRAM (118 ns,
 100 GB/s) and 2 GiB of CXL-like memory (430 ns, 20 GB/s), one CPU that executes an instruction
 a nanosecond out of its cache. The guest's clock is modelled time: intervals of daemons and
 kernel are what they say.
@@ -48,15 +52,30 @@ def fastest_of_the_kernel(cells: Cells, workloads: Sequence[str], method: str) -
     return geometric_mean(ratios)
 
 
+def length(cells: Cells) -> str:
+    """A paragraph on how long regions are, if that is not the usual."""
+    times = {
+        cell.facts["work"] / WORKLOADS[cell.workload].work
+        for cell in cells.values()
+        if cell.workload in WORKLOADS and "work" in cell.facts
+    }
+    if times <= {1.0}:
+        return ""
+    told = " to ".join(f"{each:.3g}" for each in sorted({min(times), max(times)}))
+    return f"Workloads have {told} times as much to do here as in the table of `make bench`.\n"
+
+
 def markdown(
     cells: Cells,
     workloads: Sequence[str],
     methods: Sequence[str],
     reading: str,
     plots: Sequence[str],
+    *,
+    lab: str,
 ) -> str:
-    """The page."""
-    parts = [HEAD]
+    """The page; `lab`: where docs/lab.md lies, seen from it."""
+    parts = [HEAD.format(lab=lab), *filter(None, [length(cells)])]
     ran = sum(c.seconds is not None for c in cells.values())
     parts.append(f"{ran} of {len(workloads) * len(methods)} cells ran.\n")
     parts += ["## Modelled seconds\n", times(cells, workloads, methods, "first-touch") + "\n"]
@@ -164,5 +183,6 @@ def write_report(
     plots = draw(folder, cells, workloads, methods)
     file = folder / "reading.md"
     reading = file.read_text(encoding="utf-8") if file.exists() else ""
-    page = markdown(cells, workloads, methods, reading, plots)
+    lab = os.path.relpath(LAB, folder)
+    page = markdown(cells, workloads, methods, reading, plots, lab=lab)
     (folder / "tiering.md").write_text(page.rstrip() + "\n", encoding="utf-8")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -98,6 +98,17 @@ class ResultFile:
             os.fsync(file.fileno())
         self._ends_whole = True
         self.cells[cell.key] = cell
+
+    def of_other_work(self, work: Mapping[str, int]) -> list[tuple[str, str]]:
+        """Cells of workloads with more or less to do than `work` says, by workload.
+
+        They are not to be compared with cells of this work.
+        """
+        return [
+            key
+            for key, cell in self.cells.items()
+            if key[0] in work and cell.facts.get("work", work[key[0]]) != work[key[0]]
+        ]
 
     def missing(self, wanted: Iterable[tuple[str, str]], *, again: bool) -> list[tuple[str, str]]:
         """Cells that are still to run; with `again` those that failed, too."""

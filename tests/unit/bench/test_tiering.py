@@ -56,6 +56,25 @@ def test_a_cell_that_ran_again_replaces_the_old_one(tmp_path: Path) -> None:
     assert ResultFile(tmp_path / "results.jsonl").cells[("a", "x")].seconds == 2.0
 
 
+def test_cells_with_another_amount_of_work_are_told_from_the_others(tmp_path: Path) -> None:
+    file = ResultFile(tmp_path / "results.jsonl")
+    file.add(Cell("a", "x", 2.0, facts={"work": 10}))
+    file.add(Cell("a", "y", why="it failed before anything was known"))
+    file.add(Cell("b", "x", 6.0, facts={"work": 60}))
+    assert file.of_other_work({"a": 10, "b": 60}) == []
+    assert file.of_other_work({"a": 10, "b": 20}) == [("b", "x")]
+    assert file.of_other_work({"a": 30}) == [("a", "x")]
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_the_report_says_if_there_was_more_to_do_than_usual(tmp_path: Path, times: int) -> None:
+    work = WORKLOADS["updates"].work * times
+    cells = {("updates", "x"): Cell("updates", "x", 9.0, facts={"work": work})}
+    write_report(tmp_path, cells, ["updates"], ["x"])
+    told = "Workloads have 3 times as much to do here" in (tmp_path / "tiering.md").read_text()
+    assert told == (times == 3)
+
+
 CELLS = {
     c.key: c
     for c in (
