@@ -4,7 +4,8 @@
  * Silo (Tu et al., SOSP 2013): records are read with their version, writes are kept aside, and
  * a commit locks what it writes, checks what it read and installs new versions. Under YCSB A's
  * load: ten records a transaction after Zipf 0.99, half of them read, half read and written.
- * --work: transactions, by two threads.
+ * --work: transactions, by two threads. Whoever meets a lock gives the CPU to others: on a machine
+ * with one, its owner waits for just that, and to spin is to wait for the end of the time slice.
  *
  * A write adds to the record's payload; the sum over the table must be that of all commits, and
  * the versions must tell as many writes.
@@ -13,6 +14,7 @@
 #include "zipf.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,8 +50,10 @@ static uint64_t stable_read(struct record *record, uint64_t *seen)
 		uint64_t version = atomic_load_explicit(&record->version, memory_order_acquire);
 		uint64_t sum = 0;
 
-		if (version & 1)
+		if (version & 1) {
+			sched_yield();
 			continue;
+		}
 		for (unsigned int w = 0; w < WORDS; w++)
 			sum += atomic_load_explicit(&record->word[w], memory_order_relaxed);
 		atomic_thread_fence(memory_order_acquire);
@@ -134,7 +138,7 @@ static void *work(void *arg)
 
 	for (uint64_t i = 0; i < self->transactions; i++)
 		while (!transact(self))
-			;
+			sched_yield();
 	return NULL;
 }
 
