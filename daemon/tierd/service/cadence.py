@@ -16,7 +16,8 @@ path has used up its victims, or when it suddenly refuses many, the next pass ne
 long as the native path finds pages to move now that their epoch is new.
 Where looks tell of news (`tierd.service.looking`) it grows as well, without a native path, but not
 while they teach something: there is a pass after every second one by then. Other sources without a
-native path are read, and acted upon, by passes only: there it never grows.
+native path are read, and acted upon, by passes only: there it grows up to the time between two
+reports, and not at all where a source has something to tell at any time.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tierd.config import LoopConfig
 from tierd.mover.orders import PromoterStats
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
-from tierd.service.looking import looking
+from tierd.service.looking import looking, report_ns
 from tierd.service.orders import low_bytes
 from tierd.service.rooms import Rooms
 from tierd.service.tick import TickRecord
@@ -67,7 +68,8 @@ class Cadence:
         elif len(tick.plan) >= FEW_PAGES:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:
-            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
+            most_ns = min(loop.quiet_tick_ns, report_ns(rooms.sources.active) or loop.quiet_tick_ns)
+            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, most_ns))
         stats = _native(rooms)
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
@@ -83,6 +85,8 @@ class Cadence:
             # (News that came while the CPU budget was short are not told of again.)
             if looks.backlog > BACKLOG or looks.news():
                 return True
+            return self._has_become_short(rooms, tick, now_ns)
+        if report_ns(rooms.sources.active):
             return self._has_become_short(rooms, tick, now_ns)
         source, stats = rooms.steering.around.source, _native(rooms)
         if source is None or stats is None or source.backlog > BACKLOG:
@@ -104,11 +108,12 @@ class Cadence:
 
 
 def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
-    """Whether the native path knows its way, or looks tell of news, and nothing has changed."""
-    steering = rooms.steering
+    """Whether nothing has changed, and the native path knows its way, or there is nothing to read
+    for a while, or looks tell of news."""
+    steering, source = rooms.steering, rooms.sources.active
     return (
         steering is not None
-        and (steering.settled or looking(rooms.sources.active) is not None)
+        and (steering.settled or looking(source) is not None or report_ns(source) > 0)
         and rooms.tracking.all_walked
         and tick.groups is None
         and tick.traffic is None

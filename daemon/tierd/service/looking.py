@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the loop asks a source that looks at pages in rounds, beside its batches.
+"""What the loop asks a source that looks at pages, or reports, in rounds, beside its batches.
 
 Owns: which sources these are.
 Must not touch: how they look.
@@ -44,3 +44,9 @@ def looking(source: AccessSource | None) -> Looking | None:
     """The source as such a one, if it is."""
     # (To ask whether it is `Looking` would look at its type anew in each pass.)
     return cast(Looking, source) if hasattr(source, "news_fd") else None
+
+
+def report_ns(source: AccessSource | None) -> int:
+    """Time between two reports of a source that makes them at intervals: to ask it sooner is in
+    vain. 0 for others, and while it is not known."""
+    return int(getattr(source, "report_ns", 0))

@@ -222,6 +222,11 @@ class DamonSource:
             AccessBatch(Domain.VIRTUAL, pages, counts, now, source=self.name, lost=regions.lost)
         ]
 
+    @property
+    def report_ns(self) -> int:
+        """Time between two aggregations; 0 while nothing is watched."""
+        return self._settings.aggregation_us * self._stretch * 1000 if self._targets else 0
+
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
         if self._cpu_mark is not None and now - self._cpu_mark[1] < ADAPT_PERIOD_NS:

@@ -154,6 +154,23 @@ def test_without_a_native_path_it_is_never_quiet() -> None:
     assert pauses(host, cadence, 3) == [500, 500, 500]
 
 
+def test_a_source_that_reports_at_intervals_is_asked_no_sooner() -> None:
+    host, cadence = Host(), Cadence()
+    host.rooms.steering.settled = False
+    host.rooms.steering.around.source = None
+    host.source.report_ns = 800 * MS
+    assert pauses(host, cadence, 3) == [800, 800, 800]
+    assert not cadence.must_look(host.rooms, host.tick, 500 * MS)
+    host.source.report_ns = 6400 * MS
+    assert pauses(host, cadence, 3) == [1600, 1800, 1800]
+    host.usage[0] = FULL
+    assert cadence.must_look(host.rooms, host.tick, 1000 * MS)
+    assert pauses(host, cadence, 1) == [500]
+    host.source.report_ns = 400 * MS
+    host.usage[0] = NodeUsage(GIB, GIB // 2, 0)
+    assert pauses(host, cadence, 2) == [500, 500]
+
+
 def test_while_it_is_not_known_what_may_leave_passes_come_every_tick() -> None:
     host, cadence = Host(), Cadence()
     host.rooms.steering.settled = False
