@@ -77,6 +77,24 @@ static inline void tierd_count_hot(struct tierd_walk *walk, u8 history)
 	walk->turnover->newcomers += history == 0xc0;
 }
 
+/* A page's node: told by its frame's number, as far as that does. */
+static inline int tierd_node_of(const struct tierd_walk *walk, struct page *page, unsigned long pfn)
+{
+	unsigned int i;
+
+	for (i = 0; i < walk->spans; i++)
+		if (pfn - walk->span[i].start < walk->span[i].count)
+			return walk->span[i].node;
+	return page_to_nid(page);
+}
+
+/* What only the page itself tells, which is not in any cache. */
+static inline unsigned int tierd_page_flags(struct page *page, struct folio *folio)
+{
+	return (folio_test_anon(folio) ? TIERD_PAGE_ANON : 0) |
+	       (tierd_folio_shared(folio, page) ? TIERD_PAGE_SHARED : 0);
+}
+
 /* Makes a record of a page, if its node is asked for. */
 static inline void tierd_report(struct tierd_walk *walk, unsigned long addr, struct page *page,
 				unsigned long pfn, u8 history, unsigned int flags)
@@ -84,26 +102,27 @@ static inline void tierd_report(struct tierd_walk *walk, unsigned long addr, str
 	const struct tierd_settings *settings = walk->settings;
 	const nodemask_t *nodes =
 	    flags & TIERD_PAGE_HOT ? &settings->hot_nodes : &settings->cold_nodes;
+	unsigned int order = flags & TIERD_PAGE_PMD ? HPAGE_PMD_ORDER : 0;
+	int node = tierd_node_of(walk, page, pfn);
 	struct tierd_record *record;
 	struct folio *folio;
-	int node = page_to_nid(page);
 
 	if (!node_isset(node, *nodes))
 		return;
 	if (flags & TIERD_PAGE_HOT && flags & TIERD_PAGE_CHANGED)
 		tierd_count_hot(walk, history);
-	folio = page_folio(page);
-	if (folio_test_anon(folio))
-		flags |= TIERD_PAGE_ANON;
-	if (tierd_folio_shared(folio, page))
-		flags |= TIERD_PAGE_SHARED;
+	if (!(settings->flags & TIERD_SCAN_BRIEF)) {
+		folio = page_folio(page);
+		flags |= tierd_page_flags(page, folio);
+		order = folio_order(folio);
+	}
 	record = &walk->records[walk->found++];
 	record->page = walk->key | addr >> PAGE_SHIFT;
 	record->pfn = pfn;
 	record->time_ns = walk->now_ns;
 	record->kind = TIERD_RECORD_PAGE;
 	record->flags = flags;
-	record->order = folio_order(folio);
+	record->order = order;
 	record->history = history;
 	record->node = node;
 	record->value = walk->age;

@@ -182,6 +182,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	if (!target->in_round)
 		tierd_round_start(target, settings, start);
 	walk.age = target->age;
+	walk.spans = tierd_node_spans(walk.span);
 	tierd_part_begin(&walk, start);
 	done = walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);

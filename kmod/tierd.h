@@ -28,6 +28,7 @@
 #include <linux/xarray.h>
 
 #define TIERD_TABLE_PAGES (PMD_SIZE / PAGE_SIZE)
+#define TIERD_SPANS 16
 #define TIERD_WALK_RECORDS (4 * TIERD_TABLE_PAGES)
 #define TIERD_EXPOSURE_MIN_US 100
 
@@ -102,6 +103,12 @@ struct tierd_chunk {
 	bool pmd;
 };
 
+/* Frames from `start` on, `count` of them, that are of one node. */
+struct tierd_span {
+	unsigned long start, count;
+	int node;
+};
+
 /* One pass over part of an address space, and what it found. */
 struct tierd_walk {
 	struct tierd_target *target;
@@ -115,6 +122,8 @@ struct tierd_walk {
 	u64 now_ns;
 	unsigned long steps, tables, pages, accessed;
 	struct tierd_turnover *turnover; /* the target's */
+	struct tierd_span span[TIERD_SPANS];
+	unsigned int spans;
 	unsigned int found;
 	struct tierd_record *records; /* room for TIERD_WALK_RECORDS */
 };
@@ -145,6 +154,9 @@ void tierd_history_sweep(struct tierd_target *target);
 void tierd_history_clear(struct tierd_target *target);
 void tierd_history_as_pmd(struct tierd_chunk *chunk);
 void tierd_history_as_pages(struct tierd_chunk *chunk);
+
+/* nodes.c */
+unsigned int tierd_node_spans(struct tierd_span *span);
 
 /* walk.c */
 pmd_t *tierd_find_pmd(struct mm_struct *mm, unsigned long addr, unsigned long *next);

@@ -60,6 +60,7 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
         ("guest_kmod_exposure.py", "changes"),
         ("guest_kmod_exposure.py", "removal"),
         ("guest_kmod_exposure.py", "turnover"),
+        ("guest_kmod_brief.py", "brief"),
         ("guest_kmod_ring.py", "placement"),
         ("guest_kmod_resolve.py", "lookups"),
         ("guest_kmod_resolve.py", "stopped"),

@@ -87,6 +87,7 @@ class ScanFlags(enum.IntFlag):
     CHANGES = 1
     DIRTY = 2
     FLUSH = 4
+    BRIEF = 8
 
 
 class Event(enum.IntEnum):

@@ -122,7 +122,8 @@ class ScanSource:
         settings = self._settings
         self._hot_scans = settings.hot_scans
         self._looks.start()
-        flags = ScanFlags(0)
+        # Nobody asks whose pages are shared, or of which order, before they move.
+        flags = ScanFlags.BRIEF
         flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
         flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
         try:
