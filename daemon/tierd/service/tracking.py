@@ -9,77 +9,26 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tierd.access import WatchedRange, WatchedTarget
+from tierd.access import WatchedTarget
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.errors import TargetGoneError
 from tierd.heat.table import HeatTable
 from tierd.pagekey import VPN_BITS, make_keys, target_of, vpn_of
 from tierd.residency import ResidencyScanner
-from tierd.service.extents import Extents, outside, watched
+from tierd.service.extents import watched
 from tierd.service.shares import Residents
+from tierd.service.targetpages import TargetPages
 from tierd.targets.maps import MapReader
 from tierd.targets.registry import TargetRegistry
 from tierd.targets.target import Target
 
 log = logging.getLogger(__name__)
-
-QUIET_NS = 30 * 10**9
-"""Mappings of a process that did nothing since they were read are read anew after this time:
-only the process itself can change them, and that takes CPU time or page faults."""
-QUIET_WALKS = 6
-"""A walk over such a process, whose pages only others may have moved, waits so many times
-longer."""
-FEW_NEW = 1 / 8
-"""Where a smaller share of a process' pages is new since its last walk, that is no reason for
-another: a heap that grows, a thread's stack that is hardly used. Each page costs a question."""
-
-
-@dataclass
-class _Pages:
-    """One target's ranges and the walk over its residency."""
-
-    ranges: tuple[WatchedRange, ...] = ()
-    skipped: dict[str, int] = field(default_factory=dict)
-    walked: tuple[WatchedRange, ...] = ()
-    walking: tuple[WatchedRange, ...] = ()
-    cursor: int | None = None
-    walk_due_ns: int = 0
-    extents: Extents = field(default_factory=Extents)
-    activity: tuple[bytes, ...] = ()
-    """The target's when its mappings were read; () to have them read."""
-    read_ns: int = 0
-    walk_activity: tuple[bytes, ...] = ()
-    """The target's when its last walk began."""
-    shown: tuple[WatchedRange, ...] = ()
-    """What `watched` gave, and what it was made of."""
-    shown_of: tuple[object, object, object] = (None, None, None)
-
-    def quiet(self, target: Target, now_ns: int) -> bool:
-        """Whether what was read of its mappings is good for now."""
-        return (
-            bool(self.activity)
-            and self.activity == target.activity
-            and now_ns - self.read_ns < QUIET_NS
-        )
-
-    def renew(self, ranges: tuple[WatchedRange, ...]) -> None:
-        """These are its ranges now; many new pages are walked at once."""
-        self.ranges = ranges
-        every = sum(part.end - part.start for part in ranges)
-        if outside(ranges, self.walked) > FEW_NEW * every:
-            self.walk_due_ns = 0
-
-    def next_walk_ns(self, target: Target, interval_ns: int) -> int:
-        """When a new walk is due, as far as is known now."""
-        idle = bool(self.walk_activity) and self.walk_activity == target.activity
-        late_ns = (QUIET_WALKS - 1) * interval_ns if idle and self.walk_due_ns else 0
-        return self.walk_due_ns + late_ns
 
 
 class Tracking:
@@ -91,7 +40,8 @@ class Tracking:
         heat: told of nodes, and of what went away.
         maps: reads targets' movable ranges.
         walk_interval_ns: pause between two whole walks over one target; it is walked at once
-            when more than a few of its pages are new.
+            when more than a few of its pages are new, and later where walks take long.
+        cpu_clock: CPU time of the calling thread, ns.
     """
 
     def __init__(
@@ -101,13 +51,16 @@ class Tracking:
         heat: HeatTable,
         maps: MapReader,
         walk_interval_ns: int,
+        *,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
     ) -> None:
         self._registry = registry
+        self._cpu_clock = cpu_clock
         self._scanner = scanner
         self._heat = heat
         self._maps = maps
         self._walk_interval_ns = walk_interval_ns
-        self._pages: dict[int, _Pages] = {}
+        self._pages: dict[int, TargetPages] = {}
         self.residents = Residents()
         self._turn = 0
         self._walk_from_ns = 0
@@ -164,7 +117,7 @@ class Tracking:
             self._forget(target)
         changed = bool(changes.started or changes.ended)
         for number, target in list(self._registry.targets.items()):
-            pages = self._pages.setdefault(number, _Pages())
+            pages = self._pages.setdefault(number, TargetPages())
             if pages.quiet(target, now_ns):
                 continue
             try:
@@ -201,6 +154,7 @@ class Tracking:
             return 0
         left = max_pages
         waiting = True
+        walks_cpu_ns = sum(each.walk_cpu_ns for each in self._pages.values())
         self._walk_from_ns = now_ns + self._walk_interval_ns
         for number, pages in self._in_turn():
             if left <= 0:
@@ -208,21 +162,24 @@ class Tracking:
                 break
             if pages.cursor is None:
                 target = self._registry.targets[number]
-                due_ns = pages.next_walk_ns(target, self._walk_interval_ns)
+                due_ns = pages.next_walk_ns(target, self._walk_interval_ns, walks_cpu_ns)
                 if now_ns < due_ns:
                     self._walk_from_ns = min(self._walk_from_ns, due_ns)
                     continue
             waiting = False
+            begun_ns = self._cpu_clock()
             with contextlib.suppress(TargetGoneError):
                 left -= self._walk_one(number, pages, left, insert_on)
+                pages.walking_cpu_ns += self._cpu_clock() - begun_ns
                 if pages.cursor is None:
+                    pages.walk_cpu_ns = pages.walking_cpu_ns
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
                     pages.renew(pages.ranges)  # what came while the walk was under way
         if not waiting:
             self._walk_from_ns = 0
         return max_pages - left
 
-    def _in_turn(self) -> Iterator[tuple[int, _Pages]]:
+    def _in_turn(self) -> Iterator[tuple[int, TargetPages]]:
         numbers = sorted(set(self._pages) & set(self._registry.targets))
         for step in range(len(numbers)):
             index = (self._turn + step) % len(numbers)
@@ -231,18 +188,17 @@ class Tracking:
             self._turn = (self._turn + 1) % len(numbers)
 
     def _walk_one(
-        self, number: int, pages: _Pages, max_pages: int, insert_on: Collection[int]
+        self, number: int, pages: TargetPages, max_pages: int, insert_on: Collection[int]
     ) -> int:
-        if pages.cursor is None:
+        cursor = pages.cursor
+        if cursor is None:
             if not pages.ranges:
                 return 0
-            pages.walking, pages.cursor = pages.ranges, pages.ranges[0].start
-            pages.extents = _restarted(pages.extents)
-            pages.walk_activity = self._registry.targets[number].activity
+            cursor = pages.begin_walk(self._registry.targets[number])
             self.residents.begin(number)
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
-        found = self._scanner.scan(target, pages.cursor, max_pages)
+        found = self._scanner.scan(target, cursor, max_pages)
         if len(found.page):
             self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
             pages.extents.add(vpn_of(found.page), found.node, found.order)
@@ -310,10 +266,3 @@ class Tracking:
     def close(self) -> None:
         """Let go of the targets."""
         self._registry.close()
-
-
-def _restarted(old: Extents) -> Extents:
-    """A fresh walk that answers with the old extents until it is finished."""
-    fresh = Extents()
-    fresh.complete = old.complete
-    return fresh

@@ -4,11 +4,12 @@
 Owns: reading /proc/PID/{maps,numa_maps,smaps}, and when.
 Must not touch: the process itself; the rules (`tierd.targets.mappings`).
 
-numa_maps and smaps walk the page tables of the whole process. They are read again
-after `POLICY_INTERVAL_NS` when there are unread mappings, after `SETTLED_INTERVAL_NS`
-when there are none (a policy may have been set on a mapping that was there), and for
-all processes together so seldom that it takes less than a hundredth of the time;
-smaps only when the process has locked memory.
+numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
+pages. They are read again after `POLICY_INTERVAL_NS` when there are many pages in unread
+mappings, after `FEW_INTERVAL_NS` when there are few, after `SETTLED_INTERVAL_NS` when there are
+none (a policy may have been set on a mapping that was there), and for all processes together so
+seldom that it takes less than a hundredth of the time; smaps only when the process has locked
+memory.
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ from tierd.targets.mappings import MovableRanges, Policies, decide, parse_maps, 
 from tierd.targets.procs import PROC, read_bytes, read_stat, start_time
 
 POLICY_INTERVAL_NS: Final = 5 * 10**9
+FEW_INTERVAL_NS: Final = 30 * 10**9
+FEW_NEW: Final = 1 / 8
+"""Where a smaller share of a process' pages is new, that is no reason to look at all of them: a
+heap that grows, a thread's stack that is hardly used. Each page costs a cache miss or more."""
 SETTLED_INTERVAL_NS: Final = 120 * 10**9
 _COST_FACTOR: Final = 100
 _LARGEST_TEXT: Final = 128 << 20
@@ -106,9 +111,11 @@ class MapReader:
             cached.text = digest
             cached.keep(decide(parse_maps(text), cached.policies))
         assert cached.result is not None
-        if "unread" in cached.result.skipped and self._due(
-            cached.policies, now_ns, self.policy_interval_ns
-        ):
+        unread = cached.result.skipped.get("unread", 0)
+        known = sum(part.end - part.start for part in cached.result.ranges)
+        few = unread < FEW_NEW * (known + unread)
+        interval_ns = max(FEW_INTERVAL_NS if few else 0, self.policy_interval_ns)
+        if unread and self._due(cached.policies, now_ns, interval_ns):
             return self._read_policies(pid, cached, now_ns)
         return cached.result
 

@@ -11,7 +11,8 @@ import pytest
 
 from tierd.access import WatchedRange
 from tierd.config import TargetsConfig
-from tierd.service.tracking import QUIET_NS, QUIET_WALKS, Tracking
+from tierd.service.targetpages import LATEST_NS, QUIET_NS, QUIET_WALKS, WALKS_SHARE
+from tierd.service.tracking import Tracking
 from tierd.targets.mappings import MovableRanges
 from tierd.targets.target import Target, TargetChanges
 
@@ -24,6 +25,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.targets = {0: Target(0, 70, 1, -1, "a", "/", 0, 1 << 30, activity=(b"1",))}
+        self.rss_bytes = 1 << 30
 
     def configure(self, config: TargetsConfig, rules: object) -> None:
         pass
@@ -34,7 +36,8 @@ class Registry:
     def acts(self) -> None:
         """The target did something."""
         target = self.targets[0]
-        self.targets[0] = dataclasses.replace(target, activity=(*target.activity, b"x"))
+        did = (*target.activity, b"x")
+        self.targets[0] = dataclasses.replace(target, activity=did, rss_bytes=self.rss_bytes)
 
 
 class Maps:
@@ -49,11 +52,12 @@ class Maps:
 
 class Scanner:
     def __init__(self) -> None:
-        self.scans = 0
+        self.scans = self.cpu_ns = self.cost_ns = 0
         self.next_vpn: int | None = None
 
     def scan(self, target: Any, cursor: int, most: int) -> Any:
         self.scans += 1
+        self.cpu_ns += self.cost_ns
 
         @dataclasses.dataclass
         class Found:
@@ -85,7 +89,8 @@ class Followed:
 def followed() -> Followed:
     registry, maps, scanner = Registry(), Maps(), Scanner()
     parts: Any = (registry, scanner, Heat(), maps)
-    return Followed(registry, maps, scanner, Tracking(*parts, INTERVAL))
+    tracking = Tracking(*parts, INTERVAL, cpu_clock=lambda: scanner.cpu_ns)
+    return Followed(registry, maps, scanner, tracking)
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
@@ -135,6 +140,54 @@ def test_a_process_that_does_nothing_is_walked_less_often(followed: Followed):
     assert walks_until(followed, QUIET_WALKS * INTERVAL // SECOND, acts=False) == 1
     seconds = QUIET_WALKS * INTERVAL
     assert followed.tracking.walk(seconds, 1000, ()) > 0
+
+
+def walk_times(followed: Followed, *seconds: int) -> list[int]:
+    """Of these seconds, in which the target acts, those in which it was walked."""
+    found = []
+    for second in seconds:
+        before = followed.scanner.scans
+        followed.registry.acts()
+        followed.tracking.refresh(second * SECOND)
+        followed.tracking.walk(second * SECOND, 1000, ())
+        found += [second] * (followed.scanner.scans - before)
+    return found
+
+
+def test_walks_that_take_long_are_rare(followed: Followed):
+    followed.scanner.cost_ns = SECOND // 10
+    due = round(0.1 / WALKS_SHARE)
+    assert due > INTERVAL // SECOND
+    assert walk_times(followed, 0, 20, due - 1, due, 2 * due - 1, 2 * due) == [0, due, 2 * due]
+    followed.scanner.cost_ns = 3600 * SECOND
+    latest = LATEST_NS // SECOND
+    at = 3 * due
+    assert walk_times(followed, at, at + latest - 1, at + latest) == [at, at + latest]
+
+
+def test_the_time_that_walks_take_is_that_of_all_targets(followed: Followed):
+    followed.registry.targets[1] = dataclasses.replace(followed.registry.targets[0], number=1)
+    followed.scanner.cost_ns = SECOND // 10
+    due = round(0.2 / WALKS_SHARE)
+    # The other one does nothing, and waits for longer still.
+    assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due]
+
+
+@pytest.mark.parametrize("share", [1.2, 0.8])
+def test_a_process_whose_memory_has_changed_much_is_walked_sooner(followed: Followed, share: float):
+    followed.scanner.cost_ns = SECOND
+    assert walk_times(followed, 0, 20) == [0]
+    followed.registry.rss_bytes = int(share * (1 << 30))
+    assert walk_times(followed, 21, 40) == [21]
+
+
+def test_a_walk_under_way_goes_on_whatever_it_takes(followed: Followed):
+    followed.scanner.cost_ns = SECOND
+    followed.scanner.next_vpn = 50
+    assert walk_times(followed, 0, 1, 2) == [0, 1, 2]
+    followed.scanner.next_vpn = None
+    due = 3 + round(4 / WALKS_SHARE)
+    assert walk_times(followed, 3, 3 + INTERVAL // SECOND, due - 1, due) == [3, due]
 
 
 def test_new_ranges_are_walked_at_once_whatever_the_process_does(followed: Followed):

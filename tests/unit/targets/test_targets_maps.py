@@ -204,6 +204,19 @@ def test_policies_are_kept_for_a_while_and_new_mappings_wait(proc: FakeMaps) -> 
     assert reader.policy_reads == 2
 
 
+@pytest.mark.parametrize(("new", "waits_s"), [(145, 5), (144, 5), (142, 30), (16, 30)])
+def test_few_new_pages_wait_for_longer_than_many(proc: FakeMaps, new: int, waits_s: int) -> None:
+    reader = MapReader(proc.root)
+    proc.write(line(0x100000, 1008))
+    stat = read_stat(PID, proc.root)
+    reader.movable_ranges(stat, 0)
+    proc.write(line(0x100000, 1008) + line(0x800000, new))
+    assert reader.movable_ranges(stat, waits_s * SECOND - 1).skipped == {"unread": new}
+    assert reader.policy_reads == 1
+    assert "unread" not in reader.movable_ranges(stat, waits_s * SECOND).skipped
+    assert reader.policy_reads == 2
+
+
 def test_policies_set_on_an_unchanged_mapping_are_seen_after_the_interval(proc: FakeMaps) -> None:
     reader = MapReader(proc.root, policy_interval_ns=5 * SECOND)
     proc.write(line(0x100000, 64), "100000 default\n")
