@@ -21,7 +21,7 @@ from guest_kmod_resolve import Churner
 from tierd.errors import UnavailableError
 from tierd.kmod import Control, Ring
 from tierd.kmod.uapi import ScanFlags
-from tierd.sources._news import Turnover, turnovers
+from tierd.sources._turnover import Turnover, turnovers
 
 PERIOD_US = 100_000
 EXPOSURES = "exposure-us is 0, or from 100 to period-us"

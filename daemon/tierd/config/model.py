@@ -60,7 +60,7 @@ class LoopConfig:
         "residency_interval",
         duration("0s", "1h"),
         "20s",
-        "Time after which all pages of a process are looked up once more; more rarely where that takes long.",
+        "Time after which all pages of a process are looked up once more, if that is cheap.",
     )
     targets_refresh_ns: int = option(
         "targets_refresh",

@@ -18,8 +18,9 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tierd.sources._news import News, Turnover
+from tierd.sources._news import News
 from tierd.sources._scan_records import Fresh
+from tierd.sources._turnover import Turnover
 from tierd.sources.exposure import ASLEEP, WHOLE, Seen, choose
 
 log = logging.getLogger(__name__)

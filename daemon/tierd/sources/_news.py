@@ -11,17 +11,10 @@ row had found in use are not in use any more: that is seen by a single look.
 
 from __future__ import annotations
 
-import struct
-import sys
-from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
-
-from tierd._native import ffi, lib
-from tierd.kmod.ring import RecordArray
 from tierd.kmod.uapi import HISTORY
-from tierd.pagekey import VPN_MASK
+from tierd.sources._turnover import Turnover
 
 STEADY: Final = 0.5
 """More of the pages that became hot than this are newcomers: it is no chance."""
@@ -34,8 +27,6 @@ a row find p**3 of all, and the next one does not find 1 - p of these."""
 AWAKE: Final = 0.5
 """A look that finds fewer pages in use than this share of those that fell silent tells of programs
 that pause."""
-WHOLE: Final = 255
-"""What the module takes for a share of 1."""
 FEW: Final = 64
 FEW_OF: Final = 128
 """Fewer pages than this, or than one page of so many, are no news."""
@@ -44,43 +35,6 @@ CALM: Final = 4
 """After news it takes so many times as many looks until there is any again. Programs that use other
 memory again and again are like that: the more often, the less it is news. Once so many times as
 many looks as it takes have brought none, all is as at the start."""
-
-
-class Turnover(NamedTuple):
-    """What a look at one target found (struct tierd_record of kind ROUND).
-
-    Attributes:
-        accessed: pages in use.
-        newcomers: pages that became hot and were found by just the last two looks of eight.
-        newcomers_share: their share of those that became hot, 0 to 1.
-        silent: pages that the three looks before had found in use, and this one did not.
-        silent_share: their share of those that the three looks before had found in use.
-    """
-
-    accessed: int = 0
-    newcomers: int = 0
-    newcomers_share: float = 0.0
-    silent: int = 0
-    silent_share: float = 0.0
-
-
-_PAGES = struct.Struct("=II")
-
-
-def turnovers(records: RecordArray) -> Iterator[Turnover]:
-    """What the looks that ended found, of `uapi.RECORD`[n]."""
-    count = len(records)
-    if not count:
-        return
-    memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
-    at = lib.tierd_scan_ended(memory, count, 0)
-    while at < count:
-        page, pages, _, _, _, newcomers_share, silent_share, _, _ = records[at].item()
-        newcomers, silent = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
-        yield Turnover(
-            page & VPN_MASK, newcomers, newcomers_share / WHOLE, silent, silent_share / WHOLE
-        )
-        at = lib.tierd_scan_ended(memory, count, at + 1)
 
 
 class News:

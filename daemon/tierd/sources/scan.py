@@ -29,10 +29,10 @@ from tierd.kmod.netlink import Control, ScanState
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources._looks import Looks
-from tierd.sources._news import turnovers
 from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources._scan_targets import ScanTargets
+from tierd.sources._turnover import turnovers
 from tierd.sources.exposure import Seen
 
 CHECK_NS: Final = 500_000_000

@@ -7,8 +7,9 @@ import pytest
 
 from tierd.kmod.uapi import HISTORY
 from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS, Looks
-from tierd.sources._news import CALM, FEW, WARY, News, Turnover
+from tierd.sources._news import CALM, FEW, WARY, News
 from tierd.sources._scan_records import Fresh
+from tierd.sources._turnover import Turnover
 
 
 def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:

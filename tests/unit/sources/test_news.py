@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources._news import News, Turnover
+from tierd.sources._news import News
+from tierd.sources._turnover import Turnover
 
 PAGES = 50_000
 

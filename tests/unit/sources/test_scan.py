@@ -15,9 +15,9 @@ from tierd.errors import TargetGoneError, UnavailableError
 from tierd.kmod.netlink import TargetState
 from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS
-from tierd.sources._news import Turnover, turnovers
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources._scan_targets import merged
+from tierd.sources._turnover import Turnover, turnovers
 from tierd.sources.exposure import Seen
 from tierd.sources.scan import ScanSource
 
