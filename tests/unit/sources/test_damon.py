@@ -304,12 +304,15 @@ def test_intervals_are_stretched_at_once_as_far_as_the_budget_asks(
 ):
     tree = Tree({11})
     source = source_with(tmp_path, tree)
+    assert source.report_ns == 0
     source.watch(some_targets(11))
+    assert source.report_ns == 400 * 10**6
     spent = iter([0, int(share * 2e9)])
     monkeypatch.setattr("tierd.sources.damon.thread_cpu_ns", lambda pid: next(spent))
     source._adapt(0)
     source._adapt(2 * 10**9)
     assert tree.sample_us == 20_000 * stretched
+    assert source.report_ns == stretched * 400 * 10**6
 
 
 def test_no_damon_says_what_kernel_is_needed(tmp_path):
