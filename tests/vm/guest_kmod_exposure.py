@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,8 @@ from guest_kmod_resolve import Churner
 
 from tierd.errors import UnavailableError
 from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import ScanFlags
+from tierd.kmod.uapi import Kind, ScanFlags
+from tierd.service import privileges
 from tierd.sources._turnover import Turnover, turnovers
 
 PERIOD_US = 100_000
@@ -243,18 +245,25 @@ while True:
 """Uses a quarter of its pages all the time, and another one after a signal."""
 
 
-def looks(ring: Ring, count: int) -> list[Turnover]:
-    """What the next looks found, as they end."""
+def looks(ring: Ring, count: int, frames: set[bool] | None = None) -> list[Turnover]:
+    """What the next looks found, as they end; into `frames` whether records of pages had theirs."""
     found: list[Turnover] = []
     end = time.monotonic() + 60
     while len(found) < count and time.monotonic() < end:
-        found += turnovers(lab.drain(ring))
+        records = lab.drain(ring)
+        found += turnovers(records)
+        if frames is not None:
+            frames.update((records["pfn"][records["kind"] == Kind.PAGE] != 0).tolist())
         time.sleep(0.01)
     return found
 
 
-def moved(kind: str, pages: int) -> Result:
-    """What looks tell of a program that begins to use other pages."""
+def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
+    """What looks tell of a program that begins to use other pages.
+
+    `frames`: whether this reader is told which frames pages are in.
+    """
+    told: set[bool] = set()
     with (
         lab.connection() as control,
         lab.ring() as ring,
@@ -274,7 +283,7 @@ def moved(kind: str, pages: int) -> Result:
         )
         control.target_add(1, work.pid, [(first, first + pages)])
         try:
-            looks(ring, 14)
+            looks(ring, 14, told)
             stands = looks(ring, 6)
             work.send_signal(signal.SIGUSR1)
             moves = looks(ring, 4)
@@ -291,21 +300,32 @@ def moved(kind: str, pages: int) -> Result:
     return {
         # The look under way when it moved finds both sets used, or a part of each.
         "ok": not calm
+        and told == {frames}
         and {each.accessed for each in stands + after} == {used}
         and silent[at] == used
         and moves[at].silent_share == 1.0
         and sum(newcomers) == came,
         "silent": silent,
+        "frames": sorted(told),
         "newcomers": [each.newcomers for each in moves],
         "not_calm": calm,
         "accessed": [each.accessed for each in stands + moves + after],
     }
 
 
+def without_frames() -> Result:
+    """The same for a reader that may not know of frames: how many fell silent is none of those."""
+    privileges.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
+    return moved("small", 4096, frames=False)
+
+
 def turnover() -> Result:
     """Looks count what is not used any more, and what has just begun to be."""
     with lab.module(), lab.tlbtick():
         told = {kind: moved(kind, 4096) for kind in ("small", "huge")}
+        # Capabilities are a thread's.
+        with ThreadPoolExecutor(1) as thread:
+            told["without frames"] = thread.submit(without_frames).result()
     return {"ok": all(each["ok"] for each in told.values()), **told}
 
 
