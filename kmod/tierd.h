@@ -63,13 +63,13 @@ struct tierd_exposure {
 	u32 parts;
 };
 
-/* One process that is scanned. */
 /* How much other memory a target has begun to use. */
 struct tierd_turnover {
 	u32 became, newcomers; /* pages that became hot; seen by just the last two scans of eight */
 	u32 steady, silent;    /* seen by the three scans before; and not by this one */
 };
 
+/* One process that is scanned. */
 struct tierd_target {
 	struct list_head node;
 	struct kref ref;

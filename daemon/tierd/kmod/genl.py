@@ -39,6 +39,7 @@ _INTEGERS: Final = {
     name: struct.Struct(_FORMS[kind]) for name, kind in ATTRIBUTES if kind in _FORMS
 }
 _RIGHTS: Final = "it needs CAP_NET_ADMIN and CAP_SYS_PTRACE"
+_OTHER: Final = "the module may be of another version: tierd doctor"
 # It logs a traceback for each attribute that it cannot decode; what it means is told here.
 logging.getLogger("pyroute2.netlink").addHandler(logging.NullHandler())
 logging.getLogger("pyroute2.netlink").propagate = False
@@ -151,7 +152,7 @@ class Family:
         except OSError as error:
             raise UnavailableError(
                 f"the tierd module refused {command.name.lower()}: {error.strerror or error}",
-                hint=_RIGHTS if isinstance(error, PermissionError) else "",
+                hint=_hint(error),
             ) from error
 
     def _ask(
@@ -223,7 +224,7 @@ def understood() -> Iterator[None]:
     except Exception as error:  # pyroute2 has no one base class for what it cannot decode
         raise UnavailableError(
             f"the tierd module's answer cannot be read: {error!r}",
-            hint="the module may be of another version: tierd doctor",
+            hint=_OTHER,
         ) from error
 
 
@@ -302,6 +303,13 @@ def _message_class() -> Any:
 
 
 _coder: Any = None
+
+
+def _hint(refusal: OSError) -> str:
+    """What to do; a module that does not know a command, an attribute or a flag says EINVAL."""
+    if isinstance(refusal, PermissionError):
+        return _RIGHTS
+    return _OTHER if refusal.errno in (errno.EINVAL, errno.EOPNOTSUPP) else ""
 
 
 def _not_loaded() -> UnavailableError:

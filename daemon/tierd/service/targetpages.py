@@ -91,9 +91,9 @@ class TargetPages:
         """
         if not self.walk_due_ns:
             return 0
-        if self.walk_activity and self.walk_activity == target.activity:
-            return self.walk_due_ns + (QUIET_WALKS - 1) * interval_ns
         if abs(target.rss_bytes - self.walk_rss) > FEW_NEW * self.walk_rss:
             return self.walk_due_ns
+        idle = bool(self.walk_activity) and self.walk_activity == target.activity
+        late_ns = (QUIET_WALKS - 1) * interval_ns if idle else 0
         patience_ns = min(LATEST_NS, int(walks_cpu_ns / WALKS_SHARE))
-        return self.walk_due_ns + max(0, patience_ns - interval_ns)
+        return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

@@ -13,6 +13,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering"))
 
 from figures import seconds_to_95, shares
+from matrix import run_matrix
 from report import write_report
 from results import Cell, ResultFile
 from runner import CellError, NotReadyError, Runner
@@ -64,6 +65,17 @@ def test_cells_with_another_amount_of_work_are_told_from_the_others(tmp_path: Pa
     assert file.of_other_work({"a": 10, "b": 60}) == []
     assert file.of_other_work({"a": 10, "b": 20}) == [("b", "x")]
     assert file.of_other_work({"a": 30}) == [("a", "x")]
+
+
+def test_nothing_is_run_into_a_folder_of_another_amount_of_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = ResultFile(tmp_path / "results.jsonl")
+    file.add(Cell("updates", "first-touch", 2.0, facts={"work": 10}))
+    how: Any = {"again": False, "limit_s": 1.0, "until": float("inf"), "seed": 1}
+    assert not run_matrix(file, [WORKLOADS["updates"]], ["first-touch", "oracle"], **how)
+    assert "updates / first-touch is one" in capsys.readouterr().err
+    assert list(file.cells) == [("updates", "first-touch")]
 
 
 @pytest.mark.parametrize("times", [1, 3])

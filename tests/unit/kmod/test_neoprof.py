@@ -125,6 +125,22 @@ def test_a_refusal_carries_the_kernels_reason(kernel: Kernel, cards: Cards) -> N
         cards.set(0, threshold=1 << 31)
 
 
+@pytest.mark.parametrize(
+    ("error", "hint"),
+    [
+        (errno.EINVAL, "another version"),
+        (errno.EOPNOTSUPP, "another version"),
+        (errno.EPERM, "CAP_NET_ADMIN"),
+        (errno.ERANGE, ""),
+    ],
+)
+def test_a_refusal_says_what_to_do(kernel: Kernel, cards: Cards, error: int, hint: str) -> None:
+    kernel.answers = [acknowledgement(error)]
+    with pytest.raises(UnavailableError) as refused:
+        cards.set(0, threshold=1)
+    assert (hint in refused.value.hint) if hint else refused.value.hint == ""
+
+
 def test_a_profile_has_its_histogram_and_says_what_holds(kernel: Kernel, cards: Cards) -> None:
     table = np.zeros(1, PROFILE)
     table["valid"], table["read_beats"], table["error_high"] = 3, 12, 5

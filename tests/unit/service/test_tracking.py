@@ -173,6 +173,15 @@ def test_the_time_that_walks_take_is_that_of_all_targets(followed: Followed):
     assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due]
 
 
+def test_walks_that_take_long_are_no_less_rare_over_a_process_that_does_nothing(followed: Followed):
+    followed.scanner.cost_ns = SECOND
+    due = round(1 / WALKS_SHARE)
+    assert due > QUIET_WALKS * INTERVAL // SECOND
+    followed.tracking.refresh(0)
+    walked = [t for t in (0, due - 1, due) if followed.tracking.walk(t * SECOND, 1000, ())]
+    assert walked == [0, due]
+
+
 @pytest.mark.parametrize("share", [1.2, 0.8])
 def test_a_process_whose_memory_has_changed_much_is_walked_sooner(followed: Followed, share: float):
     followed.scanner.cost_ns = SECOND
