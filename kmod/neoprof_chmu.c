@@ -14,7 +14,7 @@
 #define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
 
 #define MODE_ALWAYS_ON 1
-#define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_APPLIED_AT - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
+#define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_SKIPPED_RUN - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
 #define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE
 /* Bytes behind an instance that its range bitmap and hot list may begin at. */
 #define BLOCK_OFFSET_MAX (16u << 20)
@@ -71,6 +71,8 @@ static int identify_vendor(struct neoprof_card *card)
 		geometry->bins = TIERD_CARD_BINS;
 		geometry->features |= TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_ERROR_BOUND;
 	}
+	if (GET(sketch, VENDOR_GEOMETRY_LOG2_RUNS))
+		geometry->features |= TIERD_CARD_HAS_COALESCE;
 	return 0;
 }
 
@@ -204,7 +206,10 @@ static int chmu_start(struct neoprof_card *card)
 	if (has_vendor(card)) {
 		ret = ret
 			  ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8,
-					   !!(settings->flags & TIERD_CARD_CONSERVATIVE));
+					   PUT(!!(settings->flags & TIERD_CARD_CONSERVATIVE),
+					       VENDOR_CONFIG_CONSERVATIVE) |
+					       PUT(!!(settings->flags & TIERD_CARD_COALESCE),
+						   VENDOR_CONFIG_COALESCE));
 		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_ERROR_RANK, 8, rank);
 	}
 	ret = ret ?: neoprof_write(card, AT(card, CFG0), 8, cfg0 | NEOPROF_CHMU0_CFG0_ENABLE_MASK);
@@ -300,7 +305,10 @@ static int chmu_taken(struct neoprof_card *card)
 
 static int chmu_profile(struct neoprof_card *card, struct tierd_profile *profile)
 {
-	u64 words[SNAPSHOT_WORDS], bound, rank, threshold;
+	/* A card that does not coalesce has no count of it, nor a register. */
+	const unsigned int count =
+	    SNAPSHOT_WORDS - !(card->geometry.features & TIERD_CARD_HAS_COALESCE);
+	u64 words[SNAPSHOT_WORDS] = {}, bound, rank, threshold;
 	int ret;
 
 	if (!has_vendor(card)) {
@@ -312,7 +320,7 @@ static int chmu_profile(struct neoprof_card *card, struct tierd_profile *profile
 	ret = ret
 		  ?: neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8,
 				  NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
-	ret = ret ?: neoprof_read_block(card, NEOPROF_SNAPSHOT_SEQUENCE, 8, SNAPSHOT_WORDS, words);
+	ret = ret ?: neoprof_read_block(card, NEOPROF_SNAPSHOT_SEQUENCE, 8, count, words);
 	if (card->geometry.features & TIERD_CARD_HAS_HISTOGRAM)
 		ret = ret
 			  ?: neoprof_read_block(card, NEOPROF_HISTOGRAM_BIN, 8, TIERD_CARD_BINS,
@@ -339,6 +347,7 @@ static int chmu_profile(struct neoprof_card *card, struct tierd_profile *profile
 	profile->epoch = WORD(EPOCH);
 	profile->epoch_start = WORD(EPOCH_START);
 	profile->applied_at = WORD(APPLIED_AT);
+	profile->skipped_run = WORD(SKIPPED_RUN);
 #undef WORD
 	profile->valid =
 	    card->geometry.features & (TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |

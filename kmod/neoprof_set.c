@@ -55,6 +55,9 @@ static int check(const struct neoprof_card *card, const struct neoprof_settings 
 	if (settings->flags & TIERD_CARD_CONSERVATIVE && !(features & TIERD_CARD_HAS_CONSERVATIVE))
 		return REFUSE(info, -EOPNOTSUPP, TIERD_A_CARD_FLAGS,
 			      "the card has no conservative update");
+	if (settings->flags & TIERD_CARD_COALESCE && !(features & TIERD_CARD_HAS_COALESCE))
+		return REFUSE(info, -EOPNOTSUPP, TIERD_A_CARD_FLAGS,
+			      "the card counts requests, not runs of them");
 	if (settings->flags & TIERD_CARD_RANDOM &&
 	    !(features & TIERD_CARD_HAS_COUNTERS)) /* our card's vendor block goes with it */
 		return REFUSE(info, -EOPNOTSUPP, TIERD_A_CARD_FLAGS,
@@ -115,7 +118,7 @@ static struct tierd_card_range *parse_ranges(struct genl_info *info, unsigned in
 
 static bool same_but_threshold(const struct neoprof_settings *a, const struct neoprof_settings *b)
 {
-	u32 flags = TIERD_CARD_CONSERVATIVE | TIERD_CARD_RANDOM;
+	u32 flags = TIERD_CARD_CONSERVATIVE | TIERD_CARD_RANDOM | TIERD_CARD_COALESCE;
 
 	return a->epoch_us == b->epoch_us && a->track == b->track && a->unit_log2 == b->unit_log2 &&
 	       a->downsample == b->downsample && a->error_rank == b->error_rank &&

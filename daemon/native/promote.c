@@ -32,7 +32,8 @@ static int check(const struct tierd_promoter_settings *settings)
 	return settings->interval_ns >= 1000000 && settings->quota_bytes_per_s > 0 &&
 		       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
 		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
-		       settings->visits > 0.0F && settings->least_rate >= 0.0F
+		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
+		       settings->least_rate >= 0.0F
 		   ? 0
 		   : -EINVAL;
 }

@@ -9,8 +9,7 @@
 enum { TAIL_AT = 16 };
 
 static const uint64_t LEAST_AGE_NS = 1000000;
-/* Requests of a page's copy; written ones reach the card when the cache lets go of them. */
-static const float COPY_REQUESTS = 64.0F;
+/* Written lines reach the card when the cache lets go of them. */
 static const uint64_t COPY_SETTLES_NS = 1000000000;
 
 uint64_t ring_waiting(const struct ring *ring)
@@ -69,7 +68,7 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 		end = start + LEAST_AGE_NS;
 	if (recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
 	    recent->time_ns + COPY_SETTLES_NS >= start) {
-		requests -= COPY_REQUESTS;
+		requests -= promoter->settings.copy_requests;
 		if (requests <= 0.0F)
 			return false;
 	}

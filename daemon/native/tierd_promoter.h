@@ -82,10 +82,11 @@ struct tierd_promoter_settings {
 	uint64_t patience_ns;	    /* how long a page that found no room or quota waits */
 	float margin;
 	float confidence;
-	float heat_s;	  /* heat of a page with one access a second, for ever */
-	float rate_cap;	  /* accesses a second beyond which heat does not grow */
-	float visits;	  /* accesses that a request to slow memory stands for */
-	float least_rate; /* requests a second that are worth a page's move and its victim's */
+	float heat_s;	     /* heat of a page with one access a second, for ever */
+	float rate_cap;	     /* accesses a second beyond which heat does not grow */
+	float visits;	     /* accesses that a request to slow memory stands for */
+	float copy_requests; /* that a page's own copy into slow memory makes */
+	float least_rate;    /* requests a second that are worth a page's move and its victim's */
 };
 
 /* What Python says once a tick; all is copied. Spans ascend by start and are apart. */

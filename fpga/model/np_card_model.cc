@@ -103,6 +103,7 @@ Config CardModel::configuration() const
 	config.track_write = what & 2;
 	config.random = cfg0_ & NEOPROF_CHMU0_CFG0_RANDOM_DOWNSAMPLING_MASK;
 	config.conservative = vendor_config_ & NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK;
+	config.coalesce = vendor_config_ & NEOPROF_VENDOR_CONFIG_COALESCE_MASK;
 	config.epoch_mode = field(cfg1_, NEOPROF_CHMU0_CFG1_MODE_MASK) == 0;
 	config.unit_shift =
 	    static_cast<unsigned>(field(cfg1_, NEOPROF_CHMU0_CFG1_UNIT_SIZE_MASK) - kMinUnitLog2);

@@ -17,6 +17,9 @@ constexpr uint64_t kCfg0Kept =
     NEOPROF_CHMU0_CFG0_OVERFLOW_INT_ENABLE_MASK | NEOPROF_CHMU0_CFG0_FILL_INT_ENABLE_MASK |
     NEOPROF_CHMU0_CFG0_ENABLE_MASK | NEOPROF_CHMU0_CFG0_THRESHOLD_MASK;
 
+constexpr uint64_t kVendorConfigKept =
+    NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK | NEOPROF_VENDOR_CONFIG_COALESCE_MASK;
+
 uint64_t merge(uint64_t old, uint64_t data, uint64_t mask)
 {
 	return (old & ~mask) | (data & mask);
@@ -38,7 +41,8 @@ uint64_t CardModel::read_vendor(uint32_t offset, bool *known) const
 		       place(kChannels, NEOPROF_VENDOR_GEOMETRY_CHANNELS_MASK) |
 		       place(kBins, NEOPROF_VENDOR_GEOMETRY_HISTOGRAM_BINS_MASK) |
 		       place(48, NEOPROF_VENDOR_GEOMETRY_EPOCH_WIDTH_MASK) |
-		       place(kCapacityLog2, NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK);
+		       place(kCapacityLog2, NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK) |
+		       place(kCoalesceLog2, NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_MASK);
 	case NEOPROF_VENDOR_TIMEBASE:
 		return cycles_per_100us_;
 	case NEOPROF_VENDOR_CONFIG:
@@ -173,8 +177,7 @@ bool CardModel::write_vendor(uint32_t offset, uint64_t data, uint64_t mask)
 	const uint64_t set = data & mask;
 	switch (offset) {
 	case NEOPROF_VENDOR_CONFIG:
-		vendor_config_ =
-		    merge(vendor_config_, data, mask & NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK);
+		vendor_config_ = merge(vendor_config_, data, mask & kVendorConfigKept);
 		return true;
 	case NEOPROF_VENDOR_COMMAND:
 		if (set & NEOPROF_VENDOR_COMMAND_CLEAR_MASK)

@@ -129,6 +129,21 @@ void SketchModel::advance(uint64_t cycles)
 }
 
 // ---------------------------------------------------------------- requests
+// Whether this is a request of a run, see np_coalesce.sv; remembers it as the last one of its page.
+bool SketchModel::goes_on(uint64_t address)
+{
+	constexpr uint64_t known = 1ull << 63;
+	uint64_t slot = address >> kPageLog2;
+	slot ^= slot >> 16;
+	slot ^= slot >> 8;
+	uint64_t &last = runs_[slot & ((1u << kCoalesceLog2) - 1)];
+	const uint64_t line = address >> kLineLog2;
+	const uint64_t step = line - (last & ~known) + kCoalesceReach;
+	const bool on = last & known && step <= 2 * kCoalesceReach && step != kCoalesceReach;
+	last = line | known;
+	return on;
+}
+
 bool SketchModel::sampled_out(unsigned channel)
 {
 	const uint32_t mask = (1u << config_.downsample) - 1;
@@ -143,7 +158,8 @@ bool SketchModel::sampled_out(unsigned channel)
 size_t SketchModel::admit(const uint64_t *requests, size_t count, Item *items)
 {
 	size_t admitted = 0;
-	uint64_t reads = 0, writes = 0, busy = 0, type = 0, range = 0, sample = 0, offered = 0;
+	uint64_t reads = 0, writes = 0, busy = 0, type = 0, range = 0, run = 0, sample = 0,
+		 offered = 0;
 	for (size_t i = 0; i < count; i++) {
 		const uint64_t request = requests[i];
 		if (request & NP_REQ_NONE)
@@ -161,6 +177,8 @@ size_t SketchModel::admit(const uint64_t *requests, size_t count, Item *items)
 			type++;
 		} else if (address >> kCapacityLog2 || !(range_[bit / 64] >> bit % 64 & 1)) {
 			range++;
+		} else if (config_.coalesce && goes_on(address)) {
+			run++;
 		} else if (sampled_out(i & 1)) {
 			sample++;
 		} else {
@@ -177,6 +195,7 @@ size_t SketchModel::admit(const uint64_t *requests, size_t count, Item *items)
 	stats_.busy += busy;
 	stats_.skip_type += type;
 	stats_.skip_range += range;
+	stats_.skip_run += run;
 	stats_.skip_sample += sample;
 	stats_.offered += offered;
 	stats_.counted += admitted;
@@ -235,6 +254,7 @@ void SketchModel::push_cycles(const uint64_t *requests, size_t count)
 void SketchModel::enable(const Config &config)
 {
 	config_ = config;
+	runs_.fill(0);
 	sample_count_ = 0;
 	sample_state_ = kSampleSeeds;
 	timer_ = 0;

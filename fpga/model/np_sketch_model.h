@@ -20,6 +20,10 @@ constexpr unsigned kRangeLog2 = 28;
 constexpr unsigned kCapacityLog2 = 40;
 constexpr unsigned kMinUnitLog2 = 12;
 constexpr uint32_t kCountMax = 0xffff;
+constexpr unsigned kPageLog2 = 12;
+constexpr unsigned kLineLog2 = 6;
+constexpr unsigned kCoalesceLog2 = 8;
+constexpr uint64_t kCoalesceReach = 4;
 
 // Edges of the histogram, see np_pkg.sv.
 unsigned hist_bin(uint32_t value);
@@ -32,6 +36,7 @@ struct Config {
 	bool track_write = true;
 	bool random = false;
 	bool conservative = false;
+	bool coalesce = false;
 	bool epoch_mode = false;
 	unsigned unit_shift = 0;
 	unsigned downsample = 0;
@@ -43,7 +48,7 @@ struct Config {
 struct Stats {
 	uint64_t sequence, cycles, busy, reads, writes, offered, counted;
 	uint64_t skip_type, skip_range, skip_sample, reports, refused, saturated;
-	uint64_t epoch, epoch_start, applied_at;
+	uint64_t epoch, epoch_start, applied_at, skip_run;
 };
 
 class SketchModel
@@ -93,6 +98,7 @@ class SketchModel
 	void advance(uint64_t cycles);
 	void new_epoch();
 	void mark_applied();
+	bool goes_on(uint64_t address);
 	bool sampled_out(unsigned channel);
 	uint64_t hash(uint32_t key) const;
 
@@ -110,6 +116,8 @@ class SketchModel
 	Config config_;
 	Stats stats_{};
 	bool enabled_ = false, refused_ = false;
+	std::array<uint64_t, 1u << kCoalesceLog2>
+	    runs_{}; // last line and, above it, a mark that it is one
 	uint32_t sample_count_ = 0;
 	std::array<uint32_t, kChannels> sample_state_{};
 };

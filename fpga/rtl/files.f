@@ -12,6 +12,7 @@ rtl/np_ram_1r1w.sv
 rtl/np_ram_2r1w.sv
 rtl/np_ram_2clk.sv
 rtl/np_filter.sv
+rtl/np_coalesce.sv
 rtl/np_sample.sv
 rtl/np_hash.sv
 rtl/np_partial.sv

@@ -43,6 +43,8 @@ module np_core
   logic [PtrW-1:0] head;
 
   item_t filtered [Channels];
+  line_t line [Channels];
+  item_t coalesced [Channels];
   item_t sampled [Channels];
   item_t hashed [Channels];
   logic [IdxW-1:0] index [Channels][Rows];
@@ -91,7 +93,8 @@ module np_core
       .range_re_o(range_re_o[c]),
       .range_word_o(range_word_o[c]),
       .range_bits_i(range_bits_i[c]),
-      .item_o(filtered[c])
+      .item_o(filtered[c]),
+      .line_o(line[c])
     );
     np_hash #(
       .IdxW(IdxW)
@@ -104,13 +107,23 @@ module np_core
     );
   end
 
+  np_coalesce u_coalesce (
+    .clk_i,
+    .rst_ni,
+    .restart_i(restart),
+    .coalesce_i(cfg.coalesce),
+    .item_i(filtered),
+    .line_i(line),
+    .item_o(coalesced)
+  );
+
   np_sample u_sample (
     .clk_i,
     .rst_ni,
     .restart_i(restart),
     .random_i(cfg.random),
     .downsample_i(cfg.downsample),
-    .item_i(filtered),
+    .item_i(coalesced),
     .item_o(sampled)
   );
 

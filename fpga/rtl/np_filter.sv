@@ -17,11 +17,13 @@ module np_filter
   output logic        range_re_o,
   output logic [5:0]  range_word_o,
   input  logic [63:0] range_bits_i,
-  output item_t       item_o
+  output item_t       item_o,
+  output line_t       line_o  // of item_o, for requests that are counted
 );
   logic en_q, valid_q, write_q;
   logic en_qq, valid_qq, write_qq, beyond_qq;
-  logic [AddrW-1:MinUnitLog2] addr_q;
+  logic [AddrW-1:LineLog2] addr_q;
+  line_t line_qq, line_qqq;
   key_t key_qq;
   logic [5:0] bit_qq;
   item_t item_d, item_q;
@@ -43,14 +45,16 @@ module np_filter
   always_ff @(posedge clk_i) begin
     if (valid_i) begin
       write_q <= write_i;
-      addr_q <= addr_i[AddrW-1:MinUnitLog2];
+      addr_q <= addr_i[AddrW-1:LineLog2];
     end
     if (valid_q) begin
       write_qq <= write_q;
       beyond_qq <= addr_q[AddrW-1:CapacityLog2] != '0;
       bit_qq <= addr_q[RangeLog2+:6];
-      key_qq <= key_t'(addr_q >> unit_shift_i);
+      key_qq <= key_t'(addr_q[AddrW-1:MinUnitLog2] >> unit_shift_i);
+      line_qq <= addr_q;
     end
+    if (valid_qq) line_qqq <= line_qq;
   end
 
   always_comb begin
@@ -68,7 +72,8 @@ module np_filter
   end
 
   assign item_o = item_q;
+  assign line_o = line_qqq;
 
-  logic unused_addr;  // below the smallest unit
-  assign unused_addr = ^addr_i[MinUnitLog2-1:0];
+  logic unused_addr;  // within a line
+  assign unused_addr = ^addr_i[LineLog2-1:0];
 endmodule

@@ -104,6 +104,7 @@ module np_host
     .what_i(hw_out.chmu0.cfg0.what.value),
     .random_i(hw_out.chmu0.cfg0.random_downsampling.value),
     .conservative_i(hw_out.vendor.config_.conservative.value),
+    .coalesce_i(hw_out.vendor.config_.coalesce.value),
     .threshold_i(hw_out.chmu0.cfg0.threshold.value),
     .unit_size_i(hw_out.chmu0.cfg1.unit_size.value),
     .downsampling_i(hw_out.chmu0.cfg1.downsampling.value),
@@ -209,6 +210,7 @@ module np_host
     hw_in.vendor.geometry.histogram_bins.next = 8'(HistBins);
     hw_in.vendor.geometry.epoch_width.next = 8'(TagW);
     hw_in.vendor.geometry.log2_capacity.next = 8'(CapacityLog2);
+    hw_in.vendor.geometry.log2_runs.next = 8'(CoalesceLog2);
     hw_in.vendor.timebase.cycles_per_100us.next = 32'(CyclesPer100us);
     hw_in.vendor.status.initialising.next = !init_done_i;
     hw_in.vendor.status.clear_pending.next = clear_pending;

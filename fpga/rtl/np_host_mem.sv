@@ -54,7 +54,7 @@ module np_host_mem
 
   always_comb begin
     part_d = PartSnapshot;
-    word_d = 14'(snapshot_i.addr[6:3]);
+    word_d = 14'(snapshot_i.addr[7:3]);
     write_d = snapshot_i.req_is_wr;
     if (histogram_i.req) begin
       part_d = PartHistogram;
@@ -107,7 +107,7 @@ module np_host_mem
 
   always_comb begin
     unique case (part_q)
-      PartSnapshot: data_d = stat_i[word_q[3:0]];
+      PartSnapshot: data_d = stat_i[word_q[4:0]];
       PartHistogram: data_d = 64'(reached_i[word_q[5:0]] - above);
       PartRange: data_d = range_word;
       default: data_d = beyond ? '0 : entry_i;

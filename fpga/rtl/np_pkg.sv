@@ -12,15 +12,19 @@ package np_pkg;
   localparam int unsigned EntryW = 64;       // hot list entry
   localparam int unsigned HistBins = 64;
   localparam int unsigned BinW = 6;
+  localparam int unsigned LineLog2 = 6;      // 64 B, what a request is for
   localparam int unsigned MinUnitLog2 = 12;  // 4 KiB
   localparam int unsigned MaxUnitLog2 = 21;  // 2 MiB
   localparam int unsigned RangeLog2 = 28;    // one bit of the range bitmap: 256 MiB
   localparam int unsigned RangeWords = 64;   // 64-bit words of the range bitmap
   localparam int unsigned CapacityLog2 = 40; // RangeWords x 64 x 256 MiB = 1 TiB
   localparam int unsigned TickW = 26;        // 4095 x 10^4 units of 100 us
-  localparam int unsigned StatWords = 16;    // registers of the snapshot block
+  localparam int unsigned CoalesceLog2 = 8;  // runs that are followed at once: 256
+  localparam int unsigned CoalesceReach = 4; // lines from one request of a run to the next
+  localparam int unsigned StatWords = 17;    // registers of the snapshot block
 
   typedef logic [AddrW-1:0] addr_t;
+  typedef logic [AddrW-LineLog2-1:0] line_t;
   typedef logic [KeyW-1:0] key_t;
   typedef logic [CntW-1:0] cnt_t;
   typedef logic [TagW-1:0] tag_t;
@@ -33,7 +37,8 @@ package np_pkg;
     VerdictCount,
     VerdictType,
     VerdictRange,
-    VerdictSample
+    VerdictSample,
+    VerdictRun
   } verdict_e;
 
   // A request on its way to the sketch. beat and write are for the state monitor: they are set
@@ -63,6 +68,7 @@ package np_pkg;
     logic             track_write;
     logic             random;
     logic             conservative;
+    logic             coalesce;
     logic             epoch_mode;
     logic [3:0]       unit_shift;  // log2(unit) - MinUnitLog2
     logic [3:0]       downsample;  // one in 2^n
@@ -88,7 +94,7 @@ package np_pkg;
   } cmd_t;
 
   // Words of a snapshot, in the order of the register block.
-  typedef enum logic [3:0] {
+  typedef enum logic [4:0] {
     StatSequence,
     StatCycles,
     StatBusy,
@@ -104,7 +110,8 @@ package np_pkg;
     StatSaturated,
     StatEpoch,
     StatEpochStart,
-    StatAppliedAt
+    StatAppliedAt,
+    StatSkipRun
   } stat_e;
 
   // The histogram is a floating-point code: with v + 8 = 2^(g+3) x 1.jjj, bin = 8 g + j.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every count of the card in one place, so that a snapshot of them is of one moment. Each request
 // on the wires is in reads or writes; each one that came while the unit was enabled is in exactly
-// one of counted and the three skipped counts.
+// one of counted and the four skipped counts.
 module np_stats
   import np_pkg::*;
 (
@@ -52,11 +52,12 @@ module np_stats
       stat_q[StatWrites] <= stat_q[StatWrites] + 64'(writes);
       stat_q[StatOffered] <= stat_q[StatOffered] + 64'(of_verdict[VerdictCount]) +
           64'(of_verdict[VerdictType]) + 64'(of_verdict[VerdictRange]) +
-          64'(of_verdict[VerdictSample]);
+          64'(of_verdict[VerdictSample]) + 64'(of_verdict[VerdictRun]);
       stat_q[StatCounted] <= stat_q[StatCounted] + 64'(of_verdict[VerdictCount]);
       stat_q[StatSkipType] <= stat_q[StatSkipType] + 64'(of_verdict[VerdictType]);
       stat_q[StatSkipRange] <= stat_q[StatSkipRange] + 64'(of_verdict[VerdictRange]);
       stat_q[StatSkipSample] <= stat_q[StatSkipSample] + 64'(of_verdict[VerdictSample]);
+      stat_q[StatSkipRun] <= stat_q[StatSkipRun] + 64'(of_verdict[VerdictRun]);
       stat_q[StatReports] <= stat_q[StatReports] + 64'(reports);
       stat_q[StatRefused] <= stat_q[StatRefused] + 64'(refused);
       stat_q[StatSaturated] <= stat_q[StatSaturated] + 64'(saturated);
@@ -91,7 +92,7 @@ module np_stats
 `ifndef SYNTHESIS
   NothingLost: assert property (@(posedge clk_i) disable iff (!rst_ni)
       stat_q[StatOffered] == stat_q[StatCounted] + stat_q[StatSkipType] + stat_q[StatSkipRange] +
-      stat_q[StatSkipSample])
+      stat_q[StatSkipSample] + stat_q[StatSkipRun])
     else $error("np_stats: a request is in no count or in two");
 `endif
 endmodule

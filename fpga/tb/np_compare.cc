@@ -25,7 +25,7 @@ constexpr uint32_t kWidth = 1u << 19;
 
 struct Result {
 	uint64_t offered = 0, counted = 0, entries = 0, sum[2] = {0, 0}, largest = 0;
-	uint64_t reports = 0, refused = 0, saturated = 0;
+	uint64_t reports = 0, refused = 0, saturated = 0, runs = 0;
 };
 
 class Comparison
@@ -35,7 +35,7 @@ class Comparison
 	{
 	}
 
-	Result run(const std::string &name, uint64_t requests, bool conservative);
+	Result run(const std::string &name, uint64_t requests, bool conservative, bool coalesce);
 
       private:
 	uint64_t same(uint32_t offset, const char *what);
@@ -71,7 +71,7 @@ void Comparison::visible()
 	for (auto &card : cards_)
 		card.snapshot();
 	// Cycles differ: accesses to the registers take time in the RTL only.
-	for (uint32_t offset = NEOPROF_SNAPSHOT_BUSY_CYCLES; offset <= NEOPROF_SNAPSHOT_APPLIED_AT;
+	for (uint32_t offset = NEOPROF_SNAPSHOT_BUSY_CYCLES; offset <= NEOPROF_SNAPSHOT_SKIPPED_RUN;
 	     offset += 8)
 		same(offset, "statistic");
 	for (uint32_t bin = 0; bin < NEOPROF_HISTOGRAM_BIN_COUNT; bin++)
@@ -115,12 +115,12 @@ void Comparison::counters(Result &result)
 	}
 }
 
-Result Comparison::run(const std::string &name, uint64_t requests, bool conservative)
+Result Comparison::run(const std::string &name, uint64_t requests, bool conservative, bool coalesce)
 {
 	Result result;
-	name_ = name + (conservative ? ", conservative" : "");
+	name_ = name + (conservative ? ", conservative" : "") + (coalesce ? ", coalesced" : "");
 	for (auto &card : cards_)
-		card.start(30, conservative);
+		card.start(30, conservative, coalesce);
 	const auto stream = make_stream(name, 1);
 	std::vector<uint64_t> chunk;
 	for (uint64_t done = 0, part = 0; done < requests; done += chunk.size(), part++) {
@@ -145,17 +145,35 @@ Result Comparison::run(const std::string &name, uint64_t requests, bool conserva
 	result.reports = same(NEOPROF_SNAPSHOT_REPORTS, "reports");
 	result.refused = same(NEOPROF_SNAPSHOT_REPORTS_REFUSED, "refused reports");
 	result.saturated = same(NEOPROF_SNAPSHOT_SATURATED, "saturated");
-	if (result.offered != requests || result.counted != requests)
-		throw std::runtime_error(name_ + ": requests were lost: offered " +
-					 std::to_string(result.offered) + ", counted " +
-					 std::to_string(result.counted) + " of " +
-					 std::to_string(requests));
+	result.runs = same(NEOPROF_SNAPSHOT_SKIPPED_RUN, "coalesced");
+	if (result.offered != requests || result.counted + result.runs != requests ||
+	    (!coalesce && result.runs))
+		throw std::runtime_error(
+		    name_ + ": requests were lost: offered " + std::to_string(result.offered) +
+		    ", counted " + std::to_string(result.counted) + ", coalesced " +
+		    std::to_string(result.runs) + " of " + std::to_string(requests));
 	// Without conservative update every request is in both rows, or was seen to saturate.
-	if (!conservative && result.sum[0] + result.sum[1] + result.saturated != 2 * requests)
+	if (!conservative && result.sum[0] + result.sum[1] + result.saturated != 2 * result.counted)
 		throw std::runtime_error(name_ + ": the counters do not add up to the requests");
 	if (result.entries != result.reports)
 		throw std::runtime_error(name_ + ": hot list entries were lost");
 	return result;
+}
+
+struct Mode {
+	bool conservative, coalesce;
+};
+
+// Conservative update has its hazards between rows: where rows differ most. Coalescing has its own
+// where requests are near each other, in memory and in time.
+std::vector<Mode> modes_of(const std::string &name)
+{
+	std::vector<Mode> modes = {{false, false}};
+	if (name == "zipf-0.99" || name == "hazards" || name.rfind("same-entry", 0) == 0)
+		modes.push_back({true, false});
+	if (name == "hazards" || name == "runs" || name == "single")
+		modes.push_back({true, true});
+	return modes;
 }
 
 int run(int argc, char **argv)
@@ -168,19 +186,19 @@ int run(int argc, char **argv)
 			names.push_back(kind.name);
 	Comparison comparison(first, second);
 	for (const auto &name : names) {
-		// The conservative update has its hazards between rows: where rows differ most.
-		const bool both =
-		    name == "zipf-0.99" || name == "hazards" || name.rfind("same-entry", 0) == 0;
-		for (int conservative = 0; conservative <= (both ? 1 : 0); conservative++) {
-			const Result r = comparison.run(name, requests, conservative);
-			printf("{\"stream\": \"%s\", \"conservative\": %s, \"requests\": %" PRIu64
-			       ", \"lost\": %" PRIu64 ", \"counters_compared\": %u"
+		for (const Mode &mode : modes_of(name)) {
+			const Result r =
+			    comparison.run(name, requests, mode.conservative, mode.coalesce);
+			printf("{\"stream\": \"%s\", \"conservative\": %s, \"coalesce\": %s"
+			       ", \"requests\": %" PRIu64 ", \"lost\": %" PRIu64
+			       ", \"coalesced\": %" PRIu64 ", \"counters_compared\": %u"
 			       ", \"counters_different\": 0, \"largest_counter\": %" PRIu64
 			       ", \"saturated\": %" PRIu64 ", \"hot_entries\": %" PRIu64
 			       ", \"reports_refused\": %" PRIu64 "}\n",
-			       name.c_str(), conservative ? "true" : "false", requests,
-			       requests - r.counted, 2 * kWidth, r.largest, r.saturated, r.entries,
-			       r.refused);
+			       name.c_str(), mode.conservative ? "true" : "false",
+			       mode.coalesce ? "true" : "false", requests,
+			       requests - r.counted - r.runs, r.runs, 2 * kWidth, r.largest,
+			       r.saturated, r.entries, r.refused);
 			fflush(stdout);
 		}
 	}

@@ -76,6 +76,37 @@ module np_cover_sketch
   SkippedType: cover property (@(posedge clk_i) event_o[0].verdict == VerdictType);
   SkippedRange: cover property (@(posedge clk_i) event_o[1].verdict == VerdictRange);
   SkippedSample: cover property (@(posedge clk_i) event_o[0].verdict == VerdictSample);
+  SkippedRun: cover property (@(posedge clk_i) event_o[1].verdict == VerdictRun);
+endmodule
+
+module np_cover_coalesce
+  import np_pkg::*;
+(
+  input logic clk_i,
+  input logic now_q [Channels],
+  input logic write_q [Channels],
+  input logic [CoalesceLog2-1:0] slot_q [Channels],
+  input logic [CoalesceLog2-1:0] slot_qq [Channels],
+  input logic known [Channels],
+  input logic [(1 << CoalesceLog2)-1:0] by_second_q,
+  input item_t item_d [Channels]
+);
+  logic together;
+  assign together = now_q[0] && now_q[1] && slot_q[0] == slot_q[1];
+
+  SameClock: cover property (@(posedge clk_i) together && item_d[1].verdict == VerdictRun);
+  SameClockOther: cover property (@(posedge clk_i) together && item_d[1].verdict == VerdictCount);
+  for (genvar c = 0; c < Channels; c++) begin : gen_channel
+    Unknown: cover property (@(posedge clk_i) now_q[c] && !known[c]);
+    for (genvar k = 0; k < Channels; k++) begin : gen_writer
+      ClockBefore: cover property (@(posedge clk_i)
+          now_q[c] && write_q[k] && slot_qq[k] == slot_q[c]);
+      Earlier: cover property (@(posedge clk_i)
+          now_q[c] && known[c] && by_second_q[slot_q[c]] == 1'(k) &&
+          !(write_q[0] && slot_qq[0] == slot_q[c]) && !(write_q[1] && slot_qq[1] == slot_q[c]) &&
+          item_d[c].verdict == VerdictRun);
+    end
+  end
 endmodule
 
 module np_cover_ring (
@@ -114,6 +145,7 @@ module np_cover_host (
 endmodule
 
 bind np_row np_cover_row u_cover (.*);
+bind np_coalesce np_cover_coalesce u_cover (.*);
 bind np_sketch np_cover_sketch u_cover (.*);
 bind np_ring np_cover_ring u_cover (.*);
 bind np_host_ctrl np_cover_host u_cover (.*);

@@ -14,6 +14,7 @@ namespace neoprof
 namespace
 {
 constexpr unsigned kPageLog2 = 12;
+constexpr uint64_t kLine = 64, kPageLines = 64;
 constexpr unsigned kZipfPagesLog2 = 24;
 
 class UniformStream : public Stream
@@ -115,6 +116,51 @@ class HazardStream : public Stream
 	uint64_t base_ = 0, spread_ = 1;
 	unsigned left_ = 0;
 };
+
+// Interleaved runs of lines, up and down, in one of them for some requests and in another then.
+class RunStream : public Stream
+{
+      public:
+	explicit RunStream(uint64_t seed) : random_(seed)
+	{
+		for (auto &run : runs_)
+			run = begin();
+	}
+	uint64_t page() override
+	{
+		return runs_[at_].line / kPageLines;
+	}
+	uint64_t address() override
+	{
+		if (left_-- == 0) {
+			left_ = random_.next() % 4;
+			at_ = random_.next() % runs_.size();
+		}
+		Run &run = runs_[at_];
+		if (run.left-- == 0)
+			run = begin();
+		run.line += run.step;
+		return run.line * kLine;
+	}
+
+      private:
+	struct Run {
+		uint64_t line;
+		int64_t step;
+		unsigned left;
+	};
+	Run begin()
+	{
+		static constexpr std::array<int64_t, 8> steps = {1, 1, 1, -1, 2, -4, 5, 0};
+		return {kPageLines + (random_.next() & 0x3fffffff),
+			steps[random_.next() % steps.size()],
+			static_cast<unsigned>(random_.next() % 100)};
+	}
+	Random random_;
+	std::array<Run, 40> runs_;
+	size_t at_ = 0;
+	unsigned left_ = 0;
+};
 } // namespace
 
 uint64_t Random::next()
@@ -164,11 +210,17 @@ uint64_t Zipf::rank(Random &random) const
 	}
 }
 
+uint64_t Stream::address()
+{
+	return page() << kPageLog2 | offset_;
+}
+
 void Stream::fill(std::vector<uint64_t> &requests)
 {
 	for (auto &request : requests) {
 		const uint64_t bits = offsets_.next();
-		request = page() << kPageLog2 | (bits & 0xfc0);
+		offset_ = bits & 0xfc0;
+		request = address();
 		if (bits >> 32 & 1 && bits >> 33 & 1)
 			request |= NP_REQ_WRITE;
 	}
@@ -224,6 +276,7 @@ const std::vector<StreamKind> &stream_kinds()
 	    {"zipf-1.2", "16 M pages, Zipf 1.2, scattered"},
 	    {"sequential", "cache lines in order"},
 	    {"single", "one page"},
+	    {"runs", "forty runs of lines, up and down, interleaved"},
 	    {"same-entry-0", "different pages, one entry of row 0"},
 	    {"same-entry-1", "different pages, one entry of row 1"},
 	    {"hazards", "few pages at distances of 0 to 7 cycles"},
@@ -241,6 +294,8 @@ std::unique_ptr<Stream> make_stream(const std::string &name, uint64_t seed)
 		return std::make_unique<SequentialStream>();
 	if (name == "single")
 		return std::make_unique<SingleStream>();
+	if (name == "runs")
+		return std::make_unique<RunStream>(seed);
 	if (name == "same-entry-0" || name == "same-entry-1")
 		return std::make_unique<SameEntryStream>(name.back() - '0', seed);
 	if (name == "hazards")

@@ -42,12 +42,14 @@ class Stream
       public:
 	virtual ~Stream() = default;
 	virtual uint64_t page() = 0;
+	virtual uint64_t address(); // any line of the next page, unless told otherwise
 
 	// Requests for np_card_push(): pages of this stream, about a third of them written.
 	void fill(std::vector<uint64_t> &requests);
 
       private:
 	Random offsets_{7};
+	uint64_t offset_ = 0;
 };
 
 struct StreamKind {

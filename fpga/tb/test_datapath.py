@@ -11,7 +11,17 @@ from typing import Any
 import cocotb
 from cocotb.triggers import ClockCycles
 
-from bench import ALL, CYCLES_PER_100US, PAGE, RING, Bench, pairs_of, random_pairs
+from bench import (
+    ALL,
+    CYCLES_PER_100US,
+    LINE,
+    PAGE,
+    RING,
+    Bench,
+    pairs_of,
+    random_pairs,
+    run_pairs,
+)
 from tierd.fpga import regs
 from tierd.fpga.card import NONE, WRITE
 
@@ -34,6 +44,7 @@ async def random_streams_equal_the_model(dut: Any) -> None:
                 what=rng.randrange(1, 7),
                 cfg1=rng.randrange(12, 22) | ALWAYS_ON | rng.choice((0, 0, 1, 3)) << 32,
                 conservative=step // 3 % 2,
+                coalesce=rng.randrange(2),
                 random_sampling=rng.randrange(2),
             )
         await bench.push(random_pairs(rng, 800, pages=rng.choice((3, 24, 400))))
@@ -209,7 +220,7 @@ async def reports_that_meet_an_epoch_change(dut: Any) -> None:
 
 @cocotb.test()
 async def every_filter_counts_what_it_leaves_out(dut: Any) -> None:
-    """Type, range and down-sampling: offered is the sum of counted and the three skipped."""
+    """Type, range, down-sampling: offered is the sum of counted and the three skipped."""
     bench = Bench(dut)
     await bench.start()
     rng = random.Random(SEED + 3)
@@ -238,6 +249,76 @@ async def every_filter_counts_what_it_leaves_out(dut: Any) -> None:
                 assert shot.offered == len(requests) == shot.counted + skipped
                 assert shot.skipped_type and shot.skipped_range
                 assert bool(shot.skipped_sample) == bool(sampling)
+
+
+@cocotb.test()
+async def a_run_is_counted_once(dut: Any) -> None:
+    """64 lines of a page in order, up or down, on either channel, are one use; a jump is not."""
+    bench = Bench(dut)
+    await bench.start()
+    up, down = list(range(64)), list(range(63, -1, -1))
+    # Steps of 4 lines go on with a run, of 5 do not; the same line again is another use.
+    for lines, uses in (
+        (up, 1),
+        (down, 1),
+        (up[::4], 1),
+        (up[::5], len(up[::5])),
+        ([7] * 10, 10),
+        ([0, 1, 2, 40, 41, 42, 1], 3),
+    ):
+        for base in (0, 77 * PAGE, (63 << 28) + 5 * PAGE):
+            requests = [base + line * LINE for line in lines]
+            for pairs in (
+                pairs_of(requests),
+                [(request, NONE) for request in requests],
+                [(NONE, request) for request in requests],
+                [pair for request in requests for pair in ((request, NONE), (NONE, NONE))],
+            ):
+                await bench.configure(9, coalesce=1)
+                await bench.push(pairs)
+                await bench.snapshot_same()
+                shot = bench.model.snapshot()
+                await bench.bus_write(regs.VENDOR_COMMAND, regs.VENDOR_COMMAND_SNAPSHOT_MASK)
+                await bench.settle()
+                assert shot.counted == uses
+                assert shot.skipped_run == len(requests) - uses
+
+
+@cocotb.test()
+async def interleaved_runs_equal_the_model(dut: Any) -> None:
+    """Runs that meet at one entry of the table, at every distance, with the other filters."""
+    bench = Bench(dut)
+    await bench.start()
+    rng = random.Random(SEED + 7)
+    for step in range(ROUNDS):
+        await bench.configure(
+            rng.randrange(1, 20),
+            what=rng.choice((1, 3)),
+            cfg1=12 | ALWAYS_ON | rng.choice((0, 0, 1)) << 32,
+            coalesce=1,
+        )
+        await bench.push(run_pairs(rng, 800, runs=rng.choice((2, 5, 20)), idle=step % 3 * 0.3))
+        await bench.snapshot_same()
+        shot = bench.model.snapshot()
+        await bench.bus_write(regs.VENDOR_COMMAND, regs.VENDOR_COMMAND_SNAPSHOT_MASK)
+        await bench.settle()
+        skipped = shot.skipped_type + shot.skipped_sample + shot.skipped_run
+        assert shot.offered == shot.counted + skipped
+        assert shot.skipped_run > 100
+        await bench.drain()
+
+
+@cocotb.test()
+async def runs_are_forgotten_when_the_unit_is_enabled(dut: Any) -> None:
+    """What a run of before would go on with is counted after a new start."""
+    bench = Bench(dut)
+    await bench.start()
+    for line in range(0, 64, 2):
+        await bench.configure(9, coalesce=1)
+        await bench.push([(line * LINE, (line + 1) * LINE)])
+        await bench.snapshot_same()
+        assert await bench.same(regs.SNAPSHOT_COUNTED) == 1
+        assert await bench.same(regs.SNAPSHOT_SKIPPED_RUN) == 1
 
 
 @cocotb.test()

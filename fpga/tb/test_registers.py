@@ -63,7 +63,7 @@ async def unknown_offsets_and_read_only_registers(dut: Any) -> None:
     bench = Bench(dut)
     await bench.start()
     errors = 0
-    holes = (0x80, 0x48, 0x70 + 0x10, 0x800, 0x1058, 0x1180, 0x1400, 0x1FDF8, 0x10000)
+    holes = (0x80, 0x48, 0x70 + 0x10, 0x800, 0x1058, 0x1188, 0x1400, 0x1FDF8, 0x10000)
     for address in holes:
         for access in (bench.bus_read(address), bench.bus_write(address, ALL)):
             try:

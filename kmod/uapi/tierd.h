@@ -303,8 +303,11 @@ enum tierd_card_flags {
 	TIERD_CARD_RANDOM = 1 << 1,
 	/* Go on when the netlink socket that enabled the card is closed. */
 	TIERD_CARD_PERSIST = 1 << 2,
+	/* Count a run of requests, to lines near each other, once. */
+	TIERD_CARD_COALESCE = 1 << 3,
 };
-#define TIERD_CARD_FLAGS_ALL (TIERD_CARD_CONSERVATIVE | TIERD_CARD_RANDOM | TIERD_CARD_PERSIST)
+#define TIERD_CARD_FLAGS_ALL                                                                       \
+	(TIERD_CARD_CONSERVATIVE | TIERD_CARD_RANDOM | TIERD_CARD_PERSIST | TIERD_CARD_COALESCE)
 
 enum tierd_card_do {
 	TIERD_CARD_DO_CLEAR = 1 << 0, /* a new epoch: all counters become 0 */
@@ -325,6 +328,7 @@ enum tierd_card_features {
 	TIERD_CARD_HAS_COUNT = 1 << 8,	      /* reports carry counts; else the threshold + 1 */
 	TIERD_CARD_HAS_INTERRUPT = 1 << 9,    /* drained when half full, besides each period */
 	TIERD_CARD_HAS_DOWNSAMPLE = 1 << 10,
+	TIERD_CARD_HAS_COALESCE = 1 << 11, /* counts runs, not requests, where it is told to */
 };
 
 /*
@@ -411,6 +415,8 @@ struct tierd_profile {
 	__u32 bins;	 /* of the histogram that hold */
 	/* HAS_HISTOGRAM: counters of row 0 by value, zeros included; docs have the edges */
 	__u64 histogram[TIERD_CARD_BINS];
+	/* HAS_COUNTERS */
+	__u64 skipped_run; /* left out by TIERD_CARD_COALESCE */
 };
 
 #endif

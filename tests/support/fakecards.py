@@ -15,7 +15,7 @@ from tierd.kmod.neoprof import Card, CardRange, CardSettings, Geometry, Profile
 
 MIB = 1 << 20
 BLOCK = 128 * MIB
-ALL = Features((1 << 11) - 1)
+ALL = Features((1 << 12) - 1)
 
 
 def host(root: Path, nodes: dict[int, tuple[int, int]]) -> None:
@@ -88,7 +88,11 @@ class FakeCards:
         if "enable" in given:
             state = CardState.COUNTING if given["enable"] else CardState.STOPPED
         old = self.known[number].settings
-        kept = replace(old, threshold=given.get("threshold", old.threshold))
+        kept = replace(
+            old,
+            threshold=given.get("threshold", old.threshold),
+            flags=given.get("flags", old.flags),
+        )
         self.known[number] = replace(self.known[number], state=state, settings=kept)
 
     def fail(self, number: int) -> None:

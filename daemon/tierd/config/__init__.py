@@ -22,7 +22,7 @@ from tierd.config.model import (
 )
 from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
-from tierd.config.watching import DamonConfig, SourcesConfig
+from tierd.config.watching import DamonConfig, NeoProfConfig, SourcesConfig
 from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
@@ -36,6 +36,7 @@ __all__ = [
     "LogConfig",
     "LoopConfig",
     "MetricsConfig",
+    "NeoProfConfig",
     "PolicyConfig",
     "RecordConfig",
     "RuleConfig",

@@ -19,7 +19,7 @@ SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 """What `sources.pmu.events` may name; a test compares it with `tierd.ebpf.events.ROLES`."""
 SAMPLE_MODES = ("auto", "table", "raw")
-TRACKS = ("reads", "writes", "both")
+TRACKS = ("auto", "reads", "writes", "both")
 """What `sources.neoprof.track` may be; a test compares it with the source's."""
 
 
@@ -113,19 +113,33 @@ class NeoProfConfig:
         "5s",
         "Time after which counting begins anew; a page is reported once in it.",
     )
-    track: str = option("track", Text(TRACKS), "both", "Which requests are counted.")
+    track: str = option(
+        "track",
+        Text(TRACKS),
+        "auto",
+        "Which requests are counted; auto: reads, which programs wait for, or both where the"
+        " policy is cost, which weighs lines.",
+    )
     conservative: bool = option(
         "conservative",
         Flag(),
         True,
         "Count in the rows of the sketch that need it only: closer estimates.",
     )
+    coalesce: bool = option(
+        "coalesce",
+        Flag(),
+        True,
+        "Count a run of requests, to lines near each other, once, where all cards can; not where"
+        " the policy is cost, which weighs lines.",
+    )
     requests_per_visit: int = option(
         "requests_per_visit",
         Number(0, 64),
         0,
-        "Requests to a page that are taken for one use of it, as a look at its accessed bit"
-        " finds it: a page has 64 lines. 0: 8, or 1 where the policy is cost, which weighs lines.",
+        "Counted requests to a page that are taken for one use of it, as a look at its accessed"
+        " bit finds it. 0: 1 where runs count once or the policy is cost; else 8, for a page has"
+        " 64 lines.",
     )
 
 

@@ -70,6 +70,7 @@ class Snapshot:
     epoch: int
     epoch_start: int
     applied_at: int
+    skipped_run: int
     histogram: tuple[int, ...]
 
 
@@ -208,6 +209,7 @@ class Card:
         downsample: int = 0,
         random: bool = False,
         conservative: bool = False,
+        coalesce: bool = False,
     ) -> None:
         """Reset the unit and start it in always-on mode over all ranges.
 
@@ -217,7 +219,11 @@ class Card:
         self.settle()
         for offset in range(0, regs.RANGE_BITMAP_BYTES, 8):
             self.write(regs.RANGE_BITMAP + offset, (1 << 64) - 1)
-        self.write(regs.VENDOR_CONFIG, int(conservative))
+        self.write(
+            regs.VENDOR_CONFIG,
+            int(conservative) << regs.VENDOR_CONFIG_CONSERVATIVE_SHIFT
+            | int(coalesce) << regs.VENDOR_CONFIG_COALESCE_SHIFT,
+        )
         self.write(
             regs.CHMU0_CFG1,
             unit_log2
@@ -246,7 +252,7 @@ class Card:
         self.settle()
         words = [
             self.read(offset)
-            for offset in range(regs.SNAPSHOT_SEQUENCE, regs.SNAPSHOT_APPLIED_AT + 8, 8)
+            for offset in range(regs.SNAPSHOT_SEQUENCE, regs.SNAPSHOT_SKIPPED_RUN + 8, 8)
         ]
         bins = tuple(
             self.read(regs.HISTOGRAM_BIN + bin_ * regs.HISTOGRAM_BIN_STRIDE)

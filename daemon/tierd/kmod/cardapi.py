@@ -40,6 +40,7 @@ class CardFlags(enum.IntFlag):
     CONSERVATIVE = 1
     RANDOM = 2
     PERSIST = 4
+    COALESCE = 8
 
 
 class CardDo(enum.IntFlag):
@@ -63,6 +64,7 @@ class Features(enum.IntFlag):
     COUNT = 1 << 8
     INTERRUPT = 1 << 9
     DOWNSAMPLE = 1 << 10
+    COALESCE = 1 << 11
 
 
 CARD_RANGE: Final = np.dtype(
@@ -153,9 +155,13 @@ PROFILE_BOUNDS: Final = (
 )
 """The uint32 fields that follow."""
 
+PROFILE_LATER: Final = ("skipped_run",)
+"""The uint64 fields behind the histogram."""
+
 PROFILE: Final = np.dtype(
     [(name, "=u8") for name in PROFILE_COUNTERS]
     + [(name, "=u4") for name in PROFILE_BOUNDS]
     + [("histogram", "=u8", (BINS,))]
+    + [(name, "=u8") for name in PROFILE_LATER]
 )
 """struct tierd_profile."""

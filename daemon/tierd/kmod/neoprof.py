@@ -26,7 +26,6 @@ from tierd.kmod.cardapi import (
     CARD_STATS,
     PROFILE,
     PROFILE_BOUNDS,
-    PROFILE_COUNTERS,
     CardDo,
     CardFlags,
     CardState,
@@ -125,7 +124,7 @@ class Profile:
 
     Attributes:
         valid: which of the fields hold.
-        counters: the fields from `time_ns` to `applied_at`, by name.
+        counters: the fields of 64 bits but `valid`, by name.
         error_low, error_high: the error bound is between these, inclusive.
         error_bin, error_rank: its bin, and the rank of the counter that it is.
         threshold: in force.
@@ -256,8 +255,8 @@ class Cards(Family):
         with understood():
             (message,) = found
             table = _struct(PROFILE, message.get_attr("TIERD_A_PROFILE"))
-            *numbers, histogram = table.tolist()
-            told = dict(zip(PROFILE_COUNTERS + PROFILE_BOUNDS, numbers, strict=True))
+            told = dict(zip(PROFILE.names or (), table.tolist(), strict=True))
+            histogram = told.pop("histogram")
             bounds = {name: told.pop(name) for name in PROFILE_BOUNDS}
             bounds.pop("bins")
             return Profile(

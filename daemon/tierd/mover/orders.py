@@ -69,6 +69,7 @@ class PromoterSettings:
         heat_s: heat of a page that is accessed once a second for ever.
         rate_cap: accesses a second beyond which heat does not grow.
         visits: accesses that a request to slow memory stands for.
+        copy_requests: that a page's own copy into slow memory makes.
         least_rate: requests a second from which on a page is worth its move and its victim's.
     """
 
@@ -82,6 +83,7 @@ class PromoterSettings:
     heat_s: float
     rate_cap: float
     visits: float = 1.0
+    copy_requests: float = 64.0
     least_rate: float = 0.0
 
 

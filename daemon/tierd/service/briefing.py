@@ -107,8 +107,10 @@ class Briefing:
         policy = self._policy
         if source is None:
             dilution = rate_cap = visits = 1.0
+            copy_requests = 0.0
         else:
             dilution, rate_cap, visits = source.dilution, source.rate_cap, source.visits
+            copy_requests = source.copy_requests
         return PromoterSettings(
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
@@ -120,6 +122,7 @@ class Briefing:
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
             rate_cap=rate_cap,
             visits=visits,
+            copy_requests=copy_requests,
             least_rate=rate,
         )
 

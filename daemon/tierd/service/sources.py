@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tierd.access import AccessSource
-from tierd.config import SourcesConfig
+from tierd.config import NeoProfConfig, SourcesConfig
 
 if TYPE_CHECKING:
     from tierd.sources._scan_host import ScanSettings
@@ -28,8 +28,7 @@ def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> Acc
     Raises:
         ValueError: no source has that name.
     """
-    if lines and not config.neoprof.requests_per_visit:
-        config = replace(config, neoprof=replace(config.neoprof, requests_per_visit=1))
+    config = replace(config, neoprof=_counting(config.neoprof, lines=lines))
     try:
         make = _MAKERS[name]
     except KeyError:
@@ -37,8 +36,18 @@ def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> Acc
     return make(config)
 
 
+def _counting(config: NeoProfConfig, *, lines: bool) -> NeoProfConfig:
+    """What cards count where it is left to the policy: reads, which programs wait for; or lines."""
+    if lines:
+        per_visit, track = config.requests_per_visit or 1, "both"
+        config = replace(config, coalesce=False, requests_per_visit=per_visit)
+    else:
+        track = "reads"
+    return replace(config, track=track) if config.track == "auto" else config
+
+
 def _neoprof(config: SourcesConfig) -> AccessSource:
-    from tierd.sources.neoprof import REQUESTS_PER_VISIT, NeoProfSettings, NeoProfSource
+    from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 
     return NeoProfSource(
         NeoProfSettings(
@@ -46,7 +55,8 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
             clear_us=config.neoprof.clear_ns // 1000,
             track=config.neoprof.track,
             conservative=config.neoprof.conservative,
-            requests_per_visit=config.neoprof.requests_per_visit or REQUESTS_PER_VISIT,
+            coalesce=config.neoprof.coalesce,
+            requests_per_visit=config.neoprof.requests_per_visit,
             scan=_scan_settings(config),
         )
     )

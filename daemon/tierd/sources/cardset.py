@@ -30,12 +30,14 @@ class CountSettings:
         drain_us: time between two looks into a card's hot list.
         track: "reads", "writes" or "both".
         conservative: conservative update of the sketch, where the card has it.
+        coalesce: count a run of requests, to lines near each other, once, if all cards can.
         first_threshold: until the first profile says better.
     """
 
     drain_us: int = 10_000
-    track: str = "both"
+    track: str = "reads"
     conservative: bool = True
+    coalesce: bool = True
     first_threshold: int = 64
 
 
@@ -65,12 +67,18 @@ class CardSet:
         self._begun = begun
         self._lost = lost
         self._using: dict[int, Card] = {}
+        self._coalesce = False
         self.suspect = False
 
     @property
     def using(self) -> Mapping[int, Card]:
         """The cards in use, by number, as they were last seen."""
         return self._using
+
+    @property
+    def coalescing(self) -> bool:
+        """Whether a run of requests counts once, on every card."""
+        return all(CardFlags.COALESCE in card.settings.flags for card in self._using.values())
 
     def enable_all(self) -> None:
         """Let all cards count that can.
@@ -81,6 +89,9 @@ class CardSet:
         found = usable(self._cards.cards())
         if not found:
             raise UnavailableError("no NeoProf card can count", hint="see docs/neomem.md")
+        # Counts of two kinds cannot be compared.
+        able = all(Features.COALESCE in card.geometry.features for card in found)
+        self._coalesce = self._settings.coalesce and able
         for card in found:
             self._enable(card)
         if not self._using:
@@ -160,9 +171,11 @@ class CardSet:
     def _enable(self, card: Card) -> None:
         settings = self._settings
         has = card.geometry.features
-        flags = card.settings.flags & ~(CardFlags.CONSERVATIVE | CardFlags.PERSIST)
+        flags = card.settings.flags & CardFlags.RANDOM
         if settings.conservative and Features.CONSERVATIVE in has:
             flags |= CardFlags.CONSERVATIVE
+        if self._coalesce and Features.COALESCE in has:
+            flags |= CardFlags.COALESCE
         threshold = min(settings.first_threshold, card.geometry.threshold_max)
         done = self._try_set(
             card.number,
@@ -177,7 +190,7 @@ class CardSet:
         )
         if not done:
             return
-        kept = replace(card.settings, threshold=threshold)
+        kept = replace(card.settings, threshold=threshold, flags=flags)
         self._using[card.number] = replace(card, settings=kept)
         self._begun(card)
         log.info(

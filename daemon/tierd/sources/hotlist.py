@@ -45,6 +45,8 @@ LOOK_CEILING: Final = float(COUNTS.max())
 LEAST_AGE_S: Final = 0.001
 COPY_REQUESTS: Final = 64
 """What a page's copy adds to its count: its lines of 64 bytes."""
+COPY_RUNS: Final = 2
+"""... where a run counts once: the page is cleared line by line, and written so."""
 COPY_SETTLES_NS: Final = 1_000_000_000
 """Written lines reach the card when the CPU's cache lets go of them, which takes no longer."""
 
@@ -79,12 +81,14 @@ class HotList:
         source: name for the batches.
         look_s: time between two of the scanner's looks at a page; may be changed, and
             `dilution`, the share of it whose accesses such a look sees.
-        visits: accesses, as a look sees them, that a request stands for.
+        visits: accesses, as a look sees them, that a request stands for; may be changed, and
+            `copy_requests`, what a page's own copy adds to its count.
     """
 
     def __init__(self, source: str, look_s: float, visits: float = 1.0) -> None:
         self._source = source
         self.visits = visits
+        self.copy_requests = COPY_REQUESTS
         self.look_s = look_s
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
@@ -168,7 +172,7 @@ class HotList:
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
         given.least_age_s, given.rate_cap = LEAST_AGE_S, self.rate_cap
-        given.copy_requests, given.visits = COPY_REQUESTS, self.visits
+        given.copy_requests, given.visits = self.copy_requests, self.visits
         return given
 
     def credit(self, now_ns: int) -> AccessBatch:

@@ -28,7 +28,7 @@ from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardmap import CardMap, Coverage
 from tierd.sources.cardset import CardSet, CountSettings, availability
 from tierd.sources.exposure import Seen
-from tierd.sources.hotlist import Epoch, HotList, empty_batch
+from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS, Epoch, HotList, empty_batch
 from tierd.sources.scan import ScanSource
 
 log = logging.getLogger(__name__)
@@ -45,7 +45,8 @@ LOOK_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
 REQUESTS_PER_VISIT: Final = 8
-"""Between a page that is read at random, line by line, and one that is passed, all 64 of them."""
+"""Between a page that is read at random, line by line, and one that is passed, all 64 of them;
+where cards count each of these."""
 
 Keep = Callable[[RecordArray], BoolArray]
 """Which page records are counted."""
@@ -57,12 +58,13 @@ class NeoProfSettings(CountSettings):
 
     Attributes:
         clear_us: length of an epoch.
-        requests_per_visit: that are taken for one use of a page, as a look finds it.
+        requests_per_visit: counted ones that are taken for one use of a page, as a look finds
+            it. 0: 1 where cards count runs once, else `REQUESTS_PER_VISIT`.
         scan: how the scanner looks at what no card sees.
     """
 
     clear_us: int = 5_000_000
-    requests_per_visit: int = REQUESTS_PER_VISIT
+    requests_per_visit: int = 0
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 
@@ -102,7 +104,7 @@ class NeoProfSource:
         self._checked_ns = self._learned_ns = 0
         looks = self.settings.scan
         self._looks = replace(looks, period_us=min(looks.period_us, BEGIN_US))
-        self._list = HotList(self.name, self._looks.period_us / 1e6, self.visits)
+        self._list = HotList(self.name, self._looks.period_us / 1e6)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self._aim: float | None = None
@@ -168,7 +170,7 @@ class NeoProfSource:
             self._scan.close()
             self._scan = None
         self.rounds = 0
-        self._list = HotList(self.name, self._list.look_s, self.visits)
+        self._list = HotList(self.name, self._list.look_s)
 
     # ------------------------------------------------------------- for who steers it
 
@@ -189,8 +191,19 @@ class NeoProfSource:
 
     @property
     def visits(self) -> float:
-        """Accesses, as looks at accessed bits see them, that a request stands for."""
-        return 1 / self.settings.requests_per_visit
+        """Accesses, as looks at accessed bits see them, that a counted request stands for."""
+        if self.settings.requests_per_visit:
+            return 1 / self.settings.requests_per_visit
+        return 1.0 if self._coalescing else 1 / REQUESTS_PER_VISIT
+
+    @property
+    def _coalescing(self) -> bool:
+        return self._cards is not None and self._cards.coalescing
+
+    @property
+    def copy_requests(self) -> int:
+        """Counted requests that a page's own copy into slow memory makes."""
+        return COPY_RUNS if self._coalescing else COPY_REQUESTS
 
     @property
     def knows_cold(self) -> bool:
@@ -281,6 +294,8 @@ class NeoProfSource:
 
     def _cover(self) -> None:
         """Let the scanner see what the cards in use do not."""
+        self._list.visits = self.visits
+        self._list.copy_requests = self.copy_requests
         self._map = CardMap(self.cards.values())
         self.coverage = self._map.coverage(self._root)
         for node in sorted(self.coverage.partial):

@@ -342,10 +342,10 @@ module np_regs (
         decoded_reg_strb.vendor.threshold_in_force = cpuif_req_masked & (cpuif_addr == 18'h1050) & !cpuif_req_is_wr;
         is_valid_addr |= cpuif_req_masked & (cpuif_addr == 18'h1050);
         is_valid_rw |= cpuif_req_masked & (cpuif_addr == 18'h1050) & !cpuif_req_is_wr;
-        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h7f);
-        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h7f);
-        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h7f);
-        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h7f);
+        decoded_reg_strb.snapshot = cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
+        is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
+        is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
+        is_valid_rw |= cpuif_req_masked & (cpuif_addr >= 18'h1100) & (cpuif_addr <= 18'h1100 + 18'h87);
         decoded_reg_strb.histogram = cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
         is_external |= cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
         is_valid_addr |= cpuif_req_masked & (cpuif_addr >= 18'h1200) & (cpuif_addr <= 18'h1200 + 18'h1ff);
@@ -471,6 +471,10 @@ module np_regs (
                     logic next;
                     logic load_next;
                 } conservative;
+                struct {
+                    logic next;
+                    logic load_next;
+                } coalesce;
             } config_;
             struct {
                 struct {
@@ -604,6 +608,9 @@ module np_regs (
                 struct {
                     logic value;
                 } conservative;
+                struct {
+                    logic value;
+                } coalesce;
             } config_;
             struct {
                 struct {
@@ -1069,6 +1076,29 @@ module np_regs (
         end
     end
     assign hwif_out.vendor.config_.conservative.value = field_storage.vendor.config_.conservative.value;
+    // Field: neoprof.vendor.config.coalesce
+    always_comb begin
+        automatic logic [0:0] next_c;
+        automatic logic load_next_c;
+        next_c = field_storage.vendor.config_.coalesce.value;
+        load_next_c = '0;
+        if(decoded_reg_strb.vendor.config_ && decoded_req_is_wr) begin // SW write
+            next_c = (field_storage.vendor.config_.coalesce.value & ~decoded_wr_biten[1:1]) | (decoded_wr_data[1:1] & decoded_wr_biten[1:1]);
+            load_next_c = '1;
+        end
+        field_combo.vendor.config_.coalesce.next = next_c;
+        field_combo.vendor.config_.coalesce.load_next = load_next_c;
+    end
+    always_ff @(posedge clk or negedge arst_n) begin
+        if(~arst_n) begin
+            field_storage.vendor.config_.coalesce.value <= 1'h0;
+        end else begin
+            if(field_combo.vendor.config_.coalesce.load_next) begin
+                field_storage.vendor.config_.coalesce.value <= field_combo.vendor.config_.coalesce.next;
+            end
+        end
+    end
+    assign hwif_out.vendor.config_.coalesce.value = field_storage.vendor.config_.coalesce.value;
     // Field: neoprof.vendor.command.clear
     always_comb begin
         automatic logic [0:0] next_c;
@@ -1406,7 +1436,7 @@ module np_regs (
     end
     // External region: neoprof.snapshot
     assign hwif_out.snapshot.req = decoded_reg_strb.snapshot;
-    assign hwif_out.snapshot.addr = decoded_addr[6:0];
+    assign hwif_out.snapshot.addr = decoded_addr[7:0];
     assign hwif_out.snapshot.req_is_wr = decoded_req_is_wr;
     assign hwif_out.snapshot.wr_data = decoded_wr_data;
     assign hwif_out.snapshot.wr_biten = decoded_wr_biten;
@@ -1558,12 +1588,14 @@ module np_regs (
             readback_data_var[39:32] = hwif_in.vendor.geometry.histogram_bins.next;
             readback_data_var[47:40] = hwif_in.vendor.geometry.epoch_width.next;
             readback_data_var[55:48] = hwif_in.vendor.geometry.log2_capacity.next;
+            readback_data_var[63:56] = hwif_in.vendor.geometry.log2_runs.next;
         end
         if(rd_mux_addr == 18'h1010) begin
             readback_data_var[31:0] = hwif_in.vendor.timebase.cycles_per_100us.next;
         end
         if(rd_mux_addr == 18'h1018) begin
             readback_data_var[0] = field_storage.vendor.config_.conservative.value;
+            readback_data_var[1] = field_storage.vendor.config_.coalesce.value;
         end
         if(rd_mux_addr == 18'h1020) begin
             readback_data_var[0] = field_storage.vendor.command.clear.value;
@@ -1602,7 +1634,7 @@ module np_regs (
         if(rd_mux_addr == 18'h1050) begin
             readback_data_var[15:0] = hwif_in.vendor.threshold_in_force.threshold.next;
         end
-        if((rd_mux_addr >= 18'h1100) && (rd_mux_addr <= 18'h1100 + 18'h7f)) begin
+        if((rd_mux_addr >= 18'h1100) && (rd_mux_addr <= 18'h1100 + 18'h87)) begin
             readback_data_var = hwif_in.snapshot.rd_data;
         end
         if((rd_mux_addr >= 18'h1200) && (rd_mux_addr <= 18'h1200 + 18'h1ff)) begin

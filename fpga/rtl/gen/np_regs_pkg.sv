@@ -97,6 +97,10 @@ package np_regs_pkg;
     } vendor_block__geometry__log2_capacity__in_t;
 
     typedef struct {
+        logic [7:0] next;
+    } vendor_block__geometry__log2_runs__in_t;
+
+    typedef struct {
         vendor_block__geometry__depth__in_t depth;
         vendor_block__geometry__log2_width__in_t log2_width;
         vendor_block__geometry__counter_width__in_t counter_width;
@@ -104,6 +108,7 @@ package np_regs_pkg;
         vendor_block__geometry__histogram_bins__in_t histogram_bins;
         vendor_block__geometry__epoch_width__in_t epoch_width;
         vendor_block__geometry__log2_capacity__in_t log2_capacity;
+        vendor_block__geometry__log2_runs__in_t log2_runs;
     } vendor_block__geometry__in_t;
 
     typedef struct {
@@ -391,7 +396,12 @@ package np_regs_pkg;
     } vendor_block__config__conservative__out_t;
 
     typedef struct {
+        logic value;
+    } vendor_block__config__coalesce__out_t;
+
+    typedef struct {
         vendor_block__config__conservative__out_t conservative;
+        vendor_block__config__coalesce__out_t coalesce;
     } vendor_block__config__out_t;
 
     typedef struct {
@@ -423,7 +433,7 @@ package np_regs_pkg;
 
     typedef struct {
         logic req;
-        logic [6:0] addr;
+        logic [7:0] addr;
         logic req_is_wr;
         logic [63:0] wr_data;
         logic [63:0] wr_biten;

@@ -8,7 +8,8 @@ but for its folder's name in memory and QEMU's time, which is about twice as lon
 
 Owns: the way from addresses to functions. Must not touch: result files.
 
-usage: hotspots.py --workload pagerank --method tierd-neoprof [--owner daemon] [--top 40] [--json]
+usage: hotspots.py --workload pagerank --method tierd-neoprof [--scale 3] [--owner daemon]
+    [--top 40] [--json]
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from matrix import METHODS
+from matrix import METHODS, scaled
 from runner import SEED, Runner, end_on_sigterm
 
 from tierd.lab import Machine
@@ -196,12 +197,13 @@ def main() -> int:
     parser.add_argument("--owner", choices=("daemon", "kernel"), default="daemon")
     parser.add_argument("--top", type=int, default=40, help="functions to show")
     parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the work")
     parser.add_argument("--json", action="store_true", help="all functions of all owners")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tierd-hotspots-") as folder:
         with Runner(Machine.load("bench"), seed=args.seed) as runner:
             runner.profile = Path(folder) / "blocks"
-            cell = runner.run(WORKLOADS[args.workload], args.method)
+            cell = runner.run(scaled(WORKLOADS[args.workload], args.scale), args.method)
         if cell.seconds is None:
             print(f"the cell failed: {cell.why}", file=sys.stderr)
             return 1

@@ -42,6 +42,25 @@ def test_what_a_request_is_worth_depends_on_what_the_policy_weighs(
     assert source.visits == visits
 
 
+@pytest.mark.parametrize(
+    ("lines", "text", "track", "coalesce"),
+    [
+        (False, "", "reads", True),
+        (True, "", "both", False),
+        (True, "coalesce = true\n", "both", False),
+        (False, "coalesce = false\n", "reads", False),
+        (False, 'track = "both"\n', "both", True),
+        (True, 'track = "reads"\n', "reads", False),
+    ],
+)
+def test_what_cards_count_depends_on_what_the_policy_weighs(
+    lines: bool, text: str, track: str, coalesce: bool
+) -> None:
+    source = make_source("neoprof", loads(f"[sources.neoprof]\n{text}").sources, lines=lines)
+    assert isinstance(source, NeoProfSource)
+    assert (source.settings.track, source.settings.coalesce) == (track, coalesce)
+
+
 def test_an_unknown_name_is_an_error() -> None:
     with pytest.raises(ValueError, match="'tea-leaves'"):
         make_source("tea-leaves", loads("").sources)

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakecards import FakeCards, card, host
+from fakecards import ALL, FakeCards, card, host
 from fakering import FakeRing, hot_records
 
 from tierd.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
 from tierd.errors import UnavailableError
-from tierd.kmod.cardapi import CardDo, CardFlags, Track
+from tierd.kmod.cardapi import CardDo, CardFlags, Features, Track
 from tierd.kmod.ring import Ring
 from tierd.kmod.uapi import DEVICE, PARAMETERS
 from tierd.service.selection import RETRY_NS, SourceSelector
@@ -21,10 +21,12 @@ from tierd.sources._looks import KNOWN_ROUNDS
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
+from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS
 from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
     LOOK_US,
+    REQUESTS_PER_VISIT,
     SUSPECT_NS,
     NeoProfSettings,
     NeoProfSource,
@@ -144,7 +146,7 @@ def test_watching_enables_the_card_and_scans_what_it_does_not_see(bench: Bench) 
     ((number, asked),) = bench.cards.asked
     assert number == 0
     assert (asked["enable"], asked["do"], asked["epoch_us"]) == (True, CardDo.RESET, 0)
-    assert (asked["track"], asked["drain_us"]) == (Track.BOTH, 10_000)
+    assert (asked["track"], asked["drain_us"]) == (Track.READS, 10_000)
     assert asked["flags"] & CardFlags.CONSERVATIVE
     assert not asked["flags"] & CardFlags.PERSIST
     assert bench.scanners[0].settings.nodes == (0,)
@@ -166,6 +168,52 @@ def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
     (hot, *_) = bench.source.poll()
     assert hot.count == pytest.approx([1.5, 5])
     assert bench.source.visits == 1 / 8
+
+
+def test_where_all_cards_can_a_run_counts_once_and_is_one_use(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, WHOLE, card(1, (1024, 2048)), settings=NeoProfSettings())
+    assert bench.source.visits == 1 / REQUESTS_PER_VISIT  # not known yet
+    bench.source.watch(TARGETS)
+    assert all(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
+    assert (bench.source.visits, bench.source.copy_requests) == (1.0, COPY_RUNS)
+    bench.now += 2 * S
+    bench.ring.put(hot_records([0x1000], [12], bench.now))
+    (hot, *_) = bench.source.poll()
+    assert hot.count == pytest.approx([12])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "settings"),
+    [
+        (ALL, ALL & ~Features.COALESCE, NeoProfSettings()),
+        (ALL & ~Features.COALESCE, ALL & ~Features.COALESCE, NeoProfSettings()),
+        (ALL, ALL, NeoProfSettings(coalesce=False)),
+    ],
+)
+def test_where_one_card_cannot_or_shall_not_every_request_counts(
+    tmp_path: Path, first: Features, second: Features, settings: NeoProfSettings
+) -> None:
+    cards = card(0, (512, 1024), features=first), card(1, (1024, 2048), features=second)
+    bench = Bench(tmp_path, *cards, settings=settings)
+    bench.source.watch(TARGETS)
+    assert len(bench.cards.asked) == 2
+    assert not any(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
+    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
+    assert bench.source.copy_requests == COPY_REQUESTS
+
+
+def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less(
+    tmp_path: Path,
+) -> None:
+    """Too little is said of the others then, which costs promotions, not mistakes."""
+    bench = Bench(tmp_path, WHOLE, settings=NeoProfSettings())
+    bench.source.watch(TARGETS)
+    assert bench.source.visits == 1.0
+    bench.cards.known[1] = card(1, (1024, 2048), features=ALL & ~Features.COALESCE)
+    bench.now += CHECK_NS
+    bench.source.poll()
+    assert set(bench.source.cards) == {0, 1}
+    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
 
 
 def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
@@ -451,4 +499,4 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
 def test_the_configurations_words_are_the_sources() -> None:
     from tierd.config.watching import TRACKS as WORDS
 
-    assert set(WORDS) == set(TRACKS)
+    assert set(WORDS) == {"auto", *TRACKS}
