@@ -33,6 +33,8 @@ from tierd.targets.target import Target
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 PAGES = 10_000
+FREE = WatermarkSettings().high_watermark
+"""Of the fast node: what comes in has something leave."""
 CONFIG = """
 [loop]
 tick = "10ms"
@@ -218,7 +220,7 @@ class Bench:
             mover=self.mover,
             read_tiers=lambda: later or tiers,
             read_usage=lambda _: {
-                0: NodeUsage(PAGES * 4096, 400 * 4096, 0),
+                0: NodeUsage(PAGES * 4096, int(FREE * PAGES) * 4096, 0),
                 1: NodeUsage(PAGES * 4096, 9000 * 4096, 0),
             },
             hotplug=self.hotplug,

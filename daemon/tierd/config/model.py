@@ -240,7 +240,7 @@ class PolicyConfig:
         "Free share of a fast tier below which its coldest pages are demoted.",
     )
     high_watermark: float = option(
-        "high_watermark", Share(0.0, 0.95), "4%", "Free share at which demotion stops."
+        "high_watermark", Share(0.0, 0.95), "2.5%", "Free share at which demotion stops."
     )
     margin: float = option(
         "margin",

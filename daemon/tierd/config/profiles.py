@@ -45,7 +45,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
         "heat": {"half_life": "2s"},
         "policy": {
             "low_watermark": "1%",
-            "high_watermark": "2%",
+            "high_watermark": "1.25%",
             "margin": 0.25,
             "confidence": 2.0,
             "min_residency": "3s",

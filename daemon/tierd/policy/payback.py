@@ -9,9 +9,9 @@ of its requests is answered sooner then by the difference of the tiers' latencie
 one after another, as those of a pointer chase do. What saves less than it costs within the time
 that it is given is left where it is, however much hotter it may be than a page that nobody uses.
 
-How long requests go on nobody knows. What has lasted is likely to last as long again: a page is
-given a part of the time for which the hot set has stood still. So that after a change only what is
-asked for most comes in, and in hours of rest all that is hotter by anything.
+How long requests go on nobody knows. What has lasted is likely to last as long again (Lindy's law):
+a page is given half of the time for which the hot set has stood still. So that after a change only
+what is asked for most comes in, and in hours of rest all that is hotter by anything.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ where tierd runs: in a simulated machine moves take as much longer as programs d
 save, which is computed of the tiers' latencies, does not. `REMAP_S` of the policy `cost` is less:
 the copy is not in it."""
 MOVES: Final = 2
-PART: Final = 0.125
+PART: Final = 0.5
 """Of the time for which the hot set has stood still."""
 
 

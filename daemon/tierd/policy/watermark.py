@@ -71,7 +71,7 @@ class WatermarkSettings:
     """
 
     low_watermark: float = 0.02
-    high_watermark: float = 0.04
+    high_watermark: float = 0.025
     margin: float = 0.5
     confidence: float = 2.5
     min_residency_s: float = 10.0

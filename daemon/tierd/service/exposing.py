@@ -40,6 +40,8 @@ class Bounded(Protocol):
     """Programs may have used other memory for so long before a look finds that."""
 
 
+UNSEEN: Final = 0.125
+"""Changes may go unseen for this part of the time for which the hot set has stood still."""
 APART: Final = 1.2
 """Units that differ by less are taken for one: exposures are measured, and never twice the same."""
 
@@ -128,13 +130,12 @@ class Exposing:
     ) -> None:
         """Tell a source that can use it how long exposures may be (`longest_exposure_us`).
 
-        And how long changes may go unseen: as long as moves have to pay in. What has stood still
-        is likely to go on for eight times as long.
+        And how long changes may go unseen: an eighth of the time for which nothing changed.
         """
         if hasattr(source, "longest_us"):
             bounded = cast(Bounded, source)
             bounded.longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
-            bounded.lag_us = round(1e6 * payback_s(least_s, stood_still_s))
+            bounded.lag_us = round(1e6 * max(least_s, UNSEEN * stood_still_s))
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""

@@ -246,7 +246,7 @@ def test_pages_nobody_accesses_stay() -> None:
 
 def test_a_short_tier_is_relieved_where_it_loses_least() -> None:
     plan = decide(pages((200, 90, 0), (4000, 0.2, 0)), usage(100, 240, 30_000))
-    assert len(plan) >= 380
+    assert len(plan) >= round(WatermarkSettings().high_watermark * 12_000) - 100
     assert plan.heat.max() < 1
     assert set(plan.source) == {0}
 

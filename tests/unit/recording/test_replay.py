@@ -85,7 +85,7 @@ def test_the_same_settings_give_the_recorded_plans_bit_for_bit(
 
 
 def test_a_small_table_that_evicts_replays_as_well(tmp_path: Path) -> None:
-    made, _ = record(tmp_path / "a.rec", 5, ticks=60, targets=4, heat_pages=3000)
+    made, _ = record(tmp_path / "a.rec", 5, ticks=60, targets=4, heat_pages=2200)
     assert made.heat.stats().evicted > 0
     found = replay(tmp_path / "a.rec")
     assert (found.decisions > 50, found.differing) == (True, 0)

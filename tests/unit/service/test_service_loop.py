@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from loopbench import Bench, interrupt_at, tier_map
+from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.errors import ExitCode, UnavailableError
 from tierd.moves import Fate, MovePlan, MoveReport, SplitFate
@@ -172,7 +172,7 @@ def test_observers_see_what_a_tick_was_made_of():
     assert first.report is bench.heat.reports[0]
     assert first.budget is not None
     assert first.time_ns <= first.end_ns
-    assert first.usage[0].free_bytes == 400 * 4096
+    assert first.usage[0].free_bytes == int(FREE * PAGES) * 4096
 
 
 def test_an_observer_that_fails_is_told_no_more_and_the_loop_goes_on(caplog):
