@@ -19,7 +19,7 @@ from typing import Final, Protocol, cast
 from tierd.access import AccessSource
 from tierd.heat.table import HeatTable
 from tierd.policy.inputs import NodeUsage
-from tierd.policy.payback import least_rate, payback_s
+from tierd.policy.payback import least_rate
 from tierd.service.shares import Residents
 from tierd.tiermap import TierMap
 
@@ -41,7 +41,8 @@ class Bounded(Protocol):
 
 
 UNSEEN: Final = 0.125
-"""Changes may go unseen for this part of the time for which the hot set has stood still."""
+"""Changes may go unseen for this part of the time for which the hot set has stood still, and uses
+that are told from others by looks pay for moves in it."""
 APART: Final = 1.2
 """Units that differ by less are taken for one: exposures are measured, and never twice the same."""
 
@@ -81,8 +82,9 @@ def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) ->
     """The mean time between two uses of a page that is only just worth its moves, in us.
 
     Looks with this exposure tell what is worth them best from what is not. Longer ones find more
-    pages, and what is used far more among them no sooner. It grows with the time that moves have to
-    pay in, by doubling, for the module forgets what quite another exposure saw.
+    pages, and what is used far more among them no sooner. It grows with the time for which the hot
+    set has stood still, an eighth of which moves have to pay in for it: longer ones find less of a
+    hot set that moves. By doubling, for the module forgets what quite another exposure saw.
 
     Args:
         tiers: the host's.
@@ -96,7 +98,7 @@ def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) ->
     rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
     if rate <= 0:
         return None
-    doubled = int(math.log2(payback_s(least_s, stood_still_s) / least_s))
+    doubled = int(math.log2(max(least_s, UNSEEN * stood_still_s) / least_s))
     return round(1e6 / rate) << doubled
 
 

@@ -8,8 +8,8 @@ A page that is accessed `r` times a second is found accessed with a chance of `1
 after an exposure of `t` seconds. Where every page is in use, a whole period finds all of them so,
 and tells none from another. Those that fast memory should hold are the `n` hottest, `n` being what
 it has room for; looks tell them best from the others where about as many are found accessed. So
-while more are, the exposure is shortened; while fewer than nine tenths of that are, it grows, up to
-the whole period, which finds the pages that are not in use at all.
+while more are, the exposure is shortened; while fewer than half as many are, it grows, up to the
+whole period, which finds the pages that are not in use at all.
 
 That accessed bits tell more the sooner they are looked at is known from the kernel's own clock
 (second-chance) reclaim, which goes round the faster the more it has to free; to choose the time by
@@ -28,7 +28,7 @@ SATURATED: Final = 0.9
 """Where a larger share was found accessed, nothing is known but that."""
 ASLEEP: Final = 1e-4
 """Where a smaller share was, the programs were not running."""
-LEAST: Final = 0.9
+LEAST: Final = 0.5
 MOST: Final = 2.0
 """While the share that was seen is between so many times what is aimed at, nothing changes: use
 goes up and down, and what an exposure teaches is worth more than the best one."""

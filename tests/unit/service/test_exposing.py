@@ -87,8 +87,8 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
 def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
     """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
     assert longest_exposure_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
-    # It doubles with the time to pay in, half of that for which all has stood still.
-    times = [longest_exposure_us(TIERS, 0.5, still) for still in (0.9, 1.9, 2.0, 4.0, 16.0)]
+    # It doubles with an eighth of the time for which all has stood still.
+    times = [longest_exposure_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
     assert times == [7800, 7800, 15_600, 31_200, 124_800]
     assert longest_exposure_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
 
@@ -104,7 +104,7 @@ def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     assert source.longest_us == 7800
     assert source.lag_us == 500_000
     exposing.bound(source, TIERS, 0.5, 16.0)
-    assert (source.longest_us, source.lag_us) == (124_800, 2_000_000)
+    assert (source.longest_us, source.lag_us) == (31_200, 2_000_000)
     exposing.bound(source, one, 0.5, 0.0)
     assert source.longest_us is None
     exposing.bound(None, TIERS, 0.5, 0.0)
