@@ -33,7 +33,7 @@ static int check(const struct tierd_promoter_settings *settings)
 		       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
 		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
 		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
-		       settings->least_rate >= 0.0F
+		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F
 		   ? 0
 		   : -EINVAL;
 }

@@ -83,8 +83,9 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 
 static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot_record *record,
 			 const struct recent *recent, const struct candidate *candidate,
-			 uint64_t now_ns)
+			 float a_second, uint64_t now_ns)
 {
+	float back = promoter->settings.return_rate;
 	uint64_t age;
 
 	if (recent == NULL)
@@ -97,6 +98,11 @@ static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot
 	}
 	if (age >= promoter->settings.residency_ns)
 		return false;
+	/* It left by mistake; should it leave again, its way there and back has paid. */
+	if (back > 0.0F && a_second >= back) {
+		promoter->stats.returned++;
+		return false;
+	}
 	promoter->stats.bounce_held += age < promoter->settings.bounce_ns;
 	hold_back(promoter, candidate, TIERD_MOVED_LATELY, now_ns);
 	return true;
@@ -132,7 +138,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
 	else if (a_second < promoter->settings.least_rate)
 		hold_back(promoter, &candidate, TIERD_NOT_WORTH, now_ns);
-	else if (!moved_lately(promoter, record, recent, &candidate, now_ns))
+	else if (!moved_lately(promoter, record, recent, &candidate, a_second, now_ns))
 		(void)waiting_add(&promoter->waiting, &candidate);
 }
 

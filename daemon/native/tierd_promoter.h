@@ -87,6 +87,7 @@ struct tierd_promoter_settings {
 	float visits;	     /* accesses that a request to slow memory stands for */
 	float copy_requests; /* that a page's own copy into slow memory makes */
 	float least_rate;    /* requests a second that are worth a page's move and its victim's */
+	float return_rate;   /* ... that are worth them at once, after a demotion; 0: none are */
 };
 
 /* What Python says once a tick; all is copied. Spans ascend by start and are apart. */
@@ -121,6 +122,7 @@ struct tierd_promoter_stats {
 	uint64_t demoted;	      /* pages */
 	uint64_t bounced;	      /* pages promoted within bounce_ns of their demotion */
 	uint64_t bounce_held;	      /* ... that would have been, but for the least residency */
+	uint64_t returned;	      /* taken in again before the least residency was over */
 	uint64_t held[TIERD_REASONS]; /* decisions not to move, by reason */
 	uint64_t outcomes_dropped;
 	uint64_t recent_forgotten; /* moves whose time was overwritten too early */

@@ -71,6 +71,8 @@ class PromoterSettings:
         visits: accesses that a request to slow memory stands for.
         copy_requests: that a page's own copy into slow memory makes.
         least_rate: requests a second from which on a page is worth its move and its victim's.
+        return_rate: ... worth them so soon that it may come back before `residency_s` is over
+            after its demotion; 0: no page may.
     """
 
     interval_ns: int
@@ -85,6 +87,7 @@ class PromoterSettings:
     visits: float = 1.0
     copy_requests: float = 64.0
     least_rate: float = 0.0
+    return_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,12 @@ PART: Final = 0.5
 """Of the time for which the hot set has stood still."""
 
 
+RETURN: Final = 0.125
+"""Of the least time to pay in: who was demoted just now and pays in so little left by mistake. It
+may come back before its least residency is over: should it leave again, its way there and back
+has paid by then."""
+
+
 def payback_s(least_s: float, stood_still_s: float) -> float:
     """The time in which a promotion must pay, s; never less than `least_s`."""
     return max(least_s, PART * stood_still_s)

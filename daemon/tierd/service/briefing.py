@@ -20,7 +20,7 @@ from tierd.heat.view import HeatView
 from tierd.mover.orders import SPAN, Orders, PromoterSettings
 from tierd.pagekey import VPN_BITS
 from tierd.policy.fairness import Groups
-from tierd.policy.payback import least_rate, payback_s
+from tierd.policy.payback import RETURN, least_rate, payback_s
 from tierd.policy.watermark import WatermarkSettings
 from tierd.service.orders import Paths, held_back, paths, victims, ways
 from tierd.service.surroundings import Surroundings
@@ -87,7 +87,9 @@ class Briefing:
         self._spans: npt.NDArray[np.void] = np.empty(0, SPAN)
         self._tiers: TierMap | None = None
         self._known_paths: Paths = {}
-        self._rate: tuple[TierMap, frozenset[int], float] | None = None
+        self._rate_of: tuple[TierMap, frozenset[int]] | None = None
+        self._a_second = 0.0
+        """Requests a second that pay for a page's moves in one second, of `_rate_of`."""
 
     def least_rate(self, source: NeoProfSource, tiers: TierMap, stood_still_s: float) -> float:
         """Requests a second that a page must have to be promoted, now.
@@ -95,9 +97,11 @@ class Briefing:
         `stood_still_s`: for so long the hot set has not moved, as far as is known.
         """
         nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
-        if self._rate is None or self._rate[0] is not tiers or self._rate[1] != nodes:
-            self._rate = tiers, nodes, least_rate(tiers, nodes, 1.0)
-        return self._rate[2] / payback_s(self._settings.payback_s, stood_still_s)
+        known = self._rate_of
+        if known is None or known[0] is not tiers or known[1] != nodes:
+            self._rate_of = tiers, nodes
+            self._a_second = least_rate(tiers, nodes, 1.0)
+        return self._a_second / payback_s(self._settings.payback_s, stood_still_s)
 
     def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
         """How it promotes what this source tells of; None: it only remembers what was moved.
@@ -124,6 +128,7 @@ class Briefing:
             visits=visits,
             copy_requests=copy_requests,
             least_rate=rate,
+            return_rate=0.0 if rate <= 0 else self._a_second / (RETURN * self._settings.payback_s),
         )
 
     def orders(

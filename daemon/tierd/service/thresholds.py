@@ -71,8 +71,9 @@ class Thresholds:
     ) -> bool:
         """Decide for every card, if it is time to; true if it was.
 
-        Pages with less than `least_rate` requests a second are nobody's to promote: what they
-        come to by now is the least threshold.
+        Pages with less than `least_rate` requests a second are nobody's to promote. What they come
+        to until thresholds are decided next is the least threshold, or they would be reported in
+        the meantime, be refused, and not be told of again in this epoch.
 
         A histogram counts from the start of the epoch: while that is young, quantiles say
         nothing, and thresholds stay.
@@ -90,11 +91,12 @@ class Thresholds:
             promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
             seconds=seconds,
         )
+        ahead_s = min(seconds, 2e-9 * self._interval_ns)
         dropped = costs.ring_dropped - before.ring_dropped
         elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():
             age_s = max(0, now_ns - source.epochs[number].start_ns) / 1e9
-            least = least_rate * age_s / source.epochs[number].scale
+            least = least_rate * (age_s + ahead_s) / source.epochs[number].scale
             self._decide(
                 source,
                 number,

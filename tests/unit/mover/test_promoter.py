@@ -177,6 +177,24 @@ def test_a_page_demoted_lately_stays_and_counts_as_a_bounce_held(world: World) -
     assert world.counter("bounced") == 0
 
 
+def test_a_page_that_left_by_mistake_comes_back_at_once(world: World) -> None:
+    """1,000 requests a second pay for its way there and back; 400 have to wait."""
+    world.settings = replace(world.settings, return_rate=1000.0)
+    world.lib.fake_room(FAST, 10)
+    world.slow(range(4))
+    promoter = world.after(range(4))
+    promoter.note(moves_of_a_tick(range(3), Direction.DEMOTE), world.now)
+    promoter.note(moves_of_a_tick([3], Direction.PROMOTE), world.now)
+    world.lib.fake_pass(S)
+    world.report([0, 3], count=3 * 1000 + 64)
+    world.report([1, 2], count=400)
+    world.run()
+    assert [world.node(page) for page in range(3)] == [FAST, SLOW, SLOW]
+    assert world.counter("returned") == world.counter("bounced") == 1
+    assert world.held(Reason.MOVED_LATELY) == 2
+    assert world.counter("stale") == 1, "what was promoted lately is on its way"
+
+
 def test_a_bounce_is_counted_whoever_moved_the_page(world: World) -> None:
     world.slow(range(10))
     promoter = world.build()

@@ -17,27 +17,29 @@ from tierd.service.thresholds import Costs, Thresholds
 def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     bench.watch()
     bench.cards.histogram[0] = (1 << 19) - 1000
-    bench.cards.histogram[20] = 1000
+    bench.cards.histogram[45] = 1000
     end = time.monotonic() + LONG_S
     while bench.cards.known[0].settings.threshold == 64 and time.monotonic() < end:
         bench.tick()
         time.sleep(0.05)
     threshold = bench.cards.known[0].settings.threshold
     edges = histogram_edges()
-    assert edges[20] <= threshold < edges[21]
+    assert edges[45] <= threshold < edges[46]
     assert bench.steering.around.thresholds() == {"0": threshold}
 
 
 def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
-    """The counters of pages that pay have come to so much by then, and no others are reported."""
+    """The counters of pages that pay have come to so much by the time that thresholds are decided
+    next, and no others are reported until then, who would be refused."""
     bench.watch()
     thresholds, start = Thresholds(NeoMemSettings(), S), bench.source.epochs[0].start_ns
     bench.cards.histogram[0] = 1 << 19
-    for seconds in (2, 4):
+    # As long as the last time, and no longer than twice the interval.
+    for seconds, until in ((2, 3), (3, 4), (6, 8)):
         assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + seconds * S, 64.0)
-        assert thresholds.decisions[0].state.threshold == seconds * 64
-        assert bench.cards.known[0].settings.threshold == seconds * 64
-    assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 6 * S)
+        assert thresholds.decisions[0].state.threshold == until * 64
+        assert bench.cards.known[0].settings.threshold == until * 64
+    assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 8 * S)
     assert thresholds.decisions[0].state.threshold == NeoMemSettings().least_count
 
 
