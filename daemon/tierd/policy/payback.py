@@ -10,9 +10,9 @@ one after another, as those of a pointer chase do. What saves less than it costs
 that it is given is left where it is, however much hotter it may be than a page that nobody uses.
 
 How long requests go on nobody knows. What has lasted is likely to last as long again (Lindy's law):
-a page is given a part of the time for which the hot set has stood still. So that after a change only
-what is asked for most comes in, and in hours of rest all that is hotter by anything. It is a small
-part, for who leaves is not known to be idle: looks find one use where cards count several.
+a page is given a part of the time for which the hot set has stood still. So that after a change
+only what is asked for most comes in, and in hours of rest all that is hotter by anything. It is a
+small part, for who leaves is not known to be idle: looks find one use where cards count several.
 """
 
 from __future__ import annotations
