@@ -14,6 +14,8 @@
 #define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
 
 #define MODE_ALWAYS_ON 1
+/* In 100 us: a page that is met alone, again and again, has up to 1000 uses a second. */
+#define RUN_WINDOW 10
 #define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_SKIPPED_RUN - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
 #define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE
 /* Bytes behind an instance that its range bitmap and hot list may begin at. */
@@ -178,6 +180,18 @@ static int refused(struct neoprof_card *card)
 	return -EINVAL;
 }
 
+static u64 vendor_config(const struct neoprof_settings *settings)
+{
+	u64 config = 0;
+
+	if (settings->flags & TIERD_CARD_CONSERVATIVE)
+		config |= NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK;
+	if (settings->flags & TIERD_CARD_COALESCE)
+		config |=
+		    NEOPROF_VENDOR_CONFIG_COALESCE_MASK | PUT(RUN_WINDOW, VENDOR_CONFIG_RUN_WINDOW);
+	return config;
+}
+
 static int chmu_start(struct neoprof_card *card)
 {
 	const struct neoprof_settings *settings = &card->settings;
@@ -204,12 +218,7 @@ static int chmu_start(struct neoprof_card *card)
 	ret = ret ?: write_bitmap(card);
 	ret = ret ?: neoprof_write(card, AT(card, CFG2), 8, card->geometry.slots / 2);
 	if (has_vendor(card)) {
-		ret = ret
-			  ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8,
-					   PUT(!!(settings->flags & TIERD_CARD_CONSERVATIVE),
-					       VENDOR_CONFIG_CONSERVATIVE) |
-					       PUT(!!(settings->flags & TIERD_CARD_COALESCE),
-						   VENDOR_CONFIG_COALESCE));
+		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8, vendor_config(settings));
 		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_ERROR_RANK, 8, rank);
 	}
 	ret = ret ?: neoprof_write(card, AT(card, CFG0), 8, cfg0 | NEOPROF_CHMU0_CFG0_ENABLE_MASK);

@@ -104,6 +104,8 @@ Config CardModel::configuration() const
 	config.random = cfg0_ & NEOPROF_CHMU0_CFG0_RANDOM_DOWNSAMPLING_MASK;
 	config.conservative = vendor_config_ & NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK;
 	config.coalesce = vendor_config_ & NEOPROF_VENDOR_CONFIG_COALESCE_MASK;
+	config.run_window =
+	    static_cast<unsigned>(field(vendor_config_, NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK));
 	config.epoch_mode = field(cfg1_, NEOPROF_CHMU0_CFG1_MODE_MASK) == 0;
 	config.unit_shift =
 	    static_cast<unsigned>(field(cfg1_, NEOPROF_CHMU0_CFG1_UNIT_SIZE_MASK) - kMinUnitLog2);

@@ -21,6 +21,18 @@ uint32_t xorshift(uint32_t state)
 	return state;
 }
 
+// The bytes of a page's number XORed, each turned by some bits: by none in table 0.
+uint8_t run_slot(uint32_t page, unsigned table)
+{
+	uint8_t slot = 0;
+	for (unsigned byte = 0; byte < 4; byte++) {
+		const auto part = static_cast<uint8_t>(page >> 8 * byte);
+		const unsigned turn = table * byte * 3 % 8;
+		slot ^= static_cast<uint8_t>(part << turn | part >> (8 - turn));
+	}
+	return slot;
+}
+
 unsigned group_of(uint32_t value)
 {
 	const unsigned top = 31u - static_cast<unsigned>(__builtin_clz(value + 8));
@@ -95,11 +107,7 @@ uint32_t SketchModel::index(unsigned row, uint32_t key) const
 void SketchModel::push(const uint64_t *requests, size_t count)
 {
 	while (count) {
-		size_t now = std::min(count, kBlock);
-		if (enabled_ && config_.epoch_mode) {
-			const uint64_t left = config_.epoch_ticks * cycles_per_100us_ - timer_;
-			now = std::min<uint64_t>(now, 2 * left);
-		}
+		const size_t now = std::min<uint64_t>(std::min(count, kBlock), 2 * undisturbed());
 		push_cycles(requests, now);
 		advance((now + 1) / 2);
 		requests += now;
@@ -109,18 +117,39 @@ void SketchModel::push(const uint64_t *requests, size_t count)
 
 void SketchModel::step(uint64_t cycles)
 {
-	while (enabled_ && config_.epoch_mode && cycles) {
-		const uint64_t now =
-		    std::min(cycles, config_.epoch_ticks * cycles_per_100us_ - timer_);
+	while (cycles) {
+		const uint64_t now = std::min(cycles, undisturbed());
 		advance(now);
 		cycles -= now;
 	}
-	stats_.cycles += cycles;
+}
+
+bool SketchModel::windowed() const
+{
+	return config_.coalesce && config_.run_window;
+}
+
+// Cycles in which no timer fires.
+uint64_t SketchModel::undisturbed() const
+{
+	uint64_t left = uint64_t{1} << 40;
+	if (enabled_ && config_.epoch_mode)
+		left = config_.epoch_ticks * cycles_per_100us_ - timer_;
+	if (windowed())
+		left = std::min(left, config_.run_window * cycles_per_100us_ - window_);
+	return left;
 }
 
 void SketchModel::advance(uint64_t cycles)
 {
 	stats_.cycles += cycles;
+	if (windowed()) {
+		window_ += cycles;
+		if (window_ == config_.run_window * cycles_per_100us_) {
+			window_ = 0;
+			runs_ = {};
+		}
+	}
 	if (!enabled_ || !config_.epoch_mode)
 		return;
 	timer_ += cycles;
@@ -129,18 +158,17 @@ void SketchModel::advance(uint64_t cycles)
 }
 
 // ---------------------------------------------------------------- requests
-// Whether this is a request of a run, see np_coalesce.sv; remembers it as the last one of its page.
+// Whether this is a request of a run, see np_coalesce.sv; remembers its page as the last one.
 bool SketchModel::goes_on(uint64_t address)
 {
-	constexpr uint64_t known = 1ull << 63;
-	uint64_t slot = address >> kPageLog2;
-	slot ^= slot >> 16;
-	slot ^= slot >> 8;
-	uint64_t &last = runs_[slot & ((1u << kCoalesceLog2) - 1)];
-	const uint64_t line = address >> kLineLog2;
-	const uint64_t step = line - (last & ~known) + kCoalesceReach;
-	const bool on = last & known && step <= 2 * kCoalesceReach && step != kCoalesceReach;
-	last = line | known;
+	const auto page = static_cast<uint32_t>(address >> kPageLog2);
+	const uint64_t known = page | 1ull << 32;
+	bool on = false;
+	for (unsigned table = 0; table < kCoalesceTables; table++) {
+		uint64_t &last = runs_[table][run_slot(page, table)];
+		on |= last == known;
+		last = known;
+	}
 	return on;
 }
 
@@ -254,7 +282,8 @@ void SketchModel::push_cycles(const uint64_t *requests, size_t count)
 void SketchModel::enable(const Config &config)
 {
 	config_ = config;
-	runs_.fill(0);
+	runs_ = {};
+	window_ = 0;
 	sample_count_ = 0;
 	sample_state_ = kSampleSeeds;
 	timer_ = 0;

@@ -21,9 +21,8 @@ constexpr unsigned kCapacityLog2 = 40;
 constexpr unsigned kMinUnitLog2 = 12;
 constexpr uint32_t kCountMax = 0xffff;
 constexpr unsigned kPageLog2 = 12;
-constexpr unsigned kLineLog2 = 6;
 constexpr unsigned kCoalesceLog2 = 8;
-constexpr uint64_t kCoalesceReach = 4;
+constexpr unsigned kCoalesceTables = 2;
 
 // Edges of the histogram, see np_pkg.sv.
 unsigned hist_bin(uint32_t value);
@@ -40,6 +39,7 @@ struct Config {
 	bool epoch_mode = false;
 	unsigned unit_shift = 0;
 	unsigned downsample = 0;
+	unsigned run_window = 0;
 	uint64_t epoch_ticks = 0;
 	uint32_t threshold = 0;
 };
@@ -96,6 +96,8 @@ class SketchModel
 	size_t admit(const uint64_t *requests, size_t count, Item *items);
 	template <bool Conservative> void count(const Item *items, size_t count);
 	void advance(uint64_t cycles);
+	uint64_t undisturbed() const;
+	bool windowed() const;
 	void new_epoch();
 	void mark_applied();
 	bool goes_on(uint64_t address);
@@ -116,8 +118,9 @@ class SketchModel
 	Config config_;
 	Stats stats_{};
 	bool enabled_ = false, refused_ = false;
-	std::array<uint64_t, 1u << kCoalesceLog2>
-	    runs_{}; // last line and, above it, a mark that it is one
+	// Of each table, the last page of each slot and, above it, a mark that it is one.
+	std::array<std::array<uint64_t, 1u << kCoalesceLog2>, kCoalesceTables> runs_{};
+	uint64_t window_ = 0; // cycles since all runs ended
 	uint32_t sample_count_ = 0;
 	std::array<uint32_t, kChannels> sample_state_{};
 };

@@ -12,6 +12,8 @@ rtl/np_ram_1r1w.sv
 rtl/np_ram_2r1w.sv
 rtl/np_ram_2clk.sv
 rtl/np_filter.sv
+rtl/np_timer.sv
+rtl/np_runs.sv
 rtl/np_coalesce.sv
 rtl/np_sample.sv
 rtl/np_hash.sv
@@ -22,7 +24,6 @@ rtl/np_sketch.sv
 rtl/np_ring.sv
 rtl/np_hist.sv
 rtl/np_stats.sv
-rtl/np_timer.sv
 rtl/np_core_ctrl.sv
 rtl/np_core.sv
 rtl/gen/np_regs.sv

@@ -1,151 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes one request of a run: a program that reads a page line by line sends a request for each of
-// its 64 lines and uses it once. A request goes on with a run if the last request that met its
-// entry was to a line no more than Reach lines away, before or after; not if it was to the same.
-// The first of a run passes, the others get the verdict Run.
+// its 64 lines and uses it once. A request goes on with a run if its page is the one that was met
+// last at one of its two entries. The first of a run passes, the others get the verdict Run.
 //
-// One entry for the pages of one remainder: 2^Log2 entries, each the line of the last request,
-// chosen by the page's number, its bytes XORed, so that neighbours have different ones. A request
-// always leaves its line there, so nothing that is written depends on what was read: a stage to
-// read, a stage to compare and write, and what a read in the cycle of a write misses is taken over.
-// Each channel writes its own memory; a bit an entry tells which of them wrote last.
-// restart_i forgets all runs. Two cycles from item to item, whether it is in use or not.
+// Two tables of 2^CoalesceLog2 entries (np_runs), of which each has another hash of the page's
+// number: pages that push each other out of an entry again and again, as two streams do that go on
+// side by side, have another one in the other table. All runs end each window_i periods of 100 us (0:
+// never), or few pages that nobody else meets would be counted once for ever; and with restart_i.
+// Two cycles from item to item, whether it is in use or not.
 module np_coalesce
   import np_pkg::*;
 #(
-  parameter int unsigned Log2 = CoalesceLog2
+  parameter int unsigned CyclesPer100us = 40000
 ) (
-  input  logic  clk_i,
-  input  logic  rst_ni,
-  input  logic  restart_i,
-  input  logic  coalesce_i,
-  input  item_t item_i [Channels],
-  input  line_t line_i [Channels],
-  output item_t item_o [Channels]
+  input  logic        clk_i,
+  input  logic        rst_ni,
+  input  logic        restart_i,
+  input  logic        coalesce_i,
+  input  logic [15:0] window_i,
+  input  item_t       item_i [Channels],
+  input  page_t       page_i [Channels],
+  output item_t       item_o [Channels]
 );
-  localparam int unsigned Depth = 1 << Log2;
-  localparam int unsigned PageLines = MinUnitLog2 - LineLog2;
-
-  typedef logic [Log2-1:0] slot_t;
-
-  // What the compare stage knows of a request, and what it knew one cycle before.
-  logic  now [Channels];
-  logic  now_q [Channels];
-  line_t line_q [Channels];
-  line_t line_qq [Channels];
-  slot_t slot [Channels];
-  slot_t slot_q [Channels];
-  slot_t slot_qq [Channels];
+  logic now [Channels];
+  slot_t slot [CoalesceTables][Channels];
+  logic same [CoalesceTables][Channels];
+  logic fire, forget;
   item_t item_q [Channels];
   item_t item_d [Channels];
   item_t item_qq [Channels];
-  logic  write [Channels];
-  logic  write_q [Channels];
-  line_t of_channel [Channels][Channels];  // [memory of][read by]
-  logic  known [Channels];
-  line_t last [Channels];
-  logic [Depth-1:0] known_q, by_second_q;
 
-  function automatic slot_t slot_of(line_t line);
-    logic [KeyW-1:0] page;
-    page = KeyW'(line >> PageLines);
-    slot_of = page[7:0] ^ page[15:8] ^ page[23:16] ^ page[31:24];
+  // The bytes of the number XORed, each turned by some bits: by none in table 0.
+  function automatic slot_t slot_of(page_t page, int unsigned table_number);
+    slot_t part;
+    int unsigned turn;
+    slot_of = '0;
+    for (int unsigned b = 0; b < 4; b++) begin
+      part = page[8*b+:8];
+      turn = table_number * b * 3 % 8;
+      slot_of ^= (part << turn) | (part >> (8 - turn));
+    end
   endfunction
 
-  function automatic logic goes_on(line_t from, line_t to);
-    line_t step;
-    step = to - from + line_t'(CoalesceReach);
-    goes_on = step <= line_t'(2 * CoalesceReach) && step != line_t'(CoalesceReach);
-  endfunction
+  np_timer #(
+    .CyclesPer100us(CyclesPer100us)
+  ) u_window (
+    .clk_i,
+    .rst_ni,
+    .run_i(coalesce_i && window_i != '0),
+    .restart_i,
+    .ticks_i(TickW'(window_i)),
+    .fire_o(fire)
+  );
+  assign forget = fire || restart_i;
 
-  // ---------------------------------------------------------------- read
-  for (genvar c = 0; c < Channels; c++) begin : gen_read
-    assign now[c] = coalesce_i && item_i[c].verdict == VerdictCount;
-    assign slot[c] = slot_of(line_i[c]);
-
-    always_ff @(posedge clk_i or negedge rst_ni) begin
-      if (!rst_ni) begin
-        now_q[c] <= 1'b0;
-        item_q[c] <= '{verdict: VerdictNone, default: '0};
-      end else begin
-        now_q[c] <= now[c] && !restart_i;
-        item_q[c] <= item_i[c];
-      end
+  for (genvar t = 0; t < CoalesceTables; t++) begin : gen_table
+    for (genvar c = 0; c < Channels; c++) begin : gen_slot
+      assign slot[t][c] = slot_of(page_i[c], t);
     end
-
-    always_ff @(posedge clk_i) begin
-      if (now[c]) begin
-        line_q[c] <= line_i[c];
-        slot_q[c] <= slot[c];
-      end
-    end
-
-    np_ram_2r1w #(
-      .Depth(Depth),
-      .Width($bits(line_t))
-    ) u_lines (
+    np_runs u_runs (
       .clk_i,
-      .we_i(write[c]),
-      .waddr_i(slot_q[c]),
-      .wdata_i(line_q[c]),
-      .re_i(now),
-      .raddr_i(slot),
-      .rdata_o(of_channel[c])
+      .rst_ni,
+      .forget_i(forget),
+      .now_i(now),
+      .page_i,
+      .slot_i(slot[t]),
+      .same_o(same[t])
     );
   end
 
-  // ---------------------------------------------------------------- compare and write
-  assign write = now_q;
+  for (genvar c = 0; c < Channels; c++) begin : gen_channel
+    assign now[c] = coalesce_i && item_i[c].verdict == VerdictCount;
 
-  always_comb begin
-    for (int unsigned c = 0; c < Channels; c++) begin
-      known[c] = known_q[slot_q[c]];
-      last[c] = of_channel[by_second_q[slot_q[c]]][c];
-      for (int unsigned k = 0; k < Channels; k++) begin
-        if (write_q[k] && slot_qq[k] == slot_q[c]) last[c] = line_qq[k];
-      end
-    end
-    if (write[0] && slot_q[0] == slot_q[1]) begin
-      known[1] = 1'b1;
-      last[1] = line_q[0];
-    end
-    for (int unsigned c = 0; c < Channels; c++) begin
+    always_comb begin
       item_d[c] = item_q[c];
-      if (now_q[c] && known[c] && goes_on(last[c], line_q[c])) item_d[c].verdict = VerdictRun;
-    end
-  end
-
-  always_ff @(posedge clk_i or negedge rst_ni) begin
-    if (!rst_ni) begin
-      known_q <= '0;
-      by_second_q <= '0;
-      write_q <= '{default: 1'b0};
-    end else begin
-      for (int unsigned c = 0; c < Channels; c++) begin
-        write_q[c] <= write[c];
-        if (write[c]) begin
-          known_q[slot_q[c]] <= 1'b1;
-          by_second_q[slot_q[c]] <= c == 1;
-        end
-      end
-      if (restart_i) begin
-        known_q <= '0;
-        write_q <= '{default: 1'b0};
-      end
-    end
-  end
-
-  for (genvar c = 0; c < Channels; c++) begin : gen_out
-    always_ff @(posedge clk_i) begin
-      if (write[c]) begin
-        line_qq[c] <= line_q[c];
-        slot_qq[c] <= slot_q[c];
+      for (int unsigned t = 0; t < CoalesceTables; t++) begin
+        if (same[t][c]) item_d[c].verdict = VerdictRun;
       end
     end
 
     always_ff @(posedge clk_i or negedge rst_ni) begin
-      if (!rst_ni) item_qq[c] <= '{verdict: VerdictNone, default: '0};
-      else item_qq[c] <= item_d[c];
+      if (!rst_ni) begin
+        item_q[c] <= '{verdict: VerdictNone, default: '0};
+        item_qq[c] <= '{verdict: VerdictNone, default: '0};
+      end else begin
+        item_q[c] <= item_i[c];
+        item_qq[c] <= item_d[c];
+      end
     end
     assign item_o[c] = item_qq[c];
   end

@@ -43,7 +43,7 @@ module np_core
   logic [PtrW-1:0] head;
 
   item_t filtered [Channels];
-  line_t line [Channels];
+  page_t page [Channels];
   item_t coalesced [Channels];
   item_t sampled [Channels];
   item_t hashed [Channels];
@@ -94,7 +94,7 @@ module np_core
       .range_word_o(range_word_o[c]),
       .range_bits_i(range_bits_i[c]),
       .item_o(filtered[c]),
-      .line_o(line[c])
+      .page_o(page[c])
     );
     np_hash #(
       .IdxW(IdxW)
@@ -107,13 +107,16 @@ module np_core
     );
   end
 
-  np_coalesce u_coalesce (
+  np_coalesce #(
+    .CyclesPer100us(CyclesPer100us)
+  ) u_coalesce (
     .clk_i,
     .rst_ni,
     .restart_i(restart),
     .coalesce_i(cfg.coalesce),
+    .window_i(cfg.run_window),
     .item_i(filtered),
-    .line_i(line),
+    .page_i(page),
     .item_o(coalesced)
   );
 

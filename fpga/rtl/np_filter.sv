@@ -18,12 +18,11 @@ module np_filter
   output logic [5:0]  range_word_o,
   input  logic [63:0] range_bits_i,
   output item_t       item_o,
-  output line_t       line_o  // of item_o, for requests that are counted
+  output page_t       page_o  // of item_o, for requests that are counted
 );
   logic en_q, valid_q, write_q;
   logic en_qq, valid_qq, write_qq, beyond_qq;
-  logic [AddrW-1:LineLog2] addr_q;
-  line_t line_qq, line_qqq;
+  page_t page_q, page_qq, page_qqq;
   key_t key_qq;
   logic [5:0] bit_qq;
   item_t item_d, item_q;
@@ -40,21 +39,21 @@ module np_filter
   end
 
   assign range_re_o = valid_q;
-  assign range_word_o = addr_q[RangeLog2+6+:6];
+  assign range_word_o = page_q[RangeLog2-MinUnitLog2+6+:6];
 
   always_ff @(posedge clk_i) begin
     if (valid_i) begin
       write_q <= write_i;
-      addr_q <= addr_i[AddrW-1:LineLog2];
+      page_q <= addr_i[AddrW-1:MinUnitLog2];
     end
     if (valid_q) begin
       write_qq <= write_q;
-      beyond_qq <= addr_q[AddrW-1:CapacityLog2] != '0;
-      bit_qq <= addr_q[RangeLog2+:6];
-      key_qq <= key_t'(addr_q[AddrW-1:MinUnitLog2] >> unit_shift_i);
-      line_qq <= addr_q;
+      beyond_qq <= page_q[AddrW-1-MinUnitLog2:CapacityLog2-MinUnitLog2] != '0;
+      bit_qq <= page_q[RangeLog2-MinUnitLog2+:6];
+      key_qq <= key_t'(page_q >> unit_shift_i);
+      page_qq <= page_q;
     end
-    if (valid_qq) line_qqq <= line_qq;
+    if (valid_qq) page_qqq <= page_qq;
   end
 
   always_comb begin
@@ -72,8 +71,8 @@ module np_filter
   end
 
   assign item_o = item_q;
-  assign line_o = line_qqq;
+  assign page_o = page_qqq;
 
-  logic unused_addr;  // within a line
-  assign unused_addr = ^addr_i[LineLog2-1:0];
+  logic unused_addr;  // below the smallest unit
+  assign unused_addr = ^addr_i[MinUnitLog2-1:0];
 endmodule

@@ -105,6 +105,7 @@ module np_host
     .random_i(hw_out.chmu0.cfg0.random_downsampling.value),
     .conservative_i(hw_out.vendor.config_.conservative.value),
     .coalesce_i(hw_out.vendor.config_.coalesce.value),
+    .run_window_i(hw_out.vendor.config_.run_window.value),
     .threshold_i(hw_out.chmu0.cfg0.threshold.value),
     .unit_size_i(hw_out.chmu0.cfg1.unit_size.value),
     .downsampling_i(hw_out.chmu0.cfg1.downsampling.value),

@@ -205,13 +205,19 @@ class Bench:
         cfg1: int = 12 | 1 << regs.CHMU0_CFG1_MODE_SHIFT,
         conservative: int = 0,
         coalesce: int = 0,
+        run_window: int = 0,
         random_sampling: int = 0,
         ranges: int = ALL,
     ) -> None:
         """Reset the unit and enable it; always-on mode unless told otherwise."""
         await self.write(regs.CHMU0_CFG0, regs.CHMU0_CFG0_RESET_MASK)
         await self.write(regs.RANGE_BITMAP, ranges)
-        await self.write(regs.VENDOR_CONFIG, conservative | coalesce << 1)
+        await self.write(
+            regs.VENDOR_CONFIG,
+            conservative
+            | coalesce << regs.VENDOR_CONFIG_COALESCE_SHIFT
+            | run_window << regs.VENDOR_CONFIG_RUN_WINDOW_SHIFT,
+        )
         await self.write(regs.CHMU0_CFG1, cfg1)
         await self.write(
             regs.CHMU0_CFG0,
@@ -315,33 +321,37 @@ def pairs_of(requests: list[int]) -> list[Pair]:
     return list(zip(requests[::2], requests[1::2], strict=True))
 
 
-def run_pairs(rng: random.Random, count: int, runs: int = 12, idle: float = 0.2) -> list[Pair]:
-    """Return pairs of interleaved runs: up, down, by steps, and jumps that end them.
+def slot_of(page: int, table: int) -> int:
+    """Return the entry of a page in a table of runs: np_coalesce.sv."""
+    slot = 0
+    for byte in range(4):
+        part, turn = page >> 8 * byte & 0xFF, table * byte * 3 % 8
+        slot ^= (part << turn | part >> (8 - turn)) & 0xFF
+    return slot
 
-    Runs lie in pages of few entries, so that they meet in one and push each other out.
+
+def pages_of(entries: tuple[int, int], count: int) -> list[int]:
+    """Return pages that have the same entry in both tables."""
+    found = (page for page in range(1 << 26) if (slot_of(page, 0), slot_of(page, 1)) == entries)
+    return [next(found) for _ in range(count)]
+
+
+def run_pairs(rng: random.Random, count: int, idle: float = 0.2) -> list[Pair]:
+    """Return pairs over pages of few entries, of which some share one, some both, some none.
+
+    The same page comes again mostly: both channels and neighbouring clocks meet at one entry.
     """
-    lines = [_run_start(rng) for _ in range(runs)]
-    steps = [rng.choice((-1, 1, 1, 1, 2, 4, -4, 5, -5, 0)) for _ in range(runs)]
-    same = 0
+    pages = [0x100, 0x201, 0x302, 0x403, *pages_of((7, 7), 3), *pages_of((7, 8), 2)]
+    page = pages[0]
 
     def one() -> int:
-        nonlocal same
+        nonlocal page
         if rng.random() < idle:
             return NONE
-        # The same run again, mostly: both channels and neighbouring clocks meet at one entry.
-        same = same if rng.random() < 0.5 else rng.randrange(runs)
-        if rng.random() < 0.03:
-            lines[same] = _run_start(rng)
-        lines[same] += steps[same]
-        return lines[same] * LINE | (WRITE if rng.random() < 0.1 else 0) | rng.randrange(LINE)
+        page = page if rng.random() < 0.5 else rng.choice(pages)
+        return page * PAGE | (WRITE if rng.random() < 0.1 else 0) | rng.randrange(PAGE)
 
     return [(one(), one()) for _ in range(count)]
-
-
-def _run_start(rng: random.Random) -> int:
-    """Return a line of one of 8 pages, of which each two share an entry of the run table."""
-    page = rng.choice((0x100, 0x201, 0x302, 0x403)) << rng.choice((0, 8))
-    return page * (PAGE // LINE) + rng.randrange(PAGE // LINE)
 
 
 def random_pairs(rng: random.Random, count: int, pages: int = 24, idle: float = 0.2) -> list[Pair]:

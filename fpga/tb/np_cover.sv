@@ -79,34 +79,45 @@ module np_cover_sketch
   SkippedRun: cover property (@(posedge clk_i) event_o[1].verdict == VerdictRun);
 endmodule
 
-module np_cover_coalesce
+module np_cover_runs
   import np_pkg::*;
 (
-  input logic clk_i,
-  input logic now_q [Channels],
-  input logic write_q [Channels],
-  input logic [CoalesceLog2-1:0] slot_q [Channels],
-  input logic [CoalesceLog2-1:0] slot_qq [Channels],
-  input logic known [Channels],
+  input logic  clk_i,
+  input logic  forget_i,
+  input logic  now_q     [Channels],
+  input logic  written_q [Channels],
+  input slot_t slot_q    [Channels],
+  input slot_t slot_qq   [Channels],
+  input logic  known     [Channels],
   input logic [(1 << CoalesceLog2)-1:0] by_second_q,
-  input item_t item_d [Channels]
+  input logic  same_o    [Channels]
 );
   logic together;
   assign together = now_q[0] && now_q[1] && slot_q[0] == slot_q[1];
 
-  SameClock: cover property (@(posedge clk_i) together && item_d[1].verdict == VerdictRun);
-  SameClockOther: cover property (@(posedge clk_i) together && item_d[1].verdict == VerdictCount);
+  SameClock: cover property (@(posedge clk_i) together && same_o[1]);
+  SameClockOther: cover property (@(posedge clk_i) together && !same_o[1]);
+  ForgottenWhileUsed: cover property (@(posedge clk_i) forget_i && now_q[0] && now_q[1]);
   for (genvar c = 0; c < Channels; c++) begin : gen_channel
     Unknown: cover property (@(posedge clk_i) now_q[c] && !known[c]);
     for (genvar k = 0; k < Channels; k++) begin : gen_writer
       ClockBefore: cover property (@(posedge clk_i)
-          now_q[c] && write_q[k] && slot_qq[k] == slot_q[c]);
+          now_q[c] && written_q[k] && slot_qq[k] == slot_q[c]);
       Earlier: cover property (@(posedge clk_i)
-          now_q[c] && known[c] && by_second_q[slot_q[c]] == 1'(k) &&
-          !(write_q[0] && slot_qq[0] == slot_q[c]) && !(write_q[1] && slot_qq[1] == slot_q[c]) &&
-          item_d[c].verdict == VerdictRun);
+          same_o[c] && by_second_q[slot_q[c]] == 1'(k) &&
+          !(written_q[0] && slot_qq[0] == slot_q[c]) && !(written_q[1] && slot_qq[1] == slot_q[c]));
     end
   end
+endmodule
+
+module np_cover_coalesce
+  import np_pkg::*;
+(
+  input logic clk_i,
+  input logic same [CoalesceTables][Channels]
+);
+  FirstTableOnly: cover property (@(posedge clk_i) same[0][0] && !same[1][0]);
+  SecondTableOnly: cover property (@(posedge clk_i) same[1][1] && !same[0][1]);
 endmodule
 
 module np_cover_ring (
@@ -145,6 +156,7 @@ module np_cover_host (
 endmodule
 
 bind np_row np_cover_row u_cover (.*);
+bind np_runs np_cover_runs u_cover (.*);
 bind np_coalesce np_cover_coalesce u_cover (.*);
 bind np_sketch np_cover_sketch u_cover (.*);
 bind np_ring np_cover_ring u_cover (.*);

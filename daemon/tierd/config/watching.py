@@ -130,7 +130,7 @@ class NeoProfConfig:
         "coalesce",
         Flag(),
         True,
-        "Count a run of requests, to lines near each other, once, where all cards can; not where"
+        "Count a run of requests to one page once, where all cards can; not where"
         " the policy is cost, which weighs lines.",
     )
     requests_per_visit: int = option(

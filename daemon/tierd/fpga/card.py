@@ -210,6 +210,7 @@ class Card:
         random: bool = False,
         conservative: bool = False,
         coalesce: bool = False,
+        run_window: int = 0,
     ) -> None:
         """Reset the unit and start it in always-on mode over all ranges.
 
@@ -222,7 +223,8 @@ class Card:
         self.write(
             regs.VENDOR_CONFIG,
             int(conservative) << regs.VENDOR_CONFIG_CONSERVATIVE_SHIFT
-            | int(coalesce) << regs.VENDOR_CONFIG_COALESCE_SHIFT,
+            | int(coalesce) << regs.VENDOR_CONFIG_COALESCE_SHIFT
+            | run_window << regs.VENDOR_CONFIG_RUN_WINDOW_SHIFT,
         )
         self.write(
             regs.CHMU0_CFG1,

@@ -30,7 +30,7 @@ class CountSettings:
         drain_us: time between two looks into a card's hot list.
         track: "reads", "writes" or "both".
         conservative: conservative update of the sketch, where the card has it.
-        coalesce: count a run of requests, to lines near each other, once, if all cards can.
+        coalesce: count a run of requests to one page once, if all cards can.
         first_threshold: until the first profile says better.
     """
 

@@ -475,6 +475,10 @@ module np_regs (
                     logic next;
                     logic load_next;
                 } coalesce;
+                struct {
+                    logic [15:0] next;
+                    logic load_next;
+                } run_window;
             } config_;
             struct {
                 struct {
@@ -611,6 +615,9 @@ module np_regs (
                 struct {
                     logic value;
                 } coalesce;
+                struct {
+                    logic [15:0] value;
+                } run_window;
             } config_;
             struct {
                 struct {
@@ -1099,6 +1106,29 @@ module np_regs (
         end
     end
     assign hwif_out.vendor.config_.coalesce.value = field_storage.vendor.config_.coalesce.value;
+    // Field: neoprof.vendor.config.run_window
+    always_comb begin
+        automatic logic [15:0] next_c;
+        automatic logic load_next_c;
+        next_c = field_storage.vendor.config_.run_window.value;
+        load_next_c = '0;
+        if(decoded_reg_strb.vendor.config_ && decoded_req_is_wr) begin // SW write
+            next_c = (field_storage.vendor.config_.run_window.value & ~decoded_wr_biten[31:16]) | (decoded_wr_data[31:16] & decoded_wr_biten[31:16]);
+            load_next_c = '1;
+        end
+        field_combo.vendor.config_.run_window.next = next_c;
+        field_combo.vendor.config_.run_window.load_next = load_next_c;
+    end
+    always_ff @(posedge clk or negedge arst_n) begin
+        if(~arst_n) begin
+            field_storage.vendor.config_.run_window.value <= 16'h0;
+        end else begin
+            if(field_combo.vendor.config_.run_window.load_next) begin
+                field_storage.vendor.config_.run_window.value <= field_combo.vendor.config_.run_window.next;
+            end
+        end
+    end
+    assign hwif_out.vendor.config_.run_window.value = field_storage.vendor.config_.run_window.value;
     // Field: neoprof.vendor.command.clear
     always_comb begin
         automatic logic [0:0] next_c;
@@ -1596,6 +1626,7 @@ module np_regs (
         if(rd_mux_addr == 18'h1018) begin
             readback_data_var[0] = field_storage.vendor.config_.conservative.value;
             readback_data_var[1] = field_storage.vendor.config_.coalesce.value;
+            readback_data_var[31:16] = field_storage.vendor.config_.run_window.value;
         end
         if(rd_mux_addr == 18'h1020) begin
             readback_data_var[0] = field_storage.vendor.command.clear.value;

@@ -400,8 +400,13 @@ package np_regs_pkg;
     } vendor_block__config__coalesce__out_t;
 
     typedef struct {
+        logic [15:0] value;
+    } vendor_block__config__run_window__out_t;
+
+    typedef struct {
         vendor_block__config__conservative__out_t conservative;
         vendor_block__config__coalesce__out_t coalesce;
+        vendor_block__config__run_window__out_t run_window;
     } vendor_block__config__out_t;
 
     typedef struct {
