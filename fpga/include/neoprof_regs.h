@@ -193,7 +193,7 @@
 #define NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_SHIFT 0x30	/* log2 of the device's address space in bytes. */
 #define NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_WIDTH 0x8
 #define NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK 0xff000000000000ull
-#define NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_SHIFT 0x38	/* log2 of the pages in a table of runs; 0: the card does not coalesce. */
+#define NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_SHIFT 0x38	/* log2 of the entries of a table of runs; 0: the card does not coalesce. */
 #define NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_WIDTH 0x8
 #define NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_MASK 0xff00000000000000ull
 #define NEOPROF_VENDOR_TIMEBASE 0x1010	/* Time base */

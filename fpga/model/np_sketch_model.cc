@@ -158,16 +158,18 @@ void SketchModel::advance(uint64_t cycles)
 }
 
 // ---------------------------------------------------------------- requests
-// Whether this is a request of a run, see np_coalesce.sv; remembers its page as the last one.
+// Whether this is a request of a run, see np_coalesce.sv; remembers its line as the last one.
 bool SketchModel::goes_on(uint64_t address)
 {
+	constexpr uint64_t known = 1ull << 63;
 	const auto page = static_cast<uint32_t>(address >> kPageLog2);
-	const uint64_t known = page | 1ull << 32;
+	const uint64_t line = address >> kLineLog2;
 	bool on = false;
 	for (unsigned table = 0; table < kCoalesceTables; table++) {
 		uint64_t &last = runs_[table][run_slot(page, table)];
-		on |= last == known;
-		last = known;
+		const uint64_t step = line - (last & ~known) + kCoalesceReach;
+		on |= last & known && step <= 2 * kCoalesceReach;
+		last = line | known;
 	}
 	return on;
 }

@@ -21,8 +21,10 @@ constexpr unsigned kCapacityLog2 = 40;
 constexpr unsigned kMinUnitLog2 = 12;
 constexpr uint32_t kCountMax = 0xffff;
 constexpr unsigned kPageLog2 = 12;
+constexpr unsigned kLineLog2 = 6;
 constexpr unsigned kCoalesceLog2 = 8;
 constexpr unsigned kCoalesceTables = 2;
+constexpr uint64_t kCoalesceReach = 16;
 
 // Edges of the histogram, see np_pkg.sv.
 unsigned hist_bin(uint32_t value);
@@ -118,7 +120,7 @@ class SketchModel
 	Config config_;
 	Stats stats_{};
 	bool enabled_ = false, refused_ = false;
-	// Of each table, the last page of each slot and, above it, a mark that it is one.
+	// Of each table, the last line of each slot and, above it, a mark that it is one.
 	std::array<std::array<uint64_t, 1u << kCoalesceLog2>, kCoalesceTables> runs_{};
 	uint64_t window_ = 0; // cycles since all runs ended
 	uint32_t sample_count_ = 0;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes one request of a run: a program that reads a page line by line sends a request for each of
-// its 64 lines and uses it once. A request goes on with a run if its page is the one that was met
-// last at one of its two entries. The first of a run passes, the others get the verdict Run.
+// its 64 lines and uses it once. A request goes on with a run if the last request that met one of its
+// two entries was to a line no more than CoalesceReach away, before or after. The first of a run
+// passes, the others get the verdict Run.
 //
 // Two tables of 2^CoalesceLog2 entries (np_runs), of which each has another hash of the page's
 // number: pages that push each other out of an entry again and again, as two streams do that go on
 // side by side, have another one in the other table. All runs end each window_i periods of 100 us (0:
-// never), or few pages that nobody else meets would be counted once for ever; and with restart_i.
-// Two cycles from item to item, whether it is in use or not.
+// never), or what is used again and again and has few lines would be counted once for ever; and with
+// restart_i. Two cycles from item to item, whether it is in use or not.
 module np_coalesce
   import np_pkg::*;
 #(
@@ -19,21 +20,23 @@ module np_coalesce
   input  logic        coalesce_i,
   input  logic [15:0] window_i,
   input  item_t       item_i [Channels],
-  input  page_t       page_i [Channels],
+  input  line_t       line_i [Channels],
   output item_t       item_o [Channels]
 );
   logic now [Channels];
   slot_t slot [CoalesceTables][Channels];
-  logic same [CoalesceTables][Channels];
+  logic near [CoalesceTables][Channels];
   logic fire, forget;
   item_t item_q [Channels];
   item_t item_d [Channels];
   item_t item_qq [Channels];
 
   // The bytes of the number XORed, each turned by some bits: by none in table 0.
-  function automatic slot_t slot_of(page_t page, int unsigned table_number);
+  function automatic slot_t slot_of(line_t line, int unsigned table_number);
+    logic [KeyW-1:0] page;
     slot_t part;
     int unsigned turn;
+    page = KeyW'(line >> (MinUnitLog2 - LineLog2));
     slot_of = '0;
     for (int unsigned b = 0; b < 4; b++) begin
       part = page[8*b+:8];
@@ -56,16 +59,16 @@ module np_coalesce
 
   for (genvar t = 0; t < CoalesceTables; t++) begin : gen_table
     for (genvar c = 0; c < Channels; c++) begin : gen_slot
-      assign slot[t][c] = slot_of(page_i[c], t);
+      assign slot[t][c] = slot_of(line_i[c], t);
     end
     np_runs u_runs (
       .clk_i,
       .rst_ni,
       .forget_i(forget),
       .now_i(now),
-      .page_i,
+      .line_i,
       .slot_i(slot[t]),
-      .same_o(same[t])
+      .near_o(near[t])
     );
   end
 
@@ -75,7 +78,7 @@ module np_coalesce
     always_comb begin
       item_d[c] = item_q[c];
       for (int unsigned t = 0; t < CoalesceTables; t++) begin
-        if (same[t][c]) item_d[c].verdict = VerdictRun;
+        if (near[t][c]) item_d[c].verdict = VerdictRun;
       end
     end
 

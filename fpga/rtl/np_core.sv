@@ -43,7 +43,7 @@ module np_core
   logic [PtrW-1:0] head;
 
   item_t filtered [Channels];
-  page_t page [Channels];
+  line_t line [Channels];
   item_t coalesced [Channels];
   item_t sampled [Channels];
   item_t hashed [Channels];
@@ -94,7 +94,7 @@ module np_core
       .range_word_o(range_word_o[c]),
       .range_bits_i(range_bits_i[c]),
       .item_o(filtered[c]),
-      .page_o(page[c])
+      .line_o(line[c])
     );
     np_hash #(
       .IdxW(IdxW)
@@ -116,7 +116,7 @@ module np_core
     .coalesce_i(cfg.coalesce),
     .window_i(cfg.run_window),
     .item_i(filtered),
-    .page_i(page),
+    .line_i(line),
     .item_o(coalesced)
   );
 

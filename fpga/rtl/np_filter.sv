@@ -18,11 +18,11 @@ module np_filter
   output logic [5:0]  range_word_o,
   input  logic [63:0] range_bits_i,
   output item_t       item_o,
-  output page_t       page_o  // of item_o, for requests that are counted
+  output line_t       line_o  // of item_o, for requests that are counted
 );
   logic en_q, valid_q, write_q;
   logic en_qq, valid_qq, write_qq, beyond_qq;
-  page_t page_q, page_qq, page_qqq;
+  line_t line_q, line_qq, line_qqq;
   key_t key_qq;
   logic [5:0] bit_qq;
   item_t item_d, item_q;
@@ -39,21 +39,21 @@ module np_filter
   end
 
   assign range_re_o = valid_q;
-  assign range_word_o = page_q[RangeLog2-MinUnitLog2+6+:6];
+  assign range_word_o = line_q[RangeLog2-LineLog2+6+:6];
 
   always_ff @(posedge clk_i) begin
     if (valid_i) begin
       write_q <= write_i;
-      page_q <= addr_i[AddrW-1:MinUnitLog2];
+      line_q <= addr_i[AddrW-1:LineLog2];
     end
     if (valid_q) begin
       write_qq <= write_q;
-      beyond_qq <= page_q[AddrW-1-MinUnitLog2:CapacityLog2-MinUnitLog2] != '0;
-      bit_qq <= page_q[RangeLog2-MinUnitLog2+:6];
-      key_qq <= key_t'(page_q >> unit_shift_i);
-      page_qq <= page_q;
+      beyond_qq <= line_q[AddrW-1-LineLog2:CapacityLog2-LineLog2] != '0;
+      bit_qq <= line_q[RangeLog2-LineLog2+:6];
+      key_qq <= key_t'(line_q[AddrW-1-LineLog2:MinUnitLog2-LineLog2] >> unit_shift_i);
+      line_qq <= line_q;
     end
-    if (valid_qq) page_qqq <= page_qq;
+    if (valid_qq) line_qqq <= line_qq;
   end
 
   always_comb begin
@@ -71,8 +71,8 @@ module np_filter
   end
 
   assign item_o = item_q;
-  assign page_o = page_qqq;
+  assign line_o = line_qqq;
 
-  logic unused_addr;  // below the smallest unit
-  assign unused_addr = ^addr_i[MinUnitLog2-1:0];
+  logic unused_addr;  // within a line
+  assign unused_addr = ^addr_i[LineLog2-1:0];
 endmodule

@@ -12,18 +12,20 @@ package np_pkg;
   localparam int unsigned EntryW = 64;       // hot list entry
   localparam int unsigned HistBins = 64;
   localparam int unsigned BinW = 6;
+  localparam int unsigned LineLog2 = 6;      // 64 B, what a request is for
   localparam int unsigned MinUnitLog2 = 12;  // 4 KiB
   localparam int unsigned MaxUnitLog2 = 21;  // 2 MiB
   localparam int unsigned RangeLog2 = 28;    // one bit of the range bitmap: 256 MiB
   localparam int unsigned RangeWords = 64;   // 64-bit words of the range bitmap
   localparam int unsigned CapacityLog2 = 40; // RangeWords x 64 x 256 MiB = 1 TiB
   localparam int unsigned TickW = 26;        // 4095 x 10^4 units of 100 us
-  localparam int unsigned CoalesceLog2 = 8;  // pages that a table of runs holds: 256
+  localparam int unsigned CoalesceLog2 = 8;  // entries of a table of runs: 256
   localparam int unsigned CoalesceTables = 2;
+  localparam int unsigned CoalesceReach = 16;  // lines from one request of a run to the next
   localparam int unsigned StatWords = 17;    // registers of the snapshot block
 
   typedef logic [AddrW-1:0] addr_t;
-  typedef logic [AddrW-MinUnitLog2-1:0] page_t;  // of 4 KiB, whatever the unit
+  typedef logic [AddrW-LineLog2-1:0] line_t;
   typedef logic [CoalesceLog2-1:0] slot_t;
   typedef logic [KeyW-1:0] key_t;
   typedef logic [CntW-1:0] cnt_t;

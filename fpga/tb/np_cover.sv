@@ -90,13 +90,13 @@ module np_cover_runs
   input slot_t slot_qq   [Channels],
   input logic  known     [Channels],
   input logic [(1 << CoalesceLog2)-1:0] by_second_q,
-  input logic  same_o    [Channels]
+  input logic  near_o    [Channels]
 );
   logic together;
   assign together = now_q[0] && now_q[1] && slot_q[0] == slot_q[1];
 
-  SameClock: cover property (@(posedge clk_i) together && same_o[1]);
-  SameClockOther: cover property (@(posedge clk_i) together && !same_o[1]);
+  SameClock: cover property (@(posedge clk_i) together && near_o[1]);
+  SameClockOther: cover property (@(posedge clk_i) together && !near_o[1]);
   ForgottenWhileUsed: cover property (@(posedge clk_i) forget_i && now_q[0] && now_q[1]);
   for (genvar c = 0; c < Channels; c++) begin : gen_channel
     Unknown: cover property (@(posedge clk_i) now_q[c] && !known[c]);
@@ -104,7 +104,7 @@ module np_cover_runs
       ClockBefore: cover property (@(posedge clk_i)
           now_q[c] && written_q[k] && slot_qq[k] == slot_q[c]);
       Earlier: cover property (@(posedge clk_i)
-          same_o[c] && by_second_q[slot_q[c]] == 1'(k) &&
+          near_o[c] && by_second_q[slot_q[c]] == 1'(k) &&
           !(written_q[0] && slot_qq[0] == slot_q[c]) && !(written_q[1] && slot_qq[1] == slot_q[c]));
     end
   end
@@ -114,10 +114,10 @@ module np_cover_coalesce
   import np_pkg::*;
 (
   input logic clk_i,
-  input logic same [CoalesceTables][Channels]
+  input logic near [CoalesceTables][Channels]
 );
-  FirstTableOnly: cover property (@(posedge clk_i) same[0][0] && !same[1][0]);
-  SecondTableOnly: cover property (@(posedge clk_i) same[1][1] && !same[0][1]);
+  FirstTableOnly: cover property (@(posedge clk_i) near[0][0] && !near[1][0]);
+  SecondTableOnly: cover property (@(posedge clk_i) near[1][1] && !near[0][1]);
 endmodule
 
 module np_cover_ring (

@@ -303,7 +303,7 @@ enum tierd_card_flags {
 	TIERD_CARD_RANDOM = 1 << 1,
 	/* Go on when the netlink socket that enabled the card is closed. */
 	TIERD_CARD_PERSIST = 1 << 2,
-	/* Count a run of requests to one page once. */
+	/* Count a run of requests to lines of one page near each other once. */
 	TIERD_CARD_COALESCE = 1 << 3,
 };
 #define TIERD_CARD_FLAGS_ALL                                                                       \

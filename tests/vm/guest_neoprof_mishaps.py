@@ -247,6 +247,7 @@ def registers() -> Result:
         after = connection.card(card.number)
         no_counters = attempt(lambda: connection.profile(card.number))
         conservative = attempt(lambda: connection.set(card.number, flags=CardFlags.CONSERVATIVE))
+        coalesce = attempt(lambda: connection.set(card.number, flags=CardFlags.COALESCE))
     np_lab.forget_host()
     wrong = subprocess.run(
         ["insmod", str(lab.module_file()), "neoprof_ids=rubbish"], capture_output=True, check=False
@@ -261,6 +262,7 @@ def registers() -> Result:
         and all(other.why for other in others)
         and bool(no_counters)
         and bool(conservative)
+        and "not runs" in coalesce
         and wrong.returncode != 0
         and not lab.loaded(),
         "why": [other.why for other in others],

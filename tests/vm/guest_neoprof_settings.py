@@ -103,6 +103,30 @@ def settings() -> Result:
     }
 
 
+def runs() -> Result:
+    """Requests to one page in a row are one use where the card is told so, and add up."""
+    pages = Pages(2)
+    with driver(), cards() as connection:
+        can = bool(connection.card(FULL).geometry.features & Features.COALESCE)
+        told = {}
+        for flags in (CardFlags(0), CardFlags.COALESCE):
+            connection.set(FULL, flags=flags, threshold=60000, epoch_us=0, enable=True)
+            host().push(FULL, pages.pfns[:1], 64)
+            host().push(FULL, pages.pfns[1:], 64)
+            counters = connection.profile(FULL).counters
+            names = ("offered", "counted", "skipped_run")
+            told[int(flags)] = [counters[name] for name in names]
+            connection.set(FULL, enable=False)
+        flags = connection.card(FULL).settings.flags
+    return {
+        "ok": can
+        and told == {0: [128, 128, 0], int(CardFlags.COALESCE): [128, 2, 126]}
+        and CardFlags.COALESCE in flags,
+        "told": told,
+        "can": can,
+    }
+
+
 def huge() -> Result:
     """A unit of 2 MiB that is one huge page is one record; epochs clear by themselves."""
     pages = Pages(1024, huge=True)
@@ -182,7 +206,7 @@ def published() -> Result:
     }
 
 
-CHECKS = {check.__name__: check for check in (settings, huge, published)}
+CHECKS = {check.__name__: check for check in (settings, runs, huge, published)}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CHECKS))

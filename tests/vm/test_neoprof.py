@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 CHECKS = (
     *("hot_pages", "owners", "profiles", "thresholds", "overflow", "interrupts"),
-    *("settings", "huge", "published"),
+    *("settings", "runs", "huge", "published"),
     *("two_parts", "ends", "falls_back"),
     *("silence", "host_gone", "owner_dies", "removal", "reload", "registers", "fuzz"),
     # The last: a device that is found again is found behind the others from then on, and cards
