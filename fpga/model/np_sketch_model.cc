@@ -168,7 +168,7 @@ bool SketchModel::goes_on(uint64_t address)
 	for (unsigned table = 0; table < kCoalesceTables; table++) {
 		uint64_t &last = runs_[table][run_slot(page, table)];
 		const uint64_t step = line - (last & ~known) + kCoalesceReach;
-		on |= last & known && step <= 2 * kCoalesceReach;
+		on |= last & known && step <= 2 * kCoalesceReach && step != kCoalesceReach;
 		last = line | known;
 	}
 	return on;

@@ -24,7 +24,7 @@ constexpr unsigned kPageLog2 = 12;
 constexpr unsigned kLineLog2 = 6;
 constexpr unsigned kCoalesceLog2 = 8;
 constexpr unsigned kCoalesceTables = 2;
-constexpr uint64_t kCoalesceReach = 16;
+constexpr uint64_t kCoalesceReach = 4;
 
 // Edges of the histogram, see np_pkg.sv.
 unsigned hist_bin(uint32_t value);

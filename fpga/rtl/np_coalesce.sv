@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Makes one request of a run: a program that reads a page line by line sends a request for each of
 // its 64 lines and uses it once. A request goes on with a run if the last request that met one of its
-// two entries was to a line no more than CoalesceReach away, before or after. The first of a run
-// passes, the others get the verdict Run.
+// two entries was to a line no more than CoalesceReach away, before or after; not if it was to the
+// same: that is another use. The first of a run passes, the others get the verdict Run.
 //
 // Two tables of 2^CoalesceLog2 entries (np_runs), of which each has another hash of the page's
 // number: pages that push each other out of an entry again and again, as two streams do that go on

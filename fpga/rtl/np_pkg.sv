@@ -21,7 +21,7 @@ package np_pkg;
   localparam int unsigned TickW = 26;        // 4095 x 10^4 units of 100 us
   localparam int unsigned CoalesceLog2 = 8;  // entries of a table of runs: 256
   localparam int unsigned CoalesceTables = 2;
-  localparam int unsigned CoalesceReach = 16;  // lines from one request of a run to the next
+  localparam int unsigned CoalesceReach = 4;   // lines from one request of a run to the next
   localparam int unsigned StatWords = 17;    // registers of the snapshot block
 
   typedef logic [AddrW-1:0] addr_t;

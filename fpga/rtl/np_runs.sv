@@ -30,7 +30,7 @@ module np_runs
   function automatic logic goes_on(line_t from, line_t to);
     line_t step;
     step = to - from + line_t'(CoalesceReach);
-    goes_on = step <= line_t'(2 * CoalesceReach);
+    goes_on = step <= line_t'(2 * CoalesceReach) && step != line_t'(CoalesceReach);
   endfunction
 
   for (genvar c = 0; c < Channels; c++) begin : gen_channel

@@ -349,7 +349,8 @@ def run_pairs(rng: random.Random, count: int, idle: float = 0.2) -> list[Pair]:
         if rng.random() < idle:
             return NONE
         page = page if rng.random() < 0.5 else rng.choice(pages)
-        return page * PAGE | (WRITE if rng.random() < 0.1 else 0) | rng.randrange(PAGE)
+        address = page * PAGE + rng.randrange(8) * LINE + rng.randrange(LINE)
+        return address | (WRITE if rng.random() < 0.1 else 0)
 
     return [(one(), one()) for _ in range(count)]
 

@@ -104,15 +104,14 @@ def settings() -> Result:
 
 
 def runs() -> Result:
-    """Requests to one page in a row are one use where the card is told so, and add up."""
+    """A page's lines one after the other are one use where the card is told so, and add up."""
     pages = Pages(2)
     with driver(), cards() as connection:
         can = bool(connection.card(FULL).geometry.features & Features.COALESCE)
         told = {}
         for flags in (CardFlags(0), CardFlags.COALESCE):
             connection.set(FULL, flags=flags, threshold=60000, epoch_us=0, enable=True)
-            host().push(FULL, pages.pfns[:1], 64)
-            host().push(FULL, pages.pfns[1:], 64)
+            host().push(FULL, pages.pfns, 1, lines=64)
             counters = connection.profile(FULL).counters
             names = ("offered", "counted", "skipped_run")
             told[int(flags)] = [counters[name] for name in names]

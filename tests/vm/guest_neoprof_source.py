@@ -94,8 +94,7 @@ def two_parts() -> Result:
     ]
     place_cards(mine, others[0])
     with module():
-        # Requests are sent to few pages in turn, which would be runs.
-        settings = NeoProfSettings(first_threshold=9, clear_us=60_000_000, coalesce=False)
+        settings = NeoProfSettings(first_threshold=9, clear_us=60_000_000)
         source = NeoProfSource(settings)
         thresholds = Thresholds(NeoMemSettings(), INTERVAL_NS)
         try:

@@ -76,11 +76,23 @@ class Mailbox:
         assert not isinstance(answer, dict) or "error" not in answer, answer
         return answer
 
-    def push(self, card: int, pages: Sequence[int] | np.ndarray, repeat: int, **words: Any) -> None:
-        """Each page frame is accessed `repeat` times; WRITE may be added to its address."""
+    def push(
+        self,
+        card: int,
+        pages: Sequence[int] | np.ndarray,
+        repeat: int,
+        *,
+        lines: int = 1,
+        **words: Any,
+    ) -> None:
+        """Each page frame is accessed `repeat` times; WRITE may be added to its address.
+
+        Each time its first `lines` lines, one after the other.
+        """
         pfns = np.asarray(pages, np.uint64)
         for start in range(0, len(pfns), 100_000):
             part = pfns[start : start + 100_000] << np.uint64(12)
+            part = (part[:, None] + np.arange(lines, dtype=np.uint64) * np.uint64(64)).ravel()
             self.ask("push", part, card=card, count=len(part), repeat=repeat, **words)
 
 
