@@ -215,7 +215,7 @@ class Steering:
         self._stands_ns = self._stands_ns or now_ns
         stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
         rate = self._briefing.least_rate(source, tiers, stood_still_s)
-        self.thresholds_of.update(source, self._costs(), now_ns, rate)
+        self.thresholds_of.update(source, self._costs(), now_ns, rate, stood_still_s)
         if not paused and self._settings.enabled and self._native is not None:
             self._run(source, self._native, rate)
 

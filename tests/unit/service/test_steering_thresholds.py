@@ -35,11 +35,13 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     thresholds, start = Thresholds(NeoMemSettings(), S), bench.source.epochs[0].start_ns
     bench.cards.histogram[0] = 1 << 19
     # As long as the last time, and no longer than twice the interval.
-    for seconds, until in ((2, 3), (3, 4), (6, 8)):
-        assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + seconds * S, 64.0)
+    # And no longer than a part of the time for which all has stood still.
+    costs = Costs(0, 0, 0, 0, 0)
+    for seconds, still, until in ((2, 32, 3), (3, 80, 4), (6, 80, 8), (8, 16, 8.5), (10, 0, 10)):
+        assert thresholds.update(bench.source, costs, start + seconds * S, 64.0, still)
         assert thresholds.decisions[0].state.threshold == until * 64
         assert bench.cards.known[0].settings.threshold == until * 64
-    assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 8 * S)
+    assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 12 * S)
     assert thresholds.decisions[0].state.threshold == NeoMemSettings().least_count
 
 
@@ -47,9 +49,9 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
     bench.watch()
     given, told = [], bench.steering.thresholds_of.update
 
-    def update(source: Any, costs: Costs, now_ns: int, least_rate: float) -> bool:
+    def update(source: Any, costs: Costs, now_ns: int, least_rate: float, still: float) -> bool:
         given.append(least_rate)
-        return told(source, costs, now_ns, least_rate)
+        return told(source, costs, now_ns, least_rate, still)
 
     bench.steering.thresholds_of.update = update  # type: ignore[method-assign]
     start = time.monotonic_ns()
