@@ -15,7 +15,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 FPGA = Path(__file__).resolve().parent.parent
-MODULES = ("test_registers", "test_datapath")
+MODULES = ("test_registers", "test_datapath", "test_runs")
 SIMULATOR = "Vnp_tb"
 
 
