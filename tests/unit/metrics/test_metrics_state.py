@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from desk import make_desk
-from loopbench import Bench, interrupt_at, tier_map
+from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.metrics import families as f
 from tierd.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
@@ -85,7 +85,7 @@ def test_a_tick_is_seen_in_the_figures(tmp_path: Path):
     assert values[f.FATES][("moved",)] == totals.fates["moved"]
     assert values[f.PLANNED_PAGES][("promote",)] == totals.planned_promotions
     assert sum(values[f.HELD_BACK].values()) == sum(totals.notes.values())
-    assert values[f.FREE][("dram", "0")] == 400 * 4096
+    assert values[f.FREE][("dram", "0")] == int(FREE * PAGES) * 4096
     assert values[f.RANK] == {("dram",): 0.0, ("cxl",): 1.0}
     assert values[f.BUDGET_RATE][()] == bench.service.config.budget.rate_bytes_per_s
     assert values[f.BUDGET_GRANTED][()] > 0
