@@ -14,7 +14,7 @@
 #define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
 
 #define MODE_ALWAYS_ON 1
-/* In 100 us: a page that is met alone, again and again, has up to 1000 uses a second. */
+/* In 100 us: lines near each other, used again and again, are up to 1000 uses a second. */
 #define RUN_WINDOW 10
 #define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_SKIPPED_RUN - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
 #define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE

@@ -62,6 +62,8 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
     native = bench.steering._native
     assert native is not None
     assert native._promoter._settings.least_rate == given[-1]
+    # Who left by mistake may come back if that pays in an eighth of the least time, always.
+    assert native._promoter._settings.return_rate == pytest.approx(8 * 64.1, rel=0.01)
 
 
 def test_an_overflow_that_the_driver_meets_later_is_not_another_one(bench: Bench) -> None:
