@@ -63,6 +63,8 @@ struct neoprof_layout {
 	/* After the last take of a drain. */
 	int (*taken)(struct neoprof_card *card);
 	int (*profile)(struct neoprof_card *card, struct tierd_profile *profile);
+	/* Reads and writes that the card has seen since it was reset. NULL: it does not tell. */
+	int (*requests)(struct neoprof_card *card, u64 *requests);
 };
 
 struct neoprof_settings {
@@ -129,6 +131,7 @@ void neoprof_card_failed(struct neoprof_card *card, int error);
 int neoprof_card_start(struct neoprof_card *card);
 int neoprof_card_stop(struct neoprof_card *card);
 int neoprof_card_reset(struct neoprof_card *card);
+int neoprof_card_requests(struct neoprof_card *card, u64 *requests);
 
 /* neoprof_regs.c: accesses, counted; a failure leaves its reason in card->why */
 int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value);

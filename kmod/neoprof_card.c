@@ -139,6 +139,22 @@ int neoprof_card_reset(struct neoprof_card *card)
 	return 0;
 }
 
+/* -ENODEV: it has failed; -EOPNOTSUPP: it does not tell. */
+int neoprof_card_requests(struct neoprof_card *card, u64 *requests)
+{
+	int ret;
+
+	lockdep_assert_held(&card->lock);
+	if (card->state == TIERD_CARD_STATE_FAILED)
+		return -ENODEV;
+	if (!card->layout->requests)
+		return -EOPNOTSUPP;
+	ret = card->layout->requests(card, requests);
+	if (ret && ret != -EOPNOTSUPP)
+		neoprof_card_failed(card, ret);
+	return ret;
+}
+
 static void drain_sleep(u64 ns)
 {
 	ktime_t timeout = ns_to_ktime(min_t(u64, ns, 10 * NSEC_PER_SEC));

@@ -1,81 +1,22 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The layout of a CXL hotness monitoring unit (CXL r3.2, 8.2.8), and of the NeoProf card's
- * vendor block where there is one: histogram, bandwidth, error bound, counters.
+ * The layout of a CXL hotness monitoring unit (CXL r3.2, 8.2.8). neoprof_vendor.c has the block
+ * that a NeoProf card has beside it.
  */
-#include "neoprof.h"
-#include "neoprof_regs.h"
+#include "neoprof_chmu.h"
 
 #include <linux/ktime.h>
-
-/* A register of this card's instance; the header numbers those of the first one. */
-#define AT(card, name) ((card)->base + NEOPROF_CHMU0_##name - NEOPROF_CHMU0_CAP0)
-#define GET(value, name) (((value)&NEOPROF_##name##_MASK) >> NEOPROF_##name##_SHIFT)
-#define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
 
 #define MODE_ALWAYS_ON 1
 /* In 100 us: lines near each other, used again and again, are up to 1000 uses a second. */
 #define RUN_WINDOW 10
-#define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_SKIPPED_RUN - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
-#define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE
 /* Bytes behind an instance that its range bitmap and hot list may begin at. */
 #define BLOCK_OFFSET_MAX (16u << 20)
 #define RANGE_SHIFT 28 /* a bit of the range bitmap stands for 256 MiB */
 
-static bool has_vendor(const struct neoprof_card *card)
-{
-	return card->geometry.features & TIERD_CARD_HAS_COUNTERS;
-}
-
-static int refuse(struct neoprof_card *card, const char *why)
-{
-	strscpy(card->why, why, sizeof(card->why));
-	return -ENODEV;
-}
-
 static int settled(struct neoprof_card *card, const char *what)
 {
 	return neoprof_wait(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_OPERATION_MASK, what);
-}
-
-/* The vendor block follows the first CHMU of our card, and of no other. */
-static int identify_vendor(struct neoprof_card *card)
-{
-	struct tierd_card_geometry *geometry = &card->geometry;
-	u64 id, sketch, timebase;
-	int ret;
-
-	if (card->instance || AT(card, CAP0) != NEOPROF_CHMU0_CAP0)
-		return 0;
-	/* Another card may refuse to tell. */
-	if (card->bus->read(card, NEOPROF_VENDOR_ID, 8, &id) ||
-	    GET(id, VENDOR_ID_MAGIC) != NEOPROF_VENDOR_ID_MAGIC_VALUE)
-		return 0;
-	if (GET(id, VENDOR_ID_MAJOR) != VENDOR_MAJOR)
-		return refuse(card, "a NeoProf card of another major version");
-	ret = neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8, NEOPROF_VENDOR_STATUS_INITIALISING_MASK,
-			   "the card's initialisation");
-	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_GEOMETRY, 8, &sketch);
-	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_TIMEBASE, 8, &timebase);
-	if (ret)
-		return ret;
-	if (GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH) > 31 ||
-	    GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY) > 63)
-		return refuse(card, "a sketch of impossible geometry");
-	geometry->depth = GET(sketch, VENDOR_GEOMETRY_DEPTH);
-	geometry->width = 1u << GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH);
-	geometry->channels = GET(sketch, VENDOR_GEOMETRY_CHANNELS);
-	geometry->capacity = 1ull << GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY);
-	geometry->cycles_100us = timebase & NEOPROF_VENDOR_TIMEBASE_CYCLES_PER_100US_MASK;
-	geometry->features |= TIERD_CARD_HAS_BANDWIDTH | TIERD_CARD_HAS_COUNTERS |
-			      TIERD_CARD_HAS_CONSERVATIVE | TIERD_CARD_HAS_CLEAR;
-	if (GET(sketch, VENDOR_GEOMETRY_HISTOGRAM_BINS) == TIERD_CARD_BINS) {
-		geometry->bins = TIERD_CARD_BINS;
-		geometry->features |= TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_ERROR_BOUND;
-	}
-	if (GET(sketch, VENDOR_GEOMETRY_LOG2_RUNS))
-		geometry->features |= TIERD_CARD_HAS_COALESCE;
-	return 0;
 }
 
 static int chmu_identify(struct neoprof_card *card)
@@ -122,7 +63,7 @@ static int chmu_identify(struct neoprof_card *card)
 		geometry->features |= TIERD_CARD_HAS_DOWNSAMPLE;
 	if (card->interrupt && GET(cap0, CHMU0_CAP0_FILL_INT))
 		geometry->features |= TIERD_CARD_HAS_INTERRUPT;
-	return identify_vendor(card);
+	return neoprof_vendor_identify(card);
 }
 
 /* One bit for each 256 MiB of device memory that the ranges have, written whole. */
@@ -312,66 +253,6 @@ static int chmu_taken(struct neoprof_card *card)
 	return neoprof_write(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_FILL_MASK);
 }
 
-static int chmu_profile(struct neoprof_card *card, struct tierd_profile *profile)
-{
-	/* A card that does not coalesce has no count of it, nor a register. */
-	const unsigned int count =
-	    SNAPSHOT_WORDS - !(card->geometry.features & TIERD_CARD_HAS_COALESCE);
-	u64 words[SNAPSHOT_WORDS] = {}, bound, rank, threshold;
-	int ret;
-
-	if (!has_vendor(card)) {
-		strscpy(card->why, "a CHMU without a vendor block has no counters to tell",
-			sizeof(card->why));
-		return -EOPNOTSUPP;
-	}
-	ret = neoprof_write(card, NEOPROF_VENDOR_COMMAND, 8, NEOPROF_VENDOR_COMMAND_SNAPSHOT_MASK);
-	ret = ret
-		  ?: neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8,
-				  NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
-	ret = ret ?: neoprof_read_block(card, NEOPROF_SNAPSHOT_SEQUENCE, 8, count, words);
-	if (card->geometry.features & TIERD_CARD_HAS_HISTOGRAM)
-		ret = ret
-			  ?: neoprof_read_block(card, NEOPROF_HISTOGRAM_BIN, 8, TIERD_CARD_BINS,
-						profile->histogram);
-	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_BOUND, 8, &bound);
-	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_RANK, 8, &rank);
-	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_THRESHOLD_IN_FORCE, 8, &threshold);
-	if (ret)
-		return ret;
-#define WORD(name) words[(NEOPROF_SNAPSHOT_##name - NEOPROF_SNAPSHOT_SEQUENCE) / 8]
-	profile->sequence = WORD(SEQUENCE);
-	profile->cycles = WORD(CYCLES);
-	profile->read_beats = WORD(READ_BEATS);
-	profile->write_beats = WORD(WRITE_BEATS);
-	profile->busy_cycles = WORD(BUSY_CYCLES);
-	profile->offered = WORD(OFFERED);
-	profile->counted = WORD(COUNTED);
-	profile->skipped_type = WORD(SKIPPED_TYPE);
-	profile->skipped_range = WORD(SKIPPED_RANGE);
-	profile->skipped_sample = WORD(SKIPPED_SAMPLE);
-	profile->reports = WORD(REPORTS);
-	profile->reports_refused = WORD(REPORTS_REFUSED);
-	profile->saturated = WORD(SATURATED);
-	profile->epoch = WORD(EPOCH);
-	profile->epoch_start = WORD(EPOCH_START);
-	profile->applied_at = WORD(APPLIED_AT);
-	profile->skipped_run = WORD(SKIPPED_RUN);
-#undef WORD
-	profile->valid =
-	    card->geometry.features & (TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |
-				       TIERD_CARD_HAS_COUNTERS | TIERD_CARD_HAS_ERROR_BOUND);
-	if (!(bound & NEOPROF_VENDOR_ERROR_BOUND_VALID_MASK))
-		profile->valid &= ~TIERD_CARD_HAS_ERROR_BOUND;
-	profile->error_low = GET(bound, VENDOR_ERROR_BOUND_LOW);
-	profile->error_high = GET(bound, VENDOR_ERROR_BOUND_HIGH);
-	profile->error_bin = GET(bound, VENDOR_ERROR_BOUND_BIN);
-	profile->error_rank = rank;
-	profile->threshold = threshold;
-	profile->bins = card->geometry.bins;
-	return 0;
-}
-
 const struct neoprof_layout neoprof_chmu = {
     .identify = chmu_identify,
     .start = chmu_start,
@@ -381,5 +262,6 @@ const struct neoprof_layout neoprof_chmu = {
     .level = chmu_level,
     .take = chmu_take,
     .taken = chmu_taken,
-    .profile = chmu_profile,
+    .profile = neoprof_vendor_profile,
+    .requests = neoprof_vendor_requests,
 };

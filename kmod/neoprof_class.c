@@ -73,21 +73,30 @@ static ssize_t dropped_show(struct device *device, struct device_attribute *attr
 	return sysfs_emit(buffer, "%llu\n", READ_ONCE(card->stats.overflows));
 }
 
+/* Asked for often: much less than a profile. */
+static ssize_t requests_show(struct device *device, struct device_attribute *attr, char *buffer)
+{
+	struct neoprof_card *card = dev_get_drvdata(device);
+	u64 requests;
+	int ret;
+
+	mutex_lock(&card->lock);
+	ret = neoprof_card_requests(card, &requests);
+	mutex_unlock(&card->lock);
+	return ret ?: sysfs_emit(buffer, "%llu\n", requests);
+}
+
 static DEVICE_ATTR_RO(backend);
 static DEVICE_ATTR_RO(state);
 static DEVICE_ATTR_RO(why);
 static DEVICE_ATTR_ADMIN_RO(ranges); /* physical addresses */
 static DEVICE_ATTR_RO(level);
 static DEVICE_ATTR_RO(dropped);
+static DEVICE_ATTR_ADMIN_RO(requests); /* tells what others do, and uses the card */
 
 static struct attribute *neoprof_attrs[] = {
-    &dev_attr_backend.attr,
-    &dev_attr_state.attr,
-    &dev_attr_why.attr,
-    &dev_attr_ranges.attr,
-    &dev_attr_level.attr,
-    &dev_attr_dropped.attr,
-    NULL,
+    &dev_attr_backend.attr, &dev_attr_state.attr,   &dev_attr_why.attr,	     &dev_attr_ranges.attr,
+    &dev_attr_level.attr,   &dev_attr_dropped.attr, &dev_attr_requests.attr, NULL,
 };
 ATTRIBUTE_GROUPS(neoprof);
 

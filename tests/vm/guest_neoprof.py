@@ -34,6 +34,7 @@ from neoprof_lab import (
 
 from tierd.kmod.cardapi import CardDo, Features, Track
 from tierd.kmod.neoprof import CardRange, histogram_edges
+from tierd.kmod.requests import RequestCount
 from tierd.kmod.uapi import NO_TARGET, Kind, OwnerStatus, PageFlags
 
 CLASS = Path("/sys/class/neoprof")
@@ -158,6 +159,12 @@ def profiles() -> Result:
         host().push(FULL, pages.pfns[:300], 100)
         host().push(FULL, pages.pfns[300:] | WRITE >> np.uint64(12), 10)
         full = connection.profile(FULL)
+        requests = RequestCount()
+        known = requests.count([FULL])
+        host().push(FULL, pages.pfns[:10], 7)
+        asked = requests.count([FULL]) - known
+        told = (CLASS / f"neoprof{FULL}/requests").read_text()
+        requests.close()
         card = connection.card(FULL)
         connection.set(FULL, do=CardDo.CLEAR)
         cleared = connection.profile(FULL)
@@ -172,6 +179,7 @@ def profiles() -> Result:
         and counts["write_beats"] == 3000
         and counts["cycles"] >= 16500
         and counts["offered"] == counts["counted"] == 33000
+        and (int(told), asked) == (33070, 70)
         and bool(full.valid & Features.ERROR_BOUND)
         and full.error_low <= 100 <= full.error_high
         and full.error_rank == 200

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 import socket
@@ -27,6 +28,7 @@ from tierd.fpga import regs
 from tierd.kmod import Cards
 from tierd.kmod.cardapi import CardDo, CardFlags, CardState
 from tierd.kmod.neoprof import CardRange
+from tierd.kmod.requests import RequestCount
 from tierd.kmod.uapi import ATTRIBUTES, Command, Event, Kind
 
 PARAMETERS = Path("/sys/module/tierd/parameters")
@@ -64,6 +66,7 @@ def silence() -> Result:
         told = events(listener)
         setting = attempt(lambda: connection.set(FULL, threshold=7))
         profile = attempt(lambda: connection.profile(FULL))
+        requests = np_lab.no_requests(FULL)
         # The other card of the window fails when it is asked, and no sooner.
         other = connection.card(SMALL).state
         start = time.monotonic()
@@ -83,6 +86,7 @@ def silence() -> Result:
         and (Event.CARD_FAILED, FULL) in told
         and "failed; reset it" in setting
         and "failed" in profile
+        and requests == errno.ENODEV
         and other is CardState.STOPPED
         and bool(asked)
         and bool(reset)
@@ -189,12 +193,19 @@ def removal() -> Result:
 
 
 def reload() -> Result:
-    """Loaded and unloaded with cards enabled, memory returns."""
+    """Loaded and unloaded with cards enabled and their files open, memory returns."""
+    requests = RequestCount()
+    told = []
 
     def once() -> None:
         with driver(), cards() as connection, ring(Kind.HOT):
             connection.set(FULL, epoch_us=0, enable=True)
             connection.profile(FULL)
+            requests.count([FULL])
+            host().push(FULL, np.array([1]), 10, device=True)
+            told.append(requests.count([FULL]))
+        # It is gone, and the next one begins at nothing.
+        told.append(requests.count([FULL]))
 
     once()
     before = lab.memory()
@@ -203,7 +214,10 @@ def reload() -> Result:
     after = lab.memory()
     grown = {name: after[name] - before[name] for name in before}
     return {
-        "ok": grown["SUnreclaim"] < 4 << 20 and grown["VmallocUsed"] < 1 << 20,
+        "ok": grown["SUnreclaim"] < 4 << 20
+        and grown["VmallocUsed"] < 1 << 20
+        and told == [10 * n for n in range(1, RELOADS + 2) for _ in range(2)],
+        "told": told,
         "grown": grown,
         "reloads": RELOADS,
     }

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -169,6 +170,7 @@ def published() -> Result:
         host().push(PUBLISHED, pages.pfns | WRITE >> np.uint64(12), 2)
         first = connection.profile(PUBLISHED)
         second = connection.profile(PUBLISHED)
+        requests = np_lab.no_requests(PUBLISHED)
         drained(connection, PUBLISHED)
         found = lab.drain(records)
         reasons = [
@@ -193,6 +195,7 @@ def published() -> Result:
         and int(second.histogram.sum()) == card.geometry.width
         and first.counters["read_beats"] == 6000
         and first.counters["write_beats"] == 400
+        and requests == errno.EOPNOTSUPP
         and all(reasons)
         and stopped["threshold"] == 0xFFFF,
         "reasons": reasons,

@@ -224,6 +224,15 @@ def drained(connection: Cards, number: int, more: int = 2) -> Card:
     )
 
 
+def no_requests(number: int) -> int:
+    """The error that reading how many requests a card has seen ends with; 0: it tells."""
+    try:
+        Path(f"/sys/class/neoprof/neoprof{number}/requests").read_text()
+    except OSError as error:
+        return error.errno or 0
+    return 0
+
+
 def refused(connection: Cards, number: int, **settings: object) -> str:
     """The reason with which settings are refused; empty if they are not."""
     try:
