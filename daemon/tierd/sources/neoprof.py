@@ -20,6 +20,7 @@ from typing import Final
 from tierd.access import AccessBatch, Availability, BoolArray, WatchedTarget
 from tierd.errors import UnavailableError
 from tierd.kmod.neoprof import Card, Cards, Profile
+from tierd.kmod.requests import RequestCount
 from tierd.kmod.ring import RecordArray, Ring
 from tierd.kmod.uapi import Kind
 from tierd.pagekey import U64Array
@@ -97,6 +98,7 @@ class NeoProfSource:
         self._open_ring = open_ring
         self._make_scan = make_scan or self._scanner
         self._cards: CardSet | None = None
+        self._requests = RequestCount(root)
         self._ring: Ring | None = None
         self._scan: ScanSource | None = None
         self._map = CardMap(())
@@ -163,6 +165,7 @@ class NeoProfSource:
         if self._cards is not None:
             self._cards.close()
             self._cards = None
+        self._requests.close()
         if self._ring is not None:
             self._ring.close()
             self._ring = None
@@ -250,6 +253,10 @@ class NeoProfSource:
     def profiles(self) -> dict[int, Profile]:
         """A snapshot of every card; those that do not answer are left out."""
         return {} if self._cards is None else self._cards.profiles()
+
+    def requests(self) -> int:
+        """Requests to the cards in use, from some moment on; costs little."""
+        return self._requests.count(self.cards)
 
     def program(self, number: int, threshold: int) -> None:
         """Set a card's threshold; a card that refuses is found out by the next check."""

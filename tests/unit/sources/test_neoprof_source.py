@@ -8,105 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fakecards import ALL, FakeCards, card, host
-from fakering import FakeRing, hot_records
+from fakering import hot_records
+from neoprof_bench import TARGETS, WHOLE, Bench, S
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
+from tierd.access import AccessBatch, Availability, Domain
 from tierd.errors import UnavailableError
-from tierd.kmod.cardapi import CardDo, CardFlags, Features, Track
-from tierd.kmod.ring import Ring
-from tierd.kmod.uapi import DEVICE, PARAMETERS
+from tierd.kmod.cardapi import CardDo, CardFlags, Track
 from tierd.service.selection import RETRY_NS, SourceSelector
 from tierd.sources._looks import KNOWN_ROUNDS
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.cardset import TRACKS
 from tierd.sources.exposure import Seen
-from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS
 from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
     LOOK_US,
-    REQUESTS_PER_VISIT,
-    SUSPECT_NS,
     NeoProfSettings,
     NeoProfSource,
 )
-
-S = 10**9
-TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]
-
-
-class Scanner:
-    """Stands in for the scan source beside the cards."""
-
-    def __init__(self, settings: ScanSettings, keep: Any) -> None:
-        self.settings, self.keep = settings, keep
-        self.watched: list[Any] = []
-        self.closed = False
-        self.batches: list[AccessBatch] = []
-        self.rounds = 5
-        self.paces: list[int] = []
-        self.dilution, self.taught_s = 1.0, 60.0
-        self.aim: float | None = None
-        self.seen = Seen(0.3, 0.025, 0.4)
-        self.woken = 0
-
-    def wake(self) -> None:
-        self.woken += 1
-
-    def watch(self, targets: Any) -> None:
-        self.watched = list(targets)
-
-    def poll(self) -> list[AccessBatch]:
-        taken, self.batches = self.batches, []
-        return taken
-
-    def looked(self) -> tuple[int, float]:
-        return self.rounds, 0.4
-
-    def pace(self, period_us: int) -> None:
-        self.paces.append(period_us)
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    """A source with everything around it."""
-
-    def __init__(self, root: Path, *cards: Any, settings: NeoProfSettings | None = None) -> None:
-        host(root, {0: (0, 4), 1: (4, 8)})
-        (root / DEVICE).parent.mkdir(parents=True)
-        (root / DEVICE).touch()
-        (root / PARAMETERS).mkdir(parents=True)
-        (root / PARAMETERS / "closing").write_text("N\n")
-        self.now = 100 * S
-        self.cards = FakeCards(*cards)
-        self.rings: list[FakeRing] = []
-        self.scanners: list[Scanner] = []
-        self.source = NeoProfSource(
-            settings,
-            root=root,
-            clock=lambda: self.now,
-            open_cards=self.cards.open,  # type: ignore[arg-type]
-            open_ring=self.open_ring,
-            make_scan=self.make_scan,  # type: ignore[arg-type]
-        )
-
-    def open_ring(self, root: Path, kinds: Any) -> Ring:
-        self.rings.append(FakeRing())
-        return Ring(self.rings[-1].memory)
-
-    def make_scan(self, settings: ScanSettings, keep: Any) -> Scanner:
-        self.scanners.append(Scanner(settings, keep))
-        return self.scanners[-1]
-
-    @property
-    def ring(self) -> FakeRing:
-        return self.rings[-1]
-
-
-WHOLE = card(0, (512, 1024))
 
 
 @pytest.fixture
@@ -158,62 +76,6 @@ def test_nothing_to_watch_starts_nothing(bench: Bench) -> None:
     bench.source.watch([])
     assert bench.cards.asked == []
     assert bench.source.poll() == []
-
-
-def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=8))
-    bench.source.watch(TARGETS)
-    bench.now += 2 * S
-    bench.ring.put(hot_records([0x1000, 0x1001], [12, 40], bench.now))
-    (hot, *_) = bench.source.poll()
-    assert hot.count == pytest.approx([1.5, 5])
-    assert bench.source.visits == 1 / 8
-
-
-def test_where_all_cards_can_a_run_counts_once_and_is_one_use(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, WHOLE, card(1, (1024, 2048)), settings=NeoProfSettings())
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT  # not known yet
-    bench.source.watch(TARGETS)
-    assert all(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
-    assert (bench.source.visits, bench.source.copy_requests) == (1.0, COPY_RUNS)
-    bench.now += 2 * S
-    bench.ring.put(hot_records([0x1000], [12], bench.now))
-    (hot, *_) = bench.source.poll()
-    assert hot.count == pytest.approx([12])
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "settings"),
-    [
-        (ALL, ALL & ~Features.COALESCE, NeoProfSettings()),
-        (ALL & ~Features.COALESCE, ALL & ~Features.COALESCE, NeoProfSettings()),
-        (ALL, ALL, NeoProfSettings(coalesce=False)),
-    ],
-)
-def test_where_one_card_cannot_or_shall_not_every_request_counts(
-    tmp_path: Path, first: Features, second: Features, settings: NeoProfSettings
-) -> None:
-    cards = card(0, (512, 1024), features=first), card(1, (1024, 2048), features=second)
-    bench = Bench(tmp_path, *cards, settings=settings)
-    bench.source.watch(TARGETS)
-    assert len(bench.cards.asked) == 2
-    assert not any(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
-    assert bench.source.copy_requests == COPY_REQUESTS
-
-
-def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less(
-    tmp_path: Path,
-) -> None:
-    """Too little is said of the others then, which costs promotions, not mistakes."""
-    bench = Bench(tmp_path, WHOLE, settings=NeoProfSettings())
-    bench.source.watch(TARGETS)
-    assert bench.source.visits == 1.0
-    bench.cards.known[1] = card(1, (1024, 2048), features=ALL & ~Features.COALESCE)
-    bench.now += CHECK_NS
-    bench.source.poll()
-    assert set(bench.source.cards) == {0, 1}
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
 
 
 def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
@@ -327,132 +189,6 @@ def test_the_threshold_is_programmed_when_it_changes(bench: Bench) -> None:
     bench.source.program(0, 77)
     bench.source.program(0, 77)
     assert bench.cards.asked[before:] == [(0, {"threshold": 77})]
-
-
-def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
-    bench.source.watch(TARGETS)
-    bench.ring.close_down()
-    with pytest.raises(UnavailableError, match="about to be removed"):
-        bench.source.poll()
-    assert bench.scanners[0].closed
-    assert not bench.source.counting
-    assert bench.source.poll() == []
-
-
-@pytest.mark.parametrize("how", ["failed", "removed"])
-def test_the_last_card_lost_ends_the_source(bench: Bench, how: str) -> None:
-    bench.source.watch(TARGETS)
-    bench.source.poll()
-    if how == "failed":
-        bench.cards.fail(0)
-    else:
-        bench.cards.known.clear()
-    bench.now += CHECK_NS
-    with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
-        bench.source.poll()
-    assert bench.scanners[0].closed
-
-
-@pytest.mark.parametrize("how", ["profile", "threshold"])
-def test_a_card_that_does_not_answer_is_looked_after_at_once(bench: Bench, how: str) -> None:
-    bench.source.watch(TARGETS)
-    bench.source.poll()
-    bench.cards.fail(0)
-    bench.cards.refuses = {0}
-    bench.now += SUSPECT_NS
-    bench.source.poll()
-    if how == "profile":
-        assert bench.source.profiles() == {}
-    else:
-        bench.source.program(0, 77)
-    with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
-        bench.source.poll()
-
-
-def test_a_card_that_only_refuses_is_not_asked_for_in_each_pass(bench: Bench) -> None:
-    bench.source.watch(TARGETS)
-    bench.source.poll()
-    before = bench.cards.looks
-    bench.cards.refuses = {0}
-    for _ in range(20):
-        bench.now += SUSPECT_NS // 10
-        bench.source.program(0, 77)
-        bench.source.poll()
-    assert bench.cards.looks - before == 2
-
-
-def test_cards_that_are_well_are_asked_for_every_few_seconds(bench: Bench) -> None:
-    bench.source.watch(TARGETS)
-    bench.source.poll()
-    before = bench.cards.looks
-    for _ in range(40):
-        bench.now += CHECK_NS // 20
-        bench.source.poll()
-    assert bench.cards.looks - before == 2
-
-
-def test_a_profile_brings_the_cards_statistics(bench: Bench) -> None:
-    bench.source.watch(TARGETS)
-    bench.cards.stats = {"entries": 12}
-    bench.source.profiles()
-    assert bench.source.cards[0].stats == {"entries": 12}
-    bench.cards.stats = {}  # of an older module
-    bench.source.profiles()
-    assert bench.source.cards[0].stats == {"entries": 12}
-
-
-def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
-    bench.source.watch(TARGETS)
-    assert bench.scanners[0].settings.nodes == (0,)
-    assert bench.scanners[0].keep is None
-    bench.source.poll()
-    del bench.cards.known[1]
-    bench.now += CHECK_NS
-    bench.source.poll()
-    assert list(bench.source.cards) == [0]
-    assert bench.scanners[0].closed
-    assert bench.scanners[1].settings.nodes == (0, 1)
-    assert bench.scanners[1].watched == TARGETS
-    frames = np.zeros(2, [("pfn", np.uint64)])
-    frames["pfn"] = [600 * 256, 900 * 256]
-    assert bench.scanners[1].keep(frames).tolist() == [False, True]
-
-
-def test_a_card_that_appears_is_used(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, card(0, (512, 768)))
-    bench.source.watch(TARGETS)
-    bench.source.poll()
-    bench.cards.known[1] = card(1, (768, 1024))
-    bench.now += CHECK_NS
-    bench.source.poll()
-    assert sorted(bench.source.cards) == [0, 1]
-    assert bench.source.coverage.whole == {1}
-
-
-def test_a_card_over_a_part_of_a_node_is_told_of(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level("INFO")
-    bench = Bench(tmp_path, card(0, (768, 1024)))
-    bench.source.watch(TARGETS)
-    assert bench.source.coverage.partial == {1}
-    assert "event=card_sees_a_part share=0.500" in caplog.text
-    assert bench.scanners[0].settings.nodes == (0, 1)
-
-
-def test_a_card_that_refuses_to_start_is_left_out(tmp_path: Path) -> None:
-    bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
-    bench.cards.refuses = {0}
-    bench.source.watch(TARGETS)
-    assert list(bench.source.cards) == [1]
-
-
-def test_closing_stops_the_cards(bench: Bench) -> None:
-    bench.source.watch(TARGETS)
-    bench.source.close()
-    assert bench.cards.asked[-1] == (0, {"enable": False})
-    assert bench.scanners[0].closed
 
 
 class Fallback:
