@@ -39,11 +39,12 @@ enum {
 	REST_NS = 100000000,
 };
 
-/* A hot page that may be promoted. `doubt`: variance of its heat. */
+/* A hot page that may be promoted. `raw`: heat without the cap; `doubt`: variance of heat. */
 struct candidate {
 	uint64_t page;
 	uint64_t seen_ns;
 	float heat;
+	float raw;
 	float doubt;
 	float bar;
 	int16_t node;
@@ -88,6 +89,7 @@ struct moves {
 	float heat[MOVES_MAX];
 	float bar[MOVES_MAX];
 	uint64_t seen_ns[MOVES_MAX];
+	float raw[MOVES_MAX];
 	float doubt[MOVES_MAX];
 	int16_t source[MOVES_MAX];
 	int16_t dest[MOVES_MAX];

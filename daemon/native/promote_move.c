@@ -49,6 +49,7 @@ static void put_back(struct tierd_promoter *promoter, const struct moves *moves,
 	    .page = moves->page[i],
 	    .seen_ns = moves->seen_ns[i],
 	    .heat = moves->heat[i],
+	    .raw = moves->raw[i],
 	    .doubt = moves->doubt[i],
 	    .bar = moves->bar[i],
 	    .node = moves->source[i],
@@ -177,6 +178,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 		promoter->room[up->dest[i]] -= (int64_t)PAGE_BYTES;
 		up->page[kept] = up->page[i];
 		up->heat[kept] = up->heat[i];
+		up->raw[kept] = up->raw[i];
 		up->doubt[kept] = up->doubt[i];
 		up->bar[kept] = up->bar[i];
 		up->seen_ns[kept] = up->seen_ns[i];

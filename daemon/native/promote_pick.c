@@ -90,16 +90,33 @@ static bool leads_to(const int16_t *ways, int node)
  * Heat that a candidate must have to push out a page of heat `victim` (0: into free room); never
  * less than what ticks ask for, in requests, however exactly it is known. What a request is worth
  * counts against pages in use: it says how hot a page is, not how surely it is asked for.
+ *
+ * Where a victim's heat is what is to be expected of it, only the candidate's is in doubt, by one
+ * standard deviation: who wins by chance loses what two moves take, and `pays` has them paid.
  */
 static float bar_of(const struct tierd_promoter *promoter, const struct candidate *candidate,
 		    float victim)
 {
-	float least = promoter->settings.confidence * promoter->settings.confidence *
-		      promoter->settings.visits;
-	float bar = victim * (1.0F + promoter->settings.margin) +
-		    promoter->settings.confidence * sqrtf(candidate->doubt + victim);
+	const struct tierd_promoter_settings *settings = &promoter->settings;
+	float least = settings->confidence * settings->confidence * settings->visits;
+	float bar = victim * (1.0F + settings->margin);
 
+	if (settings->expected && victim > 0.0F)
+		return bar + sqrtf(candidate->doubt);
+	bar += settings->confidence * sqrtf(candidate->doubt + victim);
 	return bar > least ? bar : least;
+}
+
+/* Heat, without the cap, with which it saves more than its victim costs from then on, by what both
+ * moves take. Looks cannot tell it of either page where they find each in use. */
+static float pays(const struct tierd_promoter *promoter, float victim)
+{
+	const struct tierd_promoter_settings *settings = &promoter->settings;
+
+	if (!settings->expected)
+		return 0.0F;
+	return victim * (1.0F + settings->margin) +
+	       settings->least_rate * settings->visits * settings->heat_s;
 }
 
 /* The next victim on a node of `ways` (any node without), NULL if there is none. */
@@ -153,10 +170,18 @@ static enum tierd_reason place(struct tierd_promoter *promoter, struct candidate
 	int dest = with_room(promoter->room, ways, PAGE_BYTES);
 
 	if (dest < 0) {
+		float heat, paid;
+
 		victim = next_victim(promoter, ways);
-		candidate->bar = bar_of(promoter, candidate, victim == NULL ? 0.0F : victim->heat);
+		heat = victim == NULL ? 0.0F : victim->heat;
+		paid = pays(promoter, heat);
+		candidate->bar = bar_of(promoter, candidate, heat);
 		if (!(candidate->heat > candidate->bar))
 			return TIERD_NOT_HOTTER;
+		if (candidate->raw < paid) {
+			candidate->bar = paid;
+			return TIERD_NOT_HOTTER;
+		}
 		if (victim == NULL || !demote(promoter, victim, now_ns))
 			return TIERD_NO_PLACE;
 		/* Below the watermark, too: what leaves makes room for what comes. */
@@ -180,6 +205,7 @@ static void promote(struct tierd_promoter *promoter, const struct candidate *can
 
 	up->page[i] = candidate->page;
 	up->heat[i] = candidate->heat;
+	up->raw[i] = candidate->raw;
 	up->doubt[i] = candidate->doubt;
 	up->bar[i] = candidate->bar;
 	up->seen_ns[i] = candidate->seen_ns;

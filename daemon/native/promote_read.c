@@ -74,6 +74,7 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 	}
 	*a_second = requests / ((float)(end - start) * 1e-9F);
 	rate = *a_second * promoter->settings.visits;
+	candidate->raw = rate * promoter->settings.heat_s;
 	if (rate > promoter->settings.rate_cap)
 		rate = promoter->settings.rate_cap;
 	candidate->heat = rate * promoter->settings.heat_s;

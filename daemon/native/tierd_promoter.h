@@ -88,6 +88,7 @@ struct tierd_promoter_settings {
 	float copy_requests; /* that a page's own copy into slow memory makes */
 	float least_rate;    /* requests a second that are worth a page's move and its victim's */
 	float return_rate;   /* ... that are worth them at once, after a demotion; 0: none are */
+	uint32_t expected;   /* victims' heat is what is to be expected, not what was seen */
 };
 
 /* What Python says once a tick; all is copied. Spans ascend by start and are apart. */

@@ -32,6 +32,7 @@ from tierd.service.changes import ForgetSettings
 from tierd.service.selection import SourceSelector
 from tierd.service.steering import Steering
 from tierd.service.thresholds import Thresholds
+from tierd.sources.exposure import Seen
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
@@ -66,6 +67,7 @@ class Scanner:
 
     dilution, taught_s = 1.0, 60.0
     aim: float | None = None
+    seen: Seen | None = None
 
     def watch(self, targets: Any) -> None:
         pass

@@ -73,6 +73,8 @@ class PromoterSettings:
         least_rate: requests a second from which on a page is worth its move and its victim's.
         return_rate: ... worth them so soon that it may come back before `residency_s` is over
             after its demotion; 0: no page may.
+        expected: victims' heat is what is to be expected of them, and not what was seen: then a
+            page must save, beyond what its victim costs, what both moves take.
     """
 
     interval_ns: int
@@ -88,6 +90,7 @@ class PromoterSettings:
     copy_requests: float = 64.0
     least_rate: float = 0.0
     return_rate: float = 0.0
+    expected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -271,7 +271,7 @@ def _settings(settings: PromoterSettings) -> Any:
     given.bounce_ns = int(settings.bounce_s * 1e9)
     given.patience_ns = int(settings.patience_s * 1e9)
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
-    for name in (*names, "least_rate", "return_rate"):
+    for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
     return given
 

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from tierd.heat.view import HeatView
 from tierd.mover.orders import SPAN, Orders, PromoterSettings
 from tierd.pagekey import VPN_BITS
+from tierd.policy.expectation import expected, used_a_second
 from tierd.policy.fairness import Groups
 from tierd.policy.payback import RETURN, least_rate, payback_s
 from tierd.policy.watermark import WatermarkSettings
@@ -129,6 +130,7 @@ class Briefing:
             copy_requests=copy_requests,
             least_rate=rate,
             return_rate=0.0 if rate <= 0 else self._a_second / (RETURN * self._settings.payback_s),
+            expected=rate > 0 and source is not None and used_a_second(source.seen) > 0,
         )
 
     def orders(
@@ -177,7 +179,15 @@ class Briefing:
 
         Heat begins at 0 and grows for some half-lives: a page that is used as much as another
         one, known for long, would be taken for far colder.
+        What looks have seen of a single page is weighed against what they have of all.
         """
         half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
-        cold["heat"] /= 1 - 0.5**half_lives
+        grown = 1 - 0.5**half_lives
+        mean = used_a_second(source.seen) * self._heat_s(source)
+        heat = cold["heat"]
+        cold["heat"] = expected(heat, grown, mean) if mean > 0 else heat / grown
         return cold
+
+    def _heat_s(self, source: NeoProfSource) -> float:
+        """Heat of a page that is used once a second."""
+        return self._settings.half_life_s / math.log(2) * source.dilution

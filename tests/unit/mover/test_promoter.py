@@ -125,6 +125,50 @@ def test_requests_are_not_visits(world: World, visits: float, count: int, moves:
     assert (world.node(0), world.node(1000)) == ((FAST, SLOW) if moves else (SLOW, FAST))
 
 
+@pytest.mark.parametrize(("count", "moves"), [(200, 0), (240, 1)])
+def test_what_is_gained_by_an_exchange_pays_for_both_moves(
+    world: World, count: int, moves: int
+) -> None:
+    """32 requests a second more than one and a half times the victim's, which are 14 here: that
+    is what is expected of it, and no more is asked for because so little of it was seen."""
+    world.settings = replace(SETTINGS, least_rate=32.0, rate_cap=1e6, expected=True)
+    world.lib.fake_room(FAST, 0)
+    world.lib.fake_page(1000, FAST, 0, 0)
+    world.victims = [(1000, 14.0 * SETTINGS.heat_s)]
+    world.after(range(1), seconds=4)
+    world.report([0], count=count)
+    assert world.run() == 2 * moves
+    assert world.held(Reason.NOT_HOTTER) == 1 - moves
+    told = world.made.take() if world.made is not None else []
+    if not moves:
+        assert told["bar"][0] == pytest.approx((1.5 * 14 + 32) * SETTINGS.heat_s)
+
+
+def test_looks_that_find_every_page_in_use_tell_no_gain(world: World) -> None:
+    """However often cards saw it: the victim may be asked for as often."""
+    world.settings = replace(SETTINGS, least_rate=32.0, expected=True)
+    world.lib.fake_room(FAST, 0)
+    world.lib.fake_page(1000, FAST, 0, 0)
+    world.victims = [(1000, SETTINGS.rate_cap * SETTINGS.heat_s)]
+    world.after(range(1), seconds=4)
+    world.report([0], count=60_000)
+    assert world.run() == 0
+    assert world.held(Reason.NOT_HOTTER) == 1
+
+
+def test_an_exchange_is_not_left_to_chance(world: World) -> None:
+    """Four requests are 1 a second, or half of it, or a third more: by a standard deviation."""
+    world.settings = replace(SETTINGS, expected=True)
+    world.lib.fake_room(FAST, 0)
+    world.lib.fake_page(1000, FAST, 0, 0)
+    world.victims = [(1000, 0.4 * SETTINGS.heat_s)]
+    world.after(range(1), seconds=4)
+    world.report([0], count=4)
+    assert world.run() == 0
+    world.report([0], count=6)
+    assert world.run() == 2
+
+
 def test_what_leaves_makes_room_below_the_watermark_too(world: World) -> None:
     """Ticks relieve a node below the low watermark; above that exchanges must not wait for it."""
     world.lib.fake_room(FAST, 100)
