@@ -37,8 +37,8 @@ from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import DecisionLog, Explainer, Reason
 from tierd.service.nativepath import NativePath
 from tierd.service.orders import within_quota
-from tierd.service.refusals import Refusals
 from tierd.service.selection import SourceSelector
+from tierd.service.sudden import Sudden
 from tierd.service.summary import Totals
 from tierd.service.surroundings import Surroundings
 from tierd.service.thresholds import Costs, Thresholds
@@ -81,8 +81,7 @@ class Steering:
         self._sources = sources
         self.thresholds_of = thresholds
         self.changes = Changes(heat, forget)
-        self._refusals = Refusals()
-        self._leapt = False
+        self._sudden = Sudden()
         self._epochs_cut = 0
         self.log = DecisionLog()
         self.around = Surroundings(tracking, sources)
@@ -96,12 +95,14 @@ class Steering:
         )
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
-        self._refused_pages = 0
-        """... in the leap that ended an epoch; of one tick."""
+        self._may_come = 0
+        """Pages that may come in, as an epoch was cut; of one tick."""
         self._over_quota = 0
         self._stands_ns = 0
         """Since when the hot set has not moved, as far as is known; CLOCK_MONOTONIC."""
         self._groups: Groups | None = None
+        self._rate = 0.0
+        """Requests a second that made a page worth its moves, as of the last orders."""
 
     # ------------------------------------------------------------- the loop's calls
 
@@ -121,8 +122,8 @@ class Steering:
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
-        leapt, self._leapt = self.leapt(now_ns), False
-        if source is None or not (moved or leapt):
+        signs = self._sudden.take() if self.leapt(now_ns) else ""
+        if source is None or not (moved or signs):
             return moved
         self._stands_ns = now_ns
         # What the cards counted so far is of the old hot set.
@@ -131,18 +132,16 @@ class Steering:
             self.thresholds_of.forget()
         else:
             self._epochs_cut += 1
-            self._refused_pages = self._refusals.since(self._refused())
-            log.info("event=epoch_cut reason=many_refused")
+            self._may_come = self._sudden.pages(signs, self._refused(), self._rate)
+            log.info("event=epoch_cut reason=%s", signs)
         return moved
 
     def leapt(self, now_ns: int) -> bool:
-        """Whether the native path suddenly refused many pages, since the last pass."""
+        """Whether there are signs that the hot set has moved, since the last pass."""
         source, native = self._source, self._native
         if source is None or native is None or not native.running:
             return False
-        begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
-        self._leapt |= self._refusals.leap(self._refused(), now_ns, begun)
-        return self._leapt
+        return self._sudden.look(source, self._refused(), now_ns)
 
     def _refused(self) -> int:
         """Pages that the native path did not find hot enough since the start."""
@@ -259,8 +258,9 @@ class Steering:
 
     def _run(self, source: NeoProfSource, native: NativePath, rate: float) -> None:
         native.hold()
-        # Those that were refused may come in now that their epoch is new.
-        comes, self._refused_pages = max(self._recent_pages, self._refused_pages), 0
+        self._rate = rate
+        # Those that were refused, or not told of, may come in now that their epoch is new.
+        comes, self._may_come = max(self._recent_pages, self._may_come), 0
         native.run(
             self._briefing.settings(source, rate),
             self._briefing.orders(source, self.around, comes, self._groups),

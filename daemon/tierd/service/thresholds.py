@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 
 UNMOVABLE = ("not_target", "shared", "file", "other", "outside")
 """Statistics of a card that count reported pages which cannot be promoted."""
-AHEAD = 1 / 32
-"""Of the time for which the hot set has stood still: thresholds are no farther ahead of time."""
 HISTORY = 600
 """Decisions kept for who asks."""
 
@@ -81,7 +79,7 @@ class Thresholds:
         Pages with less than `least_rate` requests a second are nobody's to promote. What they come
         to until thresholds are decided next is the least threshold, or they would be reported in
         the meantime, be refused, and not be told of again in this epoch. It is less while the hot
-        set has not stood still for long, `stood_still_s`: that it moves shows in what is refused.
+        set has not stood still for as long, `stood_still_s`: what is hot then is looked for.
 
         A histogram counts from the start of the epoch: while that is young, quantiles say
         nothing, and thresholds stay.
@@ -99,7 +97,7 @@ class Thresholds:
             promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
             seconds=seconds,
         )
-        ahead_s = min(seconds, 2e-9 * self._interval_ns, AHEAD * stood_still_s)
+        ahead_s = min(seconds, 2e-9 * self._interval_ns, stood_still_s)
         dropped = costs.ring_dropped - before.ring_dropped
         elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():

@@ -17,7 +17,7 @@ from tierd.service.briefing import Briefing
 from tierd.service.changes import Changes, ForgetSettings
 from tierd.service.explain import Reason
 from tierd.service.nativepath import NativePath
-from tierd.service.refusals import LEAST
+from tierd.service.sudden import REFUSED
 from tierd.service.summary import Totals
 
 
@@ -64,7 +64,7 @@ def test_many_refused_at_once_begin_a_new_epoch(
         now += S // 2
         assert not bench.steering.leapt(now)
         assert not bench.steering.see([], now)
-    refused += 10 * LEAST
+    refused += 10 * REFUSED
     assert bench.steering.leapt(now + S // 4)
     assert bench.steering.leapt(now + S // 4), "until a pass has seen to it"
     before = next(iter(bench.source.epochs.values())).start_ns
@@ -84,7 +84,7 @@ def test_many_refused_at_once_begin_a_new_epoch(
     bench.tick()
     bench.tick()
     # As many as were refused may come in now, once.
-    assert came == [10 * LEAST, 0]
+    assert came == [10 * REFUSED, 0]
     totals = Totals()
     bench.steering.tell(totals)
     assert totals.native["epochs_cut"] == 1

@@ -35,9 +35,9 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     thresholds, start = Thresholds(NeoMemSettings(), S), bench.source.epochs[0].start_ns
     bench.cards.histogram[0] = 1 << 19
     # As long as the last time, and no longer than twice the interval.
-    # And no longer than a part of the time for which all has stood still.
+    # And no longer than the time for which all has stood still.
     costs = Costs(0, 0, 0, 0, 0)
-    for seconds, still, until in ((2, 32, 3), (3, 80, 4), (6, 80, 8), (8, 16, 8.5), (10, 0, 10)):
+    for seconds, still, until in ((2, 32, 3), (3, 80, 4), (6, 80, 8), (8, 0.5, 8.5), (10, 0, 10)):
         assert thresholds.update(bench.source, costs, start + seconds * S, 64.0, still)
         assert thresholds.decisions[0].state.threshold == until * 64
         assert bench.cards.known[0].settings.threshold == until * 64

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tierd.service.refusals import LEAP, LEAST, OLD_NS, Refusals
+from tierd.service.leap import LEAP, OLD_NS, Leap
+
+LEAST = 256
 
 S = 10**9
 QUARTER = S // 4
@@ -15,7 +17,7 @@ class Course:
     """Refusals every quarter of a second, in an epoch that began at 1 s."""
 
     def __init__(self) -> None:
-        self.seen, self.count, self.now_ns, self.epoch_ns = Refusals(), 0, S, S
+        self.seen, self.count, self.now_ns, self.epoch_ns = Leap(LEAST), 0, S, S
         self.seen.leap(0, S, S)
 
     def go(self, each: int, times: int = 1) -> list[bool]:
@@ -102,6 +104,6 @@ def test_in_a_young_epoch_all_come_again() -> None:
 
 
 def test_the_first_look_and_a_counter_that_begins_anew_tell_nothing() -> None:
-    seen = Refusals()
+    seen = Leap(LEAST)
     assert not seen.leap(10 * LEAST, 10 * S, S)
     assert not seen.leap(0, 11 * S, S)

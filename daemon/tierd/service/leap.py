@@ -1,14 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the native path suddenly refuses many pages: the hot set may have moved.
+"""Whether a count suddenly grows much faster than is usual, while a cards' epoch lasts.
 
-Owns: how many were refused lately, as "not hotter than the coldest", and what is usual.
-Must not touch: what is done about it (`tierd.service.steering`, `tierd.service.cadence`).
-
-A card reports a page once an epoch, when its count passes the threshold. A page that becomes hot
-late in an epoch is reported with the mean rate since the epoch's start, is refused for that, and
-is not reported again before the next one: nothing tells of it for seconds. But all pages of a new
-hot set are refused within a moment, where refusals were few. A new epoch then tells at once how
-hot they are.
+Owns: how much it grew lately, and what is usual.
+Must not touch: what is counted, and what a leap means (`tierd.service.sudden`).
 
 A load that is never at rest leaps again and again, and nothing is gained by hearing of all pages
 anew: with each leap the epoch must be twice as old for the next one, and half as old again with
@@ -19,8 +13,6 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAST: Final = 256
-"""Fewer refusals are nothing sudden."""
 LEAP: Final = 4.0
 """Times the usual rate."""
 OLD_NS: Final = 1_500_000_000
@@ -31,10 +23,19 @@ USUAL_S: Final = 5.0
 """Time over which the usual rate is taken."""
 
 
-class Refusals:
-    """See the module's text."""
+class Leap:
+    """See the module's text.
 
-    def __init__(self) -> None:
+    Args:
+        least: a count that grows by less between two calls is nothing sudden.
+        calms_s: time over which the usual rate follows one that is lower.
+
+    Attributes:
+        rate: how much it grew a second, between the last two calls.
+    """
+
+    def __init__(self, least: int, calms_s: float = USUAL_S) -> None:
+        self._least, self._calms_s = least, calms_s
         self._count = self._before = 0
         self._last_ns = self._leapt_ns = 0
         self._waits_ns = 0
@@ -42,37 +43,39 @@ class Refusals:
         self._usual = 0.0
         self._old_ns = OLD_NS
         self._epoch_ns = 0
+        self.rate = 0.0
 
     def since(self, count: int) -> int:
-        """Pages refused in the last leap and after it: so many may have become hot.
+        """How much the count has grown in the last leap and after it.
 
         Args:
-            count: refused pages since the start.
+            count: since the start.
         """
         return max(0, count - self._before)
 
     def leap(self, count: int, now_ns: int, epoch_ns: int) -> bool:
-        """Whether there were suddenly many since the last call.
+        """Whether it suddenly grew fast since the last call.
 
         Args:
-            count: refused pages since the start.
+            count: since the start.
             now_ns: CLOCK_MONOTONIC.
-            epoch_ns: when the epoch that reports are of began.
+            epoch_ns: when the epoch that cards' reports are of began.
         """
         grown, seconds = count - self._count, (now_ns - self._last_ns) / 1e9
         known = self._last_ns > 0
         self._count, self._last_ns = count, now_ns
         if not known or seconds <= 0 or grown < 0:
             return False
-        usual = self._usual
-        self._usual += min(1.0, seconds / USUAL_S) * (grown / seconds - usual)
+        usual, self.rate = self._usual, grown / seconds
+        over_s = USUAL_S if self.rate > usual else self._calms_s
+        self._usual += min(1.0, seconds / over_s) * (self.rate - usual)
         if epoch_ns > self._epoch_ns:
             if self._leapt_ns < self._epoch_ns:
                 self._old_ns = max(OLD_NS, self._old_ns // 2)
             self._epoch_ns = epoch_ns
         if self._leapt_ns >= epoch_ns:
             return False
-        sudden = grown >= LEAST and grown / seconds >= LEAP * usual
+        sudden = grown >= self._least and self.rate >= LEAP * usual
         if sudden and self._waits_ns != epoch_ns and now_ns - epoch_ns >= OLD_NS:
             self._waits_ns, self._before = epoch_ns, count - grown
         if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
