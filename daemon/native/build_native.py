@@ -15,6 +15,7 @@ HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
     "change.c",
+    "damon_ranges.c",
     "heap.c",
     "heat.c",
     "heat_change.c",

@@ -48,18 +48,30 @@ static bool fields(const char *at, const char *end, uint64_t region[4])
 	       number(&at, end, &region[3]);
 }
 
+/* The event's name in a line: mostly where it was in the one before. */
+static const char *event_in(const char *line, const char *stop, size_t column)
+{
+	const size_t length = (size_t)(stop - line), name = sizeof(EVENT) - 1;
+
+	if (column + name <= length && memcmp(line + column, EVENT, name) == 0)
+		return line + column;
+	return memmem(line, length, EVENT, name);
+}
+
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most)
 {
 	const char *const end = text + length;
-	size_t found = 0;
+	size_t found = 0, column = 0;
 
 	while (text < end && found < most) {
 		const char *const line = memchr(text, '\n', (size_t)(end - text));
 		const char *const stop = line == NULL ? end : line;
-		const char *event = memmem(text, (size_t)(stop - text), EVENT, sizeof(EVENT) - 1);
+		const char *event = event_in(text, stop, column);
 
-		if (event != NULL && fields(event + sizeof(EVENT) - 1, stop, region + 4 * found))
-			found++;
+		if (event != NULL) {
+			column = (size_t)(event - text);
+			found += fields(event + sizeof(EVENT) - 1, stop, region + 4 * found);
+		}
 		text = stop + 1;
 	}
 	return found;

@@ -162,6 +162,12 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
+
+/*
+ * Write n ranges, pairs of start and end, to folder/0/start, folder/0/end, folder/1/start and so
+ * on. 0, or -errno with the number of the range that was refused.
+ */
+int tierd_damon_ranges(const char *folder, const uint64_t *range, size_t n, size_t *refused);
 /*
  * A set of pages in a table, zero at first, of a power of two of slots: more than there are
  * members. tierd_members tells of n pages, each `stride` words behind the one before, whether they

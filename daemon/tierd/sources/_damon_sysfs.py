@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from tierd._native import ffi, lib
 from tierd.access import Availability
 from tierd.errors import UnavailableError
 
@@ -120,11 +123,7 @@ class DamonTree:
             own = folder / str(index)
             self._write(own / "pid_target", target.pid)
             self._write(own / "regions" / "nr_regions", len(target.ranges))
-            # Two files for each of hundreds of ranges: paths are text here.
-            regions = f"{own}/regions"
-            for number, (start, end) in enumerate(target.ranges):
-                self._write(f"{regions}/{number}/start", start)
-                self._write(f"{regions}/{number}/end", end)
+            self._write_ranges(own / "regions", target.ranges)
         self._written = list(targets)
 
     def running(self) -> bool:
@@ -156,7 +155,19 @@ class DamonTree:
         self._made = False
         self._written = []
 
-    def _write(self, path: Path | str, value: int | str) -> None:
+    def _write_ranges(self, folder: Path, ranges: Sequence[tuple[int, int]]) -> None:
+        if not ranges:
+            return
+        table = np.array(ranges, np.uint64)
+        refused = ffi.new("size_t *")
+        result = lib.tierd_damon_ranges(
+            os.fsencode(folder), ffi.from_buffer("uint64_t[]", table), len(table), refused
+        )
+        if result:
+            start, end = ranges[refused[0]]
+            raise _refusal(f"{start:#x}-{end:#x}", folder / str(refused[0]), -result)
+
+    def _write(self, path: Path, value: int | str) -> None:
         try:
             file = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
             try:
@@ -164,7 +175,11 @@ class DamonTree:
             finally:
                 os.close(file)
         except OSError as error:
-            raise UnavailableError(
-                f"DAMON refused {value!r} for {path}: {error.strerror}",
-                hint="tierd doctor tells what this kernel's DAMON can do",
-            ) from error
+            raise _refusal(value, path, error.errno or 0) from error
+
+
+def _refusal(value: int | str, path: Path, error: int) -> UnavailableError:
+    return UnavailableError(
+        f"DAMON refused {value!r} for {path}: {os.strerror(error)}",
+        hint="tierd doctor tells what this kernel's DAMON can do",
+    )

@@ -7,7 +7,8 @@ Must not touch: heat, policy; which processes are watched (it is told).
 DAMON checks one page a region each sampling interval and counts in how many intervals
 it was accessed. `nr_accesses` out of `n` checks estimates the rate of accesses by
 -ln(1 - nr/n) (the chance that a Poisson stream leaves an interval empty), so counts
-keep their meaning, accesses per page, whatever the interval.
+keep their meaning, accesses per page, whatever the interval. Where nearly all memory is found
+accessed in nearly all checks, nothing is known of any page but that, and nothing is told.
 
 A small hot area is not lost in a giant region for three reasons: only ranges with pages
 that can be moved are watched (no gaps, no libraries), they are cut where the pages' node
@@ -40,6 +41,11 @@ from tierd.sources._damon_trace import DamonTrace
 MAX_STRETCH = 16
 """The sampling interval is never stretched further than this."""
 ADAPT_PERIOD_NS = 2 * 10**9
+CEILING = 0.8
+"""A region that was found accessed in so large a share of checks is used more often than they are
+made: how much more nobody knows."""
+BLIND = 0.8
+"""Where a larger share of memory than this is so, a report tells no page from another."""
 MAX_RANGES = 256
 """Ranges of one target, before even cutting; neighbours with the smallest gaps are joined."""
 
@@ -100,6 +106,42 @@ def expand(
     return pages, np.repeat(counts, size)
 
 
+def latest(
+    table: npt.NDArray[np.uint64],
+) -> tuple[npt.NDArray[np.uint64], int]:
+    """The last whole one of the reports that follow each other in a table, and how many there are.
+
+    Args:
+        table: uint64[m, 4] regions as `_damon_trace.Regions` has them. A report's regions ascend by
+            target and address.
+
+    Returns:
+        Its rows, and the number of reports. The last one counts as whole if it has half as many
+        regions as the one before: it may have been read while the kernel wrote it.
+    """
+    if len(table) < 2:
+        return table, len(table)
+    target, start = table[:, 0], table[:, 1]
+    again = (target[1:] < target[:-1]) | ((target[1:] == target[:-1]) & (start[1:] <= start[:-1]))
+    begins = [0, *(np.flatnonzero(again) + 1).tolist()]
+    ends = [*begins[1:], len(table)]
+    if len(begins) > 1 and 2 * (ends[-1] - begins[-1]) < ends[-2] - begins[-2]:
+        return table[begins[-2] : ends[-2]], len(begins)
+    return table[begins[-1] : ends[-1]], len(begins)
+
+
+def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
+    """Whether nearly all memory of a report is used more often than it is checked.
+
+    Args:
+        table: uint64[m, 4] regions as `_damon_trace.Regions` has them.
+        checks: checks in one aggregation interval.
+    """
+    size = table[:, 2] - table[:, 1]
+    busy = table[:, 3] >= CEILING * checks
+    return int(size[busy].sum()) > BLIND * int(size.sum())
+
+
 def thread_cpu_ns(pid: int) -> int | None:
     """CPU time, ns, of a kernel thread; None when it has ended."""
     try:
@@ -141,6 +183,8 @@ class DamonSource:
         """What `_asked` was made of, while DAMON has taken all of it."""
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
+        self.blind_reports = 0
+        """Reports that were left out, as they told no page from another."""
 
     def available(self) -> Availability:
         """Whether DAMON and its tracepoint can be used here."""
@@ -215,7 +259,14 @@ class DamonSource:
         now = self._clock()
         self._adapt(now)
         checks = max(1, self._settings.aggregation_us // self._settings.sample_us)
-        pages, counts = expand(regions.table, self._targets, checks)
+        # Those between two passes say much the same: one of them stands for all.
+        table, reports = latest(regions.table)
+        if blind(table, checks):
+            self.blind_reports += reports
+            table = table[:0]
+        pages, counts = expand(table, self._targets, checks)
+        if reports > 1:
+            counts *= np.float32(reports)
         if not len(pages) and not regions.lost:
             return []
         return [

@@ -15,8 +15,8 @@ from tierd.access import WatchedRange, WatchedTarget
 from tierd.errors import UnavailableError
 from tierd.pagekey import make_keys
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
-from tierd.sources._damon_trace import parse
-from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges
+from tierd.sources._damon_trace import Regions, parse
+from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges, latest
 
 TRACE = b"""\
        kdamond.0-311     [001] .....    47.350871: damon_aggregated: target_id=0 nr_regions=3 \
@@ -66,6 +66,34 @@ def test_regions_expand_to_pages_with_access_rates():
     pages, counts = expand(table, [7, 3], checks=20)
     assert pages.tolist() == make_keys(3, np.array([4, 5], np.uint64)).tolist()
     assert counts == pytest.approx([20 * np.log(2)] * 2)
+
+
+def report(*regions):
+    return np.array(regions, np.uint64)
+
+
+def test_of_reports_that_follow_each_other_the_last_stands_for_all():
+    first = report((0, 0, 8, 1), (0, 8, 16, 2), (1, 0, 8, 3))
+    second = report((0, 0, 4, 4), (0, 4, 16, 5), (1, 0, 8, 6))
+    for count in (1, 2, 5):
+        table, reports = latest(np.concatenate([*[first] * (count - 1), second]))
+        assert reports == count
+        assert table.tolist() == second.tolist()
+    # One region that does not change is a report each time.
+    table, reports = latest(np.concatenate([report((0, 0, 8, n)) for n in (1, 2, 3)]))
+    assert (table.tolist(), reports) == ([[0, 0, 8, 3]], 3)
+    for none in (np.empty((0, 4), np.uint64), first[:1]):
+        table, reports = latest(none)
+        assert (table.tolist(), reports) == (none.tolist(), len(none))
+
+
+def test_a_report_that_was_read_half_way_is_passed_over():
+    whole = report(*[(0, 8 * n, 8 * n + 8, 1) for n in range(10)])
+    table, reports = latest(np.concatenate([whole, whole[:4]]))
+    assert (table.tolist(), reports) == (whole.tolist(), 2)
+    # Its rest is one of its own for whoever reads on.
+    table, reports = latest(np.concatenate([whole[4:], whole]))
+    assert (table.tolist(), reports) == (whole.tolist(), 2)
 
 
 def test_always_accessed_counts_are_finite():
@@ -188,6 +216,25 @@ def test_a_refused_write_names_the_file(tree):
     (tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/operations").mkdir()
     with pytest.raises(UnavailableError, match="operations"):
         DamonTree(tree, tree / "run/kdamond").start(ATTRIBUTES, [])
+
+
+def test_ranges_are_written_each_to_its_own_files(tree):
+    regions = tree / "sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/targets/0/regions"
+    ranges = [(n << 30, (n << 30) + 4096) for n in range(300)] + [(0, (1 << 64) - 4096)]
+    for number in range(len(ranges)):
+        (regions / str(number)).mkdir(exist_ok=True)
+        for name in ("start", "end"):
+            (regions / str(number) / name).write_text("what was there before, and longer\n")
+    DamonTree(tree, tree / "run/kdamond").start(ATTRIBUTES, [TargetRegions(42, ranges)])
+    told = [
+        tuple(int((regions / str(number) / name).read_text()) for name in ("start", "end"))
+        for number in range(len(ranges))
+    ]
+    assert told == ranges
+    (regions / "7/end").unlink()
+    again = DamonTree(tree, tree / "run/kdamond")
+    with pytest.raises(UnavailableError, match=r"0x1c0000000-0x1c0001000.*regions/7: No such"):
+        again.start(ATTRIBUTES, [TargetRegions(42, ranges)])
 
 
 class Tree:
@@ -313,6 +360,36 @@ def test_intervals_are_stretched_at_once_as_far_as_the_budget_asks(
     source._adapt(2 * 10**9)
     assert tree.sample_us == 20_000 * stretched
     assert source.report_ns == stretched * 400 * 10**6
+
+
+def test_what_is_read_at_once_counts_as_much_as_one_by_one(tmp_path, monkeypatch):
+    """And is expanded once: reports between two passes cost no more than one."""
+    source = source_with(tmp_path, Tree({11}))
+    source.watch(some_targets(11))
+    one = report((0, 0, 8 << 12, 10), (0, 8 << 12, 16 << 12, 5))
+
+    def told(table, lost=0):
+        monkeypatch.setattr(source._trace, "read", lambda: Regions(table, lost))
+        (batch,) = source.poll()
+        return batch
+
+    alone, four = told(one), told(np.concatenate([one] * 4), lost=3)
+    assert alone.page.tolist() == four.page.tolist() == list(range(16))
+    assert four.count == pytest.approx(4 * alone.count)
+    assert four.lost == 3
+
+
+@pytest.mark.parametrize(("busy", "told"), [(85, 0), (75, 100)])
+def test_where_nearly_all_is_used_in_nearly_all_checks_nothing_is_told(
+    tmp_path, monkeypatch, busy, told
+):
+    """As a whole period of accessed bits tells none from another: no page would move for good."""
+    source = source_with(tmp_path, Tree({11}))
+    source.watch(some_targets(11))
+    table = report((0, 0, busy << 12, 16), (0, busy << 12, 100 << 12, 3))
+    monkeypatch.setattr(source._trace, "read", lambda: Regions(np.concatenate([table] * 2), 0))
+    assert sum(len(batch) for batch in source.poll()) == told
+    assert source.blind_reports == (0 if told else 2)
 
 
 def test_no_damon_says_what_kernel_is_needed(tmp_path):
