@@ -16,8 +16,8 @@ path has used up its victims, or when it suddenly refuses many, the next pass ne
 long as the native path finds pages to move now that their epoch is new.
 Where looks tell of news (`tierd.service.looking`) it grows as well, without a native path, but not
 while they teach something: there is a pass after every second one by then. Other sources without a
-native path are read, and acted upon, by passes only: there it grows up to the time between two
-reports, and not at all where a source has something to tell at any time.
+native path are read, and acted upon, by passes only: there it is the time of a few reports, where
+they are made at intervals, and does not grow where a source has something to tell at any time.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ FEW_PAGES: Final = 128
 """Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
 LOOKS: Final = 3
 """Passes in a row at `loop.tick` when many pages were refused."""
+REPORTS: Final = 3
+"""Where a source makes reports at intervals a pass takes so many together: each is a sample."""
 BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
@@ -63,13 +65,15 @@ class Cadence:
         self._looks = max(0, self._looks - 1)
         if 0 < self._looks < LOOKS - 1 and tick is not None and _moved_between(tick) < FEW_PAGES:
             self._looks = 0
+        report = report_ns(rooms.sources.active)
         if tick is None or self._looks or not _can_wait(rooms, tick):
             self._pause_ns = loop.tick_ns
+        elif report:
+            self._pause_ns = max(loop.tick_ns, REPORTS * report)
         elif len(tick.plan) >= FEW_PAGES:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:
-            most_ns = min(loop.quiet_tick_ns, report_ns(rooms.sources.active) or loop.quiet_tick_ns)
-            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, most_ns))
+            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
         stats = _native(rooms)
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns

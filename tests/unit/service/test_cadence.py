@@ -154,19 +154,19 @@ def test_without_a_native_path_it_is_never_quiet() -> None:
     assert pauses(host, cadence, 3) == [500, 500, 500]
 
 
-def test_a_source_that_reports_at_intervals_is_asked_no_sooner() -> None:
+def test_a_source_that_reports_at_intervals_is_asked_for_a_few_reports_at_once() -> None:
     host, cadence = Host(), Cadence()
     host.rooms.steering.settled = False
     host.rooms.steering.around.source = None
-    host.source.report_ns = 800 * MS
-    assert pauses(host, cadence, 3) == [800, 800, 800]
+    host.source.report_ns = 400 * MS
+    assert pauses(host, cadence, 3) == [1200, 1200, 1200]
     assert not cadence.must_look(host.rooms, host.tick, 500 * MS)
     host.source.report_ns = 6400 * MS
-    assert pauses(host, cadence, 3) == [1600, 1800, 1800]
+    assert pauses(host, cadence, 3) == [19_200, 19_200, 19_200]
     host.usage[0] = FULL
     assert cadence.must_look(host.rooms, host.tick, 1000 * MS)
     assert pauses(host, cadence, 1) == [500]
-    host.source.report_ns = 400 * MS
+    host.source.report_ns = 100 * MS
     host.usage[0] = NodeUsage(GIB, GIB // 2, 0)
     assert pauses(host, cadence, 2) == [500, 500]
 
