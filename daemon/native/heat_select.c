@@ -59,9 +59,12 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
-static int sort_best(struct best *best)
+static int sort_best(struct best *best, bool in_order)
 {
 	struct rank *spare;
+
+	if (!in_order && best->n <= best->most)
+		return 0;
 
 	/* To find the best of them costs half as much as to sort them. */
 	if (best->n > best->most + best->most / 2)
@@ -125,7 +128,8 @@ static int make_first_room(struct best *best, size_t found)
 }
 
 /* The best of one warmth after another, until none beyond can be among them. */
-static int find_best(const struct tierd_heat *heat, struct question *question, struct best *best)
+static int find_best(const struct tierd_heat *heat, struct question *question, struct best *best,
+		     bool in_order)
 {
 	size_t wanted = best->most;
 
@@ -150,7 +154,7 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 			err = heat_pass(heat, question, best);
 		}
 		if (err == 0)
-			err = sort_best(best);
+			err = sort_best(best, in_order);
 		if (err != 0 || !may_be_beyond(heat, question, best))
 			return err;
 		wanted = found + 1;
@@ -195,7 +199,8 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 	question.last = best.hottest ? hotter_than(heat, min_heat) : WARMTHS - 1;
 	if (question.huge && best.most > heat->huge)
 		best.most = heat->huge;
-	err = best.most == 0 ? 0 : find_best(heat, &question, &best);
+	/* Where pages are is asked of all of them together, in any order. */
+	err = best.most == 0 ? 0 : find_best(heat, &question, &best, node != TIERD_NODE_UNPLACED);
 	for (size_t i = 0; err == 0 && i < best.n; i++) {
 		const struct slot *slot = &heat->slots[best.rank[i].slot];
 

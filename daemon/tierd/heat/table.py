@@ -260,7 +260,9 @@ class HeatTable:
             return float(lib.tierd_heat_least(self._heat, _checked(node)))
 
     def unplaced(self, n: int, least: float = -1.0) -> U64Array:
-        """Keys, uint64[≤ n], hottest first, whose node is unknown or not lately confirmed.
+        """Keys, uint64[≤ n], of the hottest whose node is unknown or not lately confirmed.
+
+        They are in no order.
 
         Pages of no more heat than `least` are left out.
         """

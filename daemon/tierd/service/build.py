@@ -47,6 +47,9 @@ from tierd.topology.probe import probe
 
 BYTES_A_PAGE = 24
 """What the heat table needs for one tracked page."""
+REFRESH_S = 30.0
+"""A page's place is asked for anew after this long: what tierd moves it knows, and most sources
+tell where they met a page. DAMON does not, and tells of nearly all pages in each report."""
 
 
 def make_mover(config: Config, *, dry_run: bool) -> Mover:
@@ -154,8 +157,15 @@ def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     capacity_pages = config.heat.memory_bytes // BYTES_A_PAGE
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
-        return HeatTable(capacity_pages=capacity_pages, half_life_s=half_life_s)
-    return RecordingHeat(recorder.take, capacity_pages=capacity_pages, half_life_s=half_life_s)
+        return HeatTable(
+            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=REFRESH_S
+        )
+    return RecordingHeat(
+        recorder.take,
+        capacity_pages=capacity_pages,
+        half_life_s=half_life_s,
+        refresh_s=REFRESH_S,
+    )
 
 
 def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
