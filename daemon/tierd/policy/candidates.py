@@ -47,20 +47,26 @@ class Candidates:
         self._notes = notes
         self._fair = fair
         self._planned: list[tuple[Members, set[int]]] = []
+        self._in_plan = 0
+        """Pages that heat tells of, and that are no candidates."""
         self.more = False
-        """Whether the last question for the coldest could have been answered with more pages."""
+        """Whether the last question could have been answered with more pages."""
 
     def planned(self, pages: PageSet) -> None:
         """`pages` have a move in the plan: they are no candidates any more."""
         planned = Members()
         planned.add(pages.page)
         self._planned.append((planned, set(pageset.nodes_of(pages))))
+        self._in_plan += len(pages)
 
     def hottest(
         self, tier: Tier, count: int, least: float, *, of_group: int | None = None
     ) -> PageSet:
         """At most `count` pages hotter than `least` that tiers below promote into `tier`."""
-        found = self._asked(self._hotter(tier, count, least), self._only(of_group))
+        wanted = count + self._in_plan
+        answers = self._hotter(tier, wanted, least)(self._only(of_group))
+        found = self._usable(pageset.concat(answers))
+        self.more = len(found) > count or any(len(answer) == wanted for answer in answers)
         return pageset.take(self._sorted(found, hottest=True), slice(0, count))
 
     def not_exchanged(self, tier: Tier, count: int, least: float, room: int) -> PageSet:
@@ -117,10 +123,11 @@ class Candidates:
         not_of: int | None = None,
     ) -> PageSet:
         """At least `count` pages of `nodes` that may leave, or all that may, coldest first."""
+        wanted = count + self._in_plan
 
         def ask(among: BoolArray | None) -> list[PageSet]:
-            answers = [self._inputs.heat.coldest(node, count, among) for node in nodes]
-            self.more = any(len(answer) == count for answer in answers)
+            answers = [self._inputs.heat.coldest(node, wanted, among) for node in nodes]
+            self.more = any(len(answer) == wanted for answer in answers)
             return answers
 
         if self._fair is None or of_group is not None:

@@ -52,6 +52,8 @@ ROUNDING: Final = 1e-5
 """More than what heat, float32, and sums of it are rounded by."""
 FIRST_VICTIMS: Final = 512
 """So many of a tier's coldest are looked at first; more only where all of them give way."""
+FIRST_HOT: Final = 1024
+"""... and so many of the hottest below it; more only where all of them come in."""
 SPARE: Final = 64
 """Where fewer could do, so many more than twice of these."""
 
@@ -171,7 +173,7 @@ class Round:
             if self.inputs.exchanged:
                 self._bring(tier, self.find.not_exchanged(tier, self._limit, least, room))
             else:
-                self._bring(tier, self.find.hottest(tier, self._limit, least))
+                self._bring_while_all_come(tier, least)
             return
         hot, capped = self.find.entering(tier, self._limit, least)
         hot = self.find.without_exchanged(hot, room)
@@ -181,6 +183,16 @@ class Round:
         for each in self.fair.capped:
             own = pageset.take(capped, group == each)
             self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
+
+    def _bring_while_all_come(self, tier: Tier, least: float) -> None:
+        """Promote the hottest, and ask for more while none of those that were told stays out."""
+        asked = FIRST_HOT
+        while limit := self._limit:
+            hot = self.find.hottest(tier, min(asked, limit), least)
+            more = self.find.more
+            if not self._bring(tier, hot) or not more or asked >= limit:
+                return
+            asked *= 4
 
     def _least_to_win(self, tier: Tier) -> float:
         """Heat that no page needs less than to come in: 0 while there is room.
@@ -206,8 +218,10 @@ class Round:
         *,
         instead_of: int | None = None,
         below_floor: int | None = None,
-    ) -> None:
+    ) -> bool:
         """Promote of `hot`, best first, what has room or wins against the tier's coldest.
+
+        True if that is all of them.
 
         Args:
             tier: where to.
@@ -218,7 +232,7 @@ class Round:
         """
         nodes = [node for node in tier.nodes if node in self.spare]
         if not nodes or not len(hot):
-            return
+            return not len(hot)
         room = {node: 0 if instead_of is not None else self._room(node) for node in nodes}
         free = sum(room.values())
         ends = np.cumsum(pageset.sizes(hot))
@@ -231,12 +245,13 @@ class Round:
         self.notes["over budget"] += wins - chosen
         self.notes["not hotter than the coldest"] += len(hot) - wins
         if not chosen:
-            return
+            return False
         before = dict(self.spare)
         self._demote(tier, pageset.prefix(victims, int(ends[chosen - 1]) - free))
         for node in nodes:
             # What left makes room for what comes, wherever between the watermarks.
             room[node] += self.spare[node] - before[node]
+        all_come = chosen == len(hot)
         hot = pageset.take(hot, slice(0, chosen))
         dest = filled(len(hot), -1, np.int16)
         for node in pageset.nodes_of(hot):
@@ -244,6 +259,7 @@ class Round:
             order = self.inputs.tiers.nearest_first(node, tier)
             dest[own] = pageset.assign(pageset.take(hot, own), order, room)
         self._add(Direction.PROMOTE, hot, dest, "no room")
+        return all_come
 
     def plan(self) -> MovePlan:
         """All that was planned, demotions first."""

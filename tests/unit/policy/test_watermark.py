@@ -283,6 +283,45 @@ def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, 
             assert np.array_equal(getattr(plan, name), getattr(plans[0], name))
 
 
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), lately=st.floats(0, 1))
+def test_a_plan_does_not_hang_on_how_many_of_the_hottest_are_asked_for_at_a_time(seed, lately):
+    """The same pages move; who is asked for later is planned later, so their order may differ."""
+    random = np.random.default_rng(seed)
+    tracked = pages((900, 1.0, 0), (900, 1.0, 1))
+    heat = random.exponential(random.choice([1, 30, 300], 1800)).astype(np.float32)
+    heat[random.random(1800) < 0.3] = 0
+    heat[900:] *= random.choice([1, 30])
+    idle_s = np.where(random.random(1800) < lately, 1.0, 100.0).astype(np.float32)
+    tracked = dataclasses.replace(tracked, heat=heat, idle_s=idle_s)
+    free = usage(int(random.integers(0, 500)), 5000)
+    plans = []
+    for first in (1, 64, 10**6):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(watermark, "FIRST_HOT", first)
+            plans.append(decide(tracked, free))
+    moves = [
+        set(zip(plan.page.tolist(), plan.dest.tolist(), plan.direction.tolist(), strict=True))
+        for plan in plans
+    ]
+    assert moves[0] == moves[1] == moves[2]
+    assert len({len(plan) for plan in plans}) == 1
+
+
+def test_the_hottest_are_asked_for_once_where_not_all_of_them_come_in():
+    tracked = pages((3000, 50.0, 0), (20, 500.0, 1), (3000, 60.0, 1))
+    asked = []
+
+    class Counting(ArrayHeat):
+        def hottest(self, node, n, min_heat=0.0, among=None):
+            asked.append(n)
+            return super().hottest(node, n, min_heat, among)
+
+    inputs = Inputs(Counting(tracked), DRAM_CXL, usage(0, 9000), PLENTY)
+    assert ways(WatermarkPolicy(SETTINGS).decide(inputs))[1] == 20
+    assert len(asked) == 1
+
+
 @given(seed=st.integers(0, 10**6), lately=st.floats(0, 1), free=st.integers(0, 500))
 def test_what_is_not_looked_up_could_not_have_come_in(seed, lately, free):
     """Least heat that wins, worked out before, or every page compared: the same plan."""
