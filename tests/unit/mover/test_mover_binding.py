@@ -21,8 +21,9 @@ from tierd.moves import Fate, MovePlan, SplitFate
 
 
 def plan(n: int, target: int = 1) -> MovePlan:
-    """Up to 15 pages are below the lowest address that may be mapped: nobody has them."""
-    first = 1 if n < 16 else 0x1000
+    """Pages that nobody has: up to 15 are below the lowest address that may be mapped, more are at
+    70 TB, between programs and their libraries."""
+    first = 1 if n < 16 else 1 << 34
     return MovePlan(
         page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + first),
         order=np.zeros(n, np.uint8),
