@@ -41,8 +41,8 @@ class LoopConfig:
         "quiet_tick",
         duration("10ms", "1min"),
         "2s",
-        "... while the native path promotes, looks at accessed bits tell of news, or DAMON has told"
-        " nothing new, and passes themselves find little to move.",
+        "... while the native path promotes, or looks at accessed bits tell of news, and passes"
+        " themselves find little to move. With DAMON it is the time of three of its reports.",
     )
     cpu_share: float = option(
         "cpu",
