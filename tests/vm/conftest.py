@@ -12,6 +12,7 @@ counts instructions ends with the file: it keeps a processor of the host busy wh
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 
@@ -19,8 +20,10 @@ import pytest
 
 from tierd.lab import Guest
 from tierd.lab.process import qemu_children
+from tierd.lab.session import GuestError
 
 Vm = Callable[[str], Guest]
+ABORTED = "QEMU ended with status -6 before the command started"
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +40,21 @@ def busy_guests_end(guests: dict[str, Guest]) -> Iterator[None]:
         guests.pop(machine).close()
 
 
+def boot(machine: str) -> Guest:
+    """A booted guest; a second try if QEMU itself died, and no guest, before there was one.
+
+    (QEMU 10.0.2 with several processors emulated: `iotlb_to_section: Assertion ... failed`, once in
+    some hundred boots on a busy host.)
+    """
+    try:
+        return Guest(machine).boot()
+    except GuestError as error:
+        if ABORTED not in str(error):
+            raise
+        print(f"{machine}: {error}: booted once more", file=sys.stderr)
+    return Guest(machine).boot()
+
+
 @pytest.fixture(scope="session")
 def vm(guests: dict[str, Guest]) -> Iterator[Vm]:
     """A function from a machine's name to its booted guest."""
@@ -47,7 +65,7 @@ def vm(guests: dict[str, Guest]) -> Iterator[Vm]:
             raise failures[machine]
         if machine not in guests:
             try:
-                guests[machine] = Guest(machine).boot()
+                guests[machine] = boot(machine)
             except BaseException as error:
                 failures[machine] = error
                 raise
