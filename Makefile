@@ -10,7 +10,7 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
-test bench bench-long bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+test bench bench-short bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
 
 all: demo
 
@@ -83,15 +83,15 @@ bench-parts: workloads
 	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]
 
 # tierd against the kernel's own tiering and others, in modelled time: every workload under every
-# method. Hours; a run that was stopped goes on where it was, also on another machine. Results are
-# in docs/benchmarks. BENCH_FLAGS: see tests/bench/tiering/matrix.py --help.
+# method, 14 to 67 modelled seconds each. Hours; a run that was stopped goes on where it was, also on
+# another machine. Results are in docs/benchmarks. BENCH_FLAGS: tests/bench/tiering/matrix.py --help.
 bench: workloads module-lab
 	@$(PYTHON) tests/bench/tiering/matrix.py $(BENCH_FLAGS)
 
-# The same with three times as much to do: what is left when the way to a good placement is a
-# smaller part of all. Results are in docs/benchmarks/long.
-bench-long: workloads module-lab
-	@$(PYTHON) tests/bench/tiering/matrix.py --scale 3 --folder docs/benchmarks/long $(BENCH_FLAGS)
+# The same with a third as much to do, of which the way to a good placement is a larger part. Results
+# are in docs/benchmarks/short.
+bench-short: workloads module-lab
+	@$(PYTHON) tests/bench/tiering/matrix.py --scale 1 --folder docs/benchmarks/short $(BENCH_FLAGS)
 
 # One workload under three methods.
 bench-quick: workloads module-lab
@@ -117,5 +117,5 @@ clean:
 	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-long bench-parts \
+.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
 	bench-quick deb wheel test lint fuzz clean

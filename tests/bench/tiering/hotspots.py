@@ -8,7 +8,7 @@ but for its folder's name in memory and QEMU's time, which is about twice as lon
 
 Owns: the way from addresses to functions. Must not touch: result files.
 
-usage: hotspots.py --workload pagerank --method tierd-neoprof [--scale 3] [--owner daemon]
+usage: hotspots.py --workload pagerank --method tierd-neoprof [--scale 1] [--owner daemon]
     [--top 40] [--json]
 """
 
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from matrix import METHODS, scaled
+from report import LENGTH
 from runner import SEED, Runner, end_on_sigterm
 
 from tierd.lab import Machine
@@ -197,7 +198,7 @@ def main() -> int:
     parser.add_argument("--owner", choices=("daemon", "kernel"), default="daemon")
     parser.add_argument("--top", type=int, default=40, help="functions to show")
     parser.add_argument("--seed", type=int, default=SEED)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work")
+    parser.add_argument("--scale", type=float, default=LENGTH, help="of the work")
     parser.add_argument("--json", action="store_true", help="all functions of all owners")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tierd-hotspots-") as folder:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`make bench`, `bench-long`, `bench-quick`: runs the matrix and writes what came of it.
+"""`make bench`, `bench-short`, `bench-quick`: runs the matrix and writes what came of it.
 
 Owns: which cells run in which order, progress, and where results go.
 Must not touch: how a cell is run, how it is shown.
@@ -22,7 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from report import write_report
+from report import LENGTH, write_report
 from results import Cell, ResultFile
 from runner import LIMIT_S, SEED, Runner, end_on_sigterm
 
@@ -181,7 +181,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="one workload, three methods")
     parser.add_argument("--again", action="store_true", help="run failed cells again")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where results are kept")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the work")
+    parser.add_argument("--scale", type=float, help=f"of the work; {LENGTH:g}, and 1 with --quick")
     parser.add_argument("--limit", type=float, default=LIMIT_S, help="host seconds for a cell")
     parser.add_argument("--seed", type=int, default=SEED, help="another sample of all cells")
     parser.add_argument("--for", dest="minutes", type=float, default=0, help="stop after so many")
@@ -189,13 +189,14 @@ def main() -> int:
     args = parser.parse_args()
     names = args.workload or (["updates"] if args.quick else list(WORKLOADS))
     methods = args.method or (QUICK if args.quick else METHODS)
+    scale = args.scale or (1.0 if args.quick else LENGTH)
     file = ResultFile(args.folder / "tiering.jsonl")
     whole = True
     try:
         if not args.report_only:
             whole = run_matrix(
                 file,
-                [scaled(WORKLOADS[name], args.scale) for name in names],
+                [scaled(WORKLOADS[name], scale) for name in names],
                 methods,
                 again=args.again,
                 limit_s=args.limit,

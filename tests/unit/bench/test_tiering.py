@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering"))
 
 from figures import seconds_to_95, shares
 from matrix import run_matrix
-from report import write_report
+from report import LENGTH, write_report
 from results import Cell, ResultFile
 from runner import CellError, NotReadyError, Runner
 from table import best_of, details, gaps, geometric_mean, speed_ups, times
@@ -78,13 +78,15 @@ def test_nothing_is_run_into_a_folder_of_another_amount_of_work(
     assert list(file.cells) == [("updates", "first-touch")]
 
 
-@pytest.mark.parametrize("times", [1, 3])
+@pytest.mark.parametrize("times", [1, 3, 6])
 def test_the_report_says_if_there_was_more_to_do_than_usual(tmp_path: Path, times: int) -> None:
     work = WORKLOADS["updates"].work * times
     cells = {("updates", "x"): Cell("updates", "x", 9.0, facts={"work": work})}
     write_report(tmp_path, cells, ["updates"], ["x"])
-    told = "Workloads have 3 times as much to do here" in (tmp_path / "tiering.md").read_text()
-    assert told == (times == 3)
+    page = (tmp_path / "tiering.md").read_text()
+    assert ("Workloads have 2 times as much to do here" in page) == (times == 6)
+    assert ("Workloads have 0.333 times as much to do here" in page) == (times == 1)
+    assert ("times as much to do here" in page) == (times != LENGTH)
 
 
 CELLS = {
