@@ -43,8 +43,8 @@ def busy_guests_end(guests: dict[str, Guest]) -> Iterator[None]:
 def boot(machine: str) -> Guest:
     """A booted guest; a second try if QEMU itself died, and no guest, before there was one.
 
-    (QEMU 10.0.2 with several processors emulated: `iotlb_to_section: Assertion ... failed`, once in
-    some hundred boots on a busy host.)
+    (QEMU 10.0.2 with several processors emulated: `iotlb_to_section: Assertion ... failed`, met
+    once, on a busy host.)
     """
     try:
         return Guest(machine).boot()

@@ -13,11 +13,11 @@ from typing import Final
 from tierd.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
+from tierd.kmod.requests import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
 """Kernel modules that start DAMON exclusively (damon_start(), mm/damon/core.c)."""
-NEOPROF_CLASS: Final = "sys/class/neoprof"
 """Devices that the driver of a NeoProf card has made."""
 
 
@@ -114,15 +114,15 @@ def module_loaded(host: Host) -> Availability:
 @probe("neoprof.card", Group.SOURCES, "a NeoProf card")
 def neoprof_card(host: Host) -> Availability:
     """Whether the driver has found a card."""
-    cards = host.tree.names(NEOPROF_CLASS)
+    cards = host.tree.names(CLASS)
     if cards:
-        told = [_card(host, f"{NEOPROF_CLASS}/{name}", name) for name in cards]
+        told = [_card(host, f"{CLASS}/{name}", name) for name in cards]
         working = any(works for works, _ in told)
         hint = "" if working else "reset it (docs/neoprof-driver.md), or look at its device"
         return Availability(working, "; ".join(text for _, text in told), hint)
     if not host.tree.exists("sys/module/tierd"):
         return Availability(False, "its driver, tierd.ko, is not loaded")
-    return Availability(False, f"the driver has found none (/{NEOPROF_CLASS} is empty)")
+    return Availability(False, f"the driver has found none (/{CLASS} is empty)")
 
 
 def _card(host: Host, folder: str, name: str) -> tuple[bool, str]:

@@ -13,22 +13,8 @@ whose mean is the mean of all (Gelman et al., Bayesian Data Analysis, 2.6), and 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import numpy.typing as npt
-
-from tierd.sources.exposure import SATURATED, Seen
-
-
-def used_a_second(seen: Seen | None) -> float:
-    """How often the pages that were looked at are used on average; 0 if that is not known.
-
-    Where looks find nearly all of them in use, it is the least that can be.
-    """
-    if seen is None or seen.exposure_s <= 0:
-        return 0.0
-    return -math.log1p(-min(seen.share, SATURATED)) / seen.exposure_s
 
 
 def expected(heat: npt.NDArray[np.float32], grown: float, mean: float) -> npt.NDArray[np.float32]:

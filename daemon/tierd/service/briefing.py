@@ -19,7 +19,7 @@ import numpy.typing as npt
 from tierd.heat.view import HeatView
 from tierd.mover.orders import SPAN, Orders, PromoterSettings
 from tierd.pagekey import VPN_BITS
-from tierd.policy.expectation import expected, used_a_second
+from tierd.policy.expectation import expected
 from tierd.policy.fairness import Groups
 from tierd.policy.payback import RETURN, least_rate, payback_s
 from tierd.policy.watermark import WatermarkSettings
@@ -27,6 +27,7 @@ from tierd.service.orders import Paths, held_back, paths, victims, ways
 from tierd.service.surroundings import Surroundings
 from tierd.service.tracking import Tracking
 from tierd.service.usage import read_held
+from tierd.sources.exposure import used_a_second
 from tierd.sources.neoprof import NeoProfSource
 from tierd.tiermap import TierMap
 

@@ -122,7 +122,7 @@ class Steering:
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
-        signs = self._sudden.take() if self.leapt(now_ns) else ""
+        signs = self._sudden.take() if self.leapt(now_ns) else frozenset()
         if source is None or not (moved or signs):
             return moved
         self._stands_ns = now_ns
@@ -133,7 +133,7 @@ class Steering:
         else:
             self._epochs_cut += 1
             self._may_come = self._sudden.pages(signs, self._refused(), self._rate)
-            log.info("event=epoch_cut reason=%s", signs)
+            log.info("event=epoch_cut reason=%s", ",".join(sorted(signs)))
         return moved
 
     def leapt(self, now_ns: int) -> bool:

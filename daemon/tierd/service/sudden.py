@@ -53,12 +53,12 @@ class Sudden:
                 self._signs.add("many_requests")
         return bool(self._signs)
 
-    def take(self) -> str:
-        """The signs since the last call, for the log; empty if there were none."""
-        signs, self._signs = ",".join(sorted(self._signs)), set()
+    def take(self) -> frozenset[str]:
+        """The signs since the last call."""
+        signs, self._signs = frozenset(self._signs), set()
         return signs
 
-    def pages(self, signs: str, refused: int, least_rate: float) -> int:
+    def pages(self, signs: frozenset[str], refused: int, least_rate: float) -> int:
         """How many pages may come in once their epoch is new, at most.
 
         Args:

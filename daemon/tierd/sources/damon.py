@@ -21,6 +21,7 @@ as its budget asks, and halved again while less than a quarter of that is taken.
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import time
@@ -38,6 +39,8 @@ from tierd.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
 from tierd.sources._damon_trace import DamonTrace
 
+log = logging.getLogger(__name__)
+
 MAX_STRETCH = 16
 """The sampling interval is never stretched further than this."""
 ADAPT_PERIOD_NS = 2 * 10**9
@@ -46,6 +49,7 @@ CEILING = 0.8
 made: how much more nobody knows."""
 BLIND = 0.8
 """Where a larger share of memory than this is so, a report tells no page from another."""
+BLIND_EVENT = {True: "all_in_use", False: "tells_pages_apart"}
 MAX_RANGES = 256
 """Ranges of one target, before even cutting; neighbours with the smallest gaps are joined."""
 
@@ -183,6 +187,7 @@ class DamonSource:
         """What `_asked` was made of, while DAMON has taken all of it."""
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
+        self._blind = False
         self.blind_reports = 0
         """Reports that were left out, as they told no page from another."""
 
@@ -261,9 +266,12 @@ class DamonSource:
         checks = max(1, self._settings.aggregation_us // self._settings.sample_us)
         # Those between two passes say much the same: one of them stands for all.
         table, reports = latest(regions.table)
-        if blind(table, checks):
+        if is_blind := blind(table, checks):
             self.blind_reports += reports
             table = table[:0]
+        if is_blind != self._blind and reports:
+            self._blind = is_blind
+            log.info("source=damon event=%s left_out=%d", BLIND_EVENT[is_blind], self.blind_reports)
         pages, counts = expand(table, self._targets, checks)
         if reports > 1:
             counts *= np.float32(reports)

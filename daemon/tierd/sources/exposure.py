@@ -57,6 +57,16 @@ class Seen:
     period_s: float
 
 
+def used_a_second(seen: Seen | None) -> float:
+    """How often the pages that were looked at are used on average; 0 if that is not known.
+
+    Where looks find nearly all of them in use, it is the least that can be.
+    """
+    if seen is None or seen.exposure_s <= 0:
+        return 0.0
+    return -math.log1p(-min(seen.share, SATURATED)) / seen.exposure_s
+
+
 def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) -> int:
     """The exposure to look with from now on, in us; 0 is the whole period.
 

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
+
+import pytest
 
 from tierd.kmod.requests import CLASS, RequestCount
 
@@ -60,7 +63,10 @@ def test_cards_come_and_go(tmp_path: Path) -> None:
     assert open_files() == before
 
 
-def test_cards_that_do_not_tell_count_none(tmp_path: Path) -> None:
+def test_cards_that_do_not_tell_count_none_and_are_told_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     tell(tmp_path, 0, "1\n")
     tell(tmp_path, 1, "")
     tell(tmp_path, 2, "many\n")
@@ -69,4 +75,5 @@ def test_cards_that_do_not_tell_count_none(tmp_path: Path) -> None:
     assert count.count([0, 1, 2, 3]) == 0
     tell(tmp_path, 0, "3\n")
     assert count.count([0, 1, 2, 3]) == 2
+    assert [caplog.text.count(f"card={n} event=no_request_count") for n in range(4)] == [0, 1, 1, 1]
     assert open_files() == before + 1

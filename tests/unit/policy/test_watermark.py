@@ -261,17 +261,23 @@ def test_any_plan_is_within_room_and_budget(fast, slow, free, budget, order):
             assert plan.heat[up].min() > plan.heat[~up].max()
 
 
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10**6), lately=st.floats(0, 1), budget=st.integers(0, 3000))
-def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, lately, budget):
-    """Asked for one by one, or for all at once: the same plan for the same reasons."""
+def two_tiers(seed, lately, times=(1,)):
+    """900 folios a tier of any heat, a share moved lately, little room; those below hotter."""
     random = np.random.default_rng(seed)
     tracked = pages((900, 1.0, 0), (900, 1.0, 1))
     heat = random.exponential(random.choice([1, 30, 300], 1800)).astype(np.float32)
     heat[random.random(1800) < 0.3] = 0
+    heat[900:] *= random.choice(times)
     idle_s = np.where(random.random(1800) < lately, 1.0, 100.0).astype(np.float32)
     tracked = dataclasses.replace(tracked, heat=heat, idle_s=idle_s)
-    free = usage(int(random.integers(0, 500)), 5000)
+    return tracked, usage(int(random.integers(0, 500)), 5000)
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 10**6), lately=st.floats(0, 1), budget=st.integers(0, 3000))
+def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, lately, budget):
+    """Asked for one by one, or for all at once: the same plan for the same reasons."""
+    tracked, free = two_tiers(seed, lately)
     plans = []
     for first in (1, 64, 10**6):
         with pytest.MonkeyPatch.context() as patch:
@@ -287,14 +293,7 @@ def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, 
 @given(seed=st.integers(0, 10**6), lately=st.floats(0, 1))
 def test_a_plan_does_not_hang_on_how_many_of_the_hottest_are_asked_for_at_a_time(seed, lately):
     """The same pages move; who is asked for later is planned later, so their order may differ."""
-    random = np.random.default_rng(seed)
-    tracked = pages((900, 1.0, 0), (900, 1.0, 1))
-    heat = random.exponential(random.choice([1, 30, 300], 1800)).astype(np.float32)
-    heat[random.random(1800) < 0.3] = 0
-    heat[900:] *= random.choice([1, 30])
-    idle_s = np.where(random.random(1800) < lately, 1.0, 100.0).astype(np.float32)
-    tracked = dataclasses.replace(tracked, heat=heat, idle_s=idle_s)
-    free = usage(int(random.integers(0, 500)), 5000)
+    tracked, free = two_tiers(seed, lately, times=[1, 30])
     plans = []
     for first in (1, 64, 10**6):
         with pytest.MonkeyPatch.context() as patch:

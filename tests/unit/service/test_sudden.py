@@ -44,9 +44,9 @@ def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
     assert not course.go(REQUESTS // 8, 12)
     assert course.go(2 * REQUESTS)
     assert course.look(), "until it is taken"
-    assert course.sudden.take() == "many_requests"
+    assert course.sudden.take() == {"many_requests"}
     assert not course.look()
-    assert course.sudden.take() == ""
+    assert course.sudden.take() == frozenset()
 
 
 def test_few_requests_are_none_however_many_times_as_many() -> None:
@@ -84,10 +84,10 @@ def test_both_signs_have_room_made_for_as_many_as_either_tells() -> None:
     course.go(0, 12)
     assert course.go(REQUESTS, refused=REFUSED)
     signs = course.sudden.take()
-    assert signs == "many_refused,many_requests"
+    assert signs == {"many_refused", "many_requests"}
     # 65,536 requests a second, of pages with 100 each at least.
     assert course.sudden.pages(signs, course.refused, 100.0) == 4 * REQUESTS // 100
     assert course.sudden.pages(signs, course.refused, 1e9) == REFUSED
     assert course.sudden.pages(signs, course.refused, 0.0) == REFUSED
-    assert course.sudden.pages("many_requests", course.refused, 1e9) == 0
-    assert course.sudden.pages("many_refused", course.refused, 1.0) == REFUSED
+    assert course.sudden.pages(frozenset({"many_requests"}), course.refused, 1e9) == 0
+    assert course.sudden.pages(frozenset({"many_refused"}), course.refused, 1.0) == REFUSED

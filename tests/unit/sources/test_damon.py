@@ -381,15 +381,17 @@ def test_what_is_read_at_once_counts_as_much_as_one_by_one(tmp_path, monkeypatch
 
 @pytest.mark.parametrize(("busy", "told"), [(85, 0), (75, 100)])
 def test_where_nearly_all_is_used_in_nearly_all_checks_nothing_is_told(
-    tmp_path, monkeypatch, busy, told
+    tmp_path, monkeypatch, caplog, busy, told
 ):
     """As a whole period of accessed bits tells none from another: no page would move for good."""
     source = source_with(tmp_path, Tree({11}))
     source.watch(some_targets(11))
+    caplog.set_level("INFO")
     table = report((0, 0, busy << 12, 16), (0, busy << 12, 100 << 12, 3))
     monkeypatch.setattr(source._trace, "read", lambda: Regions(np.concatenate([table] * 2), 0))
     assert sum(len(batch) for batch in source.poll()) == told
     assert source.blind_reports == (0 if told else 2)
+    assert ("event=all_in_use left_out=2" in caplog.text) == (told == 0)
 
 
 def test_no_damon_says_what_kernel_is_needed(tmp_path):

@@ -8,19 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from fakecards import card
-from neoprof_bench import TARGETS, WHOLE, Bench
+from neoprof_bench import TARGETS, Bench
 
 from tierd.errors import UnavailableError
 from tierd.sources.neoprof import (
     CHECK_NS,
     SUSPECT_NS,
-    NeoProfSettings,
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=1))
 
 
 def test_a_module_that_goes_is_let_go(bench: Bench) -> None:

@@ -19,11 +19,6 @@ from tierd.sources.neoprof import (
 )
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=1))
-
-
 def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=8))
     bench.source.watch(TARGETS)

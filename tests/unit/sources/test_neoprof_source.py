@@ -22,14 +22,8 @@ from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
     LOOK_US,
-    NeoProfSettings,
     NeoProfSource,
 )
-
-
-@pytest.fixture
-def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=1))
 
 
 def test_without_the_module_it_says_what_to_load(tmp_path: Path) -> None:
