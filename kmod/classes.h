@@ -48,9 +48,10 @@ static inline bool tierd_may_clear_dirty(const struct tierd_walk *walk, struct p
 }
 
 /* Dirty bits move from the table to the pages, so that no write is forgotten. */
-static inline bool tierd_take_dirty(unsigned long *entry, struct page *page, bool *flush)
+static inline bool tierd_take_dirty(const struct vm_area_struct *vma, unsigned long *entry,
+				    struct page *page, bool *flush)
 {
-	if (!tierd_clear_dirty(entry))
+	if (!tierd_clear_dirty(vma, entry))
 		return false;
 	folio_mark_dirty(page_folio(page));
 	*flush = true;

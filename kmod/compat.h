@@ -116,14 +116,34 @@ static inline void tierd_flush_tlb(void)
 	on_each_cpu(tierd_flush_this_cpu, NULL, 1);
 }
 
-/* Read-only pages with a dirty bit are shadow stacks: theirs has to stay. */
-static inline bool tierd_clear_dirty(unsigned long *entry)
+/* Entries of shadow stacks are told by being read-only and dirty: theirs have to stay so. */
+static inline bool tierd_shadow_stack(const struct vm_area_struct *vma)
 {
-	unsigned long both = _PAGE_RW | _PAGE_DIRTY;
+#ifdef VM_SHADOW_STACK
+	return vma->vm_flags & VM_SHADOW_STACK;
+#else
+	return false;
+#endif
+}
 
-	if ((READ_ONCE(*entry) & both) != both)
+/*
+ * Of entries without permission to write, too: NUMA balancing takes it for a while, and kernels
+ * that know shadow stacks keep the bit elsewhere meanwhile.
+ */
+static inline bool tierd_clear_dirty(const struct vm_area_struct *vma, unsigned long *entry)
+{
+	unsigned long was = READ_ONCE(*entry);
+	bool dirty = false;
+
+	if (tierd_shadow_stack(vma))
 		return false;
-	return test_and_clear_bit(_PAGE_BIT_DIRTY, entry);
+	if (was & _PAGE_DIRTY)
+		dirty = test_and_clear_bit(_PAGE_BIT_DIRTY, entry);
+#ifdef _PAGE_BIT_SAVED_DIRTY
+	if (was & _PAGE_SAVED_DIRTY)
+		dirty |= test_and_clear_bit(_PAGE_BIT_SAVED_DIRTY, entry);
+#endif
+	return dirty;
 }
 #else
 #define TIERD_CAN_FLUSH 0
@@ -132,7 +152,7 @@ static inline void tierd_flush_tlb(void)
 {
 }
 
-static inline bool tierd_clear_dirty(unsigned long *entry)
+static inline bool tierd_clear_dirty(const struct vm_area_struct *vma, unsigned long *entry)
 {
 	return false;
 }

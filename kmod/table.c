@@ -59,7 +59,8 @@ static void report_group(struct tierd_walk *walk, struct table *table, unsigned 
 		page = pfn_to_page(pfn);
 		dirty = pte_dirty(pte);
 		if (tierd_may_clear_dirty(walk, page))
-			dirty = tierd_take_dirty((unsigned long *)(ptep + i), page, &table->flush);
+			dirty = tierd_take_dirty(table->vma, (unsigned long *)(ptep + i), page,
+						 &table->flush);
 		flags = dirty ? TIERD_PAGE_DIRTY : 0;
 		flags |= classes.hot >> i & 1 ? TIERD_PAGE_HOT : 0;
 		flags |= classes.changed >> i & 1 ? TIERD_PAGE_CHANGED : 0;

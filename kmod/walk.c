@@ -94,7 +94,7 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	tierd_count_silent(walk, chunk->history[0], TIERD_TABLE_PAGES);
 	dirty = pmd_dirty(pmd);
 	if (tierd_may_clear_dirty(walk, page))
-		dirty = tierd_take_dirty((unsigned long *)pmdp, page, &flush);
+		dirty = tierd_take_dirty(vma, (unsigned long *)pmdp, page, &flush);
 	classes = tierd_classify(walk, chunk->history[0], *hot, 1, addr >> PMD_SHIFT);
 	*hot = classes.hot;
 	if (classes.chosen & 1)

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process that changes its address space all the time; the checks run it as a target.
 
-usage: guest_kmod_churn.py {hold,write,map,huge,fork,exec} PAGES
+usage: guest_kmod_churn.py {hold,write,guarded,map,huge,fork,exec} PAGES
 
 It prints "ready FIRST_VPN" when its steady area of PAGES pages is there; every page of
 that area starts with its own number, and stays as it is. Beside it:
   hold  nothing changes
   write every other page of the steady area is written, in its second word
+  guarded as write, but nothing may be written, and all is read, until SIGUSR1 comes
   map   another area is mapped, touched, protected, partly given back and unmapped
   huge  a 2 MiB area is split and collapsed
   fork  children that write to some pages, and end
@@ -18,6 +19,7 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import signal
 import sys
 import time
 
@@ -48,6 +50,20 @@ def check(area: mmap.mmap) -> None:
     words = np.frombuffer(area, np.uint64).reshape(-1, PAGE // 8)
     if not np.array_equal(words[:, 0], np.arange(len(words))):
         os._exit(3)
+
+
+def guard(area: mmap.mmap) -> list[str]:
+    """Let nobody write until SIGUSR1 comes, which empties the list."""
+    held = ["read-only"]
+    start, size = ctypes.c_void_p(address(area)), ctypes.c_size_t(len(area))
+
+    def lift(_number: int, _frame: object) -> None:
+        libc.mprotect(start, size, mmap.PROT_READ | mmap.PROT_WRITE)
+        held.clear()
+
+    signal.signal(signal.SIGUSR1, lift)
+    libc.mprotect(start, size, mmap.PROT_READ)
+    return held
 
 
 def churn_map(pages: int) -> None:
@@ -89,6 +105,7 @@ def churn_fork(area: mmap.mmap) -> None:
 def main() -> None:
     kind, pages = sys.argv[1], int(sys.argv[2])
     area = steady(pages)
+    guards = guard(area) if kind == "guarded" else []
     print("ready", address(area) >> 12, flush=True)
     huge = mmap.mmap(-1, 2 * HUGE, PRIVATE)
     huge.madvise(MADV_HUGEPAGE)
@@ -100,7 +117,10 @@ def main() -> None:
             churn_huge(huge, start, turn)
         elif kind == "fork":
             churn_fork(area)
-        elif kind == "write":
+        elif kind == "guarded" and guards:
+            check(area)
+            time.sleep(0.01)
+        elif kind in ("write", "guarded"):
             area[8 :: 2 * PAGE] = bytes([turn & 0xFF]) * (pages // 2)
             time.sleep(0.01)
         elif kind == "exec" and turn == 20:

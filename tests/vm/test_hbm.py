@@ -122,8 +122,12 @@ def test_little_hbm_gets_what_gains_most_by_it(lab: HbmLab, case: hbmcases.Case)
     assert sweep_ms(figures) < unmoved
 
 
-def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
-    """DRAM has room for three of 48 folios at most, and for the 16 busy pages of each."""
+def test_of_huge_folios_the_few_busy_pages_come_to_fast_memory(lab: HbmLab) -> None:
+    """Which has room for three of 48 folios at most, and for the 16 busy pages of each.
+
+    What a pass puts into HBM, where DRAM bears no more at once, stays: 12 ns less for each use is
+    not worth the moves.
+    """
     figures = hbmcases.spots(lab)
     splits, last = figures["daemon"]["totals"]["splits"], figures["last"]["spots"]
     begun, ended = 1e3 * figures["sweeps"][2], sweep_ms(figures)
@@ -131,10 +135,10 @@ def test_of_huge_folios_the_few_busy_pages_come_to_dram(lab: HbmLab) -> None:
     assert figures["first"]["spots"][CXL] == hbmcases.SPOTS_BYTES // 4096
     assert splits["done"] > 24
     busy = hbmcases.SPOTS_BYTES // 4096 // 32
-    assert last[DRAM] >= 0.8 * busy
+    assert last[DRAM] + last[HBM] >= 0.95 * busy
     # Idle pages have inherited heat, and there is room for some of them.
-    assert sum(last) - last[CXL] <= 3 * busy
-    assert ended < 0.4 * begun
+    assert last[DRAM] + last[HBM] <= 3 * busy
+    assert ended < begun / 3
 
 
 @pytest.fixture(scope="module")

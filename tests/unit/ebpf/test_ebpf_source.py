@@ -96,6 +96,18 @@ class FakeSampler:
         self.closed = True
 
 
+class CostlySampler(FakeSampler):
+    """A look at the table takes 1 ms of the CPU, a raw sample 100 ns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.spent_ns = 0
+
+    def drain(self, watched: Watched) -> Sampled:
+        self.spent_ns += 10**6 if self.modes[-1] == MODE_COUNT else 100 * self.samples
+        return super().drain(watched)
+
+
 class Source(SampledSource):
     """A source with a fake sampler and a clock in hand."""
 
@@ -266,9 +278,10 @@ def test_nobody_can_tell_writes_of_one_mixed_event():
     assert got.is_write is None and got.count.tolist() == [5.0]
 
 
-def test_counting_goes_to_the_rings_and_back_with_rate_and_loss():
+def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
     """Both switches, as the sampler is told of them."""
-    sampler = FakeSampler()
+    sampler = CostlySampler()
+    monkeypatch.setattr("tierd.ebpf.source.time.thread_time_ns", lambda: sampler.spent_ns)
     source = Source(sampler)
     source.watch(TARGETS)
     assert (sampler.modes, source.totals.mode) == ([MODE_COUNT], "table")
