@@ -126,6 +126,11 @@ LOOK_PERIOD = _gauge(
     "Time between two looks at a page's accessed bit, as measured.",
     "source",
 )
+REPORTS_LEFT_OUT = _counter(
+    "tierd_source_left_out_reports_total",
+    "Reports that told no page from another and were not counted.",
+    "source",
+)
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
 HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table holds.")
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")

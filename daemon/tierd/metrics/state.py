@@ -189,6 +189,8 @@ class MetricsState:
         if source is not None and seen is not None:
             exposure[(source.name,)] = seen.exposure_s
             period[(source.name,)] = seen.period_s
+        if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
+            values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
         totals = self._service.totals
         values.set(f.HOT_SET_CHANGES, totals.hot_set_moves, "heat")
         values.set(f.HOT_SET_CHANGES, totals.hot_set_news, "looks")

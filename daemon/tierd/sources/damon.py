@@ -188,7 +188,7 @@ class DamonSource:
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
         self._blind = False
-        self.blind_reports = 0
+        self.left_out = 0
         """Reports that were left out, as they told no page from another."""
 
     def available(self) -> Availability:
@@ -267,11 +267,11 @@ class DamonSource:
         # Those between two passes say much the same: one of them stands for all.
         table, reports = latest(regions.table)
         if is_blind := blind(table, checks):
-            self.blind_reports += reports
+            self.left_out += reports
             table = table[:0]
         if is_blind != self._blind and reports:
             self._blind = is_blind
-            log.info("source=damon event=%s left_out=%d", BLIND_EVENT[is_blind], self.blind_reports)
+            log.info("source=damon event=%s left_out=%d", BLIND_EVENT[is_blind], self.left_out)
         pages, counts = expand(table, self._targets, checks)
         if reports > 1:
             counts *= np.float32(reports)

@@ -137,6 +137,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_targets_newcomers_dropped_total",
         "tierd_config_last_reload_success_timestamp_seconds",
         "tierd_config_reloads_total",
+        "tierd_source_left_out_reports_total",
         "tierd_recorded_ticks_total",
         "tierd_recording_active",
         "tierd_folios_split_total",

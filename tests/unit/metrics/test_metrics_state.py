@@ -137,6 +137,20 @@ def test_a_source_that_does_not_look_has_no_exposure(tmp_path: Path):
     assert (values[f.EXPOSURE], values[f.LOOK_PERIOD]) == ({}, {})
 
 
+def test_reports_that_a_source_left_out_are_counted(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    told = []
+
+    def on_tick(count: int) -> None:
+        told.append(dict(desk.state.values.snapshot.values[f.REPORTS_LEFT_OUT]))
+        bench.source.left_out = 2 * count
+        interrupt_at(3)(count)
+
+    bench.tracking.on_tick = on_tick
+    bench.service.run()
+    assert told == [{}, {("made-up",): 2.0}, {("made-up",): 4.0}]
+
+
 def test_a_reload_is_counted_and_the_last_result_stands(tmp_path: Path):
     _, desk = make_desk(tmp_path)
     wall = [100.0]

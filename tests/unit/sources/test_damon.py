@@ -390,7 +390,7 @@ def test_where_nearly_all_is_used_in_nearly_all_checks_nothing_is_told(
     table = report((0, 0, busy << 12, 16), (0, busy << 12, 100 << 12, 3))
     monkeypatch.setattr(source._trace, "read", lambda: Regions(np.concatenate([table] * 2), 0))
     assert sum(len(batch) for batch in source.poll()) == told
-    assert source.blind_reports == (0 if told else 2)
+    assert source.left_out == (0 if told else 2)
     assert ("event=all_in_use left_out=2" in caplog.text) == (told == 0)
 
 
