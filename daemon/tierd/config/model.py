@@ -40,9 +40,9 @@ class LoopConfig:
     quiet_tick_ns: int = option(
         "quiet_tick",
         duration("10ms", "1min"),
-        "2s",
+        "8s",
         "... while the native path promotes, or looks at accessed bits tell of news, and passes"
-        " themselves find little to move. With DAMON it is the time of three of its reports.",
+        " themselves find little to move. With DAMON three of its reports are waited for, or 2 s.",
     )
     cpu_share: float = option(
         "cpu",

@@ -17,7 +17,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
         "sources": {
             "scan": {"period": "2s", "cpu": "2%"},
             "pmu": {"samples": 5000, "cpu": "1%"},
-            "damon": {"cpu": "2%"},
+            "damon": {"cpu": "1%"},
             "faults": {"cpu": "2%"},
         },
         "heat": {"half_life": "20s"},

@@ -42,7 +42,7 @@ class DamonConfig:
     cpu_share: float = option(
         "cpu",
         Share(0.001, 1.0),
-        "5%",
+        "2%",
         "Most of one CPU that the kernel's sampling may take; it samples less often then.",
     )
 

@@ -16,8 +16,9 @@ path has used up its victims, or when it suddenly refuses many, the next pass ne
 long as the native path finds pages to move now that their epoch is new.
 Where looks tell of news (`tierd.service.looking`) it grows as well, without a native path, but not
 while they teach something: there is a pass after every second one by then. Other sources without a
-native path are read, and acted upon, by passes only: there it is the time of a few reports, where
-they are made at intervals, and does not grow where a source has something to tell at any time.
+native path are read, and acted upon, by passes only: there it is the time of a few reports, or of
+one where they are rare, where they are made at intervals, and does not grow where a source has
+something to tell at any time.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ LOOKS: Final = 3
 """Passes in a row at `loop.tick` when many pages were refused."""
 REPORTS: Final = 3
 """Where a source makes reports at intervals a pass takes so many together: each is a sample."""
+TOGETHER_NS: Final = 2 * 10**9
+"""... but no more of them than come in this time: a source that has little of the CPU is slow."""
 BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
@@ -69,7 +72,7 @@ class Cadence:
         if tick is None or self._looks or not _can_wait(rooms, tick):
             self._pause_ns = loop.tick_ns
         elif report:
-            self._pause_ns = max(loop.tick_ns, REPORTS * report)
+            self._pause_ns = max(loop.tick_ns, report, min(REPORTS * report, TOGETHER_NS))
         elif len(tick.plan) >= FEW_PAGES:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:

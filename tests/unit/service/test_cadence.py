@@ -161,8 +161,10 @@ def test_a_source_that_reports_at_intervals_is_asked_for_a_few_reports_at_once()
     host.source.report_ns = 400 * MS
     assert pauses(host, cadence, 3) == [1200, 1200, 1200]
     assert not cadence.must_look(host.rooms, host.tick, 500 * MS)
+    host.source.report_ns = 1600 * MS
+    assert pauses(host, cadence, 2) == [2000, 2000]
     host.source.report_ns = 6400 * MS
-    assert pauses(host, cadence, 3) == [19_200, 19_200, 19_200]
+    assert pauses(host, cadence, 3) == [6400, 6400, 6400]
     host.usage[0] = FULL
     assert cadence.must_look(host.rooms, host.tick, 1000 * MS)
     assert pauses(host, cadence, 1) == [500]
