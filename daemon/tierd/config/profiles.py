@@ -35,7 +35,7 @@ PROFILES: Final[dict[str, dict[str, Any]]] = {
     "balanced": {},
     # Quick to act, at a price: hosts that were measured.
     "aggressive": {
-        "loop": {"tick": "200ms", "cpu": "25%", "residency_pages": 262144},
+        "loop": {"tick": "200ms", "quiet_tick": "2s", "cpu": "25%", "residency_pages": 262144},
         "sources": {
             "scan": {"period": "200ms", "cpu": "15%"},
             "pmu": {"samples": 100_000, "cpu": "8%"},
