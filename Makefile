@@ -17,7 +17,7 @@ all: demo
 # Byte code is written here because lab guests see this tree read-only.
 setup:
 	@config/setup.sh $(SETUP_FLAGS)
-	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m compileall -q daemon tests/demo
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m compileall -q daemon tests/demo tests/lab fpga/python
 
 workloads: setup
 	@$(MAKE) --no-print-directory -s -C tests/workloads
@@ -52,13 +52,13 @@ test: lint workloads
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: setup
-	@$(PYTHON) -m ruff check daemon tests docs config
-	@$(PYTHON) -m ruff format --check --quiet daemon tests docs config
+	@$(PYTHON) -m ruff check daemon tests docs config fpga/python
+	@$(PYTHON) -m ruff format --check --quiet daemon tests docs config fpga/python
 	@$(PYTHON) -m mypy
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \
-		daemon/tierd/lab/guestbin/* tests/bench/tiering/guest/*.sh
+		tests/lab/tierd_lab/guestbin/* tests/bench/tiering/guest/*.sh
 	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 
 # Over a million wrong inputs for what reads files, sockets and the kernel's messages; `make test`
@@ -74,7 +74,7 @@ bench-parts: workloads
 	@$(PYTHON) tests/bench/loop_cpu.py
 	@$(PYTHON) tests/bench/recording.py
 	@$(PYTHON) tests/bench/service_idle.py
-	@.venv/bin/tierd lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
+	@.venv/bin/tierd-lab run --machine dram-cxl -- $(PYTHON) tests/bench/native_mover.py
 	@$(MAKE) --no-print-directory -C fpga bench PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) tests/bench/ebpf_cost.py build/workloads/touch
 	@$(PYTHON) tests/bench/ebpf_service.py build/workloads/touch
@@ -100,7 +100,7 @@ bench-quick: workloads module-lab
 # The kernel module for the lab's guests.
 module-lab: setup
 	@$(MAKE) --no-print-directory -s -C kmod \
-		KERNEL=$$($(PYTHON) -c 'from tierd.lab.host import find_kernel as f; print(f().version)')
+		KERNEL=$$($(PYTHON) -c 'from tierd_lab.host import find_kernel as f; print(f().version)')
 
 # The packages tierd and tierd-dkms in build/deb, and the wheel in build/wheel.
 deb: setup
@@ -114,7 +114,7 @@ wheel: setup
 
 clean:
 	rm -rf build .venv .pytest_cache .mypy_cache .ruff_cache
-	find daemon tests -name __pycache__ -prune -exec rm -rf {} +
+	find daemon tests fpga -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
 .PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \

@@ -217,7 +217,8 @@ fingerprint() {
         cd "$root"
         "$python" --version
         printf '%s\n' "$root"
-        for file in pyproject.toml setup.py config/setup.sh; do
+        for file in pyproject.toml setup.py config/setup.sh tests/lab/pyproject.toml \
+            fpga/python/pyproject.toml; do
             [ ! -e "$file" ] || sha256sum "$file"
         done
         find daemon -type f \( -name '*.[ch]' -o -name '*build*.py' \) ! -name '_native*' \
@@ -243,7 +244,8 @@ install_project() {
     fi
     rm -f "$stamp"
     pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
-    pip_install --no-build-isolation --editable "${root}[lab,dev,gpu,report,rtl,bench]"
+    pip_install --no-build-isolation --editable "${root}[dev,gpu,report,rtl,bench]" \
+        --editable "$root/tests/lab" --editable "$root/fpga/python"
     printf '%s\n' "$now" >"$stamp"
     say "installed: $venv/bin/tierd"
 }

@@ -2,7 +2,7 @@
 /*
  * The page table of counts that every program of tierd shares in kind: a bounded,
  * set-associative cache of pages a CPU, least recently used page out, in memory that
- * the service maps. daemon/tierd/ebpf/table.py has the same layouts.
+ * the service maps. daemon/tierd/sources/ebpf/table.py has the same layouts.
  *
  * Why not one of the kernel's LRU maps: they tell nobody what they evict, and their
  * locks can be held by the very code that a PMU interrupt interrupts. Here a slot has

@@ -92,12 +92,11 @@ manuals() {
 }
 
 service_package() {
-    local file name
+    local name
     tree=$work/tierd
     mkdir -p "$tree/usr/lib/tierd" "$tree/usr/share/tierd/ebpf/objects"
-    cp -r "$work/unpacked/tierd" "$tree/usr/lib/tierd/"
+    cp -r "$work/unpacked/tierd" "$work/unpacked/tierd_gpu" "$tree/usr/lib/tierd/"
     find "$tree/usr/lib/tierd" -name __pycache__ -prune -exec rm -rf {} +
-    chmod 755 "$tree"/usr/lib/tierd/tierd/lab/guestbin/*
     strip --strip-unneeded "$tree"/usr/lib/tierd/tierd/_native*.so
     if [ ${#bundled[@]} -gt 0 ]; then
         say "bundled: ${bundled[*]}"
@@ -110,9 +109,6 @@ service_package() {
     put 755 "$here/tierd" usr/bin/tierd
     cp -r "$root"/ebpf/*.bpf.c "$root"/ebpf/*.h "$root/ebpf/events" "$tree/usr/share/tierd/ebpf/"
     cp "$work"/objects/*.bpf.o "$tree/usr/share/tierd/ebpf/objects/"
-    for file in "$root"/config/machines/*.toml; do
-        put 644 "$file" "usr/share/tierd/machines/${file##*/}"
-    done
     put 644 "$root/config/tierd.schema.json" usr/share/tierd/tierd.schema.json
     # Every setting commented out: what is not changed is the profile's to say.
     sed -E '/^(#|\[|$)/!s/^/#/' "$root/config/tierd.toml" >"$work/tierd.toml"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Describes the extension module `tierd._native` to cffi; setup.py builds it.
-
-Owns: which C files are compiled and how. The declarations that Python sees are
-taken from its headers, so that they stand in one place.
-"""
+"""Describes the extension module `tierd._native` to cffi; setup.py builds it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The 64-bit page key: target << 48 | virtual page number in units of 4 KiB.
- * The same layout as tierd.pagekey.
+ * The same layout as tierd.core.pagekey.
  */
 #ifndef TIERD_PAGEKEY_H
 #define TIERD_PAGEKEY_H

@@ -194,7 +194,7 @@ int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
 
 /* ---- splitting ---- */
 
-/* What became of a 2 MiB folio that was to be split (tierd.moves.SplitFate). */
+/* What became of a 2 MiB folio that was to be split (tierd.core.migration.SplitFate). */
 enum tierd_split {
 	TIERD_SPLIT_NOT_TRIED = 0,
 	TIERD_SPLIT_DONE = 1,
@@ -237,7 +237,7 @@ struct tierd_run {
 	double squares;
 };
 
-/* policy/change.py has the words. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
+/* hotness/change_point.py has the words. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
 struct tierd_change_words {
 	double hazard;
 	double noise;

@@ -26,7 +26,7 @@ struct tierd_hot_record {
 	uint16_t count;
 };
 
-/* Why a decision came out as it did: tierd.service.explain.Reason, number for number. */
+/* Why a decision came out as it did: tierd.observe.explain.Reason, number for number. */
 enum tierd_reason {
 	TIERD_HOTTER = 0,
 	TIERD_MAKES_ROOM = 1,
@@ -139,7 +139,8 @@ struct tierd_promoter_stats {
 	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
 };
 
-/* Moves and what became of them, by page: the columns of tierd.moves.MovePlan and MoveReport. */
+/* Moves and what became of them, by page: the columns of tierd.core.migration.MovePlan and
+ * MoveReport. */
 struct tierd_moves {
 	uint64_t *page;
 	float *heat;

@@ -2,11 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the manual pages: fills in commands, keys and exit codes, and calls scdoc.
 
-    docs/man/make.py FOLDER            writes FOLDER/man1/tierd.1 and so on
-    docs/man/make.py --source FOLDER   writes the filled-in scdoc sources only
-
-Owns: how the parser and the model are told as scdoc text.
-Must not touch: what they say.
+docs/man/make.py FOLDER            writes FOLDER/man1/tierd.1 and so on
+docs/man/make.py --source FOLDER   writes the filled-in scdoc sources only
 """
 
 from __future__ import annotations
@@ -31,7 +28,7 @@ from tierd.config.schema import (  # noqa: E402
     Section,
     options_of,
 )
-from tierd.errors import ExitCode  # noqa: E402
+from tierd.core.errors import ExitCode  # noqa: E402
 
 EXIT_CODES = {
     ExitCode.OK: "All well.",

@@ -145,7 +145,7 @@ def outputs() -> dict[Path, str]:
         FPGA / "rtl" / "gen" / "np_seeds_pkg.sv": seeds.systemverilog(table),
         FPGA / "include" / "neoprof_regs.h": c_header(items),
         FPGA / "model" / "np_seeds.h": seeds.cplusplus(table),
-        FPGA.parent / "daemon" / "tierd" / "fpga" / "regs.py": python_module(items),
+        FPGA / "python" / "neoprof" / "regs.py": python_module(items),
         FPGA.parent / "docs" / "neoprof-registers.md": page,
     }
 

@@ -17,8 +17,8 @@ from typing import Any
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles, RisingEdge, Timer
 
-from tierd.fpga import Card, regs
-from tierd.fpga.card import NONE, WRITE
+from neoprof import Card, regs
+from neoprof.card import NONE, WRITE
 
 LOG2_WIDTH = 8
 RING = 16
@@ -152,7 +152,7 @@ class Bench:
         self, address: int, data: int, mask_bytes: list[int] | None = None, failed: bool = False
     ) -> None:
         """Write to the model alone; a write of some bytes goes as one access of their size."""
-        from tierd.fpga import CardError
+        from neoprof import CardError
 
         mask_bytes = list(range(8)) if mask_bytes is None else mask_bytes
         first, size = mask_bytes[0], len(mask_bytes)

@@ -20,8 +20,8 @@ from bench import (
     pairs_of,
     random_pairs,
 )
-from tierd.fpga import regs
-from tierd.fpga.card import NONE, WRITE
+from neoprof import regs
+from neoprof.card import NONE, WRITE
 
 ROUNDS = int(os.environ.get("NP_ROUNDS", "12"))
 SEED = int(os.environ.get("NP_SEED", "1"))

@@ -10,7 +10,7 @@ import cocotb
 from cocotb.triggers import ClockCycles, RisingEdge
 
 from bench import ALL, PAGE, RING, Bench, BusError, pairs_of
-from tierd.fpga import regs
+from neoprof import regs
 
 REGISTERS = (
     regs.CHMU_CAP0, regs.CHMU_CAP1, regs.CHMU0_CAP0, regs.CHMU0_CAP1,

@@ -10,8 +10,8 @@ from typing import Any
 import cocotb
 
 from bench import CYCLES_PER_100US, LINE, PAGE, Bench, pages_of, pairs_of, run_pairs
-from tierd.fpga import regs
-from tierd.fpga.card import NONE
+from neoprof import regs
+from neoprof.card import NONE
 
 ROUNDS = int(os.environ.get("NP_ROUNDS", "12"))
 SEED = int(os.environ.get("NP_SEED", "1"))

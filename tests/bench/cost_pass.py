@@ -19,15 +19,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from tiersim import SimTier, tier_map
 
-from tierd.access import AccessBatch, Domain
-from tierd.heat.pattern import PatternTracker
-from tierd.heat.table import HeatTable
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import MemoryKind
+from tierd.hotness.pattern import PatternTracker
+from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.tiermap import MemoryKind
 
 TICKS = 9
 

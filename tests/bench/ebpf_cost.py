@@ -35,13 +35,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vm"))
 import numpy as np
 from guest_ebpf_ground import Touch
 
-from tierd.access import AccessBatch, Domain, WatchedRange, WatchedTarget
-from tierd.ebpf import cpus, syscalls
-from tierd.ebpf.loader import Loading, Program
-from tierd.ebpf.ranges import Watched
-from tierd.ebpf.ring import decode, sample_dtype
-from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
-from tierd.ebpf.table import MODE_COUNT, MODE_PASS
+from tierd.core.access import AccessBatch, Domain, WatchedRange, WatchedTarget
+from tierd.sources.ebpf import cpus, syscalls
+from tierd.sources.ebpf.loader import Loading, Program
+from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf.ring import decode, sample_dtype
+from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 from tierd.sources.faults import SAMPLE, fault_event
 
 ROUNDS = 5
@@ -138,7 +138,7 @@ def run_ns(runs: Any, touch: Touch) -> float:
 
 def user(way: str) -> None:
     """From ring bytes, and from a table, to heat."""
-    from tierd.heat.table import HeatTable
+    from tierd.hotness.table import HeatTable
 
     size, pages = 400_000, 50_000
     rng = np.random.default_rng(1)
@@ -166,7 +166,7 @@ def user(way: str) -> None:
         heat.ingest(AccessBatch(Domain.VIRTUAL, key, count, 1, "bench"))
         return size / ((time.process_time_ns() - begin) / 1e9)
 
-    from tierd.ebpf.table import SLOT
+    from tierd.sources.ebpf.table import SLOT
 
     table = np.zeros(131072, SLOT)
     seen, counts = np.unique(data["addr"] >> np.uint64(12), return_counts=True)
@@ -228,11 +228,11 @@ def resident() -> float:
 def memory_of(kind: str, way: str) -> None:
     """In a fresh process: load the service's modules, then the source one way."""
     import tierd.config
-    import tierd.service.build  # noqa: F401 - what a running service has in memory
+    import tierd.engine.build  # noqa: F401 - what a running service has in memory
 
     figures: dict[str, Any] = {"modules_mib": resident()}
     if kind == "inside":
-        from tierd.ebpf import files, helper
+        from tierd.sources.ebpf import files, helper
 
         headers = files.find_headers()
         size = 2 * cpus.possible() * 64

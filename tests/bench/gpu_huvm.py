@@ -25,7 +25,7 @@ sys.path[:0] = [
 import gpu_cases  # noqa: E402
 from simulate import HOST_ONLY, Job, Outcome, Simulation  # noqa: E402
 
-from tierd.gpu.settings import HarvestSettings, Techniques  # noqa: E402
+from tierd_gpu.settings import HarvestSettings, Techniques  # noqa: E402
 
 PAPER_BEST = 2.71
 SYSTEMS: dict[str, Techniques | None] = {

@@ -23,9 +23,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from tierloop import restless
 from tiersim import SimTier
 
+from tierd.core.tiermap import MemoryKind
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.watermark import WatermarkSettings
-from tierd.tiermap import MemoryKind
 
 TIERS = (
     SimTier(MemoryKind.DRAM, 6000, 118, 60e9),

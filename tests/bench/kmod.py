@@ -14,8 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tierd.lab import Guest
-from tierd.lab.host import find_kernel
+from tierd_lab import Guest
+from tierd_lab.host import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 GUEST = ROOT / "tests/vm"

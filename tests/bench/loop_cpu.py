@@ -26,21 +26,21 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.config import loads
-from tierd.heat.table import HeatTable
-from tierd.mover import DryMover
-from tierd.pagekey import make_keys
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.pagekey import make_keys
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine.build import BYTES_A_PAGE, make_policy
+from tierd.engine.loop import Rooms, Service
+from tierd.engine.tracking import Tracking
+from tierd.hotness.table import HeatTable
+from tierd.migration import DryMover
 from tierd.policy.inputs import NodeUsage
-from tierd.residency import ResidencyScanner
-from tierd.service.build import BYTES_A_PAGE, make_policy
-from tierd.service.loop import Rooms, Service
-from tierd.service.selection import SourceSelector
-from tierd.service.tracking import Tracking
-from tierd.targets.maps import MapReader
-from tierd.targets.registry import TargetRegistry
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
+from tierd.workloads.maps import MapReader
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.residency import ResidencyScanner
 
 HOTSET = Path(__file__).resolve().parents[2] / "build/workloads/hotset"
 

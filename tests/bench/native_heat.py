@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
-from tierd.access import AccessBatch, Domain
-from tierd.heat.table import HeatTable
+from tierd.core.access import AccessBatch, Domain
+from tierd.hotness.table import HeatTable
 
 TARGET_KEY = np.uint64(5 << 48)
 

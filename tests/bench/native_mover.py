@@ -21,8 +21,8 @@ from guest_holder import Holder
 from moverkit import keys, plan
 
 from tierd._native import ffi, lib
-from tierd.mover import NativeMover
-from tierd.moves import Fate
+from tierd.core.migration import Fate
+from tierd.migration import NativeMover
 
 
 def bare(pid: int, page: np.ndarray, dest: int, batch: int) -> tuple[int, float]:

@@ -24,19 +24,19 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from madeup_host import two_tiers
 
-from tierd.access import AccessBatch, Domain
 from tierd.config import loads
-from tierd.moves import MoveReport
-from tierd.pagekey import make_keys
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import MoveReport
+from tierd.core.pagekey import make_keys
+from tierd.engine.build import make_policy
+from tierd.observe.recording.hotness import RecordingHeat
+from tierd.observe.recording.reader import Recording
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.replay import Replay
+from tierd.observe.recording.report import page
+from tierd.observe.recording.report.analysis import analyse
+from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
-from tierd.recording.heat import RecordingHeat
-from tierd.recording.reader import Recording
-from tierd.recording.recorder import Recorder
-from tierd.recording.replay import Replay
-from tierd.recording.report import page
-from tierd.recording.report.analysis import analyse
-from tierd.service.build import make_policy
-from tierd.service.tick import TickRecord
 
 PAGES = 400_000
 WALK = 32_768

@@ -20,8 +20,8 @@ from figures import result_of, source_figures
 from story import Story
 from tables import print_sources, print_table
 
-from tierd.lab import GuestError, LabResult, Machine, run
-from tierd.lab.host import find_kernel
+from tierd_lab import GuestError, LabResult, Machine, run
+from tierd_lab.host import find_kernel
 
 ROOT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 600

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of the demo's workload says, and what its sources do beside each other.
-
-Owns: the figures of runs and their names. Pure: reports in, figures out.
-"""
+"""What a run of the demo's workload says, and what its sources do beside each other."""
 
 from __future__ import annotations
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from tierd.config import loads
+from tierd.engine.fastpath.destinations import low_bytes
 from tierd.policy.watermark import WatermarkSettings
-from tierd.service.orders import low_bytes
-from tierd.service.usage import read_usage
+from tierd.topology.node_meminfo import read_usage
 
 TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
@@ -158,7 +158,7 @@ class Scanner:
     """The kernel module's own account: CPU time of its thread, records that found no room."""
 
     def __init__(self) -> None:
-        from tierd.kmod import Control
+        from tierd.sources.kmod import Control
 
         self._control = Control.open()
         self.begin()

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the guest of the demo tells, line by line, and the progress that people see of it.
-
-Owns: the record of one boot, and its lines on standard error.
-Must not touch: figures; those are made of the record afterwards.
-"""
+"""What the guest of the demo tells, line by line, and the progress that people see of it."""
 
 from __future__ import annotations
 

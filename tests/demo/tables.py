@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The demo's tables, for people.
-
-Owns: what they look like. Pure but for `print`: figures in, lines out.
-"""
+"""The demo's tables, for people."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from standin import CHUNK, World
 
-from tierd.gpu import wire
-from tierd.gpu.wire import Kind, Op, StateFlag
+from tierd_gpu import wire
+from tierd_gpu.wire import Kind, Op, StateFlag
 
 
 class Puppet:

@@ -16,10 +16,10 @@ from typing import Any
 from simulate import read_topology
 from standin import CHUNK, World
 
-from tierd.gpu.forecast import Forecast
-from tierd.gpu.harvest import Harvester
-from tierd.gpu.session import Session
-from tierd.gpu.settings import HarvestSettings
+from tierd_gpu.forecast import Forecast
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.session import Session
+from tierd_gpu.settings import HarvestSettings
 
 HOME = 64
 """Chunks that a GPU holds."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tierd.core.errors import ExitCode
 from tierd.doctor import Status, examine, syscalls
-from tierd.errors import ExitCode
 
 NOBODY = 65534
 WATCHED = (

@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.ebpf import loader, probe
-from tierd.ebpf.attr import EventAttr, Sample
-from tierd.ebpf.sampler import EventPlan
-from tierd.service.selection import SourceSelector
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.sources.ebpf import loader, probe
+from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.sampler import EventPlan
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource, would_use
+from tierd.sources.selection import SourceSelector
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests/vm/guest_ebpf.py"

@@ -80,11 +80,11 @@ DAEMON = """
 import sys
 from pathlib import Path
 from dataclasses import replace
-from tierd.cli.gpu import serve
-from tierd.gpu.nvml import Nvml
-from tierd.gpu.server import ServerSettings
-from tierd.gpu.service import GpuService
-from tierd.gpu.settings import HarvestSettings
+from tierd_gpu.cli import serve
+from tierd_gpu.nvml import Nvml
+from tierd_gpu.server import ServerSettings
+from tierd_gpu.service import GpuService
+from tierd_gpu.settings import HarvestSettings
 settings = HarvestSettings(floor_bytes=4 << 20, refill_bytes=8 << 20, observe_ns=0,
                            home_free_chunks=4)
 nvml = Nvml()
@@ -96,8 +96,8 @@ serve(service)
 BESIDE = """
 import sys
 from tierd.config import loads
-from tierd.service.companion import beside
-from tierd.service.gpu import GpuCompanion
+from tierd.engine.background import beside
+from tierd_gpu.background import GpuCompanion
 config = loads(f'[gpu]\\nsocket = "{sys.argv[1]}"\\nfloor = "4MiB"\\nrefill = "8MiB"').gpu
 with beside([GpuCompanion(config)]) as served:
     print("ready", flush=True)

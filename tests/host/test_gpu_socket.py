@@ -14,11 +14,11 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from tierd.gpu import wire
-from tierd.gpu.harvest import Harvester
-from tierd.gpu.links import Gpu, GpuTopology
-from tierd.gpu.server import UNSENT, GpuServer, ServerSettings
-from tierd.gpu.wire import Kind
+from tierd_gpu import wire
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import Gpu, GpuTopology
+from tierd_gpu.server import UNSENT, GpuServer, ServerSettings
+from tierd_gpu.wire import Kind
 
 WAIT_S = 600.0
 """For what must happen at all, on however busy a host."""

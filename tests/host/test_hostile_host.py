@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from tierd import config
-from tierd.heat.table import HeatTable
-from tierd.pagekey import make_keys
-from tierd.residency import ResidencyScanner
-from tierd.service.tracking import Tracking
-from tierd.targets.maps import MapReader
-from tierd.targets.registry import TargetRegistry
+from tierd.core.pagekey import make_keys
+from tierd.engine.tracking import Tracking
+from tierd.hotness.table import HeatTable
+from tierd.workloads.maps import MapReader
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.residency import ResidencyScanner
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

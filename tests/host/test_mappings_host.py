@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tierd.errors import TargetGoneError
-from tierd.targets.maps import MapReader, movable_ranges
-from tierd.targets.procs import read_stat
+from tierd.core.errors import TargetGoneError
+from tierd.workloads.maps import MapReader, movable_ranges
+from tierd.workloads.procs import read_stat
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

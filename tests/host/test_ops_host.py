@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 from promtools import find
 
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = ROOT / "tests/support/hostservice.py"
@@ -382,7 +382,7 @@ def test_a_hang_up_while_it_starts_is_a_reload_once_it_runs(tmp_path: Path) -> N
 def test_no_thread_keeps_a_capability_that_it_has_no_use_for(host: Host) -> None:
     """Those that talk to clients have none; the loop's has what its sources may need again."""
     from tierd.config import Config
-    from tierd.service.privileges import NUMBERS, needed
+    from tierd.engine.privileges import NUMBERS, needed
 
     assert host.process is not None
     wait_for(lambda: "event=privileges_dropped" in host.log.read_text(), "it gives them up")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from systemd_image import ROOT, Bare, built_packages
 
-from tierd.errors import ExitCode
-from tierd.lab import host
+from tierd.core.errors import ExitCode
+from tierd_lab import host
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
 

@@ -17,24 +17,24 @@ import numpy as np
 import pytest
 from madeup_host import two_tiers
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.config import loads
-from tierd.errors import ExitCode
-from tierd.mover import DryMover
-from tierd.pagekey import make_keys
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.errors import ExitCode
+from tierd.core.pagekey import make_keys
+from tierd.engine.build import make_policy
+from tierd.engine.loop import Rooms, Service
+from tierd.engine.tracking import Tracking
+from tierd.migration import DryMover
+from tierd.observe.recording.hotness import RecordingHeat
+from tierd.observe.recording.reader import Recording
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.replay import Replay
 from tierd.policy.inputs import NodeUsage
-from tierd.recording.heat import RecordingHeat
-from tierd.recording.reader import Recording
-from tierd.recording.recorder import Recorder
-from tierd.recording.replay import Replay
-from tierd.residency import ResidencyScanner
-from tierd.service.build import make_policy
-from tierd.service.loop import Rooms, Service
-from tierd.service.selection import SourceSelector
-from tierd.service.tracking import Tracking
-from tierd.targets.maps import MapReader
-from tierd.targets.registry import TargetRegistry
+from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
+from tierd.workloads.maps import MapReader
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.residency import ResidencyScanner
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 

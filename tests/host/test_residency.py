@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.errors import TargetGoneError
-from tierd.pagekey import vpn_of
-from tierd.residency import Residency, ResidencyScanner
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import TargetGoneError
+from tierd.core.pagekey import vpn_of
+from tierd.workloads.residency import Residency, ResidencyScanner
 
 HUGE = 512
 BLOCKS = 8

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tierd.mover import NativeMover
-from tierd.moves import Direction, Fate, MovePlan, SplitFate
-from tierd.pagekey import make_keys
+from tierd.core.migration import Direction, Fate, MovePlan, SplitFate
+from tierd.core.pagekey import make_keys
+from tierd.migration import NativeMover
 
 pytestmark = pytest.mark.skipif(
     not Path("/sys/kernel/mm/transparent_hugepage").exists(),

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from tierd import config
-from tierd.errors import UnavailableError
-from tierd.targets.events import ProcessEventSocket
-from tierd.targets.maps import movable_ranges
-from tierd.targets.registry import TargetRegistry
-from tierd.targets.target import Target
+from tierd.core.errors import UnavailableError
+from tierd.workloads.events import ProcessEventSocket
+from tierd.workloads.maps import movable_ranges
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.target import Target
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
 
@@ -253,7 +253,7 @@ def test_events_tell_starts_execs_users_and_ends() -> None:
 def test_more_events_than_the_buffer_holds_are_counted_as_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tierd.targets.events.RECEIVE_BYTES", 32768)
+    monkeypatch.setattr("tierd.workloads.events.RECEIVE_BYTES", 32768)
     try:
         events = ProcessEventSocket.open()
     except UnavailableError as error:
@@ -277,8 +277,8 @@ def test_more_events_than_the_buffer_holds_are_counted_as_lost(
 
 def test_a_listener_in_another_pid_namespace_is_told_that_it_hears_nothing() -> None:
     script = (
-        "from tierd.targets.events import ProcessEventSocket\n"
-        "from tierd.errors import UnavailableError\n"
+        "from tierd.workloads.events import ProcessEventSocket\n"
+        "from tierd.core.errors import UnavailableError\n"
         "try:\n    ProcessEventSocket.open(); print('opened')\n"
         "except UnavailableError as error:\n    print(error)\n"
     )
@@ -297,14 +297,14 @@ def test_an_ordinary_user_listens_or_is_told_why_not() -> None:
     """Linux 6.6 opened process events to everyone; before, they need CAP_NET_ADMIN."""
     script = (
         "import os; os.setuid(65534)\n"
-        "from tierd.targets.events import ProcessEventSocket\n"
-        "from tierd.errors import UnavailableError\n"
+        "from tierd.workloads.events import ProcessEventSocket\n"
+        "from tierd.core.errors import UnavailableError\n"
         "try:\n    ProcessEventSocket.open(); print('opened')\n"
         "except UnavailableError as error:\n    print(error)\n"
     )
     path = ":".join(entry for entry in sys.path if entry)
     done = subprocess.run(
-        [sys.executable, "-c", script.replace("import os;", "import os, tierd.targets.events;")],
+        [sys.executable, "-c", script.replace("import os;", "import os, tierd.workloads.events;")],
         capture_output=True,
         text=True,
         check=False,

@@ -2,7 +2,7 @@
 """The guest's side of the card window from user space, for tests without a driver.
 
 Protocol: `fpga/include/neoprof_window.h`, whose numbers are read from that file.
-Registers: `tierd.fpga.regs`. Works on any mapping of the window: the PCI device in a
+Registers: `neoprof.regs`. Works on any mapping of the window: the PCI device in a
 guest, or the file behind it on the host.
 """
 

@@ -16,7 +16,7 @@ from tierd.control.commands import Desk, Peer
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.control.server import ControlServer
-from tierd.metrics.state import MetricsState
+from tierd.observe.metrics.state import MetricsState
 
 ROOT = Peer(pid=1, uid=0, may_change=True)
 READER = Peer(pid=2, uid=1000, may_change=False)

@@ -8,7 +8,7 @@ import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tierd.targets.events import ProcessEvents, ProcessEventSocket
+from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 
 PF_KTHREAD = 0x00200000
 

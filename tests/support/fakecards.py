@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
-from tierd.kmod.neoprof import Card, CardRange, CardSettings, Geometry, Profile
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
+from tierd.sources.kmod.neoprof import Card, CardRange, CardSettings, Geometry, Profile
 
 MIB = 1 << 20
 BLOCK = 128 * MIB
@@ -55,7 +55,7 @@ def card(
 
 
 class FakeCards:
-    """`tierd.kmod.neoprof.Cards` over a list that the test changes."""
+    """`tierd.sources.kmod.neoprof.Cards` over a list that the test changes."""
 
     def __init__(self, *cards: Card) -> None:
         self.known = {each.number: each for each in cards}

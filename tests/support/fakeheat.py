@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tierd.access import BoolArray
-from tierd.heat.view import Histogram, PageSet
-from tierd.pagekey import target_of
+from tierd.core.access import BoolArray
+from tierd.core.pagekey import target_of
+from tierd.hotness.view import Histogram, PageSet
 from tierd.policy import pageset
 
 

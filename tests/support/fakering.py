@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.kmod import uapi
-from tierd.kmod.uapi import INFO, RECORD, Kind, PageFlags
+from tierd.sources.kmod import uapi
+from tierd.sources.kmod.uapi import INFO, RECORD, Kind, PageFlags
 
 
 class FakeRing:

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 from tiersim import SimTier, tier_map
 
-from tierd.access import AccessBatch, Domain
-from tierd.heat.pattern import PatternTracker
-from tierd.heat.table import HeatTable
-from tierd.moves import Fate, MovePlan, MoveReport, SplitFate
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.hotness.pattern import PatternTracker
+from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Page frames of another process, as /proc/PID/pagemap tells them.
-
-Owns: reading a range of a process that may run another program, or end, meanwhile.
-Must not touch: what the frames are compared with.
-"""
+"""Page frames of another process, as /proc/PID/pagemap tells them."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 
-from tierd.kmod.uapi import ATTRIBUTES
+from tierd.sources.kmod.uapi import ATTRIBUTES
 
 FAMILY = 40
 NUMBER = {name.removeprefix("TIERD_A_"): index for index, (name, _) in enumerate(ATTRIBUTES)}

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.lab import Guest, GuestError, GuestProcess, Machine, Share
-from tierd.lab.traffic import TrafficError
+from tierd_lab import Guest, GuestError, GuestProcess, Machine, Share
+from tierd_lab.traffic import TrafficError
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = "/run/hbm"

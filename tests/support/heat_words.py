@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from tierd.access import AccessBatch, Domain
-from tierd.heat.table import HeatTable
-from tierd.moves import Fate, MovePlan, MoveReport
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.hotness.table import HeatTable
 
 S = 10**9
 T = 3 << 48

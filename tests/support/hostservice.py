@@ -27,21 +27,21 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.cli._front import Front
 from tierd.cli.run import _set_up_logging
 from tierd.config import load
-from tierd.mover import DryMover
-from tierd.moves import Fate, MovePlan, MoveReport
-from tierd.pagekey import make_keys
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.pagekey import make_keys
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine import privileges
+from tierd.engine.build import build
+from tierd.engine.process_memory import keep_heap, load_all
+from tierd.engine.reload import Reloader
+from tierd.migration import DryMover
+from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import NodeUsage
-from tierd.service import privileges
-from tierd.service.build import build
-from tierd.service.reload import Reloader
-from tierd.service.resident import keep_heap, load_all
-from tierd.service.selection import SourceSelector
-from tierd.service.tick import TickRecord
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.sources.selection import SourceSelector
 
 
 def two_tiers() -> TierMap:

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from tierd.lab.host import Kernel, kernels
+from tierd_lab.host import Kernel, kernels
 
 OLD: Final = "6.1"
 """Debian 12's own release; no later Debian has it."""

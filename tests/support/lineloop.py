@@ -20,12 +20,12 @@ import numpy as np
 from tierloop import LINES, Loop
 from tiersim import SimTier, tier_map
 
-from tierd.access import AccessBatch, Domain
-from tierd.moves import MovePlan, MoveReport
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.tiermap import TierMap
+from tierd.engine.bandwidth import Loads
 from tierd.policy.inputs import Policy
 from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
-from tierd.service.loads import Loads
-from tierd.tiermap import TierMap
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

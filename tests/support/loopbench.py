@@ -14,23 +14,23 @@ from typing import Any
 import numpy as np
 from fakeheat import ArrayHeat, pages
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.config import Config, loads
-from tierd.errors import UnavailableError
-from tierd.heat.stats import HeatStats
-from tierd.moves import Fate, MovePlan, MoveReport
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine.components import Makers, Rooms
+from tierd.engine.groups import Residents
+from tierd.engine.loop import Service
+from tierd.engine.pressure import CgroupStrain, Strain
+from tierd.engine.privileges import needed
+from tierd.hotness.stats import HeatStats
+from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.service.loop import Service
-from tierd.service.privileges import needed
-from tierd.service.rooms import Makers, Rooms
-from tierd.service.selection import SourceSelector
-from tierd.service.shares import Residents
-from tierd.service.strain import CgroupStrain, Strain
-from tierd.service.tick import TickRecord
-from tierd.sources.exposure import Seen
-from tierd.targets.target import Target
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.sources.sampling_interval import Seen
+from tierd.sources.selection import SourceSelector
+from tierd.workloads.target import Target
 
 PAGES = 10_000
 FREE = WatermarkSettings().high_watermark

@@ -14,21 +14,21 @@ from typing import Any
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
 from tierd.config import Config, loads
-from tierd.moves import Fate, MovePlan, MoveReport
-from tierd.pagekey import make_keys, target_of, vpn_of
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.pagekey import make_keys, target_of, vpn_of
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine.bandwidth import Loads
+from tierd.engine.build import BYTES_A_PAGE, make_policy
+from tierd.engine.groups import Residents
+from tierd.engine.loop import Rooms, Service
+from tierd.observe.recording.hotness import RecordingHeat
+from tierd.observe.recording.recorder import Recorder, RecorderStats
+from tierd.observe.recording.records import RecordedTarget
 from tierd.policy.inputs import NodeUsage
-from tierd.recording.heat import RecordingHeat
-from tierd.recording.recorder import Recorder, RecorderStats
-from tierd.recording.records import RecordedTarget
-from tierd.service.build import BYTES_A_PAGE, make_policy
-from tierd.service.loads import Loads
-from tierd.service.loop import Rooms, Service
-from tierd.service.selection import SourceSelector
-from tierd.service.shares import Residents
-from tierd.targets.target import Target
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.sources.selection import SourceSelector
+from tierd.workloads.target import Target
 
 KINDS = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
 START_NS = 5 * 10**9

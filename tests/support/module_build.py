@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel module, built for a lab kernel.
-
-Owns: that it is built once, and the same way, whichever test comes first: a module that is
-built anew under a guest that loads it is half a file.
-Must not touch: guests.
-"""
+"""The kernel module, built for a lab kernel."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from tierd.moves import Fate
+from tierd.core.migration import Fate
+from tierd.observe.tick_record import TickRecord
 from tierd.policy.pageset import sizes_of
-from tierd.service.tick import TickRecord
 
 KEPT = 20
 

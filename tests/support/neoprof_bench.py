@@ -9,15 +9,15 @@ from typing import Any
 from fakecards import FakeCards, card, host
 from fakering import FakeRing
 
-from tierd.access import AccessBatch, WatchedRange, WatchedTarget
-from tierd.kmod.ring import Ring
-from tierd.kmod.uapi import DEVICE, PARAMETERS
+from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.sources._scan_host import ScanSettings
-from tierd.sources.exposure import Seen
+from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import (
     NeoProfSettings,
     NeoProfSource,
 )
+from tierd.sources.sampling_interval import Seen
 
 S = 10**9
 TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]

@@ -18,23 +18,23 @@ import numpy as np
 from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
 
-from tierd.access import AccessBatch, WatchedRange, WatchedTarget
-from tierd.heat.table import HeatTable
-from tierd.kmod.ring import Ring
-from tierd.kmod.uapi import DEVICE, PARAMETERS
-from tierd.mover import NativeMover
-from tierd.moves import MoveReport
+from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.core.migration import MoveReport
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine.fastpath.controller import Steering
+from tierd.engine.fastpath.thresholds import Thresholds
+from tierd.engine.fastpath.update import SteeringSettings
+from tierd.engine.phase_detector import ForgetSettings
+from tierd.hotness.table import HeatTable
+from tierd.migration import NativeMover
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkSettings
-from tierd.service.briefing import SteeringSettings
-from tierd.service.changes import ForgetSettings
-from tierd.service.selection import SourceSelector
-from tierd.service.steering import Steering
-from tierd.service.thresholds import Thresholds
-from tierd.sources.exposure import Seen
+from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import NeoProfSource
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.sources.sampling_interval import Seen
+from tierd.sources.selection import SourceSelector
 
 S = 10**9
 GIB = 1 << 30

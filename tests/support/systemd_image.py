@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tierd.lab import accel, host
-from tierd.lab.machine import Machine
-from tierd.lab.qemu import memory_argument, qemu_options
+from tierd_lab import accel, host
+from tierd_lab.machine import Machine
+from tierd_lab.qemu import memory_argument, qemu_options
 
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = ROOT / "build/machine"

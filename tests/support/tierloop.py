@@ -13,11 +13,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.access import AccessBatch, Domain
-from tierd.heat.pattern import PatternTracker
-from tierd.heat.table import HeatTable
-from tierd.moves import Fate, MovePlan, MoveReport
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.hotness.pattern import PatternTracker
+from tierd.hotness.table import HeatTable
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
 

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from doorbell import Doorbell
 
-from tierd.fpga.card import Card, CardError
+from neoprof.card import Card, CardError
 
 HEADER = Path(__file__).resolve().parents[2] / "fpga/include/neoprof_window.h"
 WINDOW_BYTES = 128 << 10

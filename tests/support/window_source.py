@@ -16,8 +16,8 @@ from collections.abc import Sequence
 import numpy as np
 from card_window import BYTES, find_device
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
-from tierd.pagekey import make_keys
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.pagekey import make_keys
 
 SLOTS = 4096
 

@@ -7,8 +7,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.kmod.uapi import RECORD
-from tierd.members import Members
+from tierd.core.pagekeyset import Members
+from tierd.sources.kmod.uapi import RECORD
 
 NEVER = 2**64 - 1
 PIECES = st.lists(st.lists(st.integers(0, 300), max_size=80), max_size=40)

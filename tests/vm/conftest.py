@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tierd.lab import Guest
-from tierd.lab.process import qemu_children
-from tierd.lab.session import GuestError
+from tierd_lab import Guest
+from tierd_lab.process import qemu_children
+from tierd_lab.session import GuestError
 
 Vm = Callable[[str], Guest]
 ABORTED = "QEMU ended with status -6 before the command started"

@@ -17,7 +17,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 # The registers' numbers alone: an emulated guest takes seconds to import the package.
-sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "daemon/tierd/fpga")]
+sys.path[:0] = [str(ROOT / "tests/support"), str(ROOT / "fpga/python/neoprof")]
 
 import regs  # noqa: E402
 from card_window import N, Window, WindowError  # noqa: E402

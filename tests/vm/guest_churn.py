@@ -18,10 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.mover import NativeMover
-from tierd.moves import Direction, Fate, MovePlan
-from tierd.residency import ResidencyScanner
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.migration import Direction, Fate, MovePlan
+from tierd.migration import NativeMover
+from tierd.workloads.residency import ResidencyScanner
 
 TARGET = 3
 

@@ -27,7 +27,7 @@ from guest_ebpf_ground import Result
 from guest_ebpf_mishaps import Mishaps
 from guest_ebpf_moves import Moves
 
-from tierd.ebpf import loader
+from tierd.sources.ebpf import loader
 
 
 class Checks(Counts, Moves, Mishaps):

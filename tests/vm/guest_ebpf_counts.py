@@ -8,9 +8,9 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
-from tierd.ebpf import cpus
-from tierd.ebpf.adapt import ModeControl
-from tierd.ebpf.sampler import EventPlan, SamplerSettings
+from tierd.sources.ebpf import cpus
+from tierd.sources.ebpf.adapt import ModeControl
+from tierd.sources.ebpf.sampler import EventPlan, SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.pmu import PmuSettings, PmuSource
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from tierd.access import AccessBatch, WatchedRange, WatchedTarget
-from tierd.ebpf import cpus
-from tierd.ebpf.sampler import SamplerSettings
+from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.sources.ebpf import cpus
+from tierd.sources.ebpf.sampler import SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
-from tierd.ebpf import cpus, files, pins
+from tierd.sources.ebpf import cpus, files, pins
 
 RUNNER = Path(__file__).with_name("guest_ebpf.py")
 
@@ -94,7 +94,7 @@ class Mishaps(Ground):
         left = sorted(p.name for p in (pins.BPFFS / pins.FOLDER).glob("*"))
         # A process that pins what the helper does and is killed at that moment.
         code = (
-            "import os, signal; from tierd.ebpf import pins, syscalls; "
+            "import os, signal; from tierd.sources.ebpf import pins, syscalls; "
             "f = pins.make_folder('faults'); "
             "syscalls.object_pin(f / 'prog_on_fault', syscalls.load_nothing()); "
             "os.kill(os.getpid(), signal.SIGKILL)"

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 from guest_ebpf_ground import TARGET, VPN_MASK, Ground, Result, Touch, memory_nodes, move, per_page
 
-from tierd.moves import MovePlan
-from tierd.service.migrations import MigrationCounter
-from tierd.service.tick import TickRecord
+from tierd.core.migration import MovePlan
+from tierd.core.tiermap import TierMap
+from tierd.engine.migration_counter import MigrationCounter
+from tierd.observe.tick_record import TickRecord
 from tierd.sources.faults import FaultSource
 from tierd.sources.migrations import MigrationWatch, read_vmstat
-from tierd.tiermap import TierMap
 
 
 class Moves(Ground):

@@ -18,11 +18,11 @@ from movewatch import MoveWatch
 from window_source import WindowSource
 
 from tierd import config
-from tierd.metrics.cost import cost_of
+from tierd.engine import build
+from tierd.engine.process_memory import keep_heap, load_all
+from tierd.observe.metrics.cost import cost_of
+from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicy
-from tierd.service import build
-from tierd.service.resident import keep_heap, load_all
-from tierd.service.tick import TickRecord
 
 
 class Notes:

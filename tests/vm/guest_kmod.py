@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import RECORD, Kind
+from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.uapi import RECORD, Kind
 
 ROOT = Path(__file__).resolve().parents[2]
 WORKLOADS = ROOT / "build/workloads"

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Result
 
-from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import PageFlags, ScanFlags
+from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.uapi import PageFlags, ScanFlags
 
 EACH = 512
 VPN = np.uint64((1 << 48) - 1)

@@ -19,11 +19,11 @@ import guest_kmod as lab
 from guest_kmod import Result
 from guest_kmod_resolve import Churner
 
-from tierd.errors import UnavailableError
-from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import Kind, ScanFlags
-from tierd.service import privileges
-from tierd.sources._turnover import Turnover, turnovers
+from tierd.core.errors import UnavailableError
+from tierd.engine import privileges
+from tierd.sources._scan_summary import Turnover, turnovers
+from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.uapi import Kind, ScanFlags
 
 PERIOD_US = 100_000
 EXPOSURES = "exposure-us is 0, or from 100 to period-us"

@@ -20,9 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Result
 
-from tierd.errors import UnavailableError
-from tierd.kmod import Control
-from tierd.kmod.uapi import ATTRIBUTES, IOC_RESOLVE, Command
+from tierd.core.errors import UnavailableError
+from tierd.sources.kmod import Control
+from tierd.sources.kmod.uapi import ATTRIBUTES, IOC_RESOLVE, Command
 
 MESSAGES = 100_000
 IOCTLS = 100_000

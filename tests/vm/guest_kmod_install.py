@@ -17,8 +17,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Result
 
-from tierd.errors import UnavailableError
-from tierd.kmod import Ring
+from tierd.core.errors import UnavailableError
+from tierd.sources.kmod import Ring
 
 DEVICE = Path("/dev/tierd")
 RULE = lab.ROOT / "systemd/99-tierd.rules"

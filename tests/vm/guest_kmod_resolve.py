@@ -24,8 +24,8 @@ import guest_kmod as lab
 from frames import frames_of
 from guest_kmod import Result
 
-from tierd.kmod import FrameJoin
-from tierd.kmod.uapi import NO_TARGET, OwnerStatus
+from tierd.sources.kmod import FrameJoin
+from tierd.sources.kmod.uapi import NO_TARGET, OwnerStatus
 
 TARGET = 9
 CHURN = Path(__file__).with_name("guest_kmod_churn.py")

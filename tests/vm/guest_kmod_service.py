@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tierd.service.summary import Totals
+from tierd.observe.totals import Totals
 
 DEMO_CONFIG = Path(__file__).resolve().parents[1] / "demo/tierd.toml"
 CGROUP = Path("/sys/fs/cgroup/tiered")
@@ -138,8 +138,8 @@ def tell_ticks(totals: Totals) -> None:
 def main() -> int:
     """The child: run the service."""
     from tierd.config import loads
-    from tierd.service import build as rooms
-    from tierd.service import selection
+    from tierd.engine import build as rooms
+    from tierd.sources import selection
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", required=True)
@@ -155,7 +155,7 @@ def main() -> int:
     scan = replace(scan, cpu_share=scan.cpu_share if args.cpu is None else args.cpu)
     sources = replace(settings.sources, order=tuple(args.names), scan=scan)
     made, _ = rooms.build(replace(settings, sources=sources))
-    logging.getLogger("tierd.service").addHandler(Teller())
+    logging.getLogger("tierd.engine").addHandler(Teller())
     logging.getLogger("tierd").setLevel(logging.INFO)
     say("ready", scan.cpu_share)
     threading.Thread(target=tell_ticks, args=[made.totals], daemon=True).start()

@@ -21,11 +21,11 @@ import guest_kmod as lab
 from guest_kmod import Result
 from guest_kmod_resolve import Churner
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import Event, Kind, PageFlags, ScanFlags
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources._scan_host import ScanSettings
+from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.uapi import Event, Kind, PageFlags, ScanFlags
 from tierd.sources.scan import ScanSource
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH

@@ -25,9 +25,9 @@ from guest_holder import Holder
 from guest_mover_trouble import TroubleChecks
 from moverkit import HUGE_PAGES, TARGET, Machine, Result, fates, keys, nodes_of, plan
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.moves import Fate
-from tierd.residency import ResidencyScanner
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.migration import Fate
+from tierd.workloads.residency import ResidencyScanner
 
 
 class PlainChecks(Machine):

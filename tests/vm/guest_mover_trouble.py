@@ -13,8 +13,8 @@ import numpy as np
 from guest_holder import Holder
 from moverkit import HUGE_PAGES, TARGET, Machine, Result, fates, keys, nodes_of, plan
 
-from tierd.mover import NativeMover
-from tierd.moves import Fate
+from tierd.core.migration import Fate
+from tierd.migration import NativeMover
 
 
 class TroubleChecks(Machine):

@@ -31,10 +31,10 @@ import guest_kmod as lab
 import numpy as np
 import numpy.typing as npt
 
-from tierd.moves import Direction, Fate
-from tierd.pagekey import PAGE_SIZE
-from tierd.service.decisions import DecisionLog
-from tierd.service.tick import TickRecord
+from tierd.core.migration import Direction, Fate
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.observe.decisions import DecisionLog
+from tierd.observe.tick_record import TickRecord
 
 I64Array = npt.NDArray[np.int64]
 
@@ -114,8 +114,8 @@ def overridden(config: Any, path: str, value: str) -> Any:
 def service(args: argparse.Namespace) -> None:
     """Run the service; the child's side."""
     from tierd.config import loads
-    from tierd.service import build as rooms
-    from tierd.service.resident import stay_resident
+    from tierd.engine import build as rooms
+    from tierd.engine.process_memory import stay_resident
 
     settings = loads(Path(args.config).read_text())
     for change in args.set:
@@ -126,7 +126,7 @@ def service(args: argparse.Namespace) -> None:
     logging.getLogger("tierd").setLevel(logging.DEBUG if args.debug else logging.INFO)
     if args.debug:
         chatty = logging.StreamHandler(sys.stderr)
-        logging.getLogger("tierd.service").addHandler(chatty)
+        logging.getLogger("tierd.engine").addHandler(chatty)
         logging.getLogger("tierd.sources").addHandler(chatty)
     watcher = Watcher()
     made, _ = rooms.build(replace(settings, sources=sources), observers=[watcher])
@@ -172,8 +172,8 @@ def crowd(leave: str) -> Any:
         return None
     from neoprof_lab import Pages
 
-    from tierd.service.usage import read_usage
-    from tierd.units import parse_size
+    from tierd.core.units import parse_size
+    from tierd.topology.node_meminfo import read_usage
 
     return Pages((read_usage([FAST])[FAST].free_bytes - parse_size(leave)) // 4096, FAST)
 

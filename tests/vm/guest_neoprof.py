@@ -32,10 +32,10 @@ from neoprof_lab import (
     ring,
 )
 
-from tierd.kmod.cardapi import CardDo, Features, Track
-from tierd.kmod.neoprof import CardRange, histogram_edges
-from tierd.kmod.requests import RequestCount
-from tierd.kmod.uapi import NO_TARGET, Kind, OwnerStatus, PageFlags
+from tierd.sources.kmod.cardapi import CardDo, Features, Track
+from tierd.sources.kmod.neoprof import CardRange, histogram_edges
+from tierd.sources.kmod.requests import RequestCount
+from tierd.sources.kmod.uapi import NO_TARGET, Kind, OwnerStatus, PageFlags
 
 CLASS = Path("/sys/class/neoprof")
 TRACE = Path("/sys/kernel/tracing")

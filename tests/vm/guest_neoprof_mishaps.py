@@ -23,13 +23,13 @@ from guest_kmod import Result
 from guest_kmod_fuzz import message
 from neoprof_lab import FULL, INTERRUPTING, SMALL, Pages, cards, drained, driver, host, ring
 
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.fpga import regs
-from tierd.kmod import Cards
-from tierd.kmod.cardapi import CardDo, CardFlags, CardState
-from tierd.kmod.neoprof import CardRange
-from tierd.kmod.requests import RequestCount
-from tierd.kmod.uapi import ATTRIBUTES, Command, Event, Kind
+from neoprof import regs
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources.kmod import Cards
+from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState
+from tierd.sources.kmod.neoprof import CardRange
+from tierd.sources.kmod.requests import RequestCount
+from tierd.sources.kmod.uapi import ATTRIBUTES, Command, Event, Kind
 
 PARAMETERS = Path("/sys/module/tierd/parameters")
 CLASS = Path("/sys/class/neoprof")

@@ -29,9 +29,9 @@ from neoprof_lab import (
     ring,
 )
 
-from tierd.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
-from tierd.kmod.neoprof import CardRange, histogram_edges
-from tierd.kmod.uapi import Kind, PageFlags
+from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
+from tierd.sources.kmod.neoprof import CardRange, histogram_edges
+from tierd.sources.kmod.uapi import Kind, PageFlags
 
 
 def settings() -> Result:

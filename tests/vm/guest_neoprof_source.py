@@ -19,14 +19,14 @@ import numpy as np
 from guest_kmod import Result
 from neoprof_lab import CXL_NODE, FULL, INTERRUPTING, PUBLISHED, SMALL, Pages, cards, host
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.kmod.cardapi import CardDo, CardState
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.engine.fastpath.thresholds import Costs, Thresholds
 from tierd.policy.neomem import NeoMemSettings
-from tierd.service.selection import RETRY_NS, SourceSelector
-from tierd.service.thresholds import Costs, Thresholds
 from tierd.sources._scan_host import ScanSettings
+from tierd.sources.kmod.cardapi import CardDo, CardState
 from tierd.sources.neoprof import CHECK_NS, NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSource
+from tierd.sources.selection import RETRY_NS, SourceSelector
 
 PART = 256 << 20
 NOTHING_MOVED = Costs(0, 0, 0, 0, 0)

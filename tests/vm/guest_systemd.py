@@ -25,7 +25,7 @@ STUCK = f"""#!/usr/bin/python3 -I
 import os, sys, time
 sys.path[:0] = ["/usr/lib/tierd", "/usr/lib/tierd/bundled"]
 from tierd.cli import main
-from tierd.service.tick import TickLog
+from tierd.observe.tick_record import TickLog
 real = TickLog.on_tick
 def on_tick(self, tick):
     while os.path.exists("{BLOCK}"):

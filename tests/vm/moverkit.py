@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans for the mover's checks inside a lab guest, and what the kernel says of pages.
-
-Owns: how plans are made and reports counted.
-Must not touch: what is checked (`guest_mover`, `guest_mover_trouble`).
-"""
+"""Plans for the mover's checks inside a lab guest, and what the kernel says of pages."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ from typing import Any
 import numpy as np
 from guest_holder import Holder
 
-from tierd.mover import NativeMover
-from tierd.moves import Fate, MovePlan, MoveReport
-from tierd.residency import ResidencyScanner
+from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.migration import NativeMover
+from tierd.workloads.residency import ResidencyScanner
 
 TARGET = 7
 FAST_RATE = 10**12

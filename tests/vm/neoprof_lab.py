@@ -21,9 +21,9 @@ import guest_kmod as lab
 import numpy as np
 from frames import frames_of
 
-from tierd.errors import UnavailableError
-from tierd.kmod import Card, Cards, Control, Ring
-from tierd.kmod.uapi import Kind
+from tierd.core.errors import UnavailableError
+from tierd.sources.kmod import Card, Cards, Control, Ring
+from tierd.sources.kmod.uapi import Kind
 
 PCI = Path("/sys/bus/pci/devices")
 MAIL_DATA = 64 << 10

@@ -17,7 +17,7 @@ from hotspots import Function, by_function
 from results import Cell
 from runner import Runner
 
-from tierd.lab import Machine
+from tierd_lab import Machine
 from workloads import MIB, Workload
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 from neoprof_build import make
 
-from tierd.fpga import Card, regs
-from tierd.lab import Counts, Guest, Machine, plugin
-from tierd.lab.cards import MIB, CardSpec, decoders
-from tierd.lab.ram import node_ranges
+from neoprof import Card, regs
+from tierd_lab import Counts, Guest, Machine, plugin
+from tierd_lab.cards import MIB, CardSpec, decoders
+from tierd_lab.ram import node_ranges
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

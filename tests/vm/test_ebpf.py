@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from tierd.ebpf import files
-from tierd.lab import host
-from tierd.lab import run as run_in_guest
+from tierd.sources.ebpf import files
+from tierd_lab import host
+from tierd_lab import run as run_in_guest
 
 ROOT = Path(__file__).resolve().parents[2]
 CHECKS = ROOT / "tests/vm/guest_ebpf.py"

@@ -19,7 +19,7 @@ import pytest
 from kernels import RELEASES, required
 from module_build import build_module
 
-from tierd.lab import Guest, Machine
+from tierd_lab import Guest, Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent

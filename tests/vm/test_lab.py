@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from tierd.errors import ExitCode
-from tierd.lab import Guest, GuestError, LabResult, Machine, run
-from tierd.lab.nodes import MIB
-from tierd.lab.process import qemu_children
+from tierd.core.errors import ExitCode
+from tierd_lab import Guest, GuestError, LabResult, Machine, run
+from tierd_lab.nodes import MIB
+from tierd_lab.process import qemu_children
 
 Vm = Callable[[str], Guest]
 TIERS = "/sys/devices/virtual/memory_tiering"
@@ -174,7 +174,7 @@ def test_kernel_complaints_are_found(vm: Vm) -> None:
 
 
 def qemu_with(mark: str) -> list[int]:
-    """QEMUs below the `tierd lab run` that was started with this LAB_TEST."""
+    """QEMUs below the `tierd-lab run` that was started with this LAB_TEST."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
@@ -188,8 +188,8 @@ def qemu_with(mark: str) -> list[int]:
     return found
 
 
-def tierd(*arguments: str) -> list[str]:
-    return [sys.executable, "-c", "import sys, tierd.cli; sys.exit(tierd.cli.main())", *arguments]
+def tierd_lab(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "tierd_lab.cli", *arguments]
 
 
 def test_run_passes_status_streams_folder_environment_and_share(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_run_passes_status_streams_folder_environment_and_share(tmp_path: Path) 
     share = tmp_path / "share"
     share.mkdir()
     done = subprocess.run(
-        tierd(
-            *("lab", "run", "--machine", "flat", "--json", "--env", "WORD=a b"),
+        tierd_lab(
+            *("run", "--machine", "flat", "--json", "--env", "WORD=a b"),
             *("--share", str(share), "--", "sh", "-c"),
             'echo "$WORD"; pwd; echo problem >&2; echo result >"$1/file"; exit 9',
             *("sh", str(share)),
@@ -240,7 +240,7 @@ def test_hung_guest_is_ended_at_the_timeout() -> None:
     begin = time.monotonic()
     mark = f"{os.getpid()}-timeout"
     process = subprocess.Popen(
-        tierd("lab", "run", "--machine", "flat", "--timeout", "4s", "--", "sleep 1000"),
+        tierd_lab("run", "--machine", "flat", "--timeout", "4s", "--", "sleep 1000"),
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "LAB_TEST": mark},
@@ -261,7 +261,7 @@ def test_no_qemu_outlives_tierd(number: signal.Signals) -> None:
         [
             "env",
             "--default-signal=INT",
-            *tierd("lab", "run", "--machine", "flat", "--", "sleep 1000"),
+            *tierd_lab("run", "--machine", "flat", "--", "sleep 1000"),
         ],
         stderr=subprocess.DEVNULL,
         env={**os.environ, "LAB_TEST": mark},
@@ -283,7 +283,7 @@ def test_shell_has_a_terminal_and_hands_on_its_status() -> None:
     """The guest's shell has job control, and its exit status is the command's."""
     pid, terminal = pty.fork()
     if pid == 0:
-        command = tierd("lab", "shell", "--machine", "flat")
+        command = tierd_lab("shell", "--machine", "flat")
         os.execv(command[0], command)
     said = b""
     answers = [(b"flat:", b"tty; echo he''llo\n"), (b"hello", b"exit 5\n")]

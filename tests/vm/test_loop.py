@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build/workloads"

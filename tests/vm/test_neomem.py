@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from module_build import build_module
 
-from tierd.lab import Machine
+from tierd_lab import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "dram-cxl-card"

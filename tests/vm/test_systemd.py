@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from systemd_image import ROOT, Tree, boot, built_packages
 
-from tierd.errors import ExitCode
-from tierd.service.privileges import ALWAYS, NUMBERS
+from tierd.core.errors import ExitCode
+from tierd.engine.privileges import ALWAYS, NUMBERS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
 

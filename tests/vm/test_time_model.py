@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tierd.lab import Guest, Machine
-from tierd.lab.timemodel import Region, TimeSpec
+from tierd_lab import Guest, Machine
+from tierd_lab.timemodel import Region, TimeSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 STEPS, SWEEPS = 100_000, 2

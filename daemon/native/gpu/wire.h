@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * What client and daemon say to each other: one message a packet (SOCK_SEQPACKET), a
- * header and `count` records of one kind, little-endian. daemon/tierd/gpu/wire.py repeats
+ * header and `count` records of one kind, little-endian. daemon/tierd_gpu/wire.py repeats
  * these layouts (a test compares them). Devices are the daemon's numbers, -1 is the host.
  */
 #ifndef TIERD_GPU_WIRE_H

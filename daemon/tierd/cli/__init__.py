@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The command line: one module per command, imported only when it is called.
 
-Owns: finding the command, turning typed errors into one line and an exit code.
-Must not touch: what the commands do.
-
 A command is a module in this package with `HELP: str`,
 `add_arguments(parser)` and `run(args) -> int`.
 """
@@ -17,12 +14,16 @@ import sys
 from collections.abc import Sequence
 
 from tierd import __version__
-from tierd.errors import ExitCode, TierdError
+from tierd.core.errors import exit_code_of
+
+ELSEWHERE = {"gpu": "tierd_gpu.cli"}
+"""Commands whose modules lie in other packages."""
 
 
 def command_names() -> list[str]:
-    """Names of all commands: the public modules of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+    """Names of all commands: the public modules of this package, and those of `ELSEWHERE`."""
+    own = (module.name for module in pkgutil.iter_modules(__path__) if module.name[0] != "_")
+    return sorted([*own, *ELSEWHERE])
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
@@ -32,7 +33,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"tierd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [only] if only else command_names():
-        module = importlib.import_module(f"{__name__}.{name}")
+        module = importlib.import_module(ELSEWHERE.get(name, f"{__name__}.{name}"))
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
         module.add_arguments(sub)
         sub.set_defaults(run=module.run)
@@ -44,14 +45,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
     only = argv[0] if argv and argv[0] in command_names() else None
     args = build_parser(only).parse_args(argv)
-    try:
-        return int(args.run(args))
-    except TierdError as error:
-        print(f"tierd {args.command}: {error.message}", file=sys.stderr)
-        if error.hint:
-            print(f"  {error.hint}", file=sys.stderr)
-        return int(error.exit_code)
-    except KeyboardInterrupt:
-        return 128 + 2
-    except BrokenPipeError:
-        return int(ExitCode.FAILURE)
+    return exit_code_of(f"tierd {args.command}", lambda: args.run(args))

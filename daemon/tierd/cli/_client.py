@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share that talk to the running service.
-
-Owns: finding the socket, and making text from others safe to print.
-Must not touch: the protocol (`tierd.control.client`).
-"""
+"""What the commands share that talk to the running service."""
 
 from __future__ import annotations
 
@@ -13,7 +9,7 @@ from typing import Any
 
 from tierd.config import ControlConfig, load_section
 from tierd.control.client import Client
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What stands beside the loop of `tierd run`: figures, control socket, the kept pause.
 
-Owns: making, starting and stopping them.
-Must not touch: what they do.
-
 Neither may keep the service from its work: where one cannot be had (a port that is taken,
 a folder that may not be written), that is an error in the log, and the loop runs.
 """
@@ -21,15 +18,15 @@ from tierd.config import Config
 from tierd.control.commands import Desk
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
-from tierd.errors import TierdError, UnavailableError
-from tierd.metrics import families as f
-from tierd.metrics.beside import of_gpu, of_recorder
-from tierd.metrics.state import MetricsState
-from tierd.metrics.values import Extra
-from tierd.recording.recorder import Recorder
-from tierd.service import privileges
-from tierd.service.loop import Service
-from tierd.service.summary import logfmt
+from tierd.core.errors import TierdError, UnavailableError
+from tierd.engine import privileges
+from tierd.engine.loop import Service
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.background import of_gpu, of_recorder
+from tierd.observe.metrics.state import MetricsState
+from tierd.observe.metrics.values import Extra
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.totals import logfmt
 
 log = logging.getLogger("tierd.run")
 
@@ -103,7 +100,7 @@ class Front:
                 opening.join()
 
     def _open(self, stack: contextlib.ExitStack) -> None:
-        from tierd.metrics.conflicts import Conflicts
+        from tierd.observe.metrics.conflicts import Conflicts
 
         conflicts = Conflicts(self._source)
         self.desk.conflicts = conflicts.told
@@ -154,7 +151,7 @@ class Front:
         return start
 
     def _open_metrics(self, stack: contextlib.ExitStack) -> Callable[[], None]:
-        from tierd.metrics.server import MetricsServer
+        from tierd.observe.metrics.server import MetricsServer
 
         server = MetricsServer(
             self._config.metrics,

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd config`: check the configuration, show it, or tell what it changes.
-
-Owns: the output of the command.
-Must not touch: the host; missing NUMA nodes are found when tierd runs.
-"""
+"""`tierd config`: check the configuration, show it, or tell what it changes."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import json
 from pathlib import Path
 
 from tierd import config
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 HELP = "check the configuration, show it with every default filled in, or tell what it changes"
 

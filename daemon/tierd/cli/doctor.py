@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd doctor`: what tierd could do on this host, why not, and what would help.
-
-Owns: the arguments and what is printed.
-Must not touch: the host; the probes only read.
-"""
+"""`tierd doctor`: what tierd could do on this host, why not, and what would help."""
 
 from __future__ import annotations
 
@@ -11,9 +7,9 @@ import argparse
 import json
 from pathlib import Path
 
+from tierd.core.errors import UnavailableError
 from tierd.doctor import examine
 from tierd.doctor.report import as_json, as_text
-from tierd.errors import UnavailableError
 
 HELP = "say what tierd can use on this host, why not, and what conflicts with it"
 

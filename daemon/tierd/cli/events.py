@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd events`: decisions as the service makes them.
-
-Owns: the arguments and the text.
-Must not touch: the service, but through its control socket.
-"""
+"""`tierd events`: decisions as the service makes them."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from typing import Any
 
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, plain
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 HELP = "show decisions as the service makes them"
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd explain`: why a process's pages are where they are.
-
-Owns: the arguments and the text.
-Must not touch: the service, but through its control socket.
-"""
+"""`tierd explain`: why a process's pages are where they are."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from typing import Any
 
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, plain
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 HELP = "say why the pages of a process or control group are where they are"
 

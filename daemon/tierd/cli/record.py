@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd record`: the service in the foreground, recording what it sees and does.
-
-Owns: the command's options; it ends with its recording.
-Must not touch: the service (`tierd run`) and the recording (`tierd.recording`).
-"""
+"""`tierd record`: the service in the foreground, recording what it sees and does."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ import argparse
 import time
 from pathlib import Path
 
-from tierd import units
 from tierd.cli import run as service
+from tierd.core import units
 
 HELP = "run the service and record what it sees and does, for replay and report"
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd reload`: have the running service read its configuration again.
-
-Owns: the arguments and the text.
-Must not touch: the files (the service reads them), nor the service but through its socket.
-"""
+"""`tierd reload`: have the running service read its configuration again."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import json
 
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 HELP = "have the running service read its configuration again, all of it or nothing"
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd replay`: another policy or other settings over a recording.
-
-Owns: the command's options and its output.
-Must not touch: the host; needs no privilege.
-"""
+"""`tierd replay`: another policy or other settings over a recording."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tierd import units
-from tierd.errors import ExitCode
+from tierd.core import units
+from tierd.core.errors import ExitCode
 
 if TYPE_CHECKING:
-    from tierd.recording.reader import Recording
-    from tierd.recording.replay import Compared, Replay
+    from tierd.observe.recording.reader import Recording
+    from tierd.observe.recording.replay import Compared, Replay
 
 HELP = "run another policy or other settings over a recording"
 
@@ -57,11 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; failure where the same settings do not give the recorded plans."""
-    from tierd.errors import ConfigError
-    from tierd.recording.change import make_change, parse_setting
-    from tierd.recording.reader import Recording
-    from tierd.recording.replay import Replay
-    from tierd.service.build import make_policy
+    from tierd.core.errors import ConfigError
+    from tierd.engine.build import make_policy
+    from tierd.observe.recording.change import make_change, parse_setting
+    from tierd.observe.recording.reader import Recording
+    from tierd.observe.recording.replay import Replay
 
     settings = [parse_setting(text) for text in args.set]
     if args.policy is not None:
@@ -89,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _difference(compared: Compared) -> dict[str, Any]:
-    from tierd.recording.replay import shared_moves
+    from tierd.observe.recording.replay import shared_moves
 
     tick = compared.tick
     return {

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd report`: what a recording holds, as text, PNG or one HTML page.
-
-Owns: the command's options and where the output goes.
-Must not touch: the host; needs no privilege.
-"""
+"""`tierd report`: what a recording holds, as text, PNG or one HTML page."""
 
 from __future__ import annotations
 
@@ -12,8 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tierd import units
-from tierd.errors import ConfigError, ExitCode, UnavailableError
+from tierd.core import units
+from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 
 HELP = "show a recording: heat map, working set, migrations, who served what"
 
@@ -46,9 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the report."""
-    from tierd.recording.reader import Recording
-    from tierd.recording.report import page, png, text
-    from tierd.recording.report.analysis import analyse
+    from tierd.observe.recording.reader import Recording
+    from tierd.observe.recording.report import page, png, text
+    from tierd.observe.recording.report.analysis import analyse
 
     form = args.format or ENDINGS.get(args.output.suffix if args.output else "", "text")
     if form == "png" and args.output is None and sys.stdout.isatty():

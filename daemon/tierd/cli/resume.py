@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd resume`: end a pause.
-
-Owns: the arguments and the text.
-Must not touch: the service, but through its control socket; where it does not run, the
-kept pause only.
-"""
+"""`tierd resume`: end a pause."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import configured, connect
 from tierd.control.client import NotRunningError
 from tierd.control.pause import PauseFile
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 HELP = "end a pause: move pages again"
 

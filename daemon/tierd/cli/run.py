@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd run`: the service in the foreground.
-
-Owns: making the rooms from the configuration, logging to standard error, exit codes.
-Must not touch: the loop itself (`tierd.service`).
-"""
+"""`tierd run`: the service in the foreground."""
 
 from __future__ import annotations
 
@@ -20,12 +16,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tierd.errors import ExitCode, UnavailableError
-from tierd.hangup import HungUp
+from tierd.core.errors import ExitCode, UnavailableError
+from tierd.engine.sighup import HungUp
 
 if TYPE_CHECKING:
     from tierd.config import Config
-    from tierd.recording.recorder import Recorder
+    from tierd.observe.recording.recorder import Recorder
 HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
@@ -100,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imported here: the other commands start without NumPy and netlink.
     from tierd.config import LogConfig, load
-    from tierd.recording.session import recording
+    from tierd.observe.recording.session import recording
 
     def configured() -> Config:
         found = load(args.config)
@@ -134,12 +130,12 @@ def _run(
     from tierd.cli._front import Front
     from tierd.config import check_against
     from tierd.doctor import conflicting
-    from tierd.service import privileges
-    from tierd.service.build import build, nothing_to_do
-    from tierd.service.notify import Manager
-    from tierd.service.reload import Reloader
-    from tierd.service.resident import keep_heap, load_all, rest_collector, stay_resident
-    from tierd.service.summary import logfmt
+    from tierd.engine import privileges
+    from tierd.engine.build import build, nothing_to_do
+    from tierd.engine.process_memory import keep_heap, load_all, rest_collector, stay_resident
+    from tierd.engine.reload import Reloader
+    from tierd.engine.systemd import Manager
+    from tierd.observe.totals import logfmt
 
     log = logging.getLogger("tierd.run")
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd status`: what the running service sees and does.
-
-Owns: the arguments and the text.
-Must not touch: the service, but through its control socket.
-"""
+"""`tierd status`: what the running service sees and does."""
 
 from __future__ import annotations
 
@@ -15,8 +11,8 @@ from typing import Any
 
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, plain, share, table
-from tierd.errors import ExitCode
-from tierd.units import format_size
+from tierd.core.errors import ExitCode
+from tierd.core.units import format_size
 
 HELP = "say what the running service sees and does"
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd top`: the service live: tiers, rates, hottest targets, sources and their loss.
-
-Owns: the arguments, the rates between two statuses, and the screen.
-Must not touch: the service, but through its control socket.
-"""
+"""`tierd top`: the service live: tiers, rates, hottest targets, sources and their loss."""
 
 from __future__ import annotations
 
@@ -17,8 +13,8 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, table
 from tierd.cli.status import head, tiers
 from tierd.control.client import Client
-from tierd.errors import ExitCode, UnavailableError
-from tierd.units import format_size
+from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.units import format_size
 
 HELP = "show what the running service does, live"
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd topology`: show the memory tiers of this host, or of a captured one.
-
-Owns: the arguments and what is printed.
-Must not touch: the host; it only reads.
-"""
+"""`tierd topology`: show the memory tiers of this host, or of a captured one."""
 
 from __future__ import annotations
 
@@ -14,9 +10,9 @@ import tempfile
 from pathlib import Path
 
 from tierd import topology
-from tierd.errors import ExitCode, UnavailableError
-from tierd.overrides import TopologyOverrides
-from tierd.tiermap import TierMap
+from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.overrides import TopologyOverrides
+from tierd.core.tiermap import TierMap
 from tierd.topology.capture import capture, unpack
 from tierd.topology.render import as_json, as_text
 
@@ -78,7 +74,7 @@ def _with_gpus(tiers: TierMap) -> TierMap:
     """Nodes that are a GPU's memory are named so, where NVML's binding is installed."""
     if importlib.util.find_spec("pynvml") is None:
         return tiers
-    from tierd.service.gpu import with_gpus
+    from tierd_gpu.background import with_gpus
 
     return with_gpus(tiers)
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd tune`: give one key of the running service's configuration another value.
-
-Owns: the arguments, the text, and keeping what was accepted when asked to.
-Must not touch: the service, but through its control socket.
-"""
+"""`tierd tune`: give one key of the running service's configuration another value."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect
 from tierd.config import DEFAULT_PATH
 from tierd.control.tune import parse_assignment, persist
-from tierd.errors import ExitCode, UnavailableError
+from tierd.core.errors import ExitCode, UnavailableError
 
 HELP = "give a key of the running service's configuration another value"
 

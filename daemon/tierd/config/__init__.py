@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration: TOML files to typed, validated dataclasses.
 
-Owns: every key, its type, unit, range and default; reading and merging files.
-Must not touch: the host. Whether a NUMA node exists is asked of a TierMap.
-
 `load()` reads the files, `dumps()` writes a configuration back, and
 `check_against()` compares it with the host's tiers.
 """

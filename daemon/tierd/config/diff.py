@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What differs between two configurations, key by key.
-
-Owns: the comparison and its order.
-Must not touch: files.
-"""
+"""What differs between two configurations, key by key."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading configuration files: tierd.toml, then conf.d/*.toml beside it.
 
-Owns: finding, reading and merging the files, and which file a mistake is in.
-Must not touch: what the keys mean (`tierd.config.model`).
-
 Files are merged over the profile they name, in name order, a later one winning key by
 key. Lists and matchers (`targets.match`) are values: a later one replaces an earlier one whole.
 """
@@ -21,8 +18,8 @@ from tierd.config.model import ROOT, Config
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.schema import Numbered, Section, kind_of
 from tierd.config.values import Kind, join
-from tierd.errors import ConfigError
-from tierd.tiermap import TierMap
+from tierd.core.errors import ConfigError
+from tierd.core.tiermap import TierMap
 
 DEFAULT_PATH: Final = Path("/etc/tierd/tierd.toml")
 _LARGEST_FILE: Final = 1 << 20

@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A JSON schema of the configuration, for editors that check and complete TOML.
-
-Owns: how each kind of value is told in JSON Schema (draft 2020-12).
-Must not touch: which keys exist; the model says that. The schema is no stricter than the
-model: what it refuses is wrong, what it accepts `tierd config check` may still refuse.
-"""
+"""A JSON schema of the configuration, for editors that check and complete TOML."""
 
 from __future__ import annotations
 
 from functools import singledispatch
 from typing import Any, Final
 
-from tierd import units
 from tierd.config.model import ROOT
 from tierd.config.overrides import KindName
 from tierd.config.rules import MatcherKind, RulesKind
 from tierd.config.schema import REQUIRED, ListOf, Numbered, Optional, Section, options_of
 from tierd.config.values import Flag, Measure, Number, Share, Text
-from tierd.tiermap import MemoryKind
+from tierd.core import units
+from tierd.core.tiermap import MemoryKind
 
 _NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
 _SIZE: Final = f"^{_NUMBER} *({'|'.join(units.SIZE_UNITS)})"

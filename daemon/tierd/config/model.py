@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: RUF009 - option() and section() return dataclasses.field
-"""Every key of the configuration: its type, range, default and purpose.
-
-Owns: the configuration's dataclasses. TOML names come from the `option` fields;
-attribute names carry the unit where the type does not.
-Must not touch: files (`tierd.config.files` reads them), or the host.
-"""
+"""Every key of the configuration: its type, range, default and purpose."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tierd.config.beside import GpuConfig, MigrationsConfig
+from tierd.config.background import GpuConfig, MigrationsConfig
+from tierd.config.matchers import Matcher
 from tierd.config.overrides import TopologyKind
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import MatcherKind, RuleConfig, RulesKind
@@ -19,10 +15,9 @@ from tierd.config.schema import KEY, ListOf, Option, Section, option, section
 from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.values import Flag, Number, Share, Text, duration, join, rate, size
 from tierd.config.watching import SourcesConfig
-from tierd.errors import ConfigError
-from tierd.overrides import TopologyOverrides
-from tierd.pagekey import MAX_TARGETS
-from tierd.targets.matchers import Matcher
+from tierd.core.errors import ConfigError
+from tierd.core.overrides import TopologyOverrides
+from tierd.core.pagekey import MAX_TARGETS
 
 POLICIES = ("watermark", "cost")
 LADDERS = ("time", "latency")

@@ -1,11 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: RUF009 - option() and section() return dataclasses.field
-"""[topology]: tiers and numbers that replace what the host tells.
-
-Owns: the TOML form of topology overrides and its checks.
-Must not touch: the host; whether a node exists is checked against a TierMap
-later (`tierd.config.check_against`).
-"""
+"""[topology]: tiers and numbers that replace what the host tells."""
 
 from __future__ import annotations
 
@@ -15,9 +10,9 @@ from typing import Any
 
 from tierd.config.schema import ListOf, Numbered, Optional, Section, option, required
 from tierd.config.values import Number, Text, duration, join, rate
-from tierd.errors import ConfigError
-from tierd.overrides import NodeOverride, TierOverride, TopologyOverrides
-from tierd.tiermap import MemoryKind
+from tierd.core.errors import ConfigError
+from tierd.core.overrides import NodeOverride, TierOverride, TopologyOverrides
+from tierd.core.tiermap import MemoryKind
 
 MAX_NODE = 1023
 """Largest node number of a Linux kernel (CONFIG_NODES_SHIFT is at most 10)."""

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profiles: sets of values that a configuration starts from.
-
-Owns: what each profile says. What it does not say is the built-in default, and what
-a file says wins over both.
-Must not touch: files.
-"""
+"""Profiles: sets of values that a configuration starts from."""
 
 from __future__ import annotations
 

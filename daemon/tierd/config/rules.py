@@ -1,28 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: RUF009 - option() and required() return dataclasses.field
-"""[[rule]]: processes with shares and budgets of their own.
-
-Owns: the keys of a rule.
-Must not touch: processes; the first rule that matches one is found by `tierd.targets`.
-"""
+"""[[rule]]: processes with shares and budgets of their own."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
+from tierd.config.matcher_parsing import KEYS, Parser
+from tierd.config.matchers import Matcher
 from tierd.config.schema import ListOf, Optional, Section, option, required
 from tierd.config.values import Flag, Share, Text, join, rate, unknown_key
-from tierd.errors import ConfigError
-from tierd.targets.matchers import Matcher
-from tierd.targets.parsing import KEYS, Parser
+from tierd.core.errors import ConfigError
 
 MOST_RULES = 64
 
 
 @dataclass(frozen=True, slots=True)
 class MatcherKind:
-    """A matcher tree (`tierd.targets.matchers`); `empty` allows {}, every process."""
+    """A matcher tree (`tierd.config.matchers`); `empty` allows {}, every process."""
 
     empty: bool = False
 

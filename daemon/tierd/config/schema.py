@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kinds of configuration values that hold others, and the fields that options are.
-
-Owns: lists, tables, and the `option` field that ties a kind to a dataclass attribute.
-Must not touch: files, or which keys exist (`tierd.config.model` says that); single values
-(`tierd.config.values`).
-"""
+"""Kinds of configuration values that hold others, and the fields that options are."""
 
 from __future__ import annotations
 
@@ -14,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.config.values import Kind, join, show_value, unknown_key
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 KEY: Final = "tierd.option"
 """Where a dataclass field's metadata keeps its `Option`."""

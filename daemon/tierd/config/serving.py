@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The keys of what an operator sees and steers the service through.
-
-Owns: the sections [metrics] and [control], and the kinds of value only they have.
-Must not touch: files: whether a certificate can be read is found out when it is used.
-"""
+"""The keys of what an operator sees and steers the service through."""
 
 from __future__ import annotations
 
@@ -16,7 +12,7 @@ from typing import Any, Final
 
 from tierd.config.schema import ListOf, option
 from tierd.config.values import Flag, Number, duration, join, show_value
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 _BCRYPT: Final = re.compile(r"([A-Za-z0-9._@-]{1,64}):(\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53})")
 _COSTS: Final = range(4, 16)

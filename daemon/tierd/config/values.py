@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds of single configuration values: how each is parsed, bounded, described and printed.
 
-Owns: the parser, the range and the TOML form of every such kind, and how errors quote keys and
-values.
-Must not touch: files, or which keys exist (`tierd.config.model` says that).
-
 A kind turns a TOML value into a Python value or raises ConfigError naming the
 dotted path of the key. `Kind.text` is its inverse: a value that parses back to
 the same thing.
@@ -17,8 +13,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from tierd import units
-from tierd.errors import ConfigError
+from tierd.core import units
+from tierd.core.errors import ConfigError
 
 
 class Kind(Protocol):

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # ruff: noqa: RUF009 - option() and section() return dataclasses.field
-"""Keys of who sees accesses.
-
-Owns: the section [sources] and those of the single sources.
-Must not touch: the sources; what a host has is found out when they start.
-"""
+"""Keys of who sees accesses."""
 
 from __future__ import annotations
 
@@ -12,12 +8,12 @@ from dataclasses import dataclass
 
 from tierd.config.schema import ListOf, option, section
 from tierd.config.values import Flag, Number, Share, Text, duration, join
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
 """Sources that `sources.order` may name."""
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
-"""What `sources.pmu.events` may name; a test compares it with `tierd.ebpf.events.ROLES`."""
+"""What `sources.pmu.events` may name; a test compares it with `tierd.sources.ebpf.events.ROLES`."""
 SAMPLE_MODES = ("auto", "table", "raw")
 TRACKS = ("auto", "reads", "writes", "both")
 """What `sources.neoprof.track` may be; a test compares it with the source's."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration back to TOML.
-
-Owns: how a configuration is printed, so that reading it gives the same again.
-Must not touch: files.
-"""
+"""A configuration back to TOML."""
 
 from __future__ import annotations
 

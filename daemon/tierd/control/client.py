@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands' side of the control socket.
-
-Owns: asking, and turning failed answers into errors for the command line.
-Must not touch: the service; this imports little, so that commands start at once.
-"""
+"""The commands' side of the control socket."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.errors import ExitCode, TierdError, UnavailableError
+from tierd.core.errors import ExitCode, TierdError, UnavailableError
 
 WAIT_S: Final = 90.0
 """Longer than the service itself waits for its loop, whatever is configured."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of the control socket: their arguments, who may, what they do.
-
-Owns: the table of commands.
-Must not touch: sockets. What needs the loop's state is run in the loop's thread.
-"""
+"""The commands of the control socket: their arguments, who may, what they do."""
 
 from __future__ import annotations
 
@@ -18,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
 from tierd import __version__
+from tierd.config.matchers import Cgroup
 from tierd.control.events import EventFeed
 from tierd.control.pause import LONGEST_REASON, Pause, PauseFile
 from tierd.control.protocol import ErrorKind, Request, RequestError
 from tierd.control.status import status
 from tierd.control.tune import tuned
-from tierd.errors import TierdError
-from tierd.metrics.families import PAUSED, PAUSES
-from tierd.metrics.state import MetricsState
-from tierd.metrics.values import Labels
-from tierd.service.loop import Service
-from tierd.service.summary import logfmt
-from tierd.service.tick import LoopEndedError
-from tierd.targets.matchers import Cgroup
+from tierd.core.errors import TierdError
+from tierd.engine.loop import Service
+from tierd.observe.metrics.families import PAUSED, PAUSES
+from tierd.observe.metrics.state import MetricsState
+from tierd.observe.metrics.values import Labels
+from tierd.observe.tick_record import LoopEndedError
+from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stream of decisions: what each tick did, for whoever listens.
-
-Owns: events, the queue of each reader, and the count of what a slow reader missed.
-Must not touch: sockets. The loop never waits for a reader.
-"""
+"""The stream of decisions: what each tick did, for whoever listens."""
 
 from __future__ import annotations
 
@@ -15,11 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.moves import Direction, Fate, MoveReport
-from tierd.pagekey import target_of
-from tierd.service.tick import TickRecord
-from tierd.targets.target import Target
-from tierd.tiermap import TierMap
+from tierd.core.migration import Direction, Fate, MoveReport
+from tierd.core.pagekey import target_of
+from tierd.core.tiermap import TierMap
+from tierd.observe.tick_record import TickRecord
+from tierd.workloads.target import Target
 
 Event = dict[str, Any]
 ROOM: Final = 1024

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pause that survives a restart.
-
-Owns: the file `paused` in the state folder: it is there while an operator's pause is in
-force, and says since when and why.
-Must not touch: the loop.
-"""
+"""The pause that survives a restart."""
 
 from __future__ import annotations
 
@@ -16,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.errors import TierdError
+from tierd.core.errors import TierdError
 
 NAME: Final = "paused"
 LONGEST_REASON: Final = 200

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who is at the other end of a Unix socket, and what they may do.
-
-Owns: the question to the kernel (SO_PEERCRED, SO_PEERGROUPS; unix(7)) and the rule.
-Must not touch: anything a peer says of itself.
-"""
+"""Who is at the other end of a Unix socket, and what they may do."""
 
 from __future__ import annotations
 
@@ -14,7 +10,7 @@ import struct
 from typing import Final
 
 from tierd.control.commands import Peer
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 _CREDENTIALS: Final = struct.Struct("iII")
 _SO_PEERGROUPS: Final = 59

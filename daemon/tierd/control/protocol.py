@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The lines that go over the control socket.
 
-Owns: the form of requests and answers, and their bounds.
-Must not touch: sockets, or what a command does.
-
 A request is one line of JSON, `{"command": "status", "args": {...}, "id": 1}`; `args` and
 `id` may be left out. The answer is one line, `{"ok": true, "result": ..., "id": 1}` or
 `{"ok": false, "error": {"kind": ..., "message": ..., "hint": ...}, "id": 1}`.

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control socket: connections, their threads and their limits.
 
-Owns: the listening socket and what happens on a connection.
-Must not touch: what commands do (`tierd.control.commands`).
-
 Each connection has a thread, and there are few: one more is told so and hung up on. A
 client that sends half a line, or does not read its answer, loses its connection after a
 time; one that sends nonsense gets an error for each line, and not many of them.
@@ -27,10 +24,10 @@ from tierd.control import protocol
 from tierd.control.commands import COMMANDS, Desk, Peer, dispatch
 from tierd.control.peers import identify
 from tierd.control.protocol import ErrorKind, RequestError
-from tierd.errors import UnavailableError
-from tierd.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS, EVENTS_DROPPED
-from tierd.metrics.values import Labels
-from tierd.service.summary import logfmt
+from tierd.core.errors import UnavailableError
+from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS, EVENTS_DROPPED
+from tierd.observe.metrics.values import Labels
+from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

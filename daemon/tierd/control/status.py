@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `tierd status` and `tierd top` show.
-
-Owns: the words of the status, JSON types only.
-Must not touch: anything; it reads, in the loop's thread.
-"""
+"""What `tierd status` and `tierd top` show."""
 
 from __future__ import annotations
 
@@ -15,13 +11,13 @@ from typing import Any, Final
 import numpy as np
 
 from tierd import __version__
-from tierd.metrics import families as f
-from tierd.metrics.cost import cost_of
-from tierd.metrics.state import MetricsState
-from tierd.metrics.values import Labels
-from tierd.pagekey import target_of
-from tierd.service.loop import Service
-from tierd.targets.target import Target
+from tierd.core.pagekey import target_of
+from tierd.engine.loop import Service
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.cost import cost_of
+from tierd.observe.metrics.state import MetricsState
+from tierd.observe.metrics.values import Labels
+from tierd.workloads.target import Target
 
 LOOKED_AT: Final = 4096
 """Hottest folios of each node that are looked at to say which targets are hot."""

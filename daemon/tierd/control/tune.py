@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One key of the configuration with another value: checked, and kept if asked.
-
-Owns: KEY=VALUE to a checked configuration, and the file `conf.d/90-tuned.toml`.
-Must not touch: the running service.
-"""
+"""One key of the configuration with another value: checked, and kept if asked."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from tierd.config import Config, as_table, load, loads
 from tierd.config.model import ROOT
 from tierd.config.schema import Section, kind_of
 from tierd.config.write import toml_key, toml_value
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 TUNED: Final = "90-tuned.toml"
 _HEADER: Final = """# SPDX-License-Identifier: Apache-2.0

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What tierd could do on this host, and what stands in its way.
 
-Owns: `examine`, which asks all probes.
-Must not touch: the host: a probe reads, or tries a system call on its own memory.
-
 A new probe is a function with the decorator `tierd.doctor.findings.probe` in a module
 that this one imports.
 """

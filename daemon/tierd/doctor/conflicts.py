@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: who else moves pages or uses what tierd uses.
-
-Owns: the questions of the group "Conflicts"; ok means that there is none.
-Must not touch: any of these settings: the operator decides.
-"""
+"""Probes: who else moves pages or uses what tierd uses."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor.findings import Group, probe
 from tierd.doctor.host import Host
 from tierd.doctor.sources import KDAMONDS, damon_free

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: what eBPF and the PMU can do here, each part by itself and the sources as a whole.
-
-Owns: the questions of the group "Seeing accesses" that are about BPF and perf events.
-Must not touch: what is loaded: a probe may load an empty program or open an event that is
-never enabled, and closes it.
-"""
+"""Probes: what eBPF and the PMU can do here, each part by itself and the sources as a whole."""
 
 from __future__ import annotations
 
@@ -14,11 +9,11 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor import syscalls
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.ebpf import files, pins
+from tierd.sources.ebpf import files, pins
 
 PMUS: Final = "sys/bus/event_source/devices"
 DISTRIBUTION_BCC: Final = "usr/lib/python3/dist-packages/bcc"

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a probe is, what it finds, and the list of all probes.
-
-Owns: the registry, and that a probe never ends in a traceback.
-Must not touch: the host (the probes do, and only read).
-"""
+"""What a probe is, what it finds, and the list of all probes."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor.host import Host
 
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The host as the probes see it: files below a root, and whether it is the running one.
-
-Owns: finding the kernel's configuration, symbols, processes and capabilities.
-Must not touch: anything by writing.
-"""
+"""The host as the probes see it: files below a root, and whether it is the running one."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd import topology
-from tierd.tiermap import TierMap
+from tierd.core.tiermap import TierMap
 from tierd.topology.sysfs import SysTree
 
 CAPABILITIES: Final = {

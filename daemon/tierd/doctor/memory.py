@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: tiers, free memory, control groups.
-
-Owns: the questions of the group "Memory and processes".
-Must not touch: the ranking (tierd.topology).
-"""
+"""Probes: tiers, free memory, control groups."""
 
 from __future__ import annotations
 
-from tierd.access import Availability
+from tierd.core.access import Availability
+from tierd.core.meminfo import parse_meminfo
+from tierd.core.units import format_size
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.meminfo import parse_meminfo
 from tierd.topology.nodes import NODES
-from tierd.units import format_size
 
 
 @probe("tiers", Group.HOST, "a second memory tier")
@@ -68,6 +64,6 @@ def gpu_nvml(host: Host) -> Availability:
     """Which GPUs there are, and whether their memory is a NUMA node (optional: [gpu])."""
     if not host.live:
         raise CannotTellError("not tried on a captured tree")
-    from tierd.gpu import nvml
+    from tierd_gpu import nvml
 
     return nvml.available()

@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: what moves pages and finds them, tried on this process's own memory.
-
-Owns: the questions of the group "Moving pages".
-Must not touch: the memory of any other process.
-"""
+"""Probes: what moves pages and finds them, tried on this process's own memory."""
 
 from __future__ import annotations
 
 import errno
 import os
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor import syscalls
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host

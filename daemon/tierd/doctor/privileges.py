@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: capabilities, perf's limit, process events.
-
-Owns: the questions of the group "Privileges".
-Must not touch: the subscription to process events (only the socket is tried).
-"""
+"""Probes: capabilities, perf's limit, process events."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import Final
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor.findings import Ask, CannotTellError, Group, probe
 from tierd.doctor.host import Host
 

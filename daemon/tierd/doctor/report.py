@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From findings to a verdict, and both as text and as JSON.
-
-Owns: what tierd needs to run, the exit code, the layout, the JSON schema.
-Must not touch: the host.
-"""
+"""From findings to a verdict, and both as text and as JSON."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from tierd.core.errors import ExitCode
 from tierd.doctor.findings import Finding, Group, Status
-from tierd.errors import ExitCode
 
 SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON changes its meaning or goes; new keys do not raise it."""

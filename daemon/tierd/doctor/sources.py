@@ -1,19 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: who could see accesses (DAMON, kernel module, NeoProf; eBPF has its own file).
-
-Owns: the questions of the group "Seeing accesses".
-Must not touch: DAMON's settings: what is compiled in is learned from files that can be
-read, because `avail_operations` exists only once somebody has made a context.
-"""
+"""Probes: who could see accesses (DAMON, kernel module, NeoProf; eBPF has its own file)."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from tierd.access import Availability
+from tierd.core.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.kmod.requests import CLASS
+from tierd.sources.kmod.requests import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The system calls that probes try, each on this process's own memory only.
 
-Owns: their numbers and structures (from the kernel's uapi headers).
-Must not touch: other processes; every descriptor opened here is closed here.
-
 All functions return a result or raise OSError with the kernel's errno.
 """
 

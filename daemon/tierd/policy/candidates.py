@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which pages may come into a tier or leave it, best first.
 
-Owns: the questions to heat, and asking again past pages that may not move.
-Must not touch: how much moves and where to (the policies decide that).
-
 Heat is asked for so many pages and no more. Where a group's floor or cap holds back some of
 the answer, the group's pages could fill all of it, and hide others that may move. Then heat
 is asked again without that group's targets, until no group is left that hides anything.
@@ -17,13 +14,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tierd.heat.view import PageSet
-from tierd.members import Members
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.pagekeyset import Members
+from tierd.core.tiermap import Tier
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset
-from tierd.policy.fairness import BoolArray, Fairness
+from tierd.policy.group_limits import BoolArray, Fairness
 from tierd.policy.inputs import Inputs
-from tierd.tiermap import Tier
 
 Ask = Callable[[BoolArray | None], list[PageSet]]
 """From the targets that are asked about (None: all) to one answer a node."""

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost policy: a page is where the time that its accesses take, and cost others, is least.
 
-Owns: one decision from heat, traffic and room; what is learned from outcomes.
-Must not touch: the host, clocks, random numbers.
-
-One rule (`tierd.policy.exchange`) makes all decisions: what comes in, what gives way, what
+One rule (`tierd.policy.scheduler`) makes all decisions: what comes in, what gives way, what
 leaves a tier that is short of room, and what is left alone. It knows no ladder: HBM, which is
 wide and not near, attracts streams and nothing else, and when a tier's loaded latency passes
 that of another, pages leave it until both are level.
@@ -21,17 +18,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from tierd.heat.view import PageSet
-from tierd.moves import MovePlan
-from tierd.policy.beyond import Beyond
-from tierd.policy.climb import Climb
-from tierd.policy.costround import LADDERS, SETTLING, CostRound, CostSettings
-from tierd.policy.costwords import sentence
+from tierd.core.migration import MovePlan
+from tierd.hotness.view import PageSet
+from tierd.policy.cost_decision import LADDERS, SETTLING, CostRound, CostSettings
 from tierd.policy.demand import Kinds
-from tierd.policy.exchange import REMAP_S, Rule
-from tierd.policy.folios import Folios
+from tierd.policy.explain_cost import sentence
+from tierd.policy.feedback import Outcomes
+from tierd.policy.folio_split import Folios
 from tierd.policy.inputs import Inputs
-from tierd.policy.outcome import Outcomes
+from tierd.policy.perturbation import Climb
+from tierd.policy.residual_load import Beyond
+from tierd.policy.scheduler import REMAP_S, Rule
 from tierd.policy.splitting import choose_splits
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import Traffic
@@ -55,7 +52,7 @@ class Sight:
         standing: true while nothing is moved because the last minute lost.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
-        kept, failed: slices that were tried (`tierd.policy.climb`) and stayed, or went back.
+        kept, failed: slices that were tried (`tierd.policy.perturbation`) and stayed, or went back.
         least: part of what is waited that the model must promise to move anything.
     """
 

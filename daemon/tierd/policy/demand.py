@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What pages ask of memory: accesses a second, how sure that is, how many are of streams.
 
-Owns: the estimate for single pages, and putting pages that are alike into groups.
-Must not touch: tiers' times, moves, the host.
-
 Heat is a decayed count of samples, so a page's rate is uncertain by about the root of it. Pages
 of a 2 MiB region whose heat differs no more than chance explains (a stream, or random access
 to all of it) are estimated by their region's mean, those that do differ by their own heat;
@@ -23,9 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.heat.pattern import REGION_SHIFT, STREAM
-from tierd.heat.view import PageSet
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.hotness.pattern import REGION_SHIFT, STREAM
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
 from tierd.policy.tiermodel import DEPTH

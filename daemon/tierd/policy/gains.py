@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Predicted and observed gains of moves, and how well the ones tell the others.
-
-Owns: an epoch's figures and their comparison.
-Must not touch: what is learned from them (`tierd.policy.outcome`).
-"""
+"""Predicted and observed gains of moves, and how well the ones tell the others."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is given each tick, beside the heat view and the tier map.
-
-Owns: the input words of the policy room.
-Must not touch: the host; recordings and tests make these by hand.
-"""
+"""What a policy is given each tick, beside the heat view and the tier map."""
 
 from __future__ import annotations
 
@@ -11,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tierd.heat.view import HeatView
-from tierd.moves import MovePlan, MoveReport
-from tierd.policy.fairness import Groups
+from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.tiermap import TierMap
+from tierd.hotness.view import HeatView
+from tierd.policy.group_limits import Groups
 from tierd.policy.traffic import Traffic
-from tierd.tiermap import TierMap
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Weights by which new pages are spread over nodes: the demand balance knob for allocation.
 
-Owns: which weights the tier model asks for.
-Must not touch: the kernel's files (`tierd.service.interleave` writes them).
-
 New pages that a program lets the kernel interleave are used alike, or nobody knows how. So a
 node gets of them what it could serve more until all tiers are equally used: with loads as they
 are, bandwidth times (level - used) for the level at which that is the present load and half as
@@ -20,9 +17,9 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core.tiermap import TierMap
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.tiermodel import F64Array, TierModel
-from tierd.tiermap import TierMap
 
 MORE: Final = 0.5
 """Load beyond the present one, relative to it and to all bandwidth, that is asked where to go."""

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NeoMem's policy: which count makes a page hot (NeoMem, MICRO 2024, Algorithm 1).
 
-Owns: a card's hot share p and threshold, from its profile and from what moving it cost.
-Must not touch: cards, clocks, pages.
-
 Once a period, with B the card's use of its bandwidth, P the share of promoted pages that
 had been demoted just before (ping-pong), M the bytes promoted in the period, E the error
 bound of the counts and QF(q) the q-quantile of the counters:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on page sets that every policy needs: choose, join, measure, assign.
-
-Owns: vectorised helpers over `PageSet`.
-Must not touch: settings, tiers, or the host.
-"""
+"""Arithmetic on page sets that every policy needs: choose, join, measure, assign."""
 
 from __future__ import annotations
 
@@ -12,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from tierd.heat.view import PageSet
-from tierd.moves import I16Array, U8Array, filled
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import I16Array, U8Array, filled
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.hotness.view import PageSet
 
 I64Array = npt.NDArray[np.int64]
 

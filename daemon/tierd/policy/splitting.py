@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From one decision of the cost policy to the folios that it splits.
-
-Owns: what of a decision the arithmetic of `tierd.policy.folios` is asked with.
-Must not touch: that arithmetic, moves.
-"""
+"""From one decision of the cost policy to the folios that it splits."""
 
 from __future__ import annotations
 
@@ -11,13 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from tierd.heat.focus import PAGES
+from tierd.hotness.focus import PAGES
 from tierd.policy import pageset
-from tierd.policy.costround import CostRound
+from tierd.policy.cost_decision import CostRound
 from tierd.policy.demand import Demand, F64Array
-from tierd.policy.exchange import Rule
-from tierd.policy.folios import HUGE_ORDER, Bids, Folios, room_prices, split_gain
+from tierd.policy.folio_split import HUGE_ORDER, Bids, Folios, room_prices, split_gain
 from tierd.policy.pageset import I64Array
+from tierd.policy.scheduler import Rule
 from tierd.policy.tiermodel import DEPTH
 
 

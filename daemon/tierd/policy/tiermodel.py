@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`TierModel`: how long an access to each tier takes, idle and under load.
 
-Owns: the queueing form, and which number is believed where several differ.
-Must not touch: pages, moves, the host.
-
 Lines of a tier are served one after another, `line = 64 / bandwidth` each. Those of a stream come
 in bursts: a prefetcher asks for up to `DEPTH` lines at once. Those that wait for each other
 come alone. In an M[X]/D/1 queue a line waits, at the utilisation u = load / bandwidth, for
@@ -36,8 +33,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.tiermap import Quantity, Tier, TierMap
 from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
-from tierd.tiermap import Quantity, Tier, TierMap
 
 F64Array = npt.NDArray[np.float64]
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory serves now, as far as the host tells: `Traffic`, a word of the cost rule.
-
-Owns: the shape of loads, measured latencies and access patterns on their way to a policy.
-Must not touch: the host; `tierd.service.loads` fills it in.
-"""
+"""What memory serves now, as far as the host tells: `Traffic`, a word of the cost rule."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tierd.heat.pattern import Patterns
+from tierd.hotness.pattern import Patterns
 
 LINE_BYTES = 64
 """What one access that misses the caches moves."""

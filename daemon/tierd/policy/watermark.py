@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The watermark policy: keep some fast memory free, fill the rest with what is hottest.
 
-Owns: which pages are promoted and demoted between neighbouring tiers.
-Must not touch: the host, clocks, random numbers.
-
 For every tier, fastest first:
 
 1. A node with less free than the low watermark has its coldest pages demoted until
@@ -17,7 +14,7 @@ For every tier, fastest first:
    and the last term is that of the difference. With v = 0 it asks for `confidence²`
    accesses, which is also the least heat that is worth a move into free room.
    Before that, groups get what their floors promise and give back what their caps forbid
-   (`tierd.policy.fairness`).
+   (`tierd.policy.group_limits`).
    Hot 4 KiB pages of nodes that have a path of their own for this (`Inputs.exchanged`) are left
    to it; they come into free room only. The path sees each access as it is, and what may leave
    for it; heat that comes of several accesses a second at the most finds more pages worth an
@@ -38,15 +35,15 @@ from typing import Final
 
 import numpy as np
 
-from tierd.heat.view import PageSet
-from tierd.moves import Direction, I16Array, MovePlan, filled
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import Direction, I16Array, MovePlan, filled
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import Tier
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
-from tierd.policy.fairness import Fairness
+from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
-from tierd.tiermap import Tier
 
 ROUNDING: Final = 1e-5
 """More than what heat, float32, and sums of it are rounded by."""

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of DAMON's sysfs tree that tierd uses: one kdamond, one context.
 
-Owns: writing /sys/kernel/mm/damon/admin and remembering that the kdamond is ours.
-Must not touch: the tracepoint (see `_damon_trace`), processes, heat.
-
 Source of the layout: Documentation/admin-guide/mm/damon/usage.rst.
 """
 
@@ -18,8 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.access import Availability
-from tierd.errors import UnavailableError
+from tierd.core.access import Availability
+from tierd.core.errors import UnavailableError
 
 ADMIN = Path("sys/kernel/mm/damon/admin")
 OPERATIONS = "fvaddr"

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DAMON's results through the tracepoint damon:damon_aggregated.
 
-Owns: a private tracefs instance and the parsing of its lines.
-Must not touch: DAMON's configuration, heat.
-
 One event a region and aggregation, far cheaper to read than the four sysfs files a
 region of `tried_regions`. The instance's buffer is bounded; the kernel counts what it
 overwrote, and that count is reported as lost.
@@ -21,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
-from tierd.access import Availability
-from tierd.errors import UnavailableError
+from tierd.core.access import Availability
+from tierd.core.errors import UnavailableError
 
 TRACEFS = Path("sys/kernel/tracing")
 INSTANCE = "tierd-damon"

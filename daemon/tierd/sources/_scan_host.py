@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the module is asked to scan, and whether it is there to be asked.
-
-Owns: the scanner's settings and their defaults; what a host without the module is told.
-Must not touch: the module (`tierd.sources.scan` does).
-"""
+"""How the module is asked to scan, and whether it is there to be asked."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierd.access import Availability
-from tierd.kmod.uapi import DEVICE, PARAMETERS
+from tierd.core.access import Availability
+from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 
 
 @dataclass(frozen=True, slots=True)

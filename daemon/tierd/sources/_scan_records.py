@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the kernel module's records say of accesses to pages.
 
-Owns: the estimate of accesses from accessed bits.
-Must not touch: the module (it is handed records), heat.
-
 A page that was accessed in k of n looks is counted with -ln(1 - k/n) accesses a look: the
 chance that a Poisson stream leaves an interval empty, turned round, as for DAMON's
 regions. k = n says only "more than that", and is counted as k = n - 1/2. A PMD-mapped page
@@ -25,9 +22,9 @@ from typing import Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.access import AccessBatch, BoolArray, Domain, F32Array
-from tierd.kmod.ring import RecordArray
-from tierd.kmod.uapi import HISTORY
+from tierd.core.access import AccessBatch, BoolArray, Domain, F32Array
+from tierd.sources.kmod.ring import RecordArray
+from tierd.sources.kmod.uapi import HISTORY
 
 SEEN: Final = np.array([int(history).bit_count() for history in range(256)], np.float32)
 """Looks of eight that found an access, float32[history byte]."""

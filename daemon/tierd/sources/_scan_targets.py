@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which ranges of which processes the kernel module scans.
-
-Owns: what the module was told of targets.
-Must not touch: how it scans (`tierd.sources.scan`); which processes are watched.
-"""
+"""Which ranges of which processes the kernel module scans."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from tierd.access import WatchedTarget
-from tierd.errors import TargetGoneError
-from tierd.kmod.netlink import Control
-from tierd.kmod.uapi import MAX_RANGES
+from tierd.core.access import WatchedTarget
+from tierd.core.errors import TargetGoneError
 from tierd.sources.damon import join_ranges
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.uapi import MAX_RANGES
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:

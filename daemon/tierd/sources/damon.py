@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """DAMON as an access source: sampled regions on a stock kernel.
 
-Owns: what DAMON is asked to watch and how its region counts become page counts.
-Must not touch: heat, policy; which processes are watched (it is told).
-
 DAMON checks one page a region each sampling interval and counts in how many intervals
 it was accessed. `nr_accesses` out of `n` checks estimates the rate of accesses by
 -ln(1 - nr/n) (the chance that a Poisson stream leaves an interval empty), so counts
@@ -33,9 +30,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tierd.access import AccessBatch, Availability, Domain, WatchedTarget
-from tierd.errors import UnavailableError
-from tierd.pagekey import PAGE_SHIFT, VPN_BITS
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
 from tierd.sources._damon_trace import DamonTrace
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page faults as an access source: first touches, and NUMA hint faults.
 
-Owns: the software page-fault event and the kprobe that tells hint faults apart.
-Must not touch: NUMA balancing's settings, heat.
-
 The event PERF_COUNT_SW_PAGE_FAULTS fires on each fault of a user address, with the
 address, on any kernel with perf events, in any virtual machine. A page that is present
 does not fault again, so this sees first touches, refaults, and what NUMA balancing
@@ -24,11 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tierd.access import Availability
-from tierd.ebpf import attr, probe, syscalls
-from tierd.ebpf.attr import EventAttr, Sample
-from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
-from tierd.ebpf.source import Budget, SampledSource
+from tierd.core.access import Availability
+from tierd.sources.ebpf import attr, probe, syscalls
+from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.source import Budget, SampledSource
 
 log = logging.getLogger(__name__)
 

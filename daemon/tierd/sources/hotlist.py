@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the entries of cards' hot lists mean in accesses.
 
-Owns: epochs, and the turning of hot records into `AccessBatch`es.
-Must not touch: cards, the kernel module.
-
 **What an entry means.** A card counts requests a page since the start of its epoch and
 reports a page once an epoch, when its count passes the threshold. Count and age of the
 epoch give the page's rate; the accesses counted so far go to heat at once. Should the page
@@ -33,12 +30,12 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.access import AccessBatch, Domain, F32Array
-from tierd.kmod.ring import RecordArray
-from tierd.members import Members
-from tierd.moves import filled
-from tierd.pagekey import U64Array
+from tierd.core.access import AccessBatch, Domain, F32Array
+from tierd.core.migration import filled
+from tierd.core.pagekey import U64Array
+from tierd.core.pagekeyset import Members
 from tierd.sources._scan_records import COUNTS
+from tierd.sources.kmod.ring import RecordArray
 
 LOOK_CEILING: Final = float(COUNTS.max())
 """Accesses a look beyond which an accessed bit tells no difference."""

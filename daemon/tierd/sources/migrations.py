@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Page migrations, whoever makes them: to see ping-pong and conflicts.
 
-Owns: the migration tracepoints and the account against /proc/vmstat.
-Must not touch: migration itself, the kernel's balancing settings.
-
 It is no `AccessSource`: it says what was moved, not what was touched. Counts by reason
 come from the tracepoint migrate:mm_migrate_pages, which fires where the kernel counts
 pgmigrate_success and pgmigrate_fail, so that both must agree; what the program did not
@@ -24,14 +21,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.access import Availability, WatchedTarget
-from tierd.ebpf import attr, loader, probe, syscalls, tracefs
-from tierd.ebpf.attr import EventAttr, Sample
-from tierd.ebpf.ranges import Watched
-from tierd.ebpf.sampler import Sampler, SamplerSettings
-from tierd.ebpf.table import map_array
-from tierd.errors import UnavailableError
-from tierd.pagekey import VPN_MASK, U64Array
+from tierd.core.access import Availability, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import VPN_MASK, U64Array
+from tierd.sources.ebpf import attr, loader, probe, syscalls, tracefs
+from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf.sampler import Sampler, SamplerSettings
+from tierd.sources.ebpf.table import map_array
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """NeoProf cards as an access source: every request to slow memory, counted in hardware.
 
-Owns: the ring of hot records, and the scanner that sees what no card does.
-Must not touch: the algorithm that chooses thresholds (`tierd.policy.neomem`), moves.
-
 The cards themselves: `sources.cardset`. What an entry means in accesses, and how that compares
 with accessed bits: `sources.hotlist`.
 """
@@ -17,19 +14,19 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from tierd.access import AccessBatch, Availability, BoolArray, WatchedTarget
-from tierd.errors import UnavailableError
-from tierd.kmod.neoprof import Card, Cards, Profile
-from tierd.kmod.requests import RequestCount
-from tierd.kmod.ring import RecordArray, Ring
-from tierd.kmod.uapi import Kind
-from tierd.pagekey import U64Array
-from tierd.sources._looks import KNOWN_ROUNDS
+from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import U64Array
+from tierd.sources._scan_controller import KNOWN_ROUNDS
 from tierd.sources._scan_host import ScanSettings
-from tierd.sources.cardmap import CardMap, Coverage
-from tierd.sources.cardset import CardSet, CountSettings, availability
-from tierd.sources.exposure import Seen
+from tierd.sources.hmu_coverage import CardMap, Coverage
+from tierd.sources.hmu_devices import CardSet, CountSettings, availability
 from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS, Epoch, HotList, empty_batch
+from tierd.sources.kmod.neoprof import Card, Cards, Profile
+from tierd.sources.kmod.requests import RequestCount
+from tierd.sources.kmod.ring import RecordArray, Ring
+from tierd.sources.kmod.uapi import Kind
+from tierd.sources.sampling_interval import Seen
 from tierd.sources.scan import ScanSource
 
 log = logging.getLogger(__name__)

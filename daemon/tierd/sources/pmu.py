@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sampled loads and stores as an access source: Intel PEBS, AMD IBS.
 
-Owns: the choice of PMU events for this host's CPU, and the words about it.
-Must not touch: the events' encodings (data files), heat.
-
 The core samples one access in `period`, with its data address, at no cost to the others;
 the period follows a wanted rate of samples and a CPU budget, and backs off when the
 kernel throttles. Counted are user-mode accesses of watched processes, by virtual page.
@@ -22,13 +19,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tierd.access import Availability
-from tierd.ebpf import events, hostpmu, probe
-from tierd.ebpf.events import CpuModel, PmuEvent
-from tierd.ebpf.hostpmu import PMU_FOLDER, Cpu, Pmu
-from tierd.ebpf.sampler import EventPlan, Sampler, SamplerSettings
-from tierd.ebpf.source import Budget, SampledSource
-from tierd.errors import ConfigError, UnavailableError
+from tierd.core.access import Availability
+from tierd.core.errors import ConfigError, UnavailableError
+from tierd.sources.ebpf import events, hostpmu, probe
+from tierd.sources.ebpf.events import CpuModel, PmuEvent
+from tierd.sources.ebpf.hostpmu import PMU_FOLDER, Cpu, Pmu
+from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.source import Budget, SampledSource
 
 INTERRUPT_NS: Final = 1500.0
 """What a PMU interrupt costs besides the program, to begin with: about 1 to 2 us on
@@ -46,7 +43,7 @@ class PmuSettings:
     """Settings of [sources.pmu].
 
     Attributes:
-        events: roles of events (`tierd.ebpf.events.ROLES`), all sampled.
+        events: roles of events (`tierd.sources.ebpf.events.ROLES`), all sampled.
         latency_cycles: threshold of load-latency events.
         samples_per_s: wanted rate, all CPUs together.
         cpu_share: most of one CPU that sampling may take.

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's accessed bits as an access source: every page, not regions.
 
-Owns: how the module scans, and when to let go of it.
-Must not touch: heat, policy; which processes are watched (it is told).
-
 The module looks at each page once a period and keeps the last eight answers. What its
 records say of accesses is in `_scan_records`, how often it looks in `_looks`, and which
 processes it scans in `_scan_targets`.
@@ -23,17 +20,17 @@ from typing import Final
 
 import numpy as np
 
-from tierd.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
-from tierd.errors import UnavailableError
-from tierd.kmod.netlink import Control, ScanState
-from tierd.kmod.ring import RecordArray, Ring
-from tierd.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
-from tierd.sources._looks import Looks
+from tierd.core.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.sources._scan_controller import Looks
 from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
+from tierd.sources._scan_summary import turnovers
 from tierd.sources._scan_targets import ScanTargets
-from tierd.sources._turnover import turnovers
-from tierd.sources.exposure import Seen
+from tierd.sources.kmod.netlink import Control, ScanState
+from tierd.sources.kmod.ring import RecordArray, Ring
+from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
+from tierd.sources.sampling_interval import Seen
 
 CHECK_NS: Final = 500_000_000
 """It is asked this often what looks saw, and no more often than there are looks."""

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory controllers' own counts of what nodes serve, through perf: `Uncore`.
 
-Owns: which uncore PMUs count memory traffic, their events as sysfs names them, whose node a
-controller is.
-Must not touch: what is made of it (`tierd.service.loads`).
-
 A controller's PMU (uncore_imc_N for DRAM, uncore_hbm_N for HBM) tells its events in
 /sys/bus/event_source/devices/NAME/events: an encoding, and beside it a scale and a unit, which
 make a count MiB. Where there are cas_count_read and cas_count_write these are taken, else the
@@ -25,9 +21,9 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
-from tierd.ebpf.attr import EventAttr, Sample
-from tierd.ebpf.syscalls import perf_event_open
-from tierd.tiermap import MemoryKind, MemoryNode
+from tierd.core.tiermap import MemoryKind, MemoryNode
+from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.syscalls import perf_event_open
 
 log = logging.getLogger(__name__)
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readers of the host's memory topology; they make a `TierMap`.
-
-Owns: the public names of this room.
-Must not touch: pages; writes nothing to the host.
-"""
+"""Readers of the host's memory topology; they make a `TierMap`."""
 
 from tierd.topology.hotplug import HotplugWatcher
 from tierd.topology.reader import read

@@ -1,11 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A host's topology as one text file: for bug reports, for tests, for looking at elsewhere.
-
-Owns: the format. One line a file: its path without the leading slash, a tab, its content
-with backslash, tab and newline escaped. "-> TARGET" as content is a symbolic link, a path
-that ends in "/" an empty folder, a line that starts with "#" a remark.
-Must not touch: files that identify a machine, such as serial numbers.
-"""
+"""A host's topology as one text file: for bug reports, for tests, for looking at elsewhere."""
 
 from __future__ import annotations
 
@@ -13,7 +7,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from tierd.errors import UnavailableError
+from tierd.core.errors import UnavailableError
 
 PATTERNS: Final = (
     "sys/devices/system/node/online",

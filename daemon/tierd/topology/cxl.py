@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The dax and CXL devices behind a node.
 
-Owns: /sys/bus/dax/devices/daxX.Y/{target_node,size,driver} and
-/sys/bus/cxl/devices/{memN,regionN} (Documentation/ABI/testing/sysfs-bus-dax, sysfs-bus-cxl).
-Must not touch: the ranking.
-
 A dax device below a CXL region is CXL memory; one below an NVDIMM bus is persistent
 memory; one below hmem.N is memory that the firmware set aside (EFI "special purpose"),
 which may be HBM as well as CXL, so that only its numbers tell.
@@ -16,7 +12,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierd.tiermap import MemoryKind
+from tierd.core.tiermap import MemoryKind
 from tierd.topology.hmat import AccessClass, read_folder
 from tierd.topology.sysfs import SysTree
 

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the host tells to a `MemoryNode`: its kind and its numbers with provenance.
-
-Owns: the order config > measured > HMAT > CDAT > distance > default, and recognising
-HBM, CXL and persistent memory.
-Must not touch: files (the readers did that), grouping into tiers (rank.py).
-"""
+"""From what the host tells to a `MemoryNode`: its kind and its numbers with provenance."""
 
 from __future__ import annotations
 
@@ -13,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierd.overrides import NodeOverride
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
+from tierd.core.overrides import NodeOverride
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
 from tierd.topology.cxl import DaxDevice, Devices
 from tierd.topology.hmat import AccessClass
 from tierd.topology.nodes import LOCAL_DISTANCE, RawNode

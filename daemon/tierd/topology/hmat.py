@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Access classes of a node: latency and bandwidth as the firmware's HMAT tells them.
 
-Owns: /sys/devices/system/node/nodeN/access{0,1}/initiators
-(Documentation/admin-guide/mm/numaperf.rst) and which of its numbers to believe.
-Must not touch: what a node is made of (rank.py decides).
-
 The kernel makes access0 from the best initiators of any sort (also accelerators) and
 access1 from the best CPUs. tierd places memory for CPUs, so access1 comes first.
 """

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noticing that memory came or went: `HotplugWatcher`.
-
-Owns: the kernel's uevents of memory blocks, nodes, dax and CXL devices and memory tiers
-(through pyroute2), and a poll of a few small files where netlink is refused.
-Must not touch: the map (the caller reads it again), and no device.
-"""
+"""Noticing that memory came or went: `HotplugWatcher`."""
 
 from __future__ import annotations
 

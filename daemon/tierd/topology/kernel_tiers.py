@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernel's own memory tiers, and where they differ from tierd's.
-
-Owns: /sys/devices/virtual/memory_tiering/memory_tierN/nodelist
-(Documentation/ABI/testing/sysfs-kernel-mm-memory-tiers): a smaller N is a faster tier.
-Must not touch: how tierd ranks (rank.py).
-"""
+"""The kernel's own memory tiers, and where they differ from tierd's."""
 
 from __future__ import annotations
 
@@ -13,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from itertools import combinations
 from typing import Final
 
-from tierd.tiermap import MemoryNode, Tier
+from tierd.core.tiermap import MemoryNode, Tier
 from tierd.topology.sysfs import SysTree
 
 MEMORY_TIERING: Final = "sys/devices/virtual/memory_tiering"

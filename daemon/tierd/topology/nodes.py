@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NUMA nodes: which have memory, how much, which CPUs, how far from each other.
-
-Owns: /sys/devices/system/node/{online,possible,has_memory} and nodeN/{meminfo,cpulist,distance}
-(Documentation/ABI/stable/sysfs-devices-node).
-Must not touch: latencies and bandwidths (hmat.py), the kernel's tiers (kernel_tiers.py).
-"""
+"""NUMA nodes: which have memory, how much, which CPUs, how far from each other."""
 
 from __future__ import annotations
 
@@ -12,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from tierd.errors import UnavailableError
+from tierd.core.errors import UnavailableError
 from tierd.topology.sysfs import SysTree
 
 NODES: Final = "sys/devices/system/node"

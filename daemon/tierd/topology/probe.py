@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures each node's latency, and what a stream of one CPU gets from it.
 
-Owns: the Python side of `daemon/native/probe.c`, and from which CPU a node is measured.
-Must not touch: what is believed of it (`tierd.policy.tiermodel`).
-
 A few milliseconds and 4 MiB a node, once. A node that has little free memory is left out: a
 buffer bound to it could make the kernel reclaim, and so is one that the process may not use.
 """
@@ -17,9 +14,9 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tierd._native import ffi, lib
+from tierd.core.tiermap import MemoryNode, TierMap
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.traffic import Measured
-from tierd.tiermap import MemoryNode, TierMap
 
 log = logging.getLogger(__name__)
 

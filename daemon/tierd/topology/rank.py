@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Grouping nodes into tiers and ranking the tiers.
 
-Owns: which nodes are alike, the order of tiers, their names.
-Must not touch: files; what a node is made of (figures.py).
-
 Alike means: the same kind, latencies within 20 %, bandwidths within a factor of 2.
 Nodes of DRAM with CPUs are one tier in any case: each is the nearest memory of its own
 CPUs, so that moving a page from one to the other is NUMA placement and not tiering.
@@ -15,8 +12,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tierd.overrides import TierOverride
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier
+from tierd.core.overrides import TierOverride
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier
 from tierd.topology.nodes import LOCAL_DISTANCE
 
 ALIKE_LATENCY: Final = 1.2

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading the host's topology: from files to a `TierMap`.
-
-Owns: the order of the readers.
-Must not touch: any file itself.
-"""
+"""Reading the host's topology: from files to a `TierMap`."""
 
 from __future__ import annotations
 
@@ -11,8 +7,8 @@ import re
 from pathlib import Path
 from typing import Final
 
-from tierd.overrides import TopologyOverrides
-from tierd.tiermap import TierMap
+from tierd.core.overrides import TopologyOverrides
+from tierd.core.tiermap import TierMap
 from tierd.topology.cxl import read_devices
 from tierd.topology.figures import Evidence, build_nodes
 from tierd.topology.hmat import read_access

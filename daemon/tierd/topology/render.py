@@ -1,17 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A `TierMap` as text for people and as JSON for scripts.
-
-Owns: the layout, and the JSON schema (docs/topology.md describes it).
-Must not touch: the host.
-"""
+"""A `TierMap` as text for people and as JSON for scripts."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from tierd.tiermap import MemoryNode, Quantity, Tier, TierMap
-from tierd.units import format_size
+from tierd.core.tiermap import MemoryNode, Quantity, Tier, TierMap
+from tierd.core.units import format_size
 
 SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON changes its meaning or goes; new keys do not raise it."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reading small kernel text files below a root, so that captured trees work too.
-
-Owns: the root, and the kernel's list format ("0-3,8").
-Must not touch: the meaning of any file; writes nothing.
-"""
+"""Reading small kernel text files below a root, so that captured trees work too."""
 
 from __future__ import annotations
 

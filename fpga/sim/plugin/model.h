@@ -2,8 +2,6 @@
 /*
  * Modelled time of a measured region: instructions by owner, waiting by node, and how the
  * requests' share of each node went. One processor.
- *
- * Owns: the region, what belongs to whom. Must not touch: QEMU; lab.c tells it what happened.
  */
 #ifndef TIERD_LAB_MODEL_H
 #define TIERD_LAB_MODEL_H

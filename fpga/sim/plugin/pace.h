@@ -5,8 +5,6 @@
  * instructions: 4 ns of guest time for 1 ns of waiting if an instruction is 250 ps in the
  * model and 1 ns in the guest. So timers, schedulers and daemons see a machine whose memory
  * has these latencies, only that all of its time passes as many times faster as the scale says.
- *
- * Owns: the guest's clock. Must not touch: the model.
  */
 #ifndef TIERD_LAB_PACE_H
 #define TIERD_LAB_PACE_H

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a measured region's curve says.
-
-Owns: how figures are derived from the plugin's report. Pure.
-"""
+"""What a measured region's curve says."""
 
 from __future__ import annotations
 

@@ -6,8 +6,6 @@ A function of the kernel is that of whom it interrupted or works for; kernel thr
 last process that ran. What has no symbol shows as its file. The cell goes by as it does without,
 but for its folder's name in memory and QEMU's time, which is about twice as long.
 
-Owns: the way from addresses to functions. Must not touch: result files.
-
 usage: hotspots.py --workload pagerank --method tierd-neoprof [--scale 1] [--owner daemon]
     [--top 40] [--json]
 """
@@ -31,7 +29,7 @@ from matrix import METHODS, scaled
 from report import LENGTH
 from runner import SEED, Runner, end_on_sigterm
 
-from tierd.lab import Machine
+from tierd_lab import Machine
 from workloads import WORKLOADS
 
 OWNERS: Final = ("workload", "daemon", "kernel", "other")

@@ -3,9 +3,6 @@
 
 A file that is read from the host comes when the host has it, and no two runs see that at the
 same time. The machine of a cell therefore has its files in its own memory from the start.
-
-Owns: what is in the archive, and its bytes: the same tree gives the same archive.
-Must not touch: machines.
 """
 
 from __future__ import annotations
@@ -21,8 +18,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from tierd.lab.host import Kernel, find_program
-from tierd.lab.initramfs import cpio_entry
+from tierd_lab.host import Kernel, find_program
+from tierd_lab.initramfs import cpio_entry
 
 ROOT = Path(__file__).resolve().parents[3]
 PROGRAMS = ("bash", "cat", "insmod", "migratepages", "numactl", "rmmod", "sleep", "strip", "uname")
@@ -209,6 +206,6 @@ def build(kernel: Kernel, file: Path) -> int:
 
 
 if __name__ == "__main__":
-    from tierd.lab.host import find_kernel
+    from tierd_lab.host import find_kernel
 
     print(build(find_kernel(), Path(sys.argv[1])))

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`make bench`, `bench-short`, `bench-quick`: runs the matrix and writes what came of it.
 
-Owns: which cells run in which order, progress, and where results go.
-Must not touch: how a cell is run, how it is shown.
-
 Cells that are in the result file are not run again, so a run can be stopped at any time and
 taken up on another machine. Each is a boot of its own, which repeats bit for bit (sealed.py). The
 oracle needs the counts of first touch, which is run again for it if it has to.
@@ -26,8 +23,8 @@ from report import LENGTH, write_report
 from results import Cell, ResultFile
 from runner import LIMIT_S, SEED, Runner, end_on_sigterm
 
-from tierd.lab import Machine
-from tierd.lab.host import find_kernel, find_qemu, qemu_version
+from tierd_lab import Machine
+from tierd_lab.host import find_kernel, find_qemu, qemu_version
 from workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -4,8 +4,6 @@
 Runs with one seed have to be the same in everything but the host's own time. Runs with several tell
 how much of a figure is the moment at which the cell started.
 
-Owns: the comparison. Must not touch: result files.
-
 usage: repeat.py --workload moving --method tierd-neoprof [--seed 1 --seed 1 --seed 2 ...]
 """
 
@@ -22,7 +20,7 @@ from matrix import METHODS
 from results import Cell
 from runner import Runner, end_on_sigterm
 
-from tierd.lab import Machine
+from tierd_lab import Machine
 from workloads import WORKLOADS
 
 OF_THE_HOST = ("host_s",)

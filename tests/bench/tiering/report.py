@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's report: a Markdown page, and plots beside it.
-
-Owns: the page's order and the plots.
-Must not touch: running cells; readings of the figures are written by people in `reading.md`
-beside the results, and are taken over as they are.
-"""
+"""The benchmark's report: a Markdown page, and plots beside it."""
 
 from __future__ import annotations
 

@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a cell of the benchmark's matrix gave, and the file that keeps it.
-
-Owns: the shape of a result and its file: one JSON object a line, written at once and
-synced, so that a run can be stopped anywhere and taken up again.
-Must not touch: how a cell is run.
-"""
+"""What a cell of the benchmark's matrix gave, and the file that keeps it."""
 
 from __future__ import annotations
 

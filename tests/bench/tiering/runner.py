@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs cells: boots the machine for each, and reads what the plugin modelled.
-
-Owns: the host's part of a cell (guest/cell.py has the other), which is what it is given before
-its machine starts, and what is left when it has ended.
-Must not touch: which cells are run, and what becomes of the results.
-"""
+"""Runs cells: boots the machine for each, and reads what the plugin modelled."""
 
 from __future__ import annotations
 
@@ -24,12 +19,12 @@ import numpy as np
 from figures import FAST, seconds_to_95, shares
 from results import Cell
 
-from tierd.errors import TierdError
-from tierd.lab import Machine
-from tierd.lab.host import find_kernel
-from tierd.lab.plugin import DUMP, PROFILE, WINDOW
-from tierd.lab.timemodel import Region
-from tierd.lab.traffic import Counts, read_dump
+from tierd.core.errors import TierdError
+from tierd_lab import Machine
+from tierd_lab.host import find_kernel
+from tierd_lab.plugin import DUMP, PROFILE, WINDOW
+from tierd_lab.timemodel import Region
+from tierd_lab.traffic import Counts, read_dump
 from workloads import Workload
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "guest"))

@@ -6,9 +6,6 @@ when. Here nothing is given after the start: files come in the archive (`image`)
 memory (guest/parcel.py); there is no disk, no network and no port that the host writes to. What
 it prints goes to plain files, which take everything at once. The clock begins at a fixed date, and
 random numbers come of a seed. What is left of the host is one clock in QEMU itself, see STEADY.
-
-Owns: QEMU's command line, and the machine's life.
-Must not touch: what a cell is.
 """
 
 from __future__ import annotations
@@ -23,12 +20,12 @@ from typing import Any, Final
 
 from parcel import WINDOW_BYTES
 
-from tierd.errors import TierdError
-from tierd.lab import Machine
-from tierd.lab.host import Kernel, find_qemu
-from tierd.lab.plugin import make_window, plugin_options, plugin_path
-from tierd.lab.process import QemuProcess
-from tierd.lab.qemu import memory_argument, qemu_options
+from tierd.core.errors import TierdError
+from tierd_lab import Machine
+from tierd_lab.host import Kernel, find_qemu
+from tierd_lab.plugin import make_window, plugin_options, plugin_path
+from tierd_lab.process import QemuProcess
+from tierd_lab.qemu import memory_argument, qemu_options
 
 ROOT = Path(__file__).resolve().parents[3]
 EPOCH: Final = "2026-01-01T00:00:00"
@@ -79,7 +76,7 @@ class Sealed:
     """One life of such a machine. Use as a context manager; leaving it ends QEMU.
 
     Args:
-        folder: an empty one; the window is in it from the start (`tierd.lab.plugin.WINDOW`).
+        folder: an empty one; the window is in it from the start (`tierd_lab.plugin.WINDOW`).
     """
 
     def __init__(self, machine: Machine, folder: Path) -> None:

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's tables, as Markdown.
-
-Owns: what is compared with what, and how figures are rounded.
-Must not touch: files, machines.
-"""
+"""The benchmark's tables, as Markdown."""
 
 from __future__ import annotations
 

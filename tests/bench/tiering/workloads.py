@@ -1,10 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark's workloads and how large they are.
-
-Owns: the table. Each takes about ten seconds of modelled time under first touch, in which a
-method must find its way and still gain by it, and one or two minutes of an emulating host.
-Must not touch: how they are run.
-"""
+"""The benchmark's workloads and how large they are."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from results import Cell, ResultFile
 from runner import CellError, NotReadyError, Runner
 from table import best_of, details, gaps, geometric_mean, speed_ups, times
 
-from tierd.lab import Machine
+from tierd_lab import Machine
 from workloads import WORKLOADS, Workload
 
 WANTED = [("a", "x"), ("a", "y"), ("b", "x")]

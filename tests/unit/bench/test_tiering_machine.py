@@ -25,9 +25,9 @@ from repeat import differing, spread
 from results import Cell
 from runner import phase_s, requests_of_pages
 
-from tierd.lab import Machine, plugin
-from tierd.lab.host import Kernel
-from tierd.lab.traffic import Counts
+from tierd_lab import Machine, plugin
+from tierd_lab.host import Kernel
+from tierd_lab.traffic import Counts
 
 KERNEL = Kernel("6.12.0-none", Path("/boot/vmlinuz-6.12.0-none"), headers=False)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from fuzz import inputs, mutated
 
 from tierd import config
-from tierd.errors import ConfigError
+from tierd.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
 MISTAKES = inputs(250_000)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tierd import config
-from tierd.errors import ConfigError, ExitCode
-from tierd.overrides import NodeOverride
-from tierd.targets import matchers
-from tierd.tiermap import MemoryKind
+from tierd.config import matchers
+from tierd.core.errors import ConfigError, ExitCode
+from tierd.core.overrides import NodeOverride
+from tierd.core.tiermap import MemoryKind
 
 DEFAULT_FILE = Path(__file__).parents[3] / "config" / "tierd.toml"
 

@@ -14,7 +14,7 @@ from tierd import config
 from tierd.cli import main
 from tierd.config.jsonschema import schema
 from tierd.config.profiles import PROFILES
-from tierd.errors import ConfigError, ExitCode
+from tierd.core.errors import ConfigError, ExitCode
 
 ROOT = Path(__file__).parents[3]
 RULE = """

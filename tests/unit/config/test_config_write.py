@@ -12,12 +12,13 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tierd import config, units
+from tierd import config
 from tierd.cli import main
 from tierd.config.schema import options_of
 from tierd.config.write import toml_value
-from tierd.errors import ConfigError, ExitCode
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
+from tierd.core import units
+from tierd.core.errors import ConfigError, ExitCode
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
 
 EXAMPLE = """
 [targets]

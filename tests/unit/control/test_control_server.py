@@ -21,8 +21,8 @@ from desk import connect, listening, make_desk, serving
 from tierd.control import protocol, server
 from tierd.control.client import AnswerError, Client, NotRunningError
 from tierd.control.events import EventFeed
-from tierd.errors import UnavailableError
-from tierd.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS
+from tierd.core.errors import UnavailableError
+from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS
 
 ENOUGH_S = 120
 

@@ -18,12 +18,12 @@ from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
 from tierd.control.pause import Pause, PauseFile
 from tierd.control.protocol import Request, RequestError
 from tierd.control.tune import parse_assignment, persist, tuned
-from tierd.errors import ConfigError, TierdError
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
-from tierd.pagekey import make_keys
-from tierd.service.reload import Reloader
-from tierd.service.tick import TickRecord
-from tierd.targets.target import Target
+from tierd.core.errors import ConfigError, TierdError
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.pagekey import make_keys
+from tierd.engine.reload import Reloader
+from tierd.observe.tick_record import TickRecord
+from tierd.workloads.target import Target
 
 
 def test_a_pause_is_kept_across_restarts_until_resumed(tmp_path: Path):

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tierd.access import Availability
+from tierd.core.access import Availability
+from tierd.core.errors import UnavailableError
 from tierd.doctor import Finding, Host, Status, syscalls
 from tierd.doctor.findings import all_probes, ask_all
-from tierd.errors import UnavailableError
 
 MakeHost = Callable[..., Host]
 DAMON = "sys/kernel/mm/damon/admin/kdamonds"
@@ -134,7 +134,7 @@ def test_bcc_is_found_where_the_helper_would_find_it(
         (Path(sys.executable), "this Python"),
         (Path("/usr/bin/python3"), "runs /usr/bin/python3"),
     ):
-        monkeypatch.setattr("tierd.ebpf.files.find_bcc_python", lambda found=found: found)
+        monkeypatch.setattr("tierd.sources.ebpf.files.find_bcc_python", lambda found=found: found)
         told = ask(live, "bpf.bcc")
         assert words in f"{told.reason} {told.hint}"
 
@@ -163,11 +163,11 @@ def test_a_source_is_asked_itself(
 def test_without_objects_or_bpffs_it_says_what_does_instead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tierd.ebpf.files.find_object", lambda name: None)
+    monkeypatch.setattr("tierd.sources.ebpf.files.find_object", lambda name: None)
     told = ask(Host(), "bpf.prebuilt")
     assert told.reason == "no object of pmu, faults, migrations"
     assert "make -C ebpf" in told.hint
-    monkeypatch.setattr("tierd.ebpf.pins.is_bpffs", lambda path: False)
+    monkeypatch.setattr("tierd.sources.ebpf.pins.is_bpffs", lambda path: False)
     assert "a socket does as well" in ask(Host(), "bpf.bpffs").reason
 
 
@@ -175,7 +175,7 @@ def test_gpus_are_told_of_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch)
     def no_library() -> object:
         raise UnavailableError("the Python package nvidia-ml-py is missing", hint="pip")
 
-    monkeypatch.setattr("tierd.gpu.nvml._library", no_library)
+    monkeypatch.setattr("tierd_gpu.nvml._library", no_library)
     told = ask(Host(), "gpu.nvml")
     assert (told.status.value, told.hint) == ("no", "pip")
     assert "nvidia-ml-py" in told.reason

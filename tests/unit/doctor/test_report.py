@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 import pytest
 
-from tierd.access import Availability
 from tierd.cli import main
+from tierd.core.access import Availability
+from tierd.core.errors import ExitCode
 from tierd.doctor import Finding, Group, Host, Status, examine
 from tierd.doctor.findings import CannotTellError, Probe, all_probes, ask_all, probe
 from tierd.doctor.report import MOVER, SOURCES, TIERS, as_json, as_text, judge
-from tierd.errors import ExitCode
 
 MakeHost = Callable[..., Host]
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.ebpf.adapt import Interval, ModeControl, PeriodControl
-from tierd.ebpf.table import MODE_COUNT, MODE_PASS
+from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
+from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 
 
 def control(**changes: float) -> PeriodControl:

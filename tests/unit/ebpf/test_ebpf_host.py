@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.ebpf import cpus, files, pins, tracefs
-from tierd.ebpf.cpus import online, parse_list, possible
-from tierd.ebpf.ranges import Watched
-from tierd.errors import UnavailableError
-from tierd.pagekey import make_keys
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import make_keys
+from tierd.sources.ebpf import cpus, files, pins, tracefs
+from tierd.sources.ebpf.cpus import online, parse_list, possible
+from tierd.sources.ebpf.ranges import Watched
 from tierd.sources.migrations import _OFFSETS, NO_TARGET, of_no_target, read_vmstat
 
 FORMAT_6_12 = """\

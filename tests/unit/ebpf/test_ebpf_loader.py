@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tierd.ebpf import files, helper, loader, probe, syscalls
-from tierd.ebpf.loader import Loading, Program
-from tierd.errors import UnavailableError
+from tierd.core.errors import UnavailableError
+from tierd.sources.ebpf import files, helper, loader, probe, syscalls
+from tierd.sources.ebpf.loader import Loading, Program
 from tierd.sources.faults import FaultSource
 
 PROGRAM = Program("faults", (("on_fault", "perf_event"),), {"sets": 16, "stats": 2})
@@ -88,7 +88,7 @@ def test_the_next_way_is_tried_when_one_fails(folder, monkeypatch):
 def test_the_helper_ends_when_its_service_is_gone():
     request = {"owner": 1, "loader": "prebuilt"}
     result = subprocess.run(
-        [sys.executable, "-m", "tierd.ebpf.helper"],
+        [sys.executable, "-m", "tierd.sources.ebpf.helper"],
         input=json.dumps(request),
         capture_output=True,
         text=True,
@@ -100,7 +100,7 @@ def test_the_helper_ends_when_its_service_is_gone():
 
 def test_the_helper_needs_the_standard_library_only():
     """The distribution's Python, which has bcc, need not have NumPy."""
-    code = "import sys, tierd.ebpf.helper; print(*sys.modules)"
+    code = "import sys, tierd.sources.ebpf.helper; print(*sys.modules)"
     result = subprocess.run(
         [sys.executable, "-c", code],
         capture_output=True,

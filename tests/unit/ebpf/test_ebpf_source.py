@@ -8,13 +8,15 @@ import os
 import numpy as np
 import pytest
 
-from tierd.access import Availability, WatchedRange, WatchedTarget
-from tierd.ebpf.attr import EventAttr, Sample
-from tierd.ebpf.loader import Loaded
-from tierd.ebpf.ranges import Watched
-from tierd.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
-from tierd.ebpf.source import RETRY_NS, Budget, SampledSource
-from tierd.ebpf.table import (
+from tierd.core.access import Availability, WatchedRange, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import make_keys
+from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.loader import Loaded
+from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
+from tierd.sources.ebpf.source import RETRY_NS, Budget, SampledSource
+from tierd.sources.ebpf.table import (
     CONFIG,
     MODE_COUNT,
     MODE_PASS,
@@ -24,8 +26,6 @@ from tierd.ebpf.table import (
     PageTable,
     map_array,
 )
-from tierd.errors import UnavailableError
-from tierd.pagekey import make_keys
 
 TARGETS = [WatchedTarget(3, 33, (WatchedRange(100, 200),))]
 ATTR = EventAttr(1, 2, 10, Sample.TID | Sample.ADDR)
@@ -281,7 +281,7 @@ def test_nobody_can_tell_writes_of_one_mixed_event():
 def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
     """Both switches, as the sampler is told of them."""
     sampler = CostlySampler()
-    monkeypatch.setattr("tierd.ebpf.source.time.thread_time_ns", lambda: sampler.spent_ns)
+    monkeypatch.setattr("tierd.sources.ebpf.source.time.thread_time_ns", lambda: sampler.spent_ns)
     source = Source(sampler)
     source.watch(TARGETS)
     assert (sampler.modes, source.totals.mode) == ([MODE_COUNT], "table")

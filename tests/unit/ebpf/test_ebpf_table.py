@@ -17,7 +17,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.ebpf.table import CONFIG, SLOT, STATS, WAYS, PageTable, TableSize, map_array
+from tierd.sources.ebpf.table import CONFIG, SLOT, STATS, WAYS, PageTable, TableSize, map_array
 
 EBPF = Path(__file__).resolve().parents[3] / "ebpf"
 HASH = 0x9E3779B97F4A7C15

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from neoprof_build import FPGA
 
-from tierd.fpga import Card, CardError, regs
-from tierd.fpga.__main__ import main
-from tierd.fpga.card import DECLARATIONS, NONE, WRITE, Kind
+from neoprof import Card, CardError, regs
+from neoprof.__main__ import main
+from neoprof.card import DECLARATIONS, NONE, WRITE, Kind
 
 PAGE = 4096
 

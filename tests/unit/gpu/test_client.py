@@ -14,8 +14,8 @@ import pytest
 from puppet import Puppet
 from standin import CHUNK, HOST_BIT, DriverError, World, check
 
-from tierd.gpu import wire
-from tierd.gpu.wire import Kind, Op, StateFlag
+from tierd_gpu import wire
+from tierd_gpu.wire import Kind, Op, StateFlag
 
 HOST = -1
 MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.gpu.cost import CostModel
-from tierd.gpu.forecast import Forecast, find_period
-from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
-from tierd.gpu.predict import Predictor
-from tierd.gpu.settings import HarvestSettings
-from tierd.gpu.share import divide
-from tierd.gpu.tenant import Tenant, TenantSpec
+from tierd_gpu.cost import CostModel
+from tierd_gpu.forecast import Forecast, find_period
+from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
+from tierd_gpu.predict import Predictor
+from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.share import divide
+from tierd_gpu.tenant import Tenant, TenantSpec
 
 MS = 1_000_000
 

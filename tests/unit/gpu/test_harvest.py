@@ -10,14 +10,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tierd.gpu import wire
-from tierd.gpu.harvest import Harvester
-from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
-from tierd.gpu.metrics import samples
-from tierd.gpu.session import Session
-from tierd.gpu.settings import HarvestSettings, Techniques
-from tierd.gpu.tenant import Tenant, TenantSpec
-from tierd.gpu.wire import Kind, Op, StateFlag, WireError
+from tierd_gpu import wire
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
+from tierd_gpu.metrics import samples
+from tierd_gpu.session import Session
+from tierd_gpu.settings import HarvestSettings, Techniques
+from tierd_gpu.tenant import Tenant, TenantSpec
+from tierd_gpu.wire import Kind, Op, StateFlag, WireError
 
 MS = 1_000_000
 TOTAL = 512

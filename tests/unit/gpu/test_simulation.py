@@ -16,8 +16,8 @@ from gpu_huvm import SYSTEMS, lenders, run, speedup
 from simulate import Job, Simulation
 from standin import CHUNK
 
-from tierd.gpu.metrics import samples
-from tierd.gpu.settings import HarvestSettings, Techniques
+from tierd_gpu.metrics import samples
+from tierd_gpu.settings import HarvestSettings, Techniques
 
 SCALE = 32
 

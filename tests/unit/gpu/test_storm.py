@@ -16,7 +16,7 @@ import pytest
 from standin import CHUNK
 from storm import FLOOR, Seen, Storm
 
-from tierd.gpu.settings import HarvestSettings
+from tierd_gpu.settings import HarvestSettings
 
 MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))
 EPOCH = 10_000

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from standin import NVML, TOP, World
 
-from tierd.cli.gpu import as_json, as_text
-from tierd.gpu import wire
-from tierd.gpu.lattice import GPU_NODE, lattice, with_coherent
-from tierd.gpu.links import HOST, Gpu, GpuTopology
-from tierd.gpu.nvml import Nvml, available
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd_gpu import wire
+from tierd_gpu.cli import as_json, as_text
+from tierd_gpu.lattice import GPU_NODE, lattice, with_coherent
+from tierd_gpu.links import HOST, Gpu, GpuTopology
+from tierd_gpu.nvml import Nvml, available
 
 
 def read(name: str) -> tuple[GpuTopology, list[int | None]]:

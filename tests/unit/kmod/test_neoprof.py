@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod.cardapi import (
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources.kmod.cardapi import (
     CARD_GEOMETRY,
     CARD_RANGE,
     CARD_STATS,
@@ -23,8 +23,8 @@ from tierd.kmod.cardapi import (
     Features,
     Track,
 )
-from tierd.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
-from tierd.kmod.uapi import Command, Event
+from tierd.sources.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
+from tierd.sources.kmod.uapi import Command, Event
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod import netlink
-from tierd.kmod.netlink import Control, nodes_of, pack_ranges
-from tierd.kmod.uapi import STATS, Command, ScanFlags
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources.kmod import netlink
+from tierd.sources.kmod.netlink import Control, nodes_of, pack_ranges
+from tierd.sources.kmod.uapi import STATS, Command, ScanFlags
 
 
 @pytest.fixture

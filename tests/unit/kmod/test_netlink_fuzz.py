@@ -14,13 +14,13 @@ from typing import Any
 
 from fuzz import inputs, mutated
 
-from tierd.errors import TierdError
-from tierd.kmod.cardapi import CARD_GEOMETRY, CARD_RANGE, CARD_STATS, PROFILE
-from tierd.kmod.neoprof import Cards
-from tierd.kmod.netlink import Control, node_words
-from tierd.kmod.uapi import ATTRIBUTES, STATS, TARGET_STATS, Command, Event
-from tierd.targets.events import ProcessEvents, ProcessEventSocket
+from tierd.core.errors import TierdError
+from tierd.sources.kmod.cardapi import CARD_GEOMETRY, CARD_RANGE, CARD_STATS, PROFILE
+from tierd.sources.kmod.neoprof import Cards
+from tierd.sources.kmod.netlink import Control, node_words
+from tierd.sources.kmod.uapi import ATTRIBUTES, STATS, TARGET_STATS, Command, Event
 from tierd.topology.hotplug import concerns_memory
+from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 
 ANSWERS, PROCESS, UEVENTS = inputs(200_000), inputs(70_000), inputs(30_000)
 FAMILY = 40

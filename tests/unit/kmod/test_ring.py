@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.errors import UnavailableError
-from tierd.kmod.ring import Ring
-from tierd.kmod.uapi import INFO, RECORD, RING_DATA, RING_HEAD, RING_MAGIC, RING_VERSION
+from tierd.core.errors import UnavailableError
+from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import INFO, RECORD, RING_DATA, RING_HEAD, RING_MAGIC, RING_VERSION
 
 CAPACITY = 8
 

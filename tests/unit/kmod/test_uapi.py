@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd.kmod.uapi`, the user-API header and the netlink description say the same."""
+"""`tierd.sources.kmod.uapi`, the user-API header and the netlink description say the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.kmod import cardapi, uapi
+from tierd.sources.kmod import cardapi, uapi
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 HEADER = KMOD / "uapi/tierd.h"

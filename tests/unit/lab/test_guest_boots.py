@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tierd.lab import Guest, GuestError, guest
+from tierd_lab import Guest, GuestError, guest
 
 STUCK = b"rcu: rcu_preempt kthread timer wakeup didn't happen for 5251 jiffies! g-1147\n"
 
@@ -31,7 +31,7 @@ class Qemus:
         pass
 
     def run(self, *_: Any, agent_fd: int, started: Any, on_output: Any, **__: Any) -> None:
-        """As `tierd.lab.run`."""
+        """As `tierd_lab.run`."""
         self.started += 1
         self._end.clear()
         agent = os.dup(agent_fd)

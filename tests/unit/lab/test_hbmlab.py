@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hbmlab import HbmLab, worst_minute_s
 
-from tierd.lab import GuestError
+from tierd_lab import GuestError
 
 HANGS, RIGHT, WRONG, FAILS, DIES = "hangs", "right", "wrong", "fails", "dies"
 UNBOOTED, TAKEN = "unbooted", "taken"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tierd.errors import ConfigError, ExitCode, TierdError
-from tierd.lab.compose import Boot, Share, finish, virtme_arguments
-from tierd.lab.host import Kernel
-from tierd.lab.initramfs import cpio_entry, root_cache_archive
-from tierd.lab.machine import Machine
-from tierd.lab.session import guest_script
-from tierd.lab.tail import Tail
+from tierd.core.errors import ConfigError, ExitCode, TierdError
+from tierd_lab.compose import Boot, Share, finish, virtme_arguments
+from tierd_lab.host import Kernel
+from tierd_lab.initramfs import cpio_entry, root_cache_archive
+from tierd_lab.machine import Machine
+from tierd_lab.session import guest_script
+from tierd_lab.tail import Tail
 
 COMPOSED = [
     "/usr/bin/qemu-system-x86_64",
@@ -157,7 +157,7 @@ def test_tail_keeps_the_last_bytes() -> None:
 
 def test_mistakes_of_the_command_line_are_told_by_tierd(capsys: pytest.CaptureFixture[str]) -> None:
     """One line, the exit code of a wrong configuration, nothing booted."""
-    from tierd.cli import main
+    from tierd_lab.cli import main
 
     for arguments, message in (
         (["--machine", "dram-clx"], "there is no machine 'dram-clx'"),
@@ -165,15 +165,15 @@ def test_mistakes_of_the_command_line_are_told_by_tierd(capsys: pytest.CaptureFi
         (["--env", "A-B=1"], "--env: 'A-B' is not the name"),
         (["--share", "/nonexistent"], "--share: /nonexistent is not a folder"),
     ):
-        assert main(["lab", "run", *arguments, "--", "true"]) == ExitCode.CONFIG
+        assert main(["run", *arguments, "--", "true"]) == ExitCode.CONFIG
         assert message in capsys.readouterr().err
 
 
 def test_machines_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     """With their nodes."""
-    from tierd.cli import main
+    from tierd_lab.cli import main
 
-    assert main(["lab", "machines"]) == ExitCode.OK
+    assert main(["machines"]) == ExitCode.OK
     listed = capsys.readouterr().out
     assert "dram-cxl: one socket" in listed
     assert "node 1: cxl    2.0 GiB  CPUs none  430 ns  20.0 GiB/s" in listed

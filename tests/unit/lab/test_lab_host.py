@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tierd.errors import ConfigError, UnavailableError
-from tierd.lab import accel, host
-from tierd.lab.host import Kernel, find_kernel, image_version, kernels, version_key
+from tierd.core.errors import ConfigError, UnavailableError
+from tierd_lab import accel, host
+from tierd_lab.host import Kernel, find_kernel, image_version, kernels, version_key
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tierd.errors import ConfigError, UnavailableError
-from tierd.lab import accel, plugin
-from tierd.lab.cards import CacheSpec, CardSpec, decoders
-from tierd.lab.host import Kernel
-from tierd.lab.machine import Machine, parse_machine
-from tierd.lab.ram import GIB, PhysicalRange, node_ranges
+from tierd.core.errors import ConfigError, UnavailableError
+from tierd_lab import accel, plugin
+from tierd_lab.cards import CacheSpec, CardSpec, decoders
+from tierd_lab.host import Kernel
+from tierd_lab.machine import Machine, parse_machine
+from tierd_lab.ram import GIB, PhysicalRange, node_ranges
 
 MIB = 2**20
 NODES = """

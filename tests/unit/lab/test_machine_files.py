@@ -10,17 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.errors import ConfigError
-from tierd.lab.machine import (
-    Machine,
-    find_machine,
-    machine_files,
-    machine_folders,
-    parse_machine,
-)
-from tierd.lab.nodes import MIB
-from tierd.lab.qemu import qemu_options
-from tierd.tiermap import MemoryKind
+from tierd.core.errors import ConfigError
+from tierd.core.tiermap import MemoryKind
+from tierd_lab.machine import Machine, find_machine, machine_files, machine_folders, parse_machine
+from tierd_lab.nodes import MIB
+from tierd_lab.qemu import qemu_options
 
 GOOD = """
 [[node]]

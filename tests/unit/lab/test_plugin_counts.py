@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from tierd.lab import plugin
+from tierd_lab import plugin
 
 
 def test_one_miss_in_so_many_of_each_node_is_sampled(rooms: Any, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from neoprof_build import FPGA
 
-from tierd.fpga import regs
-from tierd.lab import plugin
+from neoprof import regs
+from tierd_lab import plugin
 
 GIB = 2**30
 GRANULE = 256 * 2**20

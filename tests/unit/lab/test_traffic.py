@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from card_window import N, Window, WindowError
 
-from tierd.lab import Traffic, TrafficError, traffic
-from tierd.lab.plugin import DUMP, WINDOW, WINDOW_BYTES, make_window
+from tierd_lab import Traffic, TrafficError, traffic
+from tierd_lab.plugin import DUMP, WINDOW, WINDOW_BYTES, make_window
 
 
 class StandIn:

@@ -6,16 +6,16 @@ from __future__ import annotations
 import numpy as np
 from prometheus_client import generate_latest
 
-from tierd.gpu.harvest import Harvester
-from tierd.gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
-from tierd.gpu.metrics import Sample, samples
-from tierd.gpu.settings import HarvestSettings
-from tierd.gpu.tenant import TenantSpec
-from tierd.metrics import families as f
-from tierd.metrics.beside import of_gpu, of_recorder
-from tierd.metrics.collector import make_registry
-from tierd.metrics.values import Values
-from tierd.recording.recorder import RecorderStats
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.background import of_gpu, of_recorder
+from tierd.observe.metrics.collector import make_registry
+from tierd.observe.metrics.values import Values
+from tierd.observe.recording.recorder import RecorderStats
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
+from tierd_gpu.metrics import Sample, samples
+from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.tenant import TenantSpec
 
 
 def test_a_recording_tells_its_size_and_what_it_lacks() -> None:

@@ -18,11 +18,11 @@ import bcrypt
 import pytest
 
 from tierd.config import MetricsConfig, loads
-from tierd.errors import ConfigError, UnavailableError
-from tierd.metrics import auth, server
-from tierd.metrics import families as f
-from tierd.metrics.server import MetricsServer
-from tierd.metrics.values import Values
+from tierd.core.errors import ConfigError, UnavailableError
+from tierd.observe.metrics import auth, server
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.server import MetricsServer
+from tierd.observe.metrics.values import Values
 
 HASH = bcrypt.hashpw(b"s3cret", bcrypt.gensalt(4)).decode()
 

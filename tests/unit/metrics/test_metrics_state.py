@@ -10,15 +10,15 @@ import numpy as np
 from desk import make_desk
 from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
-from tierd.metrics import families as f
-from tierd.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
-from tierd.metrics.groups import OTHER, Groups, label
-from tierd.metrics.state import SLOW_NS, MetricsState
-from tierd.metrics.values import BUCKETS, MOST_SERIES, Values
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
-from tierd.pagekey import make_keys
-from tierd.sources.exposure import Seen
-from tierd.targets.target import Target
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.pagekey import make_keys
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
+from tierd.observe.metrics.groups import OTHER, Groups, label
+from tierd.observe.metrics.state import SLOW_NS, MetricsState
+from tierd.observe.metrics.values import BUCKETS, MOST_SERIES, Values
+from tierd.sources.sampling_interval import Seen
+from tierd.workloads.target import Target
 
 UP, DOWN = Direction.PROMOTE, Direction.DEMOTE
 

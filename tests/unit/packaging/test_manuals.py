@@ -14,7 +14,7 @@ import pytest
 from tierd.cli import build_parser, command_names
 from tierd.config import Config
 from tierd.config.schema import options_of
-from tierd.errors import ExitCode
+from tierd.core.errors import ExitCode
 
 ROOT = Path(__file__).parents[3]
 UNIT = (ROOT / "systemd/tierd.service").read_text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tierd.pagekey import small_pages
+from tierd.core.pagekey import small_pages
 
 
 def test_folios_are_all_their_pages() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.policy.change import RUN_MAX, ChangeDetector, ChangeSettings
+from tierd.hotness.change_point import RUN_MAX, ChangeDetector, ChangeSettings
 
 TICKS = 1000
 SEEDS = range(10)

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from fakeheat import pages
 
-from tierd.heat.pattern import REGION_SHIFT
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
-from tierd.pagekey import U64Array
-from tierd.policy.climb import BEYOND, EPOCHS, LEAST, PAUSE, Climb
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.pagekey import U64Array
+from tierd.hotness.pattern import REGION_SHIFT
 from tierd.policy.demand import Demand
-from tierd.policy.regions import Regions
+from tierd.policy.perturbation import BEYOND, EPOCHS, LEAST, PAUSE, Climb
+from tierd.policy.streaming_regions import Regions
 
 EPOCH_NS = 1_000_000_000
 LOADED, IDLE = np.array([2000.0, 430.0]), np.array([118.0, 430.0])

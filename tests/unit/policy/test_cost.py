@@ -16,16 +16,16 @@ from fakeheat import ArrayHeat, pages
 from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.heat.view import PageSet
-from tierd.moves import Direction, MovePlan
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import Direction, MovePlan
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import MemoryKind
+from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.fairness import NO_LIMIT, Groups
 from tierd.policy.gains import rank_correlation
+from tierd.policy.group_limits import NO_LIMIT, Groups
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.traffic import LoadSource, Measured, Traffic
 from tierd.policy.watermark import WatermarkSettings
-from tierd.tiermap import MemoryKind
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
 HBM = SimTier(MemoryKind.HBM, 10_000, 130, 400e9)

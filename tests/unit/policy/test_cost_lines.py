@@ -11,9 +11,9 @@ from lineloop import LineArray, LineLoop, LineMachine
 from tierloop import LINES
 from tiersim import SimTier
 
+from tierd.core.tiermap import MemoryKind
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.watermark import WatermarkSettings
-from tierd.tiermap import MemoryKind
 
 MIB = 256
 DRAM, HBM, CXL = 0, 1, 2

@@ -8,8 +8,8 @@ import math
 import numpy as np
 import pytest
 
-from tierd.policy.expectation import expected
-from tierd.sources.exposure import SATURATED, Seen, used_a_second
+from tierd.policy.posterior import expected
+from tierd.sources.sampling_interval import SATURATED, Seen, used_a_second
 
 HALF_LIFE_S, EXPOSURE_S, PERIOD_S = 5.0, 0.0125, 1.0
 HEAT_S = HALF_LIFE_S / math.log(2) * EXPOSURE_S / PERIOD_S

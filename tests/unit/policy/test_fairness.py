@@ -8,13 +8,13 @@ from fakeheat import ArrayHeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.heat.view import PageSet
-from tierd.moves import Direction, MovePlan
-from tierd.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
-from tierd.policy.fairness import NO_LIMIT, Groups, within
+from tierd.core.migration import Direction, MovePlan
+from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.hotness.view import PageSet
+from tierd.policy.group_limits import NO_LIMIT, Groups, within
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 NODE_PAGES = 10_000
 SETTINGS = WatermarkSettings(low_watermark=0.02, high_watermark=0.04)

@@ -12,20 +12,20 @@ from fakeheat import ArrayHeat
 from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
-from tierd.heat.pattern import REGION_SHIFT, Patterns
-from tierd.heat.view import PageSet
-from tierd.moves import MovePlan, MoveReport, SplitFate
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import MemoryKind
+from tierd.hotness.pattern import REGION_SHIFT, Patterns
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.costround import SETTLING
+from tierd.policy.cost_decision import SETTLING
 from tierd.policy.demand import estimate
-from tierd.policy.exchange import Rule
-from tierd.policy.folios import AGAIN_S, MOST, Bids, Folios, room_prices, split_gain
+from tierd.policy.folio_split import AGAIN_S, MOST, Bids, Folios, room_prices, split_gain
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
-from tierd.tiermap import MemoryKind
 
 DRAM, CXL = 0, 1
 FOLIO = 512

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from fakeheat import pages
 
-from tierd.moves import Fate, MovePlan, MoveReport
-from tierd.policy.guards import LEAST_SHARE, BudgetKeeper, GuardSettings
+from tierd.core.migration import Fate, MovePlan, MoveReport
 from tierd.policy.inputs import Pressure
+from tierd.policy.rate_limiter import LEAST_SHARE, BudgetKeeper, GuardSettings
 
 SETTINGS = GuardSettings(rate_bytes_per_s=1_000_000, failure_share=0.2)
 

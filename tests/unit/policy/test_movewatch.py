@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from movewatch import MoveWatch
 
-from tierd.moves import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
 from tierd.policy.inputs import NodeUsage
 
 PAGE = 4096

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.kmod.neoprof import histogram_edges
 from tierd.policy.neomem import (
     BOOST_MAX,
     CardProfile,
@@ -21,6 +20,7 @@ from tierd.policy.neomem import (
     first_state,
     quantiles,
 )
+from tierd.sources.kmod.neoprof import histogram_edges
 
 EDGES = histogram_edges()
 WIDTH = 524_288

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tierd.moves import Direction, Fate, I16Array, MovePlan, MoveReport
-from tierd.pagekey import U64Array
+from tierd.core.migration import Direction, Fate, I16Array, MovePlan, MoveReport
+from tierd.core.pagekey import U64Array
+from tierd.policy.feedback import EPOCH_S, FIRST, Outcomes
 from tierd.policy.gains import rank_correlation
-from tierd.policy.outcome import EPOCH_S, FIRST, Outcomes
 
 EPOCH_NS = int(EPOCH_S * 1e9)
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.moves import filled
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import filled
+from tierd.core.pagekey import PAGE_SIZE
 from tierd.policy.pageset import bytes_on
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.policy.payback import MOVE_S, least_rate, payback_s
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.policy.break_even import MOVE_S, least_rate, payback_s
 
 
 def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> TierMap:

@@ -6,7 +6,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.policy.series import FASTEST, LATEST, LOSS, SETTLED, SETTLED_LOSS, Before, Series, Swing
+from tierd.policy.regression_window import (
+    FASTEST,
+    LATEST,
+    LOSS,
+    SETTLED,
+    SETTLED_LOSS,
+    Before,
+    Series,
+    Swing,
+)
 
 BEFORE = 1e6
 

@@ -8,9 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.policy.tiermodel import DEPTH, LIE, TierModel, make_model
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
 

@@ -11,13 +11,13 @@ from fakeheat import ArrayHeat, pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.heat.view import PageSet
-from tierd.moves import Direction, MovePlan
-from tierd.pagekey import PAGE_SIZE
+from tierd.core.migration import Direction, MovePlan
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset, watermark
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 
 NODE_PAGES = 10_000
 SETTINGS = WatermarkSettings(low_watermark=0.02, high_watermark=0.04)

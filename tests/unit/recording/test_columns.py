@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.recording import RecordingError
-from tierd.recording.columns import Decoder, Encoder, pack_pages, unpack_pages
+from tierd.observe.recording import RecordingError
+from tierd.observe.recording.columns import Decoder, Encoder, pack_pages, unpack_pages
 
 U64 = st.integers(0, 2**64 - 1)
 

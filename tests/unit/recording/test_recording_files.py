@@ -18,20 +18,20 @@ import numpy as np
 import pytest
 from madeup_host import MadeUpHost, record, two_tiers
 
-from tierd.access import AccessBatch, Domain
 from tierd.config import loads
-from tierd.errors import UnavailableError
-from tierd.heat.table import HeatTable
-from tierd.moves import MovePlan
-from tierd.recording import RecordingError, recorder, writer
-from tierd.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
-from tierd.recording.heat import RecordingHeat
-from tierd.recording.reader import Gap, Pass, Recording, read
-from tierd.recording.recorder import Recorder
-from tierd.recording.records import Fade, HeatOp, Ingest, RecordedTick
-from tierd.recording.session import recording
-from tierd.recording.tables import decode_exchanged, decode_tiers, encode_json, encode_tiers
-from tierd.service.tick import TickRecord
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.errors import UnavailableError
+from tierd.core.migration import MovePlan
+from tierd.hotness.table import HeatTable
+from tierd.observe.recording import RecordingError, recorder, writer
+from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
+from tierd.observe.recording.hotness import RecordingHeat
+from tierd.observe.recording.reader import Gap, Pass, Recording, read
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.records import Fade, HeatOp, Ingest, RecordedTick
+from tierd.observe.recording.session import recording
+from tierd.observe.recording.tables import decode_exchanged, decode_tiers, encode_json, encode_tiers
+from tierd.observe.tick_record import TickRecord
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +355,7 @@ def test_the_folder_keeps_so_many_recordings_and_touches_nothing_else(
     folder = tmp_path / "kept"
     for second in range(6):
         name = f"tierd-20260101T00000{second}Z.rec"
-        monkeypatch.setattr("tierd.recording.session.file_name", lambda name=name: name)
+        monkeypatch.setattr("tierd.observe.recording.session.file_name", lambda name=name: name)
         with recording(kept) as made:
             assert made is not None
             made.on_tick(tick(1))

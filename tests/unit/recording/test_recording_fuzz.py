@@ -20,18 +20,18 @@ import pytest
 from fuzz import inputs, mutated
 from madeup_host import record, two_tiers
 
-from tierd.recording import RecordingError
-from tierd.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
-from tierd.recording.reader import Pass, read
-from tierd.recording.replay import Replay
-from tierd.recording.tables import (
+from tierd.observe.recording import RecordingError
+from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
+from tierd.observe.recording.reader import Pass, read
+from tierd.observe.recording.replay import Replay
+from tierd.observe.recording.tables import (
     decode_exchanged,
     decode_meta,
     decode_targets,
     decode_tiers,
     encode_exchanged,
 )
-from tierd.recording.ticks import decode_tick
+from tierd.observe.recording.ticks import decode_tick
 
 RULES = """
 [[rule]]
@@ -152,9 +152,9 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
     frames: list[tuple[FrameType, bytes]], header: bytes, tmp_path: Path
 ) -> None:
     """What passes as a tick goes through heat, the policy and the other world as well."""
-    from tierd.recording.change import make_change
-    from tierd.recording.reader import Recording
-    from tierd.service.build import make_policy
+    from tierd.engine.build import make_policy
+    from tierd.observe.recording.change import make_change
+    from tierd.observe.recording.reader import Recording
 
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"

@@ -21,16 +21,16 @@ from madeup_host import MadeUpHost, record
 from tierd.cli import main
 from tierd.config import Config, loads
 from tierd.config.model import POLICIES
-from tierd.errors import ConfigError, ExitCode
-from tierd.moves import MovePlan, MoveReport
-from tierd.recording import RecordingError
-from tierd.recording.change import differences, make_change, parse_setting
-from tierd.recording.divergence import Divergence
-from tierd.recording.reader import Recording
-from tierd.recording.recorder import Recorder
-from tierd.recording.replay import Replay, shared_moves
-from tierd.recording.world import World
-from tierd.service.build import make_policy
+from tierd.core.errors import ConfigError, ExitCode
+from tierd.core.migration import MovePlan, MoveReport
+from tierd.engine.build import make_policy
+from tierd.observe.recording import RecordingError
+from tierd.observe.recording.change import differences, make_change, parse_setting
+from tierd.observe.recording.divergence import Divergence
+from tierd.observe.recording.reader import Recording
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.replay import Replay, shared_moves
+from tierd.observe.recording.world import World
 
 SETTINGS = '[policy]\nmin_residency = "2s"\nname = "{name}"\n'
 RULES = """
@@ -167,8 +167,8 @@ def test_groups_are_recorded_and_what_they_have_follows_the_replay(tmp_path: Pat
 def test_after_a_gap_plans_are_not_held_against_the_replay(
     busy: Path, tmp_path: Path, capsys: Any
 ) -> None:
-    from tierd.recording.frames import FRAME, HEADER, FrameType, pack_frame
-    from tierd.recording.tables import encode_json
+    from tierd.observe.recording.frames import FRAME, HEADER, FrameType, pack_frame
+    from tierd.observe.recording.tables import encode_json
 
     data = busy.read_bytes()
     at, ticks, out = HEADER.size, 0, bytearray(data[: HEADER.size])
@@ -208,7 +208,7 @@ def test_a_plan_that_is_not_the_recorded_one_fails_the_command(
         policy = dataclasses.replace(config.policy, margin=9.0)
         return make_policy(dataclasses.replace(config, policy=policy))
 
-    monkeypatch.setattr("tierd.service.build.make_policy", other)
+    monkeypatch.setattr("tierd.engine.build.make_policy", other)
     assert main(["replay", str(busy)]) == ExitCode.FAILURE
     out = capsys.readouterr().out
     assert "replayed plans are not the recorded ones" in out
@@ -259,7 +259,8 @@ def test_the_command_needs_no_privilege_and_no_proc(busy: Path) -> None:
     script = (
         "import builtins, io, os, sys\n"
         "from tierd.cli import main\n"
-        "import tierd.service.build, tierd.recording.replay, tierd.recording.change\n"
+        "import tierd.engine.build\n"
+        "import tierd.observe.recording.replay, tierd.observe.recording.change\n"
         "real = io.open\n"
         "def guarded(file, *a, **k):\n"
         "    assert not str(file).startswith(('/proc', '/sys')), file\n"
@@ -366,7 +367,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
-    monkeypatch.setattr("tierd.service.onepass.INGEST_S", 0.01)
+    monkeypatch.setattr("tierd.engine.tick.INGEST_S", 0.01)
     path = tmp_path / "a.rec"
     recorder = Recorder(path, 1 << 30)
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)

@@ -18,17 +18,17 @@ from madeup_host import MadeUpHost, record
 
 from tierd.cli import main
 from tierd.config import loads
-from tierd.errors import ExitCode, TierdError
-from tierd.moves import Fate
-from tierd.recording.reader import Recording
-from tierd.recording.recorder import Recorder
-from tierd.recording.records import RecordedTarget
-from tierd.recording.replay import Replay
-from tierd.recording.report import page, svg, text
-from tierd.recording.report.analysis import SHARES, Report, analyse
-from tierd.recording.report.areas import BLOCK_PAGES, find_areas, rows_of
-from tierd.recording.report.words import printable
-from tierd.service.build import make_policy
+from tierd.core.errors import ExitCode, TierdError
+from tierd.core.migration import Fate
+from tierd.engine.build import make_policy
+from tierd.observe.recording.reader import Recording
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.recording.replay import Replay
+from tierd.observe.recording.report import page, svg, text
+from tierd.observe.recording.report.analysis import SHARES, Report, analyse
+from tierd.observe.recording.report.areas import BLOCK_PAGES, find_areas, rows_of
+from tierd.observe.recording.report.words import printable
 
 HOSTILE = "</text><script>alert(1)</script>\n\x1b[2J$x$"
 
@@ -235,8 +235,9 @@ def test_names_cannot_command_a_terminal() -> None:
 
 def test_the_daemon_does_not_import_what_draws() -> None:
     script = (
-        "import sys, tierd.cli.run, tierd.service.build, tierd.recording.recorder\n"
-        "bad = [m for m in sys.modules if m.startswith(('matplotlib', 'tierd.recording.report'))]\n"
+        "import sys, tierd.cli.run, tierd.engine.build, tierd.observe.recording.recorder\n"
+        "late = ('matplotlib', 'tierd.observe.recording.report')\n"
+        "bad = [m for m in sys.modules if m.startswith(late)]\n"
         "sys.exit(str(bad) if bad else 0)"
     )
     done = subprocess.run(

@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tierd.heat.pattern import Patterns
-from tierd.moves import MovePlan, MoveReport, SplitFate
+from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.tiermap import TierMap
+from tierd.hotness.pattern import Patterns
+from tierd.observe.recording import RecordingError
+from tierd.observe.recording.records import RecordedTick, plan_difference
+from tierd.observe.recording.ticks import decode_tick, encode_tick
 from tierd.policy.inputs import Budget
 from tierd.policy.traffic import Traffic
-from tierd.recording import RecordingError
-from tierd.recording.records import RecordedTick, plan_difference
-from tierd.recording.ticks import decode_tick, encode_tick
-from tierd.tiermap import TierMap
 
 TIERS = TierMap((), {})
 SPLIT = np.array([512, (3 << 48) + 1024], np.uint64)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from fakecards import MIB, card, host
 
-from tierd.kmod.neoprof import CardRange
-from tierd.sources.cardmap import CardMap
+from tierd.sources.hmu_coverage import CardMap
+from tierd.sources.kmod.neoprof import CardRange
 
 
 def test_a_card_over_a_whole_node_leaves_the_others_unseen(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.errors import UnavailableError
-from tierd.pagekey import make_keys
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import make_keys
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
 from tierd.sources._damon_trace import Regions, parse
 from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges, latest

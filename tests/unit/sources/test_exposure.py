@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources.exposure import LAST, LEAST, MOST, SATURATED, Seen, choose
+from tierd.sources.sampling_interval import LAST, LEAST, MOST, SATURATED, Seen, choose
 
 PERIOD_US = 1_000_000
 LEAST_US = 2_000

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.kmod.uapi import HISTORY
-from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS, Looks
-from tierd.sources._news import CALM, FEW, WARY, News
+from tierd.sources._scan_controller import KNOWN_ROUNDS, LEARN_LOOKS, Looks
+from tierd.sources._scan_phase import CALM, FEW, WARY, News
 from tierd.sources._scan_records import Fresh
-from tierd.sources._turnover import Turnover
+from tierd.sources._scan_summary import Turnover
+from tierd.sources.kmod.uapi import HISTORY
 
 
 def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:

@@ -10,7 +10,7 @@ import pytest
 from fakecards import card
 from neoprof_bench import TARGETS, Bench
 
-from tierd.errors import UnavailableError
+from tierd.core.errors import UnavailableError
 from tierd.sources.neoprof import (
     CHECK_NS,
     SUSPECT_NS,

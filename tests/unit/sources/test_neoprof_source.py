@@ -11,19 +11,19 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
-from tierd.access import AccessBatch, Availability, Domain
-from tierd.errors import UnavailableError
-from tierd.kmod.cardapi import CardDo, CardFlags, Track
-from tierd.service.selection import RETRY_NS, SourceSelector
-from tierd.sources._looks import KNOWN_ROUNDS
-from tierd.sources.cardset import TRACKS
-from tierd.sources.exposure import Seen
+from tierd.core.access import AccessBatch, Availability, Domain
+from tierd.core.errors import UnavailableError
+from tierd.sources._scan_controller import KNOWN_ROUNDS
+from tierd.sources.hmu_devices import TRACKS
+from tierd.sources.kmod.cardapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
     LOOK_US,
     NeoProfSource,
 )
+from tierd.sources.sampling_interval import Seen
+from tierd.sources.selection import RETRY_NS, SourceSelector
 
 
 def test_without_the_module_it_says_what_to_load(tmp_path: Path) -> None:

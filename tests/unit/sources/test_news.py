@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources._news import News
-from tierd.sources._turnover import Turnover
+from tierd.sources._scan_phase import News
+from tierd.sources._scan_summary import Turnover
 
 PAGES = 50_000
 

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from fakering import page_record
 
-from tierd.access import WatchedRange, WatchedTarget
-from tierd.errors import TargetGoneError, UnavailableError
-from tierd.kmod.netlink import TargetState
-from tierd.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
-from tierd.sources._looks import KNOWN_ROUNDS, LEARN_LOOKS
+from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources._scan_controller import KNOWN_ROUNDS, LEARN_LOOKS
 from tierd.sources._scan_host import ScanSettings
+from tierd.sources._scan_summary import Turnover, turnovers
 from tierd.sources._scan_targets import merged
-from tierd.sources._turnover import Turnover, turnovers
-from tierd.sources.exposure import Seen
+from tierd.sources.kmod.netlink import TargetState
+from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
+from tierd.sources.sampling_interval import Seen
 from tierd.sources.scan import ScanSource
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tierd.ebpf.attr import ATTR_SIZE, EventAttr
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
+from tierd.sources.ebpf.attr import ATTR_SIZE, EventAttr
 from tierd.sources.uncore import DEVICES, Uncore, events
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
 
 FIGURE = Quantity(1.0, Provenance.HMAT)
 MIB = 1 << 20

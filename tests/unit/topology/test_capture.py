@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tierd import topology
-from tierd.errors import UnavailableError
+from tierd.core.errors import UnavailableError
 from tierd.topology.capture import capture, unpack
 
 Tree = Callable[..., Path]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
 from tierd.topology.rank import rank_tiers
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tierd import topology
-from tierd.errors import ConfigError, UnavailableError
-from tierd.overrides import NodeOverride, TierOverride, TopologyOverrides
-from tierd.tiermap import MemoryKind, Provenance
+from tierd.core.errors import ConfigError, UnavailableError
+from tierd.core.overrides import NodeOverride, TierOverride, TopologyOverrides
+from tierd.core.tiermap import MemoryKind, Provenance
 
 Tree = Callable[..., Path]
 NODES = "sys/devices/system/node"

@@ -9,7 +9,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from tierd import units
+from tierd.core import units
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tenants on the stand-in in virtual time, with the real client library and core.
 
-The client library's messages go to `tierd.gpu.session` and back as bytes, a control
+The client library's messages go to `tierd_gpu.session` and back as bytes, a control
 interval late each way; the socket is all that is left out. Everything is deterministic.
 """
 
@@ -15,10 +15,10 @@ import numpy as np
 
 from events import EVENT, Events  # isort: skip
 from standin import CHUNK, World  # isort: skip
-from tierd.gpu.harvest import Harvester
-from tierd.gpu.links import HOST, Gpu, GpuTopology
-from tierd.gpu.session import Session
-from tierd.gpu.settings import HarvestSettings, Techniques
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import HOST, Gpu, GpuTopology
+from tierd_gpu.session import Session
+from tierd_gpu.settings import HarvestSettings, Techniques
 
 INTERVAL_NS = 400_000
 """Time between two turns of the control loop, and what a message takes each way."""

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much of a node is free: of the fast one, if no other is named.
-
-Owns: the memory that is taken away from it.
-Must not touch: methods, workloads, other processes' pages.
-"""
+"""How much of a node is free: of the fast one, if no other is named."""
 
 from __future__ import annotations
 

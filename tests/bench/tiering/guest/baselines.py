@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simple daemons to compare with: a PTE scan, and sampling in two qualities.
 
-Owns: their loops. Each watches one process, promotes, and says at the end what it did.
-Must not touch: the service tierd, whose parts they do not use but to read accessed bits.
-
 - pte-scan: the accessed bits of all pages every 5 s (read through tierd's kernel module, as
   this kernel tells programs of none); what was seen is promoted, at most 256 MiB a second.
 - pebs-weak: one in 997 accesses that missed the cache is sampled; a page on the slow node is
@@ -35,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 
 from card_window import BYTES, find_device
 
-from tierd.kmod import Control, Ring
-from tierd.kmod.uapi import Kind, PageFlags
+from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.uapi import Kind, PageFlags
 
 PERIOD = 997
 LOOK_S = 0.01

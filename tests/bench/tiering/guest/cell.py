@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A cell of the benchmark, inside its machine: one workload under one method.
 
-Owns: the order of things, from a machine that has just booted to the figures.
-Must not touch: the machine's settings (settings.sh), the watching plugin's work.
-
 The cell comes in the parcel (parcel.py), a JSON object: method, command, fast (bytes of the
 workload on the fast node), pages (whether to tell the workload's frames), profile (whether to tell
 what lies where in memory: symbols.py), phase_s (below).

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process' memory: what is where, and putting it elsewhere.
-
-Owns: a process' page table as arrays, move_pages(2) in bulk, and the kernel's counts of moves.
-Must not touch: methods, workloads, free memory (`ballast`).
-"""
+"""A process' memory: what is where, and putting it elsewhere."""
 
 from __future__ import annotations
 

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The methods that the benchmark compares; each is one entry of `METHODS`.
 
-Owns: what a method sets, starts and stops, and what it tells of itself.
-Must not touch: the workload's start and its marks (`cell` does).
-
 A method's life: `prepare` before the workload starts, `settle` when its memory is in place and
 it waits, `begin` just before it goes on, `end` after it, with the machine left as before. All but
 `begin` run while no memory traffic is watched, which makes the machine slow: what takes long is

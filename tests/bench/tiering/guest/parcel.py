@@ -3,9 +3,6 @@
 
 It lies in the window's file behind what the plugin uses (fpga/include/neoprof_window.h), which is
 memory to the guest: nothing in it comes at a time.
-
-Owns: where in the window which part lies.
-Must not touch: what the parts mean.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lies where in the guest's memory: the kernel's functions, and the files of processes.
-
-Owns: the form in which that is told. Must not touch: what is made of it (../hotspots.py).
-"""
+"""What lies where in the guest's memory: the kernel's functions, and the files of processes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""In which order a process' pages are touched first, as the kernel's page faults tell it.
-
-Owns: one perf event on the machine's only CPU, and its ring.
-Must not touch: where pages are.
-"""
+"""In which order a process' pages are touched first, as the kernel's page faults tell it."""
 
 from __future__ import annotations
 
@@ -13,9 +9,9 @@ import os
 import memory
 import numpy as np
 
-from tierd.ebpf.attr import SW_PAGE_FAULTS, TYPE_SOFTWARE, EventAttr, Sample
-from tierd.ebpf.ring import Ring, decode, sample_dtype
-from tierd.ebpf.syscalls import IOC_ENABLE, perf_event_open
+from tierd.sources.ebpf.attr import SW_PAGE_FAULTS, TYPE_SOFTWARE, EventAttr, Sample
+from tierd.sources.ebpf.ring import Ring, decode, sample_dtype
+from tierd.sources.ebpf.syscalls import IOC_ENABLE, perf_event_open
 
 RING_PAGES = 1024
 _SAMPLE = Sample.TID | Sample.ADDR

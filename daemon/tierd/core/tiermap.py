@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`TierMap`: an immutable snapshot of the host's memory tiers."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Provenance(enum.StrEnum):
+    """Where a number comes from, best first."""
+
+    CONFIG = "config"
+    MEASURED = "measured"
+    HMAT = "hmat"
+    """ACPI HMAT through /sys/devices/system/node/nodeN/accessN."""
+    CDAT = "cdat"
+    """CXL coherent device attribute table."""
+    DISTANCE = "distance"
+    """Estimated from the SLIT distance (10 = local)."""
+    DEFAULT = "default"
+    """Nothing known: tierd's reference figure for this kind of memory."""
+
+
+class MemoryKind(enum.StrEnum):
+    """What a node's memory is made of, as far as the host tells."""
+
+    DRAM = "dram"
+    HBM = "hbm"
+    CXL = "cxl"
+    PMEM = "pmem"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """A number and where it comes from."""
+
+    value: float
+    provenance: Provenance
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNode:
+    """One NUMA node with memory.
+
+    Attributes:
+        node: the kernel's node number.
+        size_bytes: memory the node has.
+        cpus: its CPUs (empty for memory-only nodes).
+        kind: what it is made of.
+        latency_ns: idle read latency from its best initiator.
+        bandwidth_bytes_per_s: read bandwidth from its best initiator.
+        distances: SLIT distance to every node.
+        kernel_tier: number N of the kernel's memory_tierN it is in, or None.
+        devices: names of the dax and CXL devices behind it.
+        initiators: nodes whose CPUs are nearest to it.
+        write_latency_ns, write_bandwidth_bytes_per_s: the same for writes, None where
+            nobody tells (there is no reference figure for them).
+    """
+
+    node: int
+    size_bytes: int
+    cpus: frozenset[int]
+    kind: MemoryKind
+    latency_ns: Quantity
+    bandwidth_bytes_per_s: Quantity
+    distances: Mapping[int, int] = field(default_factory=dict)
+    kernel_tier: int | None = None
+    devices: tuple[str, ...] = ()
+    initiators: tuple[int, ...] = ()
+    write_latency_ns: Quantity | None = None
+    write_bandwidth_bytes_per_s: Quantity | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Nodes that serve memory alike. Rank 0 is the first choice for hot pages.
+
+    Attributes:
+        rank: position in the map, 0 first.
+        name: short name, unique in the map ("dram", "cxl", "hbm", "cxl-2").
+        kind: what its nodes are made of.
+        nodes: node numbers, ascending.
+        capacity_bytes: sum of its nodes' sizes.
+        latency_ns: lowest latency of its nodes.
+        bandwidth_bytes_per_s: sum over its nodes.
+    """
+
+    rank: int
+    name: str
+    kind: MemoryKind
+    nodes: tuple[int, ...]
+    capacity_bytes: int
+    latency_ns: Quantity
+    bandwidth_bytes_per_s: Quantity
+
+
+@dataclass(frozen=True, slots=True)
+class TierMap:
+    """All tiers, fastest first, and the nodes they are made of.
+
+    `tiers` is ordered by latency, so HBM (wide, not near) stands beside or below
+    DRAM and is never the place that promotion by latency aims at.
+
+    Attributes:
+        tiers: by rank.
+        nodes: node number → node.
+        differences: one sentence for each place where the kernel's own tiers differ.
+        notes: what the readers could not find out and what they assumed.
+    """
+
+    tiers: tuple[Tier, ...]
+    nodes: Mapping[int, MemoryNode]
+    differences: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    def tier_of(self, node: int) -> Tier:
+        """The tier that `node` is in.
+
+        Raises:
+            KeyError: no tier has that node.
+        """
+        for tier in self.tiers:
+            if node in tier.nodes:
+                return tier
+        raise KeyError(node)
+
+    def promotion_tier(self, rank: int) -> Tier | None:
+        """The tier a hot page of tier `rank` goes to: the next nearer one by latency.
+
+        A tier that is not nearer by at least 10 % is passed over. Pages of HBM are not
+        promoted by latency: DRAM may be nearer by more than that, yet what is in HBM is
+        there for its bandwidth.
+        """
+        own = self.tiers[rank]
+        if own.kind is MemoryKind.HBM:
+            return None
+        for tier in reversed(self.tiers[:rank]):
+            if tier.kind is not MemoryKind.HBM and (
+                tier.latency_ns.value < 0.9 * own.latency_ns.value
+            ):
+                return tier
+        return None
+
+    def demotion_tier(self, rank: int) -> Tier | None:
+        """The tier a cold page of tier `rank` goes to: the next farther one that is not HBM."""
+        for tier in self.tiers[rank + 1 :]:
+            if tier.kind is not MemoryKind.HBM:
+                return tier
+        return None
+
+    def nearest_first(self, node: int, tier: Tier) -> list[int]:
+        """The nodes of `tier`, nearest to `node` first (by distance, then by number)."""
+        distances = self.nodes[node].distances if node in self.nodes else {}
+        return sorted(tier.nodes, key=lambda other: (distances.get(other, 255), other))

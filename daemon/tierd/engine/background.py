@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs beside the loop for its life, and without which the loop runs as well."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from tierd.core.errors import UnavailableError
+from tierd.observe.totals import logfmt
+
+log = logging.getLogger(__name__)
+
+
+class Companion(Protocol):
+    """Started before the first tick, closed after the last."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin, without blocking for long.
+
+        Raises:
+            UnavailableError: it cannot be had here; the loop goes on without it.
+        """
+        ...
+
+    def close(self) -> None:
+        """End; also called when `start` failed."""
+        ...
+
+
+@contextlib.contextmanager
+def beside(companions: Sequence[Companion]) -> Iterator[None]:
+    """Run companions for the length of a block."""
+    for companion in companions:
+        try:
+            companion.start()
+        except UnavailableError as error:
+            log.warning(
+                logfmt(
+                    event="companion_unavailable",
+                    name=companion.name,
+                    reason=error.message,
+                    hint=error.hint,
+                )
+            )
+        except Exception:
+            log.exception(logfmt(event="companion_failed", name=companion.name))
+    try:
+        yield
+    finally:
+        for companion in reversed(companions):
+            try:
+                companion.close()
+            except Exception:
+                log.exception(logfmt(event="companion_failed", name=companion.name))

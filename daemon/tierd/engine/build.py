@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the rooms of a running service from its configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from tierd import topology
+from tierd.config import Config
+from tierd.core.access import AccessSource
+from tierd.core.tiermap import TierMap
+from tierd.engine import privileges
+from tierd.engine.background import Companion
+from tierd.engine.bandwidth import Loads
+from tierd.engine.components import Makers, Rooms
+from tierd.engine.fastpath.controller import Steering
+from tierd.engine.fastpath.thresholds import Thresholds
+from tierd.engine.fastpath.update import SteeringSettings
+from tierd.engine.loop import Service
+from tierd.engine.phase_detector import ForgetSettings
+from tierd.engine.tracking import Tracking
+from tierd.hotness.table import HeatTable
+from tierd.migration import DryMover, Mover, NativeMover
+from tierd.observe.recording.hotness import RecordingHeat
+from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.tick_record import Observer, TickLog
+from tierd.observe.totals import MigrationTotals
+from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.inputs import Policy
+from tierd.policy.neomem import NeoMemSettings
+from tierd.policy.traffic import Measured
+from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.sources.factory import make_source
+from tierd.sources.selection import SourceSelector
+from tierd.sources.uncore import Uncore
+from tierd.topology.node_meminfo import read_usage
+from tierd.topology.probe import probe
+from tierd.workloads.maps import MapReader
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.residency import ResidencyScanner
+
+BYTES_A_PAGE = 24
+"""What the heat table needs for one tracked page."""
+REFRESH_S = 30.0
+"""A page's place is asked for anew after this long: what tierd moves it knows, and most sources
+tell where they met a page. DAMON does not, and tells of nearly all pages in each report."""
+
+
+def make_mover(config: Config, *, dry_run: bool) -> Mover:
+    """The native mover, or one that moves nothing."""
+    if dry_run:
+        return DryMover()
+    return NativeMover(
+        rate_bytes_per_s=config.budget.rate_bytes_per_s,
+        busy_retries=config.budget.retries,
+        cpu_share=config.budget.cpu_share,
+    )
+
+
+def make_policy(config: Config) -> Policy:
+    """The configured policy."""
+    if config.policy.name == CostPolicy.name:
+        cost = config.policy.cost
+        return CostPolicy(
+            CostSettings(
+                watermarks=_watermarks(config),
+                horizon_s=cost.horizon_ns / 1e9,
+                margin=cost.margin,
+                reserve=cost.reserve,
+                epoch_s=cost.epoch_ns / 1e9,
+                ladder=cost.ladder,
+            )
+        )
+    return WatermarkPolicy(_watermarks(config))
+
+
+def make_loads(config: Config, heat: HeatTable) -> Loads | None:
+    """What memory serves, for a policy that asks."""
+    if config.policy.name != CostPolicy.name:
+        return None
+    measured: Callable[[], Mapping[int, Measured]] = dict
+    read_tiers = tier_reader(config)
+    uncore = Uncore(read_tiers().nodes)
+    if config.policy.cost.probe:
+
+        def measured() -> Mapping[int, Measured]:
+            tiers = read_tiers()
+            return probe(tiers, read_usage(tiers.nodes))
+
+    half_life_s = config.heat.half_life_ns / 1e9
+    return Loads(heat, half_life_s, measured=measured, counted=uncore.read)
+
+
+def _watermarks(config: Config) -> WatermarkSettings:
+    policy = config.policy
+    return WatermarkSettings(
+        low_watermark=policy.low_watermark,
+        high_watermark=policy.high_watermark,
+        margin=policy.margin,
+        confidence=policy.confidence,
+        min_residency_s=policy.min_residency_ns / 1e9,
+        max_moves_per_tick=policy.max_moves_per_tick,
+    )
+
+
+def make_steering(
+    config: Config, heat: HeatTable, tracking: Tracking, sources: SourceSelector, mover: Mover
+) -> Steering:
+    """What steers the native path between ticks, and forgets when the hot set moves."""
+    neomem, change = config.policy.neomem, config.policy.change
+    least = config.policy.confidence**2
+    # A page known from fewer accesses is not surely hotter than one of a fifth of its heat: it
+    # would be reported too early to take that one's place, and once an epoch only.
+    certain = (config.policy.confidence / (1 - 0.2 * (1 + config.policy.margin))) ** 2
+    return Steering(
+        SteeringSettings(
+            enabled=neomem.enabled,
+            interval_ns=neomem.interval_ns,
+            quota_bytes_per_s=neomem.quota_bytes_per_s,
+            half_life_s=config.heat.half_life_ns / 1e9,
+            payback_s=neomem.payback_ns / 1e9,
+        ),
+        _watermarks(config),
+        heat=heat,
+        tracking=tracking,
+        sources=sources,
+        mover=mover,
+        thresholds=Thresholds(
+            NeoMemSettings(
+                p_min=neomem.p_min,
+                p_init=neomem.p_init,
+                p_max=neomem.p_max,
+                alpha=neomem.alpha,
+                beta=neomem.beta,
+                quota_bytes_per_s=neomem.quota_bytes_per_s,
+                least_count=math.floor(certain),
+            ),
+            neomem.threshold_interval_ns,
+        ),
+        forget=ForgetSettings(
+            enabled=change.enabled,
+            certainty=change.certainty,
+            half_lives=change.half_lives,
+            least=least,
+        ),
+    )
+
+
+def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
+    """The heat table; what changes it is recorded where there is a recorder."""
+    capacity_pages = config.heat.memory_bytes // BYTES_A_PAGE
+    half_life_s = config.heat.half_life_ns / 1e9
+    if recorder is None:
+        return HeatTable(
+            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=REFRESH_S
+        )
+    return RecordingHeat(
+        recorder.take,
+        capacity_pages=capacity_pages,
+        half_life_s=half_life_s,
+        refresh_s=REFRESH_S,
+    )
+
+
+def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
+    for number, target in registry.targets.items():
+        yield RecordedTarget(number, target.pid, target.comm, target.cgroup)
+
+
+def make_sources(config: Config) -> list[AccessSource]:
+    """The configured sources in their order, none started."""
+    # Bandwidth is lines; the other policy asks how often a page is used.
+    lines = config.policy.name == "cost"
+    return [make_source(name, config.sources, lines=lines) for name in config.sources.order]
+
+
+def tier_reader(config: Config) -> Callable[[], TierMap]:
+    """Reads the host's tiers with the configured overrides."""
+    name_gpus = gpu_namer(config)
+    return lambda: name_gpus(topology.read(overrides=config.topology))
+
+
+def build(
+    config: Config,
+    *,
+    dry_run: bool = False,
+    wait: bool = False,
+    observers: Sequence[Observer] = (),
+    recorder: Recorder | None = None,
+) -> tuple[Service, TierMap]:
+    """The service, ready to run, and the tiers it starts with."""
+    migrations = MigrationTotals()
+    companions, own = make_companions(config, migrations)
+    interleave = None
+    if config.policy.name == CostPolicy.name and config.policy.cost.placement:
+        from tierd.engine.interleave import Interleave
+
+        interleave = Interleave(config.policy.low_watermark)
+        companions.append(interleave)
+        own.append(interleave)
+    read_tiers = tier_reader(config)
+    tiers = read_tiers()
+    heat = make_heat(config, recorder)
+    registry = TargetRegistry(config.targets, rules=config.rules)
+    watching = [TickLog(), *own, *observers]
+    if recorder is not None:
+        recorder.targets = lambda: _recorded_targets(registry)
+        watching.append(recorder)
+    sources = SourceSelector(make_sources(config))
+    tracking = Tracking(
+        registry,
+        ResidencyScanner(),
+        heat,
+        MapReader(),
+        config.loop.residency_interval_ns,
+    )
+    mover = make_mover(config, dry_run=dry_run)
+    rooms = Rooms(
+        sources=sources,
+        tracking=tracking,
+        heat=heat,
+        policy=make_policy(config),
+        mover=mover,
+        read_tiers=read_tiers,
+        read_usage=lambda tiers: read_usage(tiers.nodes),
+        hotplug=topology.HotplugWatcher(),
+        companions=companions,
+        steering=make_steering(config, heat, tracking, sources, mover),
+        loads=make_loads(config, heat),
+    )
+    makers = Makers(
+        policy=make_policy,
+        sources=make_sources,
+        read_tiers=tier_reader,
+        lacking=privileges.lacking,
+        loads=make_loads,
+    )
+    service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
+    service.totals.migrations = migrations
+    if interleave is not None:
+        interleave.sight = lambda: getattr(service.rooms.policy, "sight", None)
+    if recorder is not None:
+        service.work.on_decided = recorder.decided
+    return service, tiers
+
+
+def make_companions(
+    config: Config, migrations: MigrationTotals
+) -> tuple[list[Companion], list[Observer]]:
+    """What is configured to run beside the loop, and which of it is told of ticks.
+
+    Modules are imported only where they are wanted.
+    """
+    companions: list[Companion] = []
+    observers: list[Observer] = []
+    if config.migrations.watch:
+        from tierd.engine.migration_counter import MigrationCounter
+        from tierd.sources.migrations import MigrationWatch
+
+        counter = MigrationCounter(MigrationWatch(), migrations)
+        companions.append(counter)
+        observers.append(counter)
+    if config.gpu.serve:
+        from tierd_gpu.background import GpuCompanion
+
+        companions.append(GpuCompanion(config.gpu))
+    return companions, observers
+
+
+def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:
+    """What names the nodes of coherent GPUs in a map; NVML is asked only where it is used."""
+    if not config.gpu.serve:
+        return lambda tiers: tiers
+    from tierd_gpu.background import with_gpus
+
+    return with_gpus
+
+
+def nothing_to_do(tiers: TierMap) -> str:
+    """Why there is nothing to move between, for the operator."""
+    if not tiers.tiers:
+        return "no NUMA node with memory was found"
+    nodes = ", ".join(f"node {node}" for node in tiers.tiers[0].nodes)
+    return (
+        f"all memory ({nodes}) is in one tier, {tiers.tiers[0].name}: there is nothing to move "
+        "between; add slower or faster memory, or name tiers in [topology], "
+        "or use --wait for memory that is plugged in later"
+    )

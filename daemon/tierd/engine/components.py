@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Rooms`: the parts that the loop wires together, and `Makers`, which make them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tierd.config import Config
+from tierd.core.access import AccessSource
+from tierd.core.tiermap import TierMap
+from tierd.engine.background import Companion
+from tierd.engine.bandwidth import Loads
+from tierd.engine.fastpath.controller import Steering
+from tierd.engine.pressure import CgroupStrain, Strain
+from tierd.engine.tracking import Tracking
+from tierd.hotness.table import HeatTable
+from tierd.migration import Mover
+from tierd.policy.inputs import NodeUsage, Policy
+from tierd.sources.selection import SourceSelector
+from tierd.topology import HotplugWatcher
+
+
+@dataclass(frozen=True)
+class Rooms:
+    """The parts the loop wires together."""
+
+    sources: SourceSelector
+    tracking: Tracking
+    heat: HeatTable
+    policy: Policy
+    mover: Mover
+    read_tiers: Callable[[], TierMap]
+    read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
+    hotplug: HotplugWatcher
+    companions: Sequence[Companion] = ()
+    steering: Steering | None = None
+    """The native path between ticks, and what answers changes of the hot set."""
+    strain: Strain = field(default_factory=Strain)
+    cgroup_strain: CgroupStrain = field(default_factory=CgroupStrain)
+    loads: Loads | None = None
+    """What memory serves; None where the policy does not ask."""
+
+
+@dataclass(frozen=True)
+class Makers:
+    """How the parts are made that a reload replaces; each may raise a TierdError.
+
+    `lacking` tells the capabilities that a configuration needs and the loop has not.
+    """
+
+    policy: Callable[[Config], Policy]
+    sources: Callable[[Config], Sequence[AccessSource]]
+    read_tiers: Callable[[Config], Callable[[], TierMap]]
+    lacking: Callable[[Config], frozenset[str]]
+    loads: Callable[[Config, HeatTable], Loads | None] = lambda config, heat: None

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a decision is made on besides heat: budget, groups, pressure, traffic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tierd.config import Config
+from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.tiermap import TierMap
+from tierd.engine.components import Rooms
+from tierd.engine.groups import Shares
+from tierd.policy.group_limits import Groups
+from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
+from tierd.policy.rate_limiter import LEAST_STRAINED, BudgetKeeper, GuardSettings
+from tierd.policy.traffic import Traffic
+
+
+class Deciding:
+    """Asks the policy, pass by pass.
+
+    Attributes:
+        budget: what may move, and its back-off.
+        granted: of the last decision; None where none was made.
+        groups: ... and its groups, if there are rules.
+        traffic: ... and what memory served, where the policy asks for it.
+        exchanged: ... and nodes whose pages the native path exchanged by itself.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.budget = BudgetKeeper(_guards(config))
+        self.granted: Budget | None = None
+        self.groups: Groups | None = None
+        self.traffic: Traffic | None = None
+        self.exchanged: frozenset[int] = frozenset()
+        self._shares = Shares(config.rules)
+        self._rules = config.rules
+        self._last_ns = 0
+        self._decided = False
+
+    def configure(self, config: Config) -> None:
+        """Use other settings from the next decision on; a back-off goes on."""
+        if config.rules != self._rules:
+            self._shares, self._rules = Shares(config.rules), config.rules
+        self.budget.configure(_guards(config))
+
+    def stand(self, now_ns: int) -> None:
+        """No decision is made in this pass."""
+        self._last_ns, self._decided = now_ns, True
+        self.granted = self.groups = self.traffic = None
+        self.exchanged = frozenset()
+
+    def spent(self, rooms: Rooms, report: MoveReport) -> None:
+        """Take what was moved off the groups' budgets."""
+        self._shares.spent(rooms.tracking.rules, report)
+
+    def decide(
+        self,
+        config: Config,
+        rooms: Rooms,
+        *,
+        tiers: TierMap,
+        usage: Mapping[int, NodeUsage],
+        last: MoveReport | None,
+        now_ns: int,
+        migrations: Any = None,
+    ) -> MovePlan:
+        """The policy's plan.
+
+        Args:
+            config, rooms: in force.
+            tiers, usage: the host now.
+            last: what became of the plan before.
+            now_ns: CLOCK_MONOTONIC.
+            migrations: totals of what others moved, for `Strain.read`.
+        """
+        tick_s = config.loop.tick_ns / 1e9
+        elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
+        self._last_ns, self._decided = now_ns, True
+        # A tick that came late may not spend what it missed all at once.
+        elapsed = min(elapsed, 2 * tick_s)
+        pressure = rooms.strain.read(now_ns, migrations)
+        self.granted = self.budget.next(elapsed, last, pressure)
+        self.groups = self._shares.groups(
+            rooms.tracking.rules,
+            rooms.tracking.residents,
+            elapsed,
+            _strained(config, rooms, last, now_ns),
+            int(self.granted.move_bytes * LEAST_STRAINED),
+        )
+        loads = rooms.loads
+        self.traffic = (
+            None if loads is None else loads.read(now_ns, sorted(tiers.nodes), rooms.sources.active)
+        )
+        steering = rooms.steering
+        self.exchanged = frozenset() if steering is None else steering.exchanged
+        return rooms.policy.decide(
+            Inputs(
+                heat=rooms.heat,
+                tiers=tiers,
+                usage=usage,
+                budget=self.granted,
+                last=last,
+                groups=self.groups,
+                traffic=self.traffic,
+                exchanged=self.exchanged,
+            )
+        )
+
+
+def _strained(config: Config, rooms: Rooms, last: MoveReport | None, now_ns: int) -> set[int]:
+    """Targets whose control groups wait for memory or a CPU."""
+    budget, strain, tracking = config.budget, rooms.cgroup_strain, rooms.tracking
+    if last is not None:
+        strain.note_moves(last)
+
+    def group_of() -> dict[int, str]:
+        return {number: target.cgroup for number, target in tracking.targets.items()}
+
+    groups = strain.read(now_ns, group_of, budget.memory_pressure, budget.cpu_pressure)
+    return {n for n, group in group_of().items() if group in groups} if groups else set()
+
+
+def _guards(config: Config) -> GuardSettings:
+    budget = config.budget
+    most = Pressure(budget.memory_pressure, budget.cpu_pressure, budget.bounced_share)
+    return GuardSettings(budget.rate_bytes_per_s, budget.failure_share, most)

@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steers what happens between two ticks: the native promoter, and cards' thresholds.
+
+The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
+still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
+that one budget, one view of free memory and one idea of where pages are serve both.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tierd.core.access import AccessBatch
+from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MovePlan, MoveReport
+from tierd.core.pagekey import PAGE_SIZE, small_pages
+from tierd.core.tiermap import TierMap
+from tierd.engine.fastpath.destinations import within_quota
+from tierd.engine.fastpath.runner import NativePath
+from tierd.engine.fastpath.thresholds import Costs, Thresholds
+from tierd.engine.fastpath.update import Briefing, SteeringSettings
+from tierd.engine.miss_burst import Sudden
+from tierd.engine.phase_detector import Changes, ForgetSettings
+from tierd.engine.service_view import Surroundings
+from tierd.engine.tracking import Tracking
+from tierd.hotness.table import HeatTable
+from tierd.migration import Mover, NativeMover
+from tierd.migration.fastpath_update import PromoterStats
+from tierd.migration.results import pages_moved
+from tierd.observe.explain import DecisionLog, Explainer, Reason
+from tierd.observe.totals import Totals
+from tierd.policy.group_limits import Groups
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkSettings
+from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import Kind
+from tierd.sources.neoprof import NeoProfSource
+from tierd.sources.selection import SourceSelector
+
+log = logging.getLogger(__name__)
+
+
+class Steering:
+    """See the module's text.
+
+    Args:
+        settings: how.
+        policy: the watermark policy's settings, whose rule the promoter applies.
+        heat, tracking, sources, mover: the service's rooms.
+        thresholds: NeoMem's algorithm.
+        forget: how changes of the hot set are answered.
+        open_ring: opens /dev/tierd for the promoter.
+        root: root of /sys.
+    """
+
+    def __init__(
+        self,
+        settings: SteeringSettings,
+        policy: WatermarkSettings,
+        *,
+        heat: HeatTable,
+        tracking: Tracking,
+        sources: SourceSelector,
+        mover: Mover,
+        thresholds: Thresholds,
+        forget: ForgetSettings,
+        open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
+        root: Path = Path("/"),
+    ) -> None:
+        self._settings = settings
+        self._heat = heat
+        self._sources = sources
+        self.thresholds_of = thresholds
+        self.changes = Changes(heat, forget)
+        self._sudden = Sudden()
+        self._epochs_cut = 0
+        self.log = DecisionLog()
+        self.around = Surroundings(tracking, sources)
+        self.explainer = Explainer(heat, self.log, self.around, policy)
+        self._briefing = Briefing(settings, policy, heat=heat, tracking=tracking, root=root)
+        # Without cards, too, it remembers what was moved, and so knows what bounces.
+        self._native = (
+            NativePath(mover, self._briefing.settings(None), open_ring=open_ring, root=root)
+            if isinstance(mover, NativeMover)
+            else None
+        )
+        self._tick_promoted = self._tick_demoted = 0
+        self._recent_pages = 0
+        self._may_come = 0
+        """Pages that may come in, as an epoch was cut; of one tick."""
+        self._over_quota = 0
+        self._stands_ns = 0
+        """Since when the hot set has not moved, as far as is known; CLOCK_MONOTONIC."""
+        self._groups: Groups | None = None
+        self._rate = 0.0
+        """Requests a second that made a page worth its moves, as of the last orders."""
+
+    # ------------------------------------------------------------- the loop's calls
+
+    def listen(self) -> None:
+        """Before sources are asked: cards must not take pages' copies for accesses."""
+        source, native = self._source, self._native
+        if source is None or native is None:
+            return
+        fresh = native.look()
+        if not len(fresh):
+            return
+        source.promoted(pages_moved(fresh, Direction.PROMOTE))
+        source.demoted(pages_moved(fresh, Direction.DEMOTE))
+
+    def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
+        """Batches before they go into heat; true if the hot set has moved."""
+        active = self._sources.active
+        moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
+        source = self._source
+        signs = self._sudden.take() if self.leapt(now_ns) else frozenset()
+        if source is None or not (moved or signs):
+            return moved
+        self._stands_ns = now_ns
+        # What the cards counted so far is of the old hot set.
+        self._heat.ingest(source.clear())
+        if moved:
+            self.thresholds_of.forget()
+        else:
+            self._epochs_cut += 1
+            self._may_come = self._sudden.pages(signs, self._refused(), self._rate)
+            log.info("event=epoch_cut reason=%s", ",".join(sorted(signs)))
+        return moved
+
+    def leapt(self, now_ns: int) -> bool:
+        """Whether there are signs that the hot set has moved, since the last pass."""
+        source, native = self._source, self._native
+        if source is None or native is None or not native.running:
+            return False
+        return self._sudden.look(source, self._refused(), now_ns)
+
+    def _refused(self) -> int:
+        """Pages that the native path did not find hot enough since the start."""
+        stats = self.stats()
+        return 0 if stats is None else stats.held[Reason.NOT_HOTTER] + stats.held[Reason.NOT_WORTH]
+
+    def prepare(
+        self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
+    ) -> None:
+        """Start the native path as soon as cards count: the rest of the tick may be long."""
+        source, native = self._source, self._native
+        if source is None or native is None or native.running or not self._settings.enabled:
+            return
+        self.around.tiers, self.around.usage = tiers, read_usage(tiers)
+        self._stands_ns = 0
+        self._run(source, native, self._briefing.least_rate(source, tiers, 0.0))
+
+    def begin(self, now_ns: int) -> MoveReport | None:
+        """Before a decision: stop the native path; the moves it made since the last tick."""
+        if self._native is None:
+            return None
+        self._native.hold()
+        ran = self._native.running
+        if not ran and self._native.silent(now_ns):
+            self._recent_pages = 0
+            return None
+        report = self._collect(self._native, now_ns)
+        if ran and (self._source is None or not self._settings.enabled):
+            self._stop(self._native)
+        return report if ran or len(report.plan) else None
+
+    def allow(self, plan: MovePlan) -> MovePlan:
+        """What of a tick's plan the quota leaves to it, where the native path shares it.
+
+        To be called just before the plan is carried out.
+        """
+        if self._native is not None and self._native.running:
+            plan, waiting = within_quota(plan, self._native.quota_left())
+            self._over_quota += waiting
+        if self._source is not None and len(plan):
+            down = plan.direction == DEMOTE
+            self._source.demoted(small_pages(plan.page[down], plan.order[down]))
+        return plan
+
+    def end(
+        self,
+        now_ns: int,
+        tiers: TierMap,
+        usage: Mapping[int, NodeUsage],
+        report: MoveReport | None,
+        *,
+        paused: bool = False,
+        groups: Groups | None = None,
+    ) -> None:
+        """After a tick's moves: new orders, and on with the native path."""
+        self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
+        if report is not None:
+            self.log.add_report(report, now_ns)
+            moved = report.counts()[MOVED]
+            self._tick_promoted += moved[PROMOTE]
+            self._tick_demoted += moved[DEMOTE]
+            if self._source is not None:
+                up = (report.fate == MOVED) & (report.plan.direction == PROMOTE)
+                self._source.promoted(small_pages(report.plan.page[up], report.plan.order[up]))
+            if self._native is not None:
+                self._native.note(report, now_ns)
+        source = self._source
+        if source is None:
+            return
+        self._stands_ns = self._stands_ns or now_ns
+        stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
+        rate = self._briefing.least_rate(source, tiers, stood_still_s)
+        self.thresholds_of.update(source, self._costs(), now_ns, rate, stood_still_s)
+        if not paused and self._settings.enabled and self._native is not None:
+            self._run(source, self._native, rate)
+
+    def close(self) -> None:
+        """End the native path."""
+        if self._native is not None:
+            self._native.close()
+
+    @property
+    def settled(self) -> bool:
+        """Whether the native path promotes, and knows what to demote for it."""
+        source, native = self._source, self._native
+        return native is not None and native.running and source is not None and source.knows_cold
+
+    @property
+    def exchanged(self) -> frozenset[int]:
+        """Nodes whose hot 4 KiB pages the native path exchanges for cold ones by itself."""
+        source = self._source
+        return source.coverage.whole if source is not None and self.settled else frozenset()
+
+    def stats(self) -> PromoterStats | None:
+        """The promoter's counters; None in a dry run."""
+        return None if self._native is None else self._native.stats()
+
+    def tell(self, totals: Totals) -> None:
+        """Add what is counted here to the service's totals."""
+        totals.hot_set_moves, totals.epochs_cut = self.changes.found, self._epochs_cut
+        stats = self.stats()
+        if stats is None:
+            return
+        totals.bounced_pages = stats.counters["bounced"]
+        totals.bounces_held = stats.counters["bounce_held"]
+        # Asked for far less often than told.
+        totals.tell_native = partial(_native, stats, self._over_quota, self._epochs_cut)
+
+    # ------------------------------------------------------------- inside
+
+    @property
+    def _source(self) -> NeoProfSource | None:
+        return self.around.source
+
+    def _run(self, source: NeoProfSource, native: NativePath, rate: float) -> None:
+        native.hold()
+        self._rate = rate
+        # Those that were refused, or not told of, may come in now that their epoch is new.
+        comes, self._may_come = max(self._recent_pages, self._may_come), 0
+        native.run(
+            self._briefing.settings(source, rate),
+            self._briefing.orders(source, self.around, comes, self._groups),
+        )
+
+    def _stop(self, native: NativePath) -> None:
+        """The thread ends; what is known of late moves stays."""
+        if native.stop():
+            self.thresholds_of.forget()
+
+    def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
+        """Outcomes since the last tick: to heat, to the log, to the source."""
+        self.listen()
+        outcomes, report = native.take(now_ns)
+        self._heat.moved(report)
+        self.log.add(outcomes)
+        up = (report.plan.direction == PROMOTE) & (report.fate == MOVED)
+        self._recent_pages = int(np.count_nonzero(up)) + native.stats().counters["pending"]
+        return report
+
+    def _costs(self) -> Costs:
+        """What moving took since the start, both paths together."""
+        stats = self.stats()
+        counters = stats.counters if stats is not None else {}
+        promoted = counters.get("promoted", 0) + self._tick_promoted
+        return Costs(
+            promoted_pages=promoted,
+            demoted_pages=counters.get("demoted", 0) + self._tick_demoted,
+            promoted_bytes=promoted * PAGE_SIZE,
+            ping_pong_pages=counters.get("bounced", 0) + counters.get("bounce_held", 0),
+            ring_dropped=counters.get("ring_dropped", 0),
+        )
+
+
+def _native(stats: PromoterStats, over_quota: int, epochs_cut: int) -> dict[str, Any]:
+    """All that is counted of the native path, for `Totals.native`."""
+    held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    more = {"ticks_over_quota": over_quota, "epochs_cut": epochs_cut, "held": held}
+    return dict(stats.counters) | more

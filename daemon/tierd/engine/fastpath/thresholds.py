@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cards' thresholds: NeoMem's algorithm, once a period, on what the cards tell."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.policy import neomem
+from tierd.sources.kmod.cardapi import Features
+from tierd.sources.kmod.neoprof import Profile, histogram_edges
+from tierd.sources.neoprof import NeoProfSource
+
+log = logging.getLogger(__name__)
+
+UNMOVABLE = ("not_target", "shared", "file", "other", "outside")
+"""Statistics of a card that count reported pages which cannot be promoted."""
+HISTORY = 600
+"""Decisions kept for who asks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Counters since the start of what moving took; differences are taken here."""
+
+    promoted_pages: int
+    demoted_pages: int
+    promoted_bytes: int
+    ping_pong_pages: int
+    ring_dropped: int
+
+
+class Thresholds:
+    """Keeps the cards' thresholds.
+
+    Args:
+        settings: the algorithm's.
+        interval_ns: time between two decisions.
+    """
+
+    def __init__(self, settings: neomem.NeoMemSettings, interval_ns: int) -> None:
+        self.settings = settings
+        self._interval_ns = interval_ns
+        self._states: dict[int, neomem.CardState] = {}
+        self._counters: dict[int, Mapping[str, int]] = {}
+        self._epochs: dict[tuple[str, int], tuple[int, int]] = {}
+        self._seen: dict[tuple[str, int], int] = {}
+        self._costs: Costs | None = None
+        self._last_ns = 0
+        self.decisions: dict[int, neomem.Decision] = {}
+        """The last decision, by card."""
+        self.history: deque[tuple[float, int, int, float, int]] = deque(maxlen=HISTORY)
+        """The latest decisions: time in s, card, threshold, p, error bound."""
+
+    def forget(self) -> None:
+        """Begin anew: the cards have been lost, or the hot set has moved."""
+        self._states, self._counters, self.decisions = {}, {}, {}
+        self._costs, self._last_ns = None, 0
+
+    def update(
+        self,
+        source: NeoProfSource,
+        costs: Costs,
+        now_ns: int,
+        least_rate: float = 0.0,
+        stood_still_s: float = 0.0,
+    ) -> bool:
+        """Decide for every card, if it is time to; true if it was.
+
+        Pages with less than `least_rate` requests a second are nobody's to promote. What they come
+        to until thresholds are decided next is the least threshold, or they would be reported in
+        the meantime, be refused, and not be told of again in this epoch. It is less while the hot
+        set has not stood still for as long, `stood_still_s`: what is hot then is looked for.
+
+        A histogram counts from the start of the epoch: while that is young, quantiles say
+        nothing, and thresholds stay.
+        """
+        if now_ns - self._last_ns < self._interval_ns or any(
+            now_ns - epoch.start_ns < self._interval_ns // 2 for epoch in source.epochs.values()
+        ):
+            return False
+        seconds = (now_ns - self._last_ns) / 1e9 if self._last_ns else self._interval_ns / 1e9
+        before = self._costs or costs
+        self._last_ns, self._costs = now_ns, costs
+        moved = neomem.Moved(
+            promoted_pages=costs.promoted_pages - before.promoted_pages,
+            ping_pong_pages=costs.ping_pong_pages - before.ping_pong_pages,
+            promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
+            seconds=seconds,
+        )
+        ahead_s = min(seconds, 2e-9 * self._interval_ns, stood_still_s)
+        dropped = costs.ring_dropped - before.ring_dropped
+        elsewhere = costs.promoted_pages + costs.demoted_pages
+        for number, profile in source.profiles().items():
+            age_s = max(0, now_ns - source.epochs[number].start_ns) / 1e9
+            least = least_rate * (age_s + ahead_s) / source.epochs[number].scale
+            self._decide(
+                source,
+                number,
+                profile,
+                moved,
+                dropped=dropped,
+                elsewhere=elsewhere,
+                least=math.ceil(least),
+            )
+        return True
+
+    def _decide(
+        self,
+        source: NeoProfSource,
+        number: int,
+        profile: Profile,
+        moved: neomem.Moved,
+        *,
+        dropped: int,
+        elsewhere: int,
+        least: int,
+    ) -> None:
+        card, epoch_ns = source.cards[number], source.epochs[number].start_ns
+        counters = {**card.stats, **profile.counters}
+        before = self._counters.get(number, counters)
+        self._counters[number] = counters
+
+        def grown(*names: str) -> int:
+            return sum(max(0, counters.get(name, 0) - before.get(name, 0)) for name in names)
+
+        # The driver meets an overflow later than the card counts it: one of the two.
+        refusals = "reports_refused" if Features.COUNTERS in profile.valid else "overflows"
+        seen = neomem.CardProfile(
+            histogram=profile.histogram.astype(np.int64),
+            edges=histogram_edges(),
+            error_bound=profile.error_high if Features.ERROR_BOUND in profile.valid else 0,
+            busy=grown("read_beats", "write_beats"),
+            capacity=grown("cycles") * max(1, card.geometry.channels)
+            if Features.BANDWIDTH in profile.valid
+            else 0,
+            reports=grown("reports", "entries"),
+            refused=grown(refusals, "limited") + dropped,
+            threshold_max=card.geometry.threshold_max,
+            unmovable=self._in_epoch(
+                "unmovable",
+                number,
+                epoch_ns,
+                sum(card.stats.get(name, 0) for name in UNMOVABLE),
+            ),
+            moved=self._in_epoch("moved", number, epoch_ns, elsewhere) // len(source.cards),
+        )
+        state = self._states.get(number)
+        if state is None:
+            state = neomem.first_state(self.settings, card.settings.threshold)
+        decision = neomem.decide(state, seen, moved, self.settings, least)
+        self._states[number] = decision.state
+        self.decisions[number] = decision
+        source.program(number, decision.state.threshold)
+        told = (self._last_ns / 1e9, number, decision.state.threshold, decision.state.p)
+        self.history.append((*told, seen.error_bound))
+        log.debug(
+            "event=threshold card=%d p=%.5f threshold=%d quantile=%s error=%d bandwidth=%.4f "
+            "ping_pong=%.3f over_quota=%s under_error=%s boost=%g",
+            number,
+            decision.state.p,
+            decision.state.threshold,
+            decision.quantile,
+            seen.error_bound,
+            seen.bandwidth,
+            moved.ping_pong,
+            decision.over_quota,
+            decision.under_error,
+            decision.state.boost,
+        )
+
+    def _in_epoch(self, what: str, number: int, epoch_ns: int, count: int) -> int:
+        """How much a count has grown since the card's epoch began."""
+        key = what, number
+        known = self._epochs.get(key)
+        if known is None or known[0] != epoch_ns:
+            # What an earlier epoch counted, as of the last look.
+            known = self._epochs[key] = (epoch_ns, self._seen.get(key, count))
+        self._seen[key] = count
+        return max(0, count - known[1])

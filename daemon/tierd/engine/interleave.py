@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Interleave`: writes the kernel's weights of interleaving by the cost policy's tier model.
+
+Linux 6.9 and later. From 6.16 on the kernel computes weights from HMAT itself while `auto` is
+true; writing a weight ends that, and it is told to go on afterwards.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from tierd.core.errors import UnavailableError
+from tierd.observe.tick_record import TickRecord
+from tierd.observe.totals import logfmt
+from tierd.policy.cost import Sight
+from tierd.policy.interleave import integers, weights, wished
+
+log = logging.getLogger(__name__)
+
+FOLDER: Final = "sys/kernel/mm/mempolicy/weighted_interleave"
+INTERVAL_NS: Final = 10**9
+"""Time between two steps."""
+LEAST_CHANGE: Final = 2
+"""Weights that differ by less from those written stay."""
+
+
+class Interleave:
+    """A companion of the loop and an observer of its ticks.
+
+    Args:
+        low_watermark: share of a node that is kept free.
+        root: root of /sys.
+    """
+
+    name = "interleave"
+
+    def __init__(self, low_watermark: float, root: Path = Path("/")) -> None:
+        self.sight: Callable[[], Sight | None] = lambda: None
+        """What the policy's last decision was made on; None before the first."""
+        self._low = low_watermark
+        self._folder = root / FOLDER
+        self._before: dict[Path, str] = {}
+        self._shares: dict[int, float] = {}
+        self._written: dict[int, int] = {}
+        self._next_ns = 0
+        self._failed = False
+
+    def start(self) -> None:
+        """Note what is set.
+
+        Raises:
+            UnavailableError: the kernel has no weights, or does not let them be written.
+        """
+        try:
+            auto = self._folder / "auto"
+            files = [*sorted(self._folder.glob("node*")), *([auto] if auto.exists() else [])]
+            if not files:
+                raise UnavailableError(
+                    "the kernel has no weights of interleaving", hint="use Linux 6.9 or later"
+                )
+            before = {file: file.read_text().strip() for file in files}
+            files[0].open("r+").close()
+        except OSError as error:
+            raise UnavailableError(
+                f"weights of interleaving: {error}", hint="run as root, or set placement = false"
+            ) from error
+        self._before = before
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """A step towards what the model asks for, now and then."""
+        sight = self.sight()
+        if not self._before or self._failed or sight is None or tick.time_ns < self._next_ns:
+            return
+        if len(sight.model.load) != len(tick.tiers.tiers):
+            return  # of the map before
+        self._next_ns = tick.time_ns + INTERVAL_NS
+        wish = wished(tick.tiers, sight.model, tick.usage, self._low)
+        if not wish:
+            return
+        known = {node: share for node, share in self._shares.items() if node in tick.tiers.nodes}
+        self._shares = weights(known, {**dict.fromkeys(tick.tiers.nodes, 0.0), **wish})
+        for node, weight in integers(self._shares).items():
+            if (
+                not self._failed
+                and abs(weight - self._written.get(node, -LEAST_CHANGE)) >= LEAST_CHANGE
+            ):
+                self._write(node, weight)
+
+    def _write(self, node: int, weight: int) -> None:
+        file = self._folder / f"node{node}"
+        try:
+            if not file.exists():
+                return
+            self._before.setdefault(file, "0")  # came later; 0 stands for the kernel's own
+            file.write_text(f"{weight}\n")
+        except OSError as error:
+            self._failed = True
+            log.warning(logfmt(event="interleave_failed", node=node, reason=str(error)))
+            return
+        self._written[node] = weight
+
+    def close(self) -> None:
+        """Put back what was set."""
+        before, self._before = self._before, {}
+        if not self._written:
+            return
+        auto = self._folder / "auto"
+        mine = [self._folder / f"node{node}" for node in self._written]
+        again = [auto] if before.get(auto) in ("true", "1", "Y") else mine
+        for file in again:
+            try:
+                file.write_text(before[file] + "\n")
+            except OSError as error:
+                log.warning(
+                    logfmt(event="interleave_not_restored", file=file.name, reason=str(error))
+                )
+        self._written.clear()

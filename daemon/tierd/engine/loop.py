@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control loop: a pass, a pause, and again."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from tierd.config import Config
+from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.tiermap import TierMap
+from tierd.engine.background import beside
+from tierd.engine.components import Makers, Rooms
+from tierd.engine.event_poller import Wake
+from tierd.engine.event_source import looking
+from tierd.engine.pacing import Cadence
+from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
+from tierd.engine.sighup import HungUp
+from tierd.engine.systemd import Manager
+from tierd.engine.tick import OnePass
+from tierd.observe.tick_record import Calls, Observer
+from tierd.observe.totals import Totals, logfmt
+
+log = logging.getLogger(__name__)
+
+SUMMARY_NS = 10 * 10**9
+LISTEN_NS = 250 * 10**6
+"""A sleeping loop wakes this often to show that it is alive, and takes in process events:
+waking for each would cost a host that starts many more than all the rest of an idle loop."""
+CREDIT_NS = 10 * 10**9
+"""CPU time left over in this long may be spent at once: what has just begun is worth it."""
+
+
+class Service:
+    """One run of the loop.
+
+    Args:
+        config: settings in force.
+        rooms: the parts.
+        tiers: the first topology snapshot.
+        wait: wait for a second tier instead of ending when there is one only.
+        observers: told of every tick.
+        makers: make parts anew for `reconfigure`.
+        clock: CLOCK_MONOTONIC in ns.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rooms: Rooms,
+        tiers: TierMap,
+        *,
+        wait: bool = False,
+        observers: Sequence[Observer] = (),
+        makers: Makers | None = None,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.work = OnePass(config, rooms, tiers, observers=observers, clock=clock)
+        """What is done pass by pass, and what it is done with."""
+        self._cadence = Cadence()
+        self._wait = wait
+        self._clock = clock
+        self._makers = makers
+        self._hurry = False
+        self._signal = ""
+        self._summary_ns = self._events_ns = 0
+        self.companions = tuple(rooms.companions)
+        self.calls = Calls()
+        self.reloader: Reloader | None = None
+        """What SIGHUP sets to work."""
+        self.hung_up = HungUp()
+        """Whether a SIGHUP waits to be served; one may have come before the loop was there."""
+        self.manager = Manager({})
+        """The service manager, told that the loop is alive."""
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        return self.work.config
+
+    @property
+    def rooms(self) -> Rooms:
+        """The parts in use."""
+        return self.work.rooms
+
+    @property
+    def tiers(self) -> TierMap:
+        """The latest topology snapshot."""
+        return self.work.tiers
+
+    @property
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        return self.work.totals
+
+    @property
+    def budget_share(self) -> float:
+        """Share of the configured rate that is in force."""
+        return self.work.deciding.budget.in_force
+
+    @property
+    def paused(self) -> bool:
+        """While true pages are watched and none is moved; set it through `calls`."""
+        return self.work.paused
+
+    @paused.setter
+    def paused(self, paused: bool) -> None:
+        self.work.paused = paused
+
+    def observe(self, observer: Observer) -> None:
+        """Tell `observer` of every tick from now on; before `run`, or through `calls`."""
+        self.work.observers.append(observer)
+
+    def reconfigure(self, config: Config) -> Applied:
+        """Use another configuration from the next tick on; call it through `calls`.
+
+        Raises:
+            TierdError: it cannot be used here; nothing has changed.
+        """
+        if self._makers is None:
+            raise UnavailableError("this service cannot be configured anew")
+        work = self.work
+        change = prepare(work.config, config, work.rooms, self._makers, wait=self._wait)
+        old, work.rooms, work.config = work.rooms, change.rooms, change.config
+        change.apply(old)
+        work.deciding.configure(change.config)
+        work.tiers = change.tiers or work.tiers
+        work.renew()
+        self._hurry = True
+        return change.applied
+
+    def run(self, *, once: bool = False, on_summary: Callable[[], None] | None = None) -> int:
+        """Loop until SIGTERM or SIGINT, or with `once` until one plan was carried out.
+
+        Returns the exit code: OK, or NOTHING_TO_DO where there is one tier only.
+        """
+        with (
+            Wake(self.rooms.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.hung_up) as wake,
+            ThreadPoolExecutor(1, "tierd-mover") as worker,
+            beside(self.rooms.companions),
+        ):
+            self.calls.wakes(wake.interrupt)
+            try:
+                return self._loop(wake, worker, once=once, on_summary=on_summary)
+            finally:
+                if self._signal:
+                    log.info(logfmt(event="stopping", signal=self._signal))
+                self.manager.stopping()
+                self.calls.wakes(None)
+                self.calls.refuse("the service is stopping")
+                if self.rooms.steering is not None:
+                    self.rooms.steering.close()
+                self.rooms.sources.close()
+                self.rooms.tracking.close()
+                self.rooms.hotplug.close()
+                self.rooms.mover.close()
+
+    def _stop(self, name: str) -> None:
+        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass.
+
+        Logs nothing: it may run in the middle of a write to stderr, which can not be entered again.
+        """
+        self._signal = name
+        self.work.stopping = True
+        self.rooms.mover.stop()
+
+    def _loop(
+        self,
+        wake: Wake,
+        worker: ThreadPoolExecutor,
+        *,
+        once: bool,
+        on_summary: Callable[[], None] | None,
+    ) -> int:
+        paid_ns = self._clock()
+        self._summary_ns = paid_ns + SUMMARY_NS
+        while not self.work.stopping:
+            start, spent = self._clock(), time.thread_time_ns()
+            self._between()
+            self._hurry = False
+            if self.rooms.hotplug.changed():
+                self.work.tiers = self.rooms.read_tiers()
+                log.info(logfmt(event="topology_changed", tiers=len(self.tiers.tiers)))
+            if len(self.tiers.tiers) > 1:
+                acted = self.work.run(start, worker, gather=once)
+                if once and acted:
+                    break
+            elif not self._wait:
+                return int(ExitCode.NOTHING_TO_DO)
+            else:
+                self.manager.ready("one tier only: waiting for a second")
+            if start >= self._summary_ns and on_summary is not None:
+                self._summary_ns = start + SUMMARY_NS
+                on_summary()
+            spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
+            loop = self.config.loop
+            paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
+            allowed = paid_ns - CREDIT_NS
+            pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
+            least = max(start + min(loop.tick_ns, pause), allowed)
+            self._sleep(allowed, least, max(least, start + pause), wake)
+        return int(ExitCode.OK)
+
+    def reload(self) -> ReloadResult:
+        """Use what the files say now, or keep what is in force; call it through `calls`."""
+        if self.reloader is None:
+            return ReloadResult(False, "this service was given no files to read again")
+        self.manager.reloading()
+        return self.reloader.reload()
+
+    def _between(self) -> None:
+        """What others asked for, between two ticks."""
+        self.calls.serve()
+        if self.hung_up.waits:
+            self.hung_up.waits = False
+            self.reload()
+        self.manager.beat()
+
+    def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: Wake) -> None:
+        """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do.
+
+        Targets that have changed, and news, wait for nothing but the CPU budget, `allowed_ns`.
+        """
+        source = looking(self.rooms.sources.active)
+        wake.listen(-1 if source is None else source.news_fd)
+        while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
+            self.manager.beat()
+            asked, hotplug, news = wake.wait(min(left, LISTEN_NS) / 1e9)
+            if news and source is not None and self._clock() >= allowed_ns and source.news():
+                return
+            if asked:
+                self._between()
+            if hotplug:
+                return  # look at once
+            if (now := self._clock()) >= self._events_ns:
+                self._events_ns = now + LISTEN_NS
+                if self.rooms.tracking.collect():
+                    self.work.refresh()
+            if now >= allowed_ns and self.work.targets_changed(now):
+                return
+            if now >= least_ns and until_ns > least_ns and self._must_look(now):
+                return
+
+    def _must_look(self, now: int) -> bool:
+        """Whether a quiet time is over."""
+        return self._cadence.must_look(self.rooms, self.work.last, now)

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""For how long the hot set has stood still, as far as heat and looks tell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tierd.core.access import AccessBatch, AccessSource
+from tierd.engine.event_source import looking
+from tierd.engine.phase_detector import Changes
+
+
+class Stillness:
+    """See the module's text; called in each pass.
+
+    Attributes:
+        begun_ns: when the first samples came, CLOCK_MONOTONIC; 0: not yet.
+        news: times that looks told of programs that use other memory.
+    """
+
+    def __init__(self) -> None:
+        self.begun_ns = self.news = 0
+        self._news_ns = 0
+
+    def see(self, source: AccessSource | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
+        """This came of a source."""
+        if batches:
+            self.begun_ns = self.begun_ns or now_ns
+        looks = looking(source)
+        if looks is not None and looks.news_ns > self._news_ns:
+            self._news_ns = looks.news_ns
+            self.news += 1
+
+    def seconds(self, changes: Changes | None, now_ns: int) -> float:
+        """For how long the hot set has not moved; `changes`: what heat tells, if anybody asks."""
+        moved_ns = 0 if changes is None else changes.last_ns
+        return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._news_ns)) / 1e9

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the host or a control group suffers: pressure stall information, and pages that move
+to and fro.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from tierd.core.migration import MoveReport
+from tierd.core.pagekey import target_of
+from tierd.policy.inputs import Pressure
+
+READ_NS: Final = 2 * 10**9
+"""The kernel renews its averages in this time."""
+ENOUGH_PAGES: Final = 1024
+"""Fewer moves than this say nothing about how many of them bounce."""
+MOST_CGROUPS: Final = 64
+"""Control groups whose pressure is read at a time; the rest have their turn next."""
+_SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
+
+
+def parse_pressure(text: bytes) -> float:
+    """The share of the last 10 s in which some task waited; 0 where the text does not say."""
+    match = _SOME.search(text)
+    return min(1.0, float(match[1]) / 100) if match else 0.0
+
+
+def _bytes_of(path: str) -> bytes:
+    """A file of the kernel's; one read has it all."""
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - speed
+        return file.read()
+
+
+class Strain:
+    """Reads the signs at most every two seconds.
+
+    Args:
+        folder: of the kernel's pressure files; a kernel without has none (psi=0).
+    """
+
+    def __init__(self, folder: Path = Path("/proc/pressure")) -> None:
+        self._folder = folder
+        self._due_ns = 0
+        self._now = Pressure()
+        self._moved = self._bounced = 0
+
+    def read(self, now_ns: int, migrations: Any = None) -> Pressure:
+        """The pressure now.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            migrations: running totals with `by_tierd`, `by_kernel`, `by_others` and
+                `bounced`, or None where nobody watches migrations.
+        """
+        if now_ns >= self._due_ns:
+            self._due_ns = now_ns + READ_NS
+            self._now = Pressure(self._file("memory"), self._file("cpu"), self._bounces(migrations))
+        return self._now
+
+    def _file(self, name: str) -> float:
+        try:
+            return parse_pressure(_bytes_of(f"{self._folder}/{name}"))
+        except OSError:
+            return 0.0
+
+    def _bounces(self, migrations: Any) -> float:
+        if migrations is None or not migrations.watched:
+            return 0.0
+        total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
+        moved, bounced = total - self._moved, migrations.bounced - self._bounced
+        if moved < ENOUGH_PAGES:
+            # Not enough to judge, and what was judged is over once nothing moves.
+            return self._now.bounced if moved > 0 else 0.0
+        self._moved, self._bounced = total, migrations.bounced
+        return min(1.0, max(0.0, float(bounced / moved)))
+
+
+class CgroupStrain:
+    """Which targets' control groups wait for memory or a CPU.
+
+    Only groups whose pages move are asked, and those that were strained when last asked, so
+    that an idle host's files are not read.
+
+    Args:
+        root: of the cgroup v2 hierarchy; where it is not, nothing is strained.
+
+    Attributes:
+        deferred: readings put off because too many groups were to be read.
+        strained: what `read` found last.
+    """
+
+    def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
+        self._root = root
+        self._due_ns = 0
+        self.strained: frozenset[str] = frozenset()
+        self._moving: set[int] = set()
+        self._waiting: list[str] = []
+        self.deferred = 0
+
+    def note(self, targets: Iterable[int]) -> None:
+        """Pages of these targets, by number, are being moved."""
+        self._moving.update(targets)
+
+    def note_moves(self, report: MoveReport) -> None:
+        """Pages of the targets in `report` were moved."""
+        if len(report.plan):
+            target = target_of(report.plan.page)
+            first = int(target[0])
+            self.note(
+                [first]
+                if np.count_nonzero(target == first) == len(target)
+                else np.unique(target).tolist()
+            )
+
+    def read(
+        self,
+        now_ns: int,
+        group_of: Callable[[], Mapping[int, str]],
+        most_memory: float,
+        most_cpu: float,
+    ) -> frozenset[str]:
+        """The groups that wait for more than these shares of the time, as of lately.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            group_of: tells the control group of each target; asked only when it is time.
+            most_memory, most_cpu: shares from 0 to 1; 1 is never passed.
+        """
+        if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
+            self._due_ns = now_ns + READ_NS
+            known = group_of() if self._moving else {}
+            moving = sorted({known[number] for number in self._moving if number in known})
+            self._moving.clear()
+            groups = [
+                group
+                for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
+                if group != "/" and ".." not in group  # the host's; outside of our namespace
+            ]
+            self._waiting = groups[MOST_CGROUPS:]
+            self.deferred += len(self._waiting)
+            self.strained = frozenset(
+                group
+                for group in groups[:MOST_CGROUPS]
+                if self._waits(group, "memory") > most_memory
+                or self._waits(group, "cpu") > most_cpu
+            )
+        return self.strained
+
+    def _waits(self, group: str, what: str) -> float:
+        try:
+            return parse_pressure(_bytes_of(f"{self._root}/{group[1:]}/{what}.pressure"))
+        except (OSError, ValueError):
+            return 0.0

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What looks at accessed bits are told of fast memory, and heat of how they look.
+
+Heat counts the accesses that looks can see. When an exposure becomes shorter or longer, what was
+counted with the last one fades or grows by as much, so that it can be compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Final, Protocol, cast
+
+from tierd.core.access import AccessSource
+from tierd.core.tiermap import TierMap
+from tierd.engine.groups import Residents
+from tierd.hotness.table import HeatTable
+from tierd.policy.break_even import least_rate
+from tierd.policy.inputs import NodeUsage
+
+log = logging.getLogger(__name__)
+
+
+class Aimed(Protocol):
+    """A source that looks according to what fast memory has room for."""
+
+    aim: float | None
+
+
+class Bounded(Protocol):
+    """A source whose looks are no longer than is of use."""
+
+    longest_us: int | None
+    lag_us: int
+    """Programs may have used other memory for so long before a look finds that."""
+
+
+UNSEEN: Final = 0.125
+"""Changes may go unseen for this part of the time for which the hot set has stood still, and uses
+that are told from others by looks pay for moves in it."""
+APART: Final = 1.2
+"""Units that differ by less are taken for one: exposures are measured, and never twice the same."""
+
+
+def room_share(
+    residents: Residents, tiers: TierMap, usage: Mapping[int, NodeUsage], kept: float
+) -> float | None:
+    """The share of the targets' pages that fits into tiers which pages can leave, 0 to 1.
+
+    None while it is not known what they have.
+
+    Args:
+        residents: what the targets have where.
+        tiers: the host's.
+        usage: how full nodes are.
+        kept: share of a node that stays free.
+    """
+    held = residents.total()
+    every = sum(held.values())
+    if not every:
+        return None
+    fast = [
+        node
+        for tier in tiers.tiers
+        if tiers.demotion_tier(tier.rank) is not None
+        for node in tier.nodes
+    ]
+    room = sum(held.get(node, 0) for node in fast)
+    for node in fast:
+        if (own := usage.get(node)) is not None:
+            keeps = max(own.reserve_bytes, int(kept * own.total_bytes))
+            room += max(0, own.free_bytes - keeps)
+    return min(1.0, room / every)
+
+
+def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
+    """The mean time between two uses of a page that is only just worth its moves, in us.
+
+    Looks with this exposure tell what is worth them best from what is not. Longer ones find more
+    pages, and what is used far more among them no sooner. It grows with the time for which the hot
+    set has stood still, an eighth of which moves have to pay in for it: longer ones find less of a
+    hot set that moves. By doubling, for the module forgets what quite another exposure saw.
+
+    Args:
+        tiers: the host's.
+        least_s: time in which promotions must pay, at least (`policy.neomem.payback`).
+        stood_still_s: for so long the hot set has not moved, as far as is known.
+
+    Returns:
+        None where it is not known what a use saves.
+    """
+    lower = [tier for tier in tiers.tiers if tiers.promotion_tier(tier.rank) is not None]
+    rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
+    if rate <= 0:
+        return None
+    doubled = int(math.log2(max(least_s, UNSEEN * stood_still_s) / least_s))
+    return round(1e6 / rate) << doubled
+
+
+class Exposing:
+    """See the module's text; called once a pass, before its batches go into heat."""
+
+    def __init__(self, heat: HeatTable, residents: Residents) -> None:
+        self._heat = heat
+        self._residents = residents
+        self._source = ""
+        self._dilution = 1.0
+
+    def aim(
+        self,
+        source: AccessSource | None,
+        tiers: TierMap,
+        usage: Mapping[int, NodeUsage],
+        kept: float,
+    ) -> None:
+        """Tell a source that can use it what fast memory has room for."""
+        if usage and hasattr(source, "aim"):
+            # (To ask whether it is `Aimed` would look at its type anew in each pass.)
+            cast(Aimed, source).aim = room_share(self._residents, tiers, usage, kept)
+
+    def bound(
+        self,
+        source: AccessSource | None,
+        tiers: TierMap,
+        least_s: float,
+        stood_still_s: float,
+    ) -> None:
+        """Tell a source that can use it how long exposures may be (`longest_exposure_us`).
+
+        And how long changes may go unseen: an eighth of the time for which nothing changed.
+        """
+        if hasattr(source, "longest_us"):
+            bounded = cast(Bounded, source)
+            bounded.longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
+            bounded.lag_us = round(1e6 * max(least_s, UNSEEN * stood_still_s))
+
+    def changed(self, source: AccessSource | None) -> bool:
+        """Whether the source counts in another unit than before; heat has faded then."""
+        if source is None:
+            return False
+        dilution = float(getattr(source, "dilution", 1.0))
+        if source.name != self._source:
+            self._source, self._dilution = source.name, dilution
+            return False
+        times = self._dilution / dilution
+        if 1 / APART < times < APART:
+            return False
+        self._dilution = dilution
+        self._heat.fade(math.log2(times))
+        return True

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is known of the host at the last tick, for who explains where pages are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tierd.core.tiermap import TierMap
+from tierd.engine.tracking import Tracking
+from tierd.policy.inputs import NodeUsage
+from tierd.sources.neoprof import NeoProfSource
+from tierd.sources.selection import SourceSelector
+
+
+class Surroundings:
+    """Answers what `tierd.observe.explain` asks.
+
+    Attributes:
+        tiers: at the last tick.
+        usage: how full the nodes were then.
+    """
+
+    def __init__(self, tracking: Tracking, sources: SourceSelector) -> None:
+        self._tracking = tracking
+        self._sources = sources
+        self.tiers = TierMap((), {})
+        self.usage: Mapping[int, NodeUsage] = {}
+
+    @property
+    def pids(self) -> Mapping[int, int]:
+        """Target number → pid."""
+        return self._tracking.pids
+
+    @property
+    def source(self) -> NeoProfSource | None:
+        """The source in use, if it is cards that count."""
+        active = self._sources.active
+        return active if isinstance(active, NeoProfSource) and active.counting else None
+
+    def movable(self, key: int) -> bool:
+        """Whether the page is in a range that may be moved."""
+        return any(start <= key < end for start, end in self._tracking.spans())
+
+    def thresholds(self) -> Mapping[str, int]:
+        """Counts above which a page is hot, by card; empty without cards."""
+        source = self.source
+        if source is None:
+            return {}
+        return {str(number): card.settings.threshold for number, card in source.cards.items()}

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass of the control loop: sources to heat, heat to policy, policy to mover."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+
+import numpy as np
+
+from tierd.config import Config
+from tierd.core.access import AccessBatch
+from tierd.core.errors import UnavailableError
+from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.tiermap import TierMap
+from tierd.engine.components import Rooms
+from tierd.engine.decision import Deciding
+from tierd.engine.phase_age import Stillness
+from tierd.engine.sampling_limits import Exposing
+from tierd.observe.tick_record import Laps, Observer, TickRecord
+from tierd.observe.totals import Totals, logfmt
+from tierd.policy.inputs import NodeUsage
+
+log = logging.getLogger(__name__)
+
+WATCH_NS = 2 * 10**9
+"""What sources watch is brought up to date at most this often."""
+INGEST_S = 0.25
+"""While the mover works, sources are read this often."""
+LOCATE_HEAT = 0.25
+"""Of the least heat that is worth a move: pages with less are not asked for."""
+LOCATE_SHARE = 0.5
+"""Share of the residency budget that goes to hot pages of unknown node first."""
+IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
+"""What becomes of a folio that is 4 KiB pages from now on."""
+
+
+class OnePass:
+    """The passes of one service, one at a time, in its loop's thread.
+
+    Args:
+        config: settings in force.
+        rooms: the parts.
+        tiers: the first topology snapshot.
+        observers: told of every pass.
+        clock: CLOCK_MONOTONIC in ns.
+
+    Attributes:
+        paused: while true pages are watched and none is moved.
+        stopping: no move begins any more.
+        on_attached: called once when a source is at work.
+        on_decided: called after each decision, before anything follows from it.
+        last: the last pass, as observers saw it.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        rooms: Rooms,
+        tiers: TierMap,
+        *,
+        observers: Sequence[Observer] = (),
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.config = config
+        self.rooms = rooms
+        self.tiers = tiers
+        self.observers = list(observers)
+        self.totals = Totals()
+        self.deciding = Deciding(config)
+        self._exposing = Exposing(rooms.heat, rooms.tracking.residents)
+        self.paused = self.stopping = False
+        self.on_attached: Callable[[Config], None] = lambda config: None
+        self.on_decided: Callable[[], None] = lambda: None
+        self._clock = clock
+        self.last: TickRecord | None = None
+        self._last: MoveReport | None = None
+        self._still = Stillness()
+        self._usage: Mapping[int, NodeUsage] = {}
+        self._blind = False
+        self._attached = False
+        self._early: list[AccessBatch] = []
+        self._moved = self._changed = False
+        self._targets_ns = self._watch_ns = 0
+        self._aside_cpu_ns = 0
+
+    def renew(self) -> None:
+        """Look at targets, and tell sources of them, in the next pass."""
+        self._targets_ns = self._watch_ns = 0
+
+    def refresh(self) -> None:
+        """Look at targets in the next pass."""
+        self._targets_ns = 0
+
+    def targets_changed(self, now: int) -> bool:
+        """Look at targets between two passes, if it is time; whether any have changed since.
+
+        It counts as the next pass' work. While there is one tier only nobody is watched.
+        """
+        if len(self.tiers.tiers) < 2:
+            return False
+        if now >= self._targets_ns:
+            laps = Laps(self._clock)
+            self._look_at_targets(now)
+            laps.mark("targets")
+            self.totals.add_parts(laps.ns, laps.cpu_ns)
+            self._aside_cpu_ns += laps.cpu_ns["targets"]
+        return self._changed
+
+    def take_aside_cpu_ns(self) -> int:
+        """CPU time that was spent between passes since the last call."""
+        spent, self._aside_cpu_ns = self._aside_cpu_ns, 0
+        return spent
+
+    def _look_at_targets(self, now: int) -> None:
+        if now >= self._targets_ns:
+            self._targets_ns = now + self.config.loop.targets_refresh_ns
+            self._changed = self.rooms.tracking.refresh(now) or self._changed
+
+    def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
+        """One pass; true if it decided.
+
+        With `gather` it does so only when it knows enough: all pages were looked up, and
+        samples came in for a half-life of heat.
+        """
+        rooms, config = self.rooms, self.config
+        laps = Laps(self._clock)
+        self._look_at_targets(now)
+        laps.mark("targets")
+        if self._changed or now >= self._watch_ns or rooms.sources.active is None:
+            self._watch_ns = now + WATCH_NS
+            self._watch(now)
+        self._changed = False
+        laps.mark("watch")
+        batches = [*self._early, *self._ingest(now)]
+        self._early = []
+        # Before the first decision nobody knows what groups may still bring in.
+        unknown = bool(config.rules) and self.deciding.groups is None
+        if rooms.steering is not None and not (self.paused or gather or unknown):
+            rooms.steering.prepare(self.tiers, rooms.read_usage)
+        laps.mark("ingest")
+        budget = config.loop.residency_pages
+        # Of pages that are not worth a move it is enough to know in time where they are.
+        least = config.policy.confidence**2 * LOCATE_HEAT
+        located = rooms.tracking.locate(int(budget * LOCATE_SHARE), least)
+        walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
+        laps.mark("residency")
+        between = self._between(now)
+        self._usage = rooms.read_usage(self.tiers)
+        decides = not self.paused and (not gather or self._knows_enough(now))
+        plan = self._plan(now, decides=decides)
+        laps.mark("decide")
+        self.totals.ticks += 1
+        self.totals.add_plan(plan)
+        allowed = plan if rooms.steering is None else rooms.steering.allow(plan)
+        self._last = self._execute(allowed, worker)
+        self._steer(gather=gather)
+        laps.mark("move")
+        self.totals.add_parts(laps.ns, laps.cpu_ns)
+        self.last = TickRecord(
+            number=self.totals.ticks,
+            time_ns=now,
+            end_ns=self._clock(),
+            source="" if rooms.sources.active is None else rooms.sources.active.name,
+            batches=tuple(batches),
+            located=located,
+            walked=walked,
+            targets=len(rooms.tracking.pids),
+            tiers=self.tiers,
+            usage=self._usage,
+            budget=self.deciding.granted,
+            plan=plan,
+            report=self._last,
+            ms=laps.ms,
+            config=config,
+            groups=self.deciding.groups,
+            between=between,
+            hot_set_moved=self._moved,
+            traffic=self.deciding.traffic,
+            exchanged=self.deciding.exchanged,
+        )
+        self._tell(self.last)
+        laps.mark("tell")
+        self.totals.add_parts({"tell": laps.ns["tell"]}, {"tell": laps.cpu_ns["tell"]})
+        return decides
+
+    def _between(self, now: int) -> MoveReport | None:
+        """The moves that the native path made since the pass before; it stands still now."""
+        rooms = self.rooms
+        between = None if rooms.steering is None else rooms.steering.begin(now)
+        if between is not None:
+            self.totals.add_report(between)
+            rooms.tracking.residents.moved(between)
+            self.deciding.spent(rooms, between)
+            rooms.cgroup_strain.note_moves(between)
+        return between
+
+    def _plan(self, now: int, *, decides: bool) -> MovePlan:
+        """What to move, if that is decided in this pass."""
+        if not decides:
+            self.deciding.stand(now)
+            return MovePlan.empty({"paused": 1} if self.paused else None)
+        plan = self.deciding.decide(
+            self.config,
+            self.rooms,
+            tiers=self.tiers,
+            usage=self._usage,
+            last=self._last,
+            now_ns=now,
+            migrations=getattr(self.totals, "migrations", None),
+        )
+        self.on_decided()
+        return plan
+
+    def _steer(self, *, gather: bool) -> None:
+        """New orders for the native path, and on with it."""
+        steering = self.rooms.steering
+        if steering is None:
+            return
+        stands = self.paused or self.stopping or gather
+        stands = stands or bool(getattr(self.rooms.policy, "holds", False))
+        steering.end(
+            self._clock(),
+            self.tiers,
+            self._usage,
+            self._last,
+            paused=stands,
+            groups=self.deciding.groups,
+        )
+        steering.tell(self.totals)
+
+    def _tell(self, tick: TickRecord) -> None:
+        """Tell the observers; one that fails is told no more, the loop goes on."""
+        for observer in list(self.observers):
+            try:
+                observer.on_tick(tick)
+            except Exception:
+                log.exception(logfmt(event="observer_failed", observer=type(observer).__name__))
+                self.observers.remove(observer)
+
+    def _knows_enough(self, now: int) -> bool:
+        sampled_ns = now - self._still.begun_ns if self._still.begun_ns else 0
+        return sampled_ns >= self.config.heat.half_life_ns and self.rooms.tracking.all_walked
+
+    def _watch(self, now: int) -> None:
+        """Tell sources what to watch; without any, pages stay where they are.
+
+        Raises:
+            UnavailableError: there has been no source since the start.
+        """
+        try:
+            self.rooms.sources.watch(self.rooms.tracking.watched(), now)
+        except UnavailableError as error:
+            if not self.totals.ticks:
+                raise
+            if not self._blind:
+                log.error(logfmt(event="no_source", reason=error.message, hint=error.hint))
+            self._blind = True
+        else:
+            self._blind = False
+            if not self._attached and self.rooms.sources.active is not None:
+                self._attached = True
+                self.on_attached(self.config)
+
+    def _ingest(self, now: int) -> list[AccessBatch]:
+        """Sources to heat; what they had seen."""
+        rooms = self.rooms
+        rooms.heat.advance(now)
+        steering = rooms.steering
+        if steering is not None:
+            steering.listen()
+        active = rooms.sources.active
+        self._exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
+        changes = None if steering is None else steering.changes
+        payback_s = self.config.policy.neomem.payback_ns / 1e9
+        self._exposing.bound(active, self.tiers, payback_s, self._still.seconds(changes, now))
+        batches = rooms.sources.poll(now)
+        if self._exposing.changed(active) and steering is not None:
+            steering.changes.restart()
+        self._moved = steering is not None and steering.see(batches, now)
+        if rooms.loads is not None:
+            if self._moved:
+                rooms.loads.forget()
+            rooms.loads.see(batches, rooms.sources.active)
+        self._still.see(active, batches, now)
+        self.totals.hot_set_news = self._still.news
+        for batch in batches:
+            rooms.heat.ingest(batch)
+            self.totals.samples += len(batch)
+            self.totals.lost_samples += batch.lost
+        return batches
+
+    def _demoting_nodes(self) -> list[int]:
+        """Nodes whose cold pages must be known."""
+        return [
+            node
+            for tier in self.tiers.tiers
+            if self.tiers.demotion_tier(tier.rank) is not None
+            for node in tier.nodes
+        ]
+
+    def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
+        """Let the worker carry the plan out; signals are served while this thread waits."""
+        if not (len(plan) or len(plan.split)) or self.stopping:
+            return None
+        rooms = self.rooms
+        future: Future[MoveReport] = worker.submit(rooms.mover.execute, plan, rooms.tracking.pids)
+        # Sources must not overflow while many pages move; heat may be fed meanwhile.
+        while not wait([future], INGEST_S).done:
+            self._early += self._ingest(self._clock())
+        report = future.result()
+        split = report.plan.split
+        if len(split):
+            split = split[np.isin(report.split_fate, IN_PIECES)]
+        if len(split):
+            # Before the moves are told: the recorder takes all up to those for the outcome's.
+            small = np.zeros(len(split), np.uint8)
+            rooms.heat.place(split, rooms.heat.where(split), small, insert_on=())
+        rooms.heat.moved(report)
+        rooms.tracking.residents.moved(report)
+        self.deciding.spent(rooms, report)
+        self.totals.add_report(report)
+        return report

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets and their pages: ranges that may be moved, and where the pages are."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tierd.config import RuleConfig, TargetsConfig
+from tierd.core.access import WatchedTarget
+from tierd.core.errors import TargetGoneError
+from tierd.core.pagekey import VPN_BITS, make_keys, target_of, vpn_of
+from tierd.engine.groups import Residents
+from tierd.hotness.table import HeatTable
+from tierd.workloads.extents import watched
+from tierd.workloads.maps import MapReader
+from tierd.workloads.registry import TargetRegistry
+from tierd.workloads.residency import ResidencyScanner
+from tierd.workloads.residency_state import TargetPages
+from tierd.workloads.target import Target
+
+log = logging.getLogger(__name__)
+
+
+class Tracking:
+    """Follows targets for the control loop.
+
+    Args:
+        registry: who is watched.
+        scanner: asks the kernel where pages are.
+        heat: told of nodes, and of what went away.
+        maps: reads targets' movable ranges.
+        walk_interval_ns: pause between two whole walks over one target; it is walked at once
+            when more than a few of its pages are new, and later where walks take long.
+        cpu_clock: CPU time of the calling thread, ns.
+    """
+
+    def __init__(
+        self,
+        registry: TargetRegistry,
+        scanner: ResidencyScanner,
+        heat: HeatTable,
+        maps: MapReader,
+        walk_interval_ns: int,
+        *,
+        cpu_clock: Callable[[], int] = time.thread_time_ns,
+    ) -> None:
+        self._registry = registry
+        self._cpu_clock = cpu_clock
+        self._scanner = scanner
+        self._heat = heat
+        self._maps = maps
+        self._walk_interval_ns = walk_interval_ns
+        self._pages: dict[int, TargetPages] = {}
+        self.residents = Residents()
+        self._turn = 0
+        self._walk_from_ns = 0
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Target number → pid."""
+        return {number: t.pid for number, t in self._registry.targets.items()}
+
+    @property
+    def rules(self) -> dict[int, int]:
+        """Target number → index of its rule, -1 for none."""
+        return {number: t.rule for number, t in self._registry.targets.items()}
+
+    def configure(
+        self, targets: TargetsConfig, rules: Sequence[RuleConfig], walk_interval_ns: int
+    ) -> None:
+        """Use other settings from the next `refresh` on."""
+        self._registry.configure(targets, rules)
+        self._walk_interval_ns = walk_interval_ns
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        """Target number → target (a live view)."""
+        return self._registry.targets
+
+    @property
+    def left_out(self) -> int:
+        """Processes that matched at the last refresh but exceed the limit."""
+        return self._registry.left_out
+
+    @property
+    def newcomers_dropped(self) -> int:
+        """Processes that began when too many had, and were left to the refresh."""
+        return self._registry.newcomers_dropped
+
+    def collect(self) -> bool:
+        """Take in process events; true when a target is affected: refresh soon."""
+        return self._registry.collect()
+
+    @property
+    def skipped(self) -> Counter[str]:
+        """Pages that may not be moved, by reason, over all targets."""
+        total: Counter[str] = Counter()
+        for pages in self._pages.values():
+            total.update(pages.skipped)
+        return total
+
+    def refresh(self, now_ns: int) -> bool:
+        """Look for started and ended processes, and changed mappings; true if any."""
+        self._walk_from_ns = 0
+        changes = self._registry.refresh(now_ns)
+        for target in changes.ended:
+            self._forget(target)
+        changed = bool(changes.started or changes.ended)
+        for number, target in list(self._registry.targets.items()):
+            pages = self._pages.setdefault(number, TargetPages())
+            if pages.quiet(target, now_ns):
+                continue
+            try:
+                found = self._maps.movable_ranges(target, now_ns)
+            except TargetGoneError:
+                continue  # the registry says so at the next refresh
+            # Of before the reading: what changed meanwhile is seen at the next refresh.
+            pages.activity, pages.read_ns = target.activity, now_ns
+            if "unread" in found.skipped:
+                pages.activity = ()
+            pages.skipped = dict(found.skipped)
+            if found.ranges != pages.ranges:
+                changed = True
+                pages.renew(found.ranges)
+                self._heat.keep_ranges(number, found.ranges)
+        return changed
+
+    def _forget(self, target: Target) -> None:
+        self._pages.pop(target.number, None)
+        self.residents.forget(target.number)
+        self._heat.forget_target(target.number)
+        self._maps.forget(target)
+        self._registry.release(target.number)
+
+    def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
+        """Go on with the walks over where pages are; returns the number of pages seen.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            max_pages: 4 KiB pages to look at, over all targets.
+            insert_on: nodes whose cold pages heat shall know of (to demote them).
+        """
+        if now_ns < self._walk_from_ns:
+            return 0
+        left = max_pages
+        waiting = True
+        walks_cpu_ns = sum(each.walk_cpu_ns for each in self._pages.values())
+        self._walk_from_ns = now_ns + self._walk_interval_ns
+        for number, pages in self._in_turn():
+            if left <= 0:
+                waiting = False
+                break
+            if pages.cursor is None:
+                target = self._registry.targets[number]
+                due_ns = pages.next_walk_ns(target, self._walk_interval_ns, walks_cpu_ns)
+                if now_ns < due_ns:
+                    self._walk_from_ns = min(self._walk_from_ns, due_ns)
+                    continue
+            waiting = False
+            begun_ns = self._cpu_clock()
+            with contextlib.suppress(TargetGoneError):
+                left -= self._walk_one(number, pages, left, insert_on)
+                pages.walking_cpu_ns += self._cpu_clock() - begun_ns
+                if pages.cursor is None:
+                    pages.walk_cpu_ns = pages.walking_cpu_ns
+                    pages.walk_due_ns = now_ns + self._walk_interval_ns
+                    pages.renew(pages.ranges)  # what came while the walk was under way
+        if not waiting:
+            self._walk_from_ns = 0
+        return max_pages - left
+
+    def _in_turn(self) -> Iterator[tuple[int, TargetPages]]:
+        numbers = sorted(set(self._pages) & set(self._registry.targets))
+        for step in range(len(numbers)):
+            index = (self._turn + step) % len(numbers)
+            yield numbers[index], self._pages[numbers[index]]
+        if numbers:
+            self._turn = (self._turn + 1) % len(numbers)
+
+    def _walk_one(
+        self, number: int, pages: TargetPages, max_pages: int, insert_on: Collection[int]
+    ) -> int:
+        cursor = pages.cursor
+        if cursor is None:
+            if not pages.ranges:
+                return 0
+            cursor = pages.begin_walk(self._registry.targets[number])
+            self.residents.begin(number)
+        pid = self._registry.targets[number].pid
+        target = WatchedTarget(number, pid, pages.walking)
+        found = self._scanner.scan(target, cursor, max_pages)
+        if len(found.page):
+            self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
+            pages.extents.add(vpn_of(found.page), found.node, found.order)
+            self.residents.count(number, found.node, found.order)
+        pages.cursor = found.next_vpn
+        if found.next_vpn is None:
+            pages.extents.finish()
+            self.residents.finish(number)
+            pages.walked = pages.walking
+        return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
+
+    def locate(self, max_pages: int, least: float = -1.0) -> int:
+        """Ask where the hottest pages are whose node is not known; returns their number.
+
+        Pages of no more heat than `least` are left to the walks.
+        """
+        keys = self._heat.unplaced(max_pages, least)
+        if not len(keys):
+            return 0
+        numbers = target_of(keys)
+        for number in np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist():
+            target = self._registry.targets.get(number)
+            if target is None:
+                continue
+            own = vpn_of(keys[numbers == number])
+            with contextlib.suppress(TargetGoneError):
+                node, order = self._scanner.query(target.pid, own)
+                head = own & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
+                self._heat.place(make_keys(number, head), node, order, insert_on=())
+        return len(keys)
+
+    def watched(self) -> list[WatchedTarget]:
+        """What sources shall watch now."""
+        result = []
+        for number, target in self._registry.targets.items():
+            pages = self._pages.get(number)
+            if pages is None or not pages.ranges:
+                continue
+            ranges, walked, complete = pages.shown_of
+            if (
+                ranges is not pages.ranges
+                or walked is not pages.walked
+                or complete is not pages.extents.complete
+            ):
+                made_of = (pages.ranges, pages.walked, pages.extents.complete)
+                pages.shown, pages.shown_of = watched(*made_of), made_of
+            result.append(WatchedTarget(number, target.pid, pages.shown))
+        return result
+
+    def spans(self) -> list[tuple[int, int]]:
+        """Page keys [start, end) that may be moved, ascending and apart."""
+        found = []
+        for number in sorted(self._registry.targets):
+            pages = self._pages.get(number)
+            base = number << VPN_BITS
+            for part in sorted(pages.ranges if pages else (), key=lambda r: r.start):
+                found.append((base | part.start, base | part.end))
+        return found
+
+    @property
+    def all_walked(self) -> bool:
+        """True when every target's pages have been looked at at least once."""
+        return all(p.extents.complete is not None for p in self._pages.values() if p.ranges)
+
+    def close(self) -> None:
+        """Let go of the targets."""
+        self._registry.close()

@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Heat: how hot each tracked page is, in bounded memory.
-
-Import `HeatView` from `tierd.heat.view` (pure) and `HeatTable` from
-`tierd.heat.table` (needs the native module).
-"""

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Has the hot set moved? A run-length posterior over how accesses fall.
+
+The number is modelled as normal within a run, with unknown mean and variance (a
+normal-gamma prior, so the predictive is Student's t), and a run ends with a constant
+chance a tick. The posterior of the present run's length is kept exactly, but for runs
+beyond `RUN_MAX`, which are one. A change is told when the posterior has moved to short
+runs of at least two observations: one odd tick is no change.
+
+Variance has a floor: a number that stood still for minutes makes no change of its first
+small step.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tierd._native import ffi, lib
+
+RUN_MAX: Final = int(lib.TIERD_RUN_MAX)
+"""Longer runs count as this long: a rising floor of memory, and nothing is lost by it."""
+SHORT: Final = 4
+"""A run of two to this many observations is a new one."""
+_KAPPA: Final = 0.05
+"""Observations that the prior mean is worth."""
+_ALPHA: Final = 1.0
+"""Half the observations that the prior variance is worth."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeSettings:
+    """How changes are told.
+
+    Attributes:
+        expected_run: ticks that a run is expected to last.
+        certainty: posterior probability of a new run from which on it is told.
+        noise: the number's usual standard deviation, before any is observed, and
+            half of it is the floor of what is believed later.
+        least_shift: a smaller change of the mean is none.
+        least_run: ticks that a run must have lasted before its end is told.
+    """
+
+    expected_run: float = 200.0
+    certainty: float = 0.9
+    noise: float = 0.1
+    least_shift: float = 0.3
+    least_run: int = 6
+
+
+def _log_gamma_ratios() -> list[float]:
+    """log of gamma(a + 1/2) / gamma(a) for a = alpha + n / 2, n to RUN_MAX."""
+    a = [_ALPHA + n / 2 for n in range(RUN_MAX + 1)]
+    return [math.lgamma(x + 0.5) - math.lgamma(x) for x in a]
+
+
+_GAMMA: Final = ffi.new("double[]", _log_gamma_ratios())
+
+
+class ChangeDetector:
+    """Watches one number for a rise of its mean.
+
+    Only a rise is a change: the numbers that tierd watches rise when accesses go to pages
+    that were cold, and sink again as tierd has caught up.
+    """
+
+    def __init__(self, settings: ChangeSettings | None = None) -> None:
+        self.settings = settings or ChangeSettings()
+        self.run_length = 0
+        """The likeliest length of the present run."""
+        self.probability = 0.0
+        """Posterior probability that the present run is a new one."""
+        # The run that has not begun is first, for the next value.
+        self._run: Any = ffi.new("struct tierd_run[]", RUN_MAX + 2)
+        self._runs = 1
+        self._seen: Any = ffi.new("struct tierd_change_seen *")
+        self._words: Any = ffi.new("struct tierd_change_words *")
+        self._words.hazard = 1.0 / self.settings.expected_run
+        self._words.noise = self.settings.noise
+        self._words.alpha, self._words.kappa = _ALPHA, _KAPPA
+        self._words.short_run, self._words.gamma_ratio = SHORT, _GAMMA
+        self._prior_mean: float | None = None
+        self._since_told = 0
+        self._settled = 0
+        self._settled_mean = 0.0
+
+    def observe(self, value: float) -> bool:
+        """Take in a tick's number; true if it shows that the mean has risen.
+
+        Raises:
+            ValueError: not a finite number.
+        """
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not a number that can be watched")
+        if self._prior_mean is None:
+            self._prior_mean = self._words.prior_mean = self._run[0].mean = value
+        self._runs = lib.tierd_change_observe(self._run, self._runs, value, self._words, self._seen)
+        return self._judge()
+
+    def _judge(self) -> bool:
+        settings, seen = self.settings, self._seen
+        self.probability = float(seen.probability)
+        self.run_length = int(seen.length)
+        if seen.length_before >= settings.least_run:
+            self._settled_mean = float(seen.mean_before)
+            self._settled = int(seen.length_before)
+        self._since_told += 1
+        if (
+            self.probability < settings.certainty
+            or self._settled < settings.least_run
+            or self._since_told < settings.least_run
+        ):
+            return False
+        if seen.fresh_mean - self._settled_mean < settings.least_shift:
+            return False
+        self._since_told = 0
+        self._settled = 0
+        return True

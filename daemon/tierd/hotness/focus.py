@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Focus`: on how many of a 2 MiB region's pages its accesses fall, in bounded memory.
+
+Two accesses picked at random fall on one 4 KiB page with the chance 1/N, where N is the number of
+pages that carry the accesses: 512 where all are used alike, k where k are, and in between 1 over
+the sum of the squared shares (the inverse of Simpson's index). So of each region some pages
+are kept, one of each batch that met it, and each sample that comes later is compared with them.
+What is compared is of different batches, so accesses to one page in close succession, and
+work that goes on from page to page in the course of some batches, do not look concentrated.
+
+Only batches that pass single samples on (`AccessBatch.ordered`) are evidence: a source that sees a
+page once in a look, or knows of a folio only that it is used, says nothing of this.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.core.access import AccessBatch
+from tierd.core.pagekey import U64Array
+
+SHIFT: Final = 9
+"""log2 of the pages in a region."""
+PAGES: Final = 1 << SHIFT
+KEPT: Final = 8
+"""Pages that are kept of a region, each of another batch."""
+ENOUGH: Final = 64.0
+"""Comparisons from which on something is known."""
+DOUBT: Final = 2.0
+"""Standard deviations (roots of their number) that are taken off what coincided."""
+_PAIRS, _SAME = 0, 1
+
+F64Array = npt.NDArray[np.float64]
+
+
+class Focus:
+    """See the module's text.
+
+    Args:
+        most: regions that are kept; those with the fewest comparisons give way.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._region: U64Array = np.empty(0, np.uint64)
+        self._sums: F64Array = np.empty((0, 2))  # decayed: comparisons, those that coincided
+        self._kept: npt.NDArray[np.int16] = np.empty((0, KEPT), np.int16)  # -1: none, newest first
+        self.dropped = 0
+        """Regions that gave way since the start."""
+
+    def decay(self, factor: float) -> None:
+        """Let evidence count for less."""
+        self._sums *= factor
+
+    def forget(self) -> None:
+        """What was known is of before."""
+        self._sums *= 0.0
+        self._kept[:] = -1
+
+    def add(self, batch: AccessBatch) -> None:
+        """Take in what a source saw."""
+        if not batch.ordered:
+            return
+        fresh, at, count = np.unique(
+            batch.page >> np.uint64(SHIFT),
+            return_inverse=True,
+            return_counts=True,
+        )
+        page = (batch.page & np.uint64(PAGES - 1)).astype(np.int16)
+        here = self._room_for(fresh)
+        kept, weight = self._kept[here], batch.count.astype(np.float64)
+        same = (kept[at] == page[:, None]).sum(axis=1)
+        known = (kept >= 0).sum(axis=1)
+        self._sums[here, _PAIRS] += np.bincount(at, weight, len(fresh)) * known
+        self._sums[here, _SAME] += np.bincount(at, weight * same, len(fresh))
+        # One of the middle of the batch: its first ones may go on what the last batch ended with.
+        starts = np.concatenate([[0], np.cumsum(count)[:-1]])
+        middle = np.argsort(at, kind="stable")[starts + count // 2]
+        self._kept[here, 1:] = kept[:, :-1]
+        self._kept[here, 0] = page[middle]
+        self._bound()
+
+    def _room_for(self, fresh: U64Array) -> npt.NDArray[np.int64]:
+        """Rows of these regions, ascending, which are made where there are none."""
+        every = np.union1d(self._region, fresh)
+        if len(every) > len(self._region):
+            old = np.searchsorted(every, self._region)
+            sums, kept = np.zeros((len(every), 2)), np.full((len(every), KEPT), -1, np.int16)
+            sums[old], kept[old] = self._sums, self._kept
+            self._region, self._sums, self._kept = every, sums, kept
+        return np.searchsorted(self._region, fresh)
+
+    def _bound(self) -> None:
+        beyond = len(self._region) - self._most
+        if beyond > 0:
+            keep = np.sort(np.argsort(self._sums[:, _PAIRS], kind="stable")[beyond:])
+            self.dropped += beyond
+            self._region, self._sums = self._region[keep], self._sums[keep]
+            self._kept = self._kept[keep]
+
+    def pages(self, region: U64Array) -> F64Array:
+        """Pages, 1 to 512, that carry the accesses of regions, uint64[n] ascending; NaN: unknown.
+
+        At least so many, but for chance: `DOUBT` is taken off.
+        """
+        found = np.full(len(region), np.nan)
+        if not len(self._region):
+            return found
+        at = np.minimum(np.searchsorted(self._region, region), len(self._region) - 1)
+        pairs, same = self._sums[at].T
+        known = (self._region[at] == region) & (pairs >= ENOUGH)
+        sure = np.maximum(same - DOUBT * np.sqrt(same), 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            pages = np.clip(np.where(sure > 0, pairs / sure, PAGES), 1, PAGES)
+        found[known] = pages[known]
+        return found

@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`HeatTable`: how hot each page is, in bounded memory; the inner loops are C."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd._native import ffi, lib
+from tierd.core.access import AccessBatch, BoolArray, Domain, F32Array, WatchedRange
+from tierd.core.migration import I16Array, MoveReport, U8Array
+from tierd.core.pagekey import MAX_TARGETS, U64Array
+from tierd.hotness.stats import HeatStats
+from tierd.hotness.view import Histogram, PageSet
+
+_NODES: Final = 256
+_LEAST_ROOM: Final = 1024
+"""Folios."""
+_EMPTY_RANGE: Final = np.empty(0, np.uint64)
+
+
+def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
+    return np.ascontiguousarray(values, dtype=dtype)
+
+
+def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
+    return ffi.from_buffer(kind, values) if len(values) else ffi.NULL
+
+
+class _Room:
+    """Room for an answer of so many folios, and C's pointers to it; kept from one to the next."""
+
+    def __init__(self, folios: int) -> None:
+        self.folios = folios
+        self._columns = (
+            np.empty(folios, np.uint64),
+            np.empty(folios, np.float32),
+            np.empty(folios, np.int16),
+            np.empty(folios, np.uint8),
+            np.empty(folios, np.float32),
+        )
+        kinds = ("uint64_t[]", "float[]", "int16_t[]", "uint8_t[]", "float[]")
+        self.pointers = tuple(map(ffi.from_buffer, kinds, self._columns))
+
+    def first(self, found: int) -> PageSet:
+        """A copy of what the first so many are."""
+        page, heat, node, order, idle_s = self._columns
+        return PageSet(
+            page=page[:found].copy(),
+            heat=heat[:found].copy(),
+            node=node[:found].copy(),
+            order=order[:found].copy(),
+            idle_s=idle_s[:found].copy(),
+        )
+
+
+class HeatTable:
+    """Decayed accesses per 4 KiB of each tracked folio.
+
+    Heat decays by half each `half_life_s`. Times are CLOCK_MONOTONIC nanoseconds and
+    come from batches and from `advance`; the table reads no clock. Methods may be
+    called from any thread; they run one at a time.
+
+    Folios are 4 KiB pages, or 2 MiB where `place` says so. Samples of any page of a
+    2 MiB folio count for the folio; as its heat is per 4 KiB, each adds 1/512.
+
+    Args:
+        capacity_pages: the most folios tracked; memory stays within 24 bytes for each.
+        half_life_s: seconds in which heat halves.
+        refresh_s: how old a page's known place may become, in steps; `unplaced` lists
+            pages whose place was not confirmed in this step or the one before.
+
+    Raises:
+        ValueError: an argument is out of its range.
+        MemoryError: the kernel gave no memory.
+    """
+
+    def __init__(self, *, capacity_pages: int, half_life_s: float, refresh_s: float = 10.0) -> None:
+        made = ffi.new("struct tierd_heat **")
+        if capacity_pages <= 0:
+            raise ValueError(f"a heat table of {capacity_pages} pages holds nothing")
+        result = lib.tierd_heat_new(capacity_pages, half_life_s, refresh_s, made)
+        if result != 0:
+            raise _error(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
+        self._heat = ffi.gc(made[0], lib.tierd_heat_free)
+        self._lock = threading.Lock()
+        self._room = _Room(_LEAST_ROOM)
+
+    def ingest(self, batch: AccessBatch) -> None:
+        """Add what a source saw, decayed from the batch's time; time goes on to it.
+
+        Where a source met a page is taken for its node unless `place` or `moved` have said
+        otherwise lately.
+
+        Raises:
+            ValueError: the batch is of physical pages, which no target is known of.
+        """
+        if batch.domain is not Domain.VIRTUAL:
+            raise ValueError("heat counts virtual pages; join physical ones to targets first")
+        page = _array(batch.page, np.uint64)
+        count = _array(batch.count, np.float32)
+        node = ffi.NULL if batch.node is None else _array(batch.node, np.int16)
+        with self._lock:
+            lib.tierd_heat_ingest(
+                self._heat,
+                _pointer("uint64_t[]", page),
+                _pointer("float[]", count),
+                node if batch.node is None else _pointer("int16_t[]", node),
+                len(page),
+                batch.time_ns,
+            )
+
+    def advance(self, time_ns: int) -> None:
+        """Let heat decay up to `time_ns`; an earlier time than known changes nothing."""
+        with self._lock:
+            lib.tierd_heat_advance(self._heat, time_ns)
+
+    def set_half_life(self, half_life_s: float) -> None:
+        """Let heat halve in another time from now on; what it is now does not change.
+
+        Raises:
+            ValueError: not above 0.
+        """
+        with self._lock:
+            result = lib.tierd_heat_set_half_life(self._heat, half_life_s)
+        if result != 0:
+            raise _error(result, f"{half_life_s=}")
+
+    def place(
+        self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
+    ) -> None:
+        """Take in where pages are.
+
+        Updates tracked pages; pages on a node of `insert_on` that are not tracked are
+        inserted cold, so that `coldest` knows them, as far as there is room that no
+        page on these nodes holds. A node of -1 means unknown; below that (-errno) the
+        page is not there and is forgotten. Order 9 on any page of a 2 MiB folio joins
+        the entries of its 4 KiB pages; order 0 splits a tracked 2 MiB folio, and its
+        pages inherit its heat.
+
+        Args:
+            page: uint64[n] keys.
+            node: int16[n] nodes.
+            order: uint8[n]; 9 and more is a 2 MiB folio, anything less a page.
+            insert_on: nodes whose pages all shall be tracked; evicted last.
+
+        Raises:
+            ValueError: the arrays differ in length.
+        """
+        if not len(page) == len(node) == len(order):
+            raise ValueError(f"{len(page)} pages, {len(node)} nodes, {len(order)} orders")
+        wanted = np.zeros(_NODES, np.uint8)
+        wanted[[each for each in insert_on if 0 <= each <= lib.TIERD_NODE_MAX]] = 1
+        pages, nodes, orders = (
+            _array(page, np.uint64),
+            _array(node, np.int16),
+            _array(order, np.uint8),
+        )
+        with self._lock:
+            lib.tierd_heat_place(
+                self._heat,
+                _pointer("uint64_t[]", pages),
+                _pointer("int16_t[]", nodes),
+                _pointer("uint8_t[]", orders),
+                len(pages),
+                _pointer("uint8_t[]", wanted),
+            )
+
+    def moved(self, report: MoveReport) -> None:
+        """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten.
+
+        A page that moved and is not tracked is tracked from now on: what a source tells of it
+        next may be older than the move.
+        """
+        page = _array(report.plan.page, np.uint64)
+        order = _array(report.plan.order, np.uint8)
+        fate = _array(report.fate, np.uint8)
+        node = _array(report.node, np.int16)
+        with self._lock:
+            lib.tierd_heat_moved(
+                self._heat,
+                _pointer("uint64_t[]", page),
+                _pointer("uint8_t[]", fate),
+                _pointer("int16_t[]", node),
+                _pointer("uint8_t[]", order),
+                len(page),
+            )
+
+    def fade(self, half_lives: float) -> None:
+        """Let all heat decay at once as if so many half-lives had passed; grow, if negative."""
+        with self._lock:
+            lib.tierd_heat_fade(self._heat, half_lives)
+
+    def novel(self, batch: AccessBatch, least: float) -> float:
+        """About how many of a batch's accesses went to pages of less heat than `least`, so far.
+
+        Of more than some thousand pages not all are looked at.
+        """
+        page = _array(batch.page, np.uint64)
+        count = _array(batch.count, np.float32)
+        pages, counts = _pointer("uint64_t[]", page), _pointer("float[]", count)
+        with self._lock:
+            return float(lib.tierd_heat_novel(self._heat, pages, counts, len(page), least))
+
+    def forget_target(self, target: int) -> None:
+        """Drop all pages of a target."""
+        self.keep_ranges(target, ())
+
+    def keep_ranges(self, target: int, ranges: Sequence[WatchedRange]) -> None:
+        """Drop the pages of `target` that lie outside `ranges` (which do not overlap).
+
+        Raises:
+            ValueError: no such target number.
+        """
+        if not 0 <= target < MAX_TARGETS:
+            raise ValueError(f"target number {target} is not in 0..{MAX_TARGETS - 1}")
+        ordered = sorted(ranges, key=lambda each: each.start)
+        start = np.array([each.start for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        end = np.array([each.end for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        with self._lock:
+            lib.tierd_heat_keep(
+                self._heat,
+                target,
+                _pointer("uint64_t[]", start),
+                _pointer("uint64_t[]", end),
+                len(start),
+            )
+
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """At most `n` folios on `node`, hottest first (then by key), with heat > `min_heat`.
+
+        Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
+        """
+        return self._select(_checked(node), n, hottest=True, min_heat=min_heat, among=among)
+
+    def folios(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """The same of 2 MiB folios only; costs next to nothing where there are none."""
+        node = _checked(node)
+        return self._select(node, n, hottest=True, huge=True, min_heat=min_heat, among=among)
+
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
+        """At most `n` folios on `node`, coldest first (then by key); `among` as above."""
+        return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
+
+    def least(self, node: int) -> float:
+        """No folio on `node` has less heat; infinity if none is tracked there."""
+        with self._lock:
+            return float(lib.tierd_heat_least(self._heat, _checked(node)))
+
+    def unplaced(self, n: int, least: float = -1.0) -> U64Array:
+        """Keys, uint64[≤ n], of the hottest whose node is unknown or not lately confirmed.
+
+        They are in no order.
+
+        Pages of no more heat than `least` are left out.
+        """
+        return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=least).page
+
+    def histogram(self, node: int) -> Histogram:
+        """4 KiB pages on `node` by heat: bin 0 is below 2^-14, then 8 bins a doubling."""
+        pages = np.zeros(lib.TIERD_HEAT_BINS, np.int64)
+        with self._lock:
+            result = lib.tierd_heat_histogram(
+                self._heat, _checked(node), _pointer("int64_t[]", pages)
+            )
+        if result != 0:
+            raise _error(result, "histogram")
+        return Histogram(edges=_EDGES, pages=pages)
+
+    def lookup(self, key: int) -> PageSet:
+        """What is known of the folio whose first page is `key`; empty if it is not tracked."""
+        heat, idle_s = ffi.new("float *"), ffi.new("float *")
+        node, order = ffi.new("int16_t *"), ffi.new("uint8_t *")
+        with self._lock:
+            found = lib.tierd_heat_lookup(self._heat, key, heat, node, order, idle_s) == 0
+        return PageSet(
+            page=np.full(int(found), key, np.uint64),
+            heat=np.full(int(found), heat[0], np.float32),
+            node=np.full(int(found), node[0], np.int16),
+            order=np.full(int(found), order[0], np.uint8),
+            idle_s=np.full(int(found), idle_s[0], np.float32),
+        )
+
+    def where(self, page: U64Array) -> I16Array:
+        """The nodes, int16[n], of the folios that hold these pages, uint64[n] keys.
+
+        -1 where a page's node is not known, or the page is not tracked.
+        """
+        pages = _array(page, np.uint64)
+        node = np.empty(len(pages), np.int16)
+        with self._lock:
+            lib.tierd_heat_where(
+                self._heat, _pointer("uint64_t[]", pages), len(pages), _pointer("int16_t[]", node)
+            )
+        return node
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of memory that the table holds."""
+        return self.stats().memory_bytes
+
+    def stats(self) -> HeatStats:
+        """Counters; see `HeatStats`."""
+        stats = ffi.new("struct tierd_heat_stats *")
+        with self._lock:
+            lib.tierd_heat_get_stats(self._heat, stats)
+        return HeatStats(
+            tracked=stats.tracked,
+            huge=stats.huge,
+            capacity=stats.capacity,
+            memory_bytes=stats.memory_bytes,
+            ingested=stats.ingested,
+            evicted=stats.evicted,
+            folded=stats.folded,
+            split=stats.split,
+            dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
+        )
+
+    def check(self) -> None:
+        """Assert that the table is sound (for tests).
+
+        Raises:
+            AssertionError: a probe sequence or a counter is wrong.
+        """
+        with self._lock:
+            result = lib.tierd_heat_check(self._heat)
+        if result != 0:
+            raise AssertionError(f"the heat table is broken: {result}")
+
+    def _select(
+        self,
+        node: int,
+        n: int,
+        *,
+        hottest: bool,
+        min_heat: float,
+        huge: bool = False,
+        among: BoolArray | None = None,
+    ) -> PageSet:
+        wanted = None if among is None else np.zeros(MAX_TARGETS, np.uint8)
+        if among is not None and wanted is not None:
+            wanted[: len(among)] = among
+        with self._lock:
+            most = max(0, min(n, lib.tierd_heat_tracked(self._heat)))
+            if most > self._room.folios:
+                self._room = _Room(2 * most)
+            found = lib.tierd_heat_select(
+                self._heat,
+                node,
+                hottest,
+                huge,
+                min_heat,
+                ffi.NULL if wanted is None else _pointer("uint8_t[]", wanted),
+                most,
+                *self._room.pointers,
+            )
+            if found >= 0:
+                return self._room.first(found)
+        raise _error(found, "select")
+
+
+def _checked(node: int) -> int:
+    # A node beyond what a slot can hold has no page in the table; neither has 253.
+    return node if 0 <= node <= lib.TIERD_NODE_MAX else int(lib.TIERD_NODE_MAX)
+
+
+def _error(result: int, what: str) -> Exception:
+    import errno
+    import os
+
+    if result == -errno.ENOMEM:
+        return MemoryError(f"heat table: {what}")
+    return ValueError(f"heat table: {what}: {os.strerror(-result)}")
+
+
+_EDGES: Final[F32Array] = np.array(
+    [lib.tierd_heat_bin_edge(each) for each in range(lib.TIERD_HEAT_BINS)], np.float32
+)
+_EDGES.setflags(write=False)

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`HeatView`: all that the policy may ask of the heat table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.core.access import BoolArray, F32Array
+from tierd.core.migration import I16Array, U8Array
+from tierd.core.pagekey import U64Array
+
+
+@dataclass(frozen=True, slots=True)
+class PageSet:
+    """Some tracked folios.
+
+    Attributes:
+        page: uint64[n] page keys (first 4 KiB page of the folio).
+        heat: float32[n] decayed accesses per 4 KiB.
+        node: int16[n] node last known, -1 where unknown.
+        order: uint8[n] log2 of the folio's 4 KiB pages.
+        idle_s: float32[n] seconds since the page was last moved by tierd,
+            infinity if it never was.
+    """
+
+    page: U64Array
+    heat: F32Array
+    node: I16Array
+    order: U8Array
+    idle_s: F32Array
+
+    def __len__(self) -> int:
+        return len(self.page)
+
+
+@dataclass(frozen=True, slots=True)
+class Histogram:
+    """Distribution of heat over tracked folios.
+
+    Attributes:
+        edges: float32[bins] lower edge of each bin; the first is 0 and holds
+            pages with no heat.
+        pages: int64[bins] number of 4 KiB pages in each bin.
+    """
+
+    edges: F32Array
+    pages: npt.NDArray[np.int64]
+
+    def quantile(self, q: float) -> float:
+        """Heat below which a share `q` of the pages lies; 0 without pages.
+
+        Linear within a bin, so right to a bin's width.
+
+        Raises:
+            ValueError: `q` is not between 0 and 1.
+        """
+        if not 0.0 <= q <= 1.0:
+            raise ValueError(f"{q} is not a share between 0 and 1")
+        below = np.cumsum(self.pages)
+        wanted = q * float(below[-1])
+        index = int(np.searchsorted(below, wanted))
+        if wanted == 0 or index == 0:
+            return 0.0
+        low = float(self.edges[index])
+        high = float(self.edges[index + 1]) if index + 1 < len(self.edges) else 2 * low
+        inside = (wanted - float(below[index - 1])) / float(self.pages[index])
+        return low + (high - low) * inside
+
+
+class HeatView(Protocol):
+    """Questions the policy asks; answers are snapshots at the time of the last tick.
+
+    Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
+    """
+
+    def hottest(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """At most `n` folios on `node`, hottest first, with heat > `min_heat`."""
+        ...
+
+    def folios(
+        self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
+    ) -> PageSet:
+        """The same of 2 MiB folios only."""
+        ...
+
+    def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
+        """At most `n` folios on `node`, coldest first."""
+        ...
+
+    def least(self, node: int) -> float:
+        """No folio on `node` has less heat; infinity if none is tracked there."""
+        ...
+
+    def histogram(self, node: int) -> Histogram:
+        """How heat is distributed over the tracked folios of `node`."""
+        ...

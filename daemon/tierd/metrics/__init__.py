@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""Figures for Prometheus: what is counted, and the HTTP endpoint that serves it.
-
-Owns: the metric families, their values, and the endpoint.
-Must not touch: the loop's decisions; it is told of ticks and reads what others count.
-
-The loop publishes a snapshot at the end of each tick; a scrape reads the latest one. So
-neither ever waits for the other.
-"""

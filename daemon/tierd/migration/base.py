@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Mover`, what the service asks of a mover, and `DryMover`, which moves nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from tierd.core.migration import MovePlan, MoveReport
+
+
+class Mover(Protocol):
+    """Carries out plans; see `tierd.migration.executor.NativeMover` for what each promises."""
+
+    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+        """Carry out `plan`; `pids` is target number → process id."""
+        ...
+
+    def stop(self) -> None:
+        """Make `execute` return soon, with the rest not tried."""
+        ...
+
+    def resume(self) -> None:
+        """Undo `stop`."""
+        ...
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        """Change the byte rate from now on."""
+        ...
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Change how often a busy page is tried again, and the share of a CPU to take."""
+        ...
+
+    def forget(self, pid: int) -> None:
+        """Let go of what is held for a process."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class DryMover:
+    """A mover that reports every move as not tried."""
+
+    def __init__(self, *, rate_bytes_per_s: int = 0) -> None:
+        self.rate_bytes_per_s = rate_bytes_per_s
+
+    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+        """The report of a plan that was not carried out."""
+        return MoveReport.not_tried(plan)
+
+    def stop(self) -> None:
+        """Do nothing."""
+
+    def resume(self) -> None:
+        """Do nothing."""
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        """Remember the rate."""
+        self.rate_bytes_per_s = rate_bytes_per_s
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Do nothing."""
+
+    def forget(self, pid: int) -> None:
+        """Do nothing."""
+
+    def close(self) -> None:
+        """Do nothing."""

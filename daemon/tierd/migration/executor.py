@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`NativeMover`: carries out move plans with move_pages(2), through C."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from tierd._native import ffi, lib
+from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate, U8Array, filled
+from tierd.core.pagekey import U64Array
+from tierd.migration.processes import Processes
+
+LEAST_BURST_BYTES: Final = 2 << 20
+"""A bucket smaller than a 2 MiB folio could never let one pass."""
+BURST_S: Final = 0.1
+"""The default burst is what the rate allows in this time."""
+_SLICE_NS: Final = 50_000_000
+
+
+class NativeMover:
+    """Moves pages of other processes between nodes.
+
+    `stop`, `resume` and `set_rate` may be called from any thread and from a signal
+    handler; `execute` from one thread at a time (another one waits).
+
+    Args:
+        rate_bytes_per_s: bytes that may change node in a second. In any window of t
+            seconds at most rate * t + burst bytes are moved. Neighbours that the kernel
+            moves along, because they share a folio of another size than the plan says,
+            are not counted. Pages planned as single ones that are part of a 2 MiB folio by
+            now are left where they are (`Fate.JOINED`), if the kernel has PAGEMAP_SCAN
+            (Linux 6.7).
+        burst_bytes: see above; at least 2 MiB (a huge folio) are always allowed.
+            None: what the rate allows in 0.1 s.
+        busy_retries: how often a busy page is tried again, after 2, 8, 32, 128,
+            then always 200 ms.
+        cpu_share: share of one CPU that moving may take, above 0; None: no limit.
+
+    Raises:
+        ValueError: an argument is out of its range.
+    """
+
+    def __init__(
+        self,
+        *,
+        rate_bytes_per_s: int,
+        burst_bytes: int | None = None,
+        busy_retries: int = 3,
+        cpu_share: float | None = None,
+    ) -> None:
+        self._burst_bytes = burst_bytes
+        made = ffi.new("struct tierd_mover **")
+        if rate_bytes_per_s <= 0 or not 0 <= busy_retries <= 100:
+            raise ValueError(f"mover: {rate_bytes_per_s=}, {busy_retries=}")
+        result = lib.tierd_mover_new(
+            rate_bytes_per_s,
+            self._burst(rate_bytes_per_s),
+            busy_retries,
+            1.0 if cpu_share is None else cpu_share,
+            made,
+        )
+        if result != 0:
+            raise ValueError(
+                f"mover: {rate_bytes_per_s=}, {burst_bytes=}, {busy_retries=}, {cpu_share=}"
+            )
+        self._mover = ffi.gc(made[0], lib.tierd_mover_free)
+        self._processes = Processes()
+        self._lock = threading.Lock()
+        self.longest_call_ns = 0
+        """The longest move_pages call so far."""
+        self.calls = 0
+        """move_pages calls that the last plan took."""
+
+    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+        """Carry out `plan` in its order; blocks, without holding the interpreter's lock.
+
+        After the moves its splits are made, about half a millisecond each.
+
+        The plan's `source` is believed as long as samples of it are right, because
+        asking for every page costs a tenth of moving it: a page that something else
+        moved to its destination since the plan was made may then count as MOVED. Where
+        `source` is negative or equals `dest`, every page is asked for.
+
+        Args:
+            plan: what to move.
+            pids: target number → process id; the pages of a target that is not in it,
+                or whose process ended, are GONE.
+
+        Returns:
+            The fate of every page. After `stop` the rest is NOT_TRIED.
+        """
+        with self._lock:
+            return self._execute(plan, pids)
+
+    def stop(self) -> None:
+        """Make a running and every later `execute` return, within 100 ms."""
+        lib.tierd_mover_stop(self._mover)
+
+    def resume(self) -> None:
+        """Undo `stop`."""
+        lib.tierd_mover_resume(self._mover)
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        """Change the byte rate, also of an `execute` that runs.
+
+        Raises:
+            ValueError: not above 0; `stop` is how to move nothing.
+        """
+        if rate_bytes_per_s <= 0:
+            raise ValueError(f"{rate_bytes_per_s=} is not above 0; stop() moves nothing")
+        lib.tierd_mover_set_rate(self._mover, rate_bytes_per_s, self._burst(rate_bytes_per_s))
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Change these two from the next `execute` on; waits for a running one.
+
+        Raises:
+            ValueError: an argument is out of its range; nothing has changed.
+        """
+        with self._lock:
+            if not 0 <= busy_retries <= 100 or (
+                lib.tierd_mover_set_limits(self._mover, busy_retries, cpu_share) != 0
+            ):
+                raise ValueError(f"mover: {busy_retries=}, {cpu_share=}")
+
+    def forget(self, pid: int) -> None:
+        """Close the pidfd held for a process; waits for a running `execute`."""
+        with self._lock:
+            self._processes.forget(pid)
+
+    def close(self) -> None:
+        """Stop, and close all pidfds. The mover moves nothing afterwards."""
+        self.stop()
+        with self._lock:
+            self._processes.close()
+
+    @property
+    def handle(self) -> Any:
+        """The C object, for the promoter, which moves with it; it lives as long as this."""
+        return self._mover
+
+    def processes(self, pids: Mapping[int, int]) -> list[tuple[int, int, int]]:
+        """(target, pid, pidfd) ascending by target, as `execute` would find them."""
+        with self._lock:
+            return self._processes.hold(pids)
+
+    def _burst(self, rate_bytes_per_s: int) -> int:
+        wanted = self._burst_bytes
+        if wanted is None:
+            wanted = round(rate_bytes_per_s * BURST_S)
+        return max(wanted, LEAST_BURST_BYTES)
+
+    def _execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+        start = time.monotonic_ns()
+        n = len(plan)
+        fate = filled(n, Fate.NOT_TRIED, np.uint8)
+        node = plan.source.astype(np.int16, copy=True)
+        held = self._processes.hold(pids)
+        processes = ffi.new("struct tierd_process[]", held or 1)
+        job = ffi.new("struct tierd_job *")
+        arrays = {
+            "page": ("uint64_t[]", np.ascontiguousarray(plan.page, np.uint64)),
+            "order": ("uint8_t[]", np.ascontiguousarray(plan.order, np.uint8)),
+            "source": ("int16_t[]", np.ascontiguousarray(plan.source, np.int16)),
+            "dest": ("int16_t[]", np.ascontiguousarray(plan.dest, np.int16)),
+            "fate": ("uint8_t[]", fate),
+            "node": ("int16_t[]", node),
+            "tries": ("uint8_t[]", np.zeros(n, np.uint8)),
+        }
+        views: list[Any] = []
+        for name, (kind, values) in arrays.items():
+            views.append(ffi.from_buffer(kind, values) if n else ffi.NULL)
+            setattr(job, name, views[-1])
+        job.n = n
+        job.process = processes
+        job.processes = len(held)
+        # In slices, so that Python's own signal handlers run even on the main thread.
+        while lib.tierd_mover_run(self._mover, job, _SLICE_NS) == 1:
+            pass
+        duration_ns = time.monotonic_ns() - start
+        errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)
+        self.calls = job.calls
+        self.longest_call_ns = max(self.longest_call_ns, job.longest_call_ns)
+        return MoveReport(
+            plan=plan,
+            fate=fate,
+            node=node,
+            errors={int(each): int(errors[each]) for each in np.flatnonzero(errors)},
+            moved_bytes=job.moved_bytes,
+            duration_ns=duration_ns,
+            cpu_ns=job.cpu_ns,
+            retries=job.retries,
+            split_fate=self._split(plan.split, processes, len(held)),
+        )
+
+    def _split(self, split: U64Array, processes: Any, count: int) -> U8Array:
+        """Split folios; uint8[m] of `SplitFate`."""
+        fate: U8Array = filled(len(split), SplitFate.NOT_TRIED, np.uint8)
+        if len(split):
+            pages = np.ascontiguousarray(split, np.uint64)
+            lib.tierd_mover_split(
+                self._mover,
+                ffi.from_buffer("uint64_t[]", pages),
+                len(pages),
+                processes,
+                count,
+                ffi.from_buffer("uint8_t[]", fate),
+            )
+        return fate

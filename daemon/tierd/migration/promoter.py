@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Promoter`: hot pages of profiling cards to moves every few milliseconds, through C.
+
+The thread in C reads hot records from the kernel module's ring, weighs each page against
+the coldest that may leave the fast tier, and has the mover carry out what wins. It moves
+with the same `NativeMover` as the control loop, and so under the same budget: whoever
+executes a plan holds the promoter meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd._native import ffi, lib
+from tierd.core.errors import UnavailableError
+from tierd.core.migration import MoveReport
+from tierd.migration.executor import NativeMover
+from tierd.migration.fastpath_update import (
+    OUTCOME,
+    SPAN,
+    VICTIM,
+    Orders,
+    OutcomeArray,
+    PromoterSettings,
+    PromoterStats,
+    Way,
+)
+from tierd.migration.results import columns_of
+
+NODES: Final = int(lib.TIERD_NODES)
+WAYS: Final = int(lib.TIERD_WAYS)
+_COUNTERS: Final = tuple(
+    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
+)
+_NONE: Final = np.empty(0, OUTCOME)
+_REASONS: Final = int(lib.TIERD_REASONS)
+_ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
+
+
+class _Counters(Mapping[str, int]):
+    """One struct tierd_promoter_stats, of which a field is read when it is asked for.
+
+    Statistics are looked at many times a second, mostly for a number or two.
+    """
+
+    __slots__ = ("_stats",)
+
+    def __init__(self, stats: Any) -> None:
+        self._stats = stats
+
+    def __getitem__(self, name: str) -> int:
+        try:
+            return int(getattr(self._stats, name))
+        except (AttributeError, TypeError):
+            raise KeyError(name) from None
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_COUNTERS)
+
+    def __len__(self) -> int:
+        return len(_COUNTERS)
+
+
+class Promoter:
+    """The native drain-and-promote path. Methods are for one thread, the control loop's.
+
+    Args:
+        mover: moves the pages; used by nobody else but under `held`.
+        settings: how it works.
+        root: root of /sys ("/" but in tests).
+
+    Raises:
+        ValueError: a setting is out of its range.
+        MemoryError: no memory for it.
+    """
+
+    def __init__(
+        self, mover: NativeMover, settings: PromoterSettings, *, root: Path = Path("/")
+    ) -> None:
+        made = ffi.new("struct tierd_promoter **")
+        result = lib.tierd_promoter_new(mover.handle, _settings(settings), made)
+        _check(result, settings)
+        self._promoter = ffi.gc(made[0], lib.tierd_promoter_free)
+        self._mover = mover
+        self._root = root
+        self._settings = settings
+        self._meminfo: dict[int, int] = {}
+        self._ring: Any = None
+        self._paths: Any = None
+        self.running = False
+
+    def set(self, settings: PromoterSettings) -> None:
+        """Change the settings from the next interval on.
+
+        Raises:
+            ValueError: a setting is out of its range; nothing has changed.
+        """
+        if settings is not self._settings and settings != self._settings:
+            _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), settings)
+            self._settings = settings
+
+    def start(self, ring: Any) -> None:
+        """Start the thread on a mapping of /dev/tierd, whose ring is its alone.
+
+        Args:
+            ring: the whole mapping, a buffer; it is kept until `stop`.
+
+        Raises:
+            UnavailableError: the mapping is no such ring, or there is no thread for it.
+        """
+        buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
+        if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
+            raise UnavailableError("the module's ring is not of this version")
+        self._ring = buffer
+        result = lib.tierd_promoter_start(self._promoter)
+        if result != 0:
+            raise UnavailableError(f"the promoter's thread: {os.strerror(-result)}")
+        self.running = True
+
+    def stop(self) -> None:
+        """End the thread and let go of the ring; returns within 100 ms."""
+        lib.tierd_promoter_stop(self._promoter)
+        lib.tierd_promoter_set_ring(self._promoter, ffi.NULL, 0)
+        if self._ring is not None:
+            ffi.release(self._ring)
+            self._ring = None
+        self.running = False
+
+    def step(self) -> int:
+        """One interval's work now, without the thread; pages moved (for tests)."""
+        return int(lib.tierd_promoter_step(self._promoter))
+
+    def attach(self, ring: Any) -> None:
+        """Read from this mapping, without a thread (for tests).
+
+        Raises:
+            UnavailableError: it is no such ring.
+        """
+        buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
+        if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
+            raise UnavailableError("the module's ring is not of this version")
+        self._ring = buffer
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """While this is open the promoter moves nothing."""
+        lib.tierd_promoter_hold(self._promoter)
+        try:
+            yield
+        finally:
+            lib.tierd_promoter_release(self._promoter)
+
+    def steer(self, orders: Orders) -> None:
+        """Replace the orders.
+
+        Raises:
+            MemoryError: no memory for them; the old ones stay.
+        """
+        given = ffi.new("struct tierd_orders *")
+        held = self._mover.processes(orders.pids)
+        processes = ffi.new("struct tierd_process[]", held or 1)
+        spans = np.ascontiguousarray(orders.spans, SPAN)
+        victims = np.ascontiguousarray(orders.victims, VICTIM)
+        given.process, given.processes = processes, len(held)
+        kept = [
+            ffi.from_buffer("struct tierd_span[]", spans) if len(spans) else ffi.NULL,
+            ffi.from_buffer("struct tierd_victim[]", victims) if len(victims) else ffi.NULL,
+        ]
+        given.span, given.spans = kept[0], len(spans)
+        given.victim, given.victims = kept[1], len(victims)
+        for card, (start, before, scale) in orders.epochs.items():
+            given.epoch_ns[card], given.epoch_before_ns[card] = start, before
+            given.scale[card] = scale
+        self._ways(given, orders.ways)
+        _check(lib.tierd_promoter_steer(self._promoter, given), "orders")
+        for node in self._meminfo.keys() - orders.ways.keys():
+            # A node that went offline has another file when it is back.
+            os.close(self._meminfo.pop(node))
+
+    def _ways(self, given: Any, ways: Mapping[int, Way]) -> None:
+        paths = [(node, way.up, way.down, self._descriptor(node)) for node, way in ways.items()]
+        if self._paths is None or paths != self._paths[0]:
+            self._paths = paths, _tables(paths)
+        for name, table in self._paths[1].items():
+            ffi.memmove(getattr(given, name), table, table.nbytes)
+        for node, way in ways.items():
+            given.low[node] = max(0, way.low_bytes)
+            given.held[node] = max(0, way.held_bytes)
+
+    def _descriptor(self, node: int) -> int:
+        """A node's meminfo, open; -1 where it cannot be: nothing is moved there then."""
+        if node not in self._meminfo:
+            path = self._root / f"sys/devices/system/node/node{node}/meminfo"
+            try:
+                self._meminfo[node] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return -1
+        return self._meminfo[node]
+
+    def take(self) -> OutcomeArray:
+        """What became of pages since the last call, `OUTCOME`[n], oldest first."""
+        count = lib.tierd_promoter_outcomes(self._promoter)
+        if not count:
+            return _NONE
+        found = np.empty(count, OUTCOME)
+        buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
+        lib.tierd_promoter_take(self._promoter, buffer, count)
+        return found
+
+    def quota_left(self) -> int:
+        """Bytes that may be promoted at once, now, without passing the quota in any second."""
+        return int(lib.tierd_promoter_quota_left(self._promoter))
+
+    def note(self, report: MoveReport, time_ns: int) -> None:
+        """Tell of moves that the control loop made, for quota, residency and bounces."""
+        if not len(report.plan):
+            return
+        moves, kept = columns_of(report, ffi)
+        lib.tierd_promoter_note(self._promoter, moves, len(report.plan), time_ns)
+        del kept
+
+    def stats(self) -> PromoterStats:
+        """Counters."""
+        stats = ffi.new("struct tierd_promoter_stats *")
+        lib.tierd_promoter_get_stats(self._promoter, stats)
+        return PromoterStats(_Counters(stats), ffi.unpack(stats.held, _REASONS))
+
+    def errors(self) -> dict[int, int]:
+        """4 KiB pages that failed since the promoter was made, by errno."""
+        errors = np.empty(_ERRORS, np.uint64)
+        lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
+        return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
+
+    def close(self) -> None:
+        """Stop, and close what was opened."""
+        self.stop()
+        for fd in self._meminfo.values():
+            os.close(fd)
+        self._meminfo = {}
+
+
+def _tables(
+    paths: Sequence[tuple[int, tuple[int, ...], tuple[int, ...], int]],
+) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of struct tierd_orders that say where pages go, by name."""
+    up, down = np.full((2, NODES, WAYS), -1, np.int16)
+    descriptors = np.full(NODES, -1, np.int32)
+    for node, above, below, descriptor in paths:
+        for table, nodes in ((up, above[:WAYS]), (down, below[:WAYS])):
+            table[node, : len(nodes)] = nodes
+        descriptors[node] = descriptor
+    return {"up": up, "down": down, "free_fd": descriptors}
+
+
+def _settings(settings: PromoterSettings) -> Any:
+    given = ffi.new("struct tierd_promoter_settings *")
+    given.interval_ns = settings.interval_ns
+    given.quota_bytes_per_s = settings.quota_bytes_per_s
+    given.residency_ns = int(settings.residency_s * 1e9)
+    given.bounce_ns = int(settings.bounce_s * 1e9)
+    given.patience_ns = int(settings.patience_s * 1e9)
+    names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
+    for name in (*names, "least_rate", "return_rate", "expected"):
+        setattr(given, name, getattr(settings, name))
+    return given
+
+
+def _check(result: int, what: object) -> None:
+    if result == -errno.ENOMEM:
+        raise MemoryError(f"promoter: {what}")
+    if result != 0:
+        raise ValueError(f"promoter: {what}: {os.strerror(-result)}")

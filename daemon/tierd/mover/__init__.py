@@ -1,9 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The binding of the native mover, the only room that moves pages."""
-
-from __future__ import annotations
-
-from tierd.mover.dry import DryMover, Mover
-from tierd.mover.native import NativeMover
-
-__all__ = ["DryMover", "Mover", "NativeMover"]

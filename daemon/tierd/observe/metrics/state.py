@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loop's ticks add to the figures.
+
+Everything runs in the loop's thread. A tick costs a few array sums and one copy of the
+values, however many pages moved; what costs time by the number of targets is done every
+few seconds.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from tierd import __version__
+from tierd.config import Config
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport, SplitFate
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import TierMap
+from tierd.observe.metrics import families as f
+from tierd.observe.metrics.cost import set_cost
+from tierd.observe.metrics.flows import flows, flows_by_target, ranks
+from tierd.observe.metrics.groups import OTHER, Groups, label
+from tierd.observe.metrics.values import Labels, Values
+from tierd.observe.tick_record import TickRecord
+from tierd.observe.totals import Totals
+
+SLOW_NS: Final = 5 * 10**9
+"""Figures about single targets are brought up to date at most this often."""
+UNKNOWN: Final = "unknown"
+DONE: Final = SplitFate.DONE.name.lower()
+NOT_SPLIT: Final = tuple(fate.name.lower() for fate in SplitFate if fate is not SplitFate.DONE)
+
+
+class Observed(Protocol):
+    """What the figures need of the running service (`tierd.engine.Service`)."""
+
+    paused: bool
+
+    @property
+    def totals(self) -> Totals:
+        """What was counted since the start."""
+        ...
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        ...
+
+    @property
+    def rooms(self) -> Any:
+        """The loop's rooms."""
+        ...
+
+    @property
+    def budget_share(self) -> float:
+        """Share of the configured rate in force."""
+        ...
+
+
+class MetricsState:
+    """An observer of ticks that keeps all values.
+
+    Args:
+        service: read in the loop's thread only.
+        dry_run: nothing is moved.
+        wall: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        service: Observed,
+        *,
+        dry_run: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._service = service
+        self._wall = wall
+        self._tiers: TierMap | None = None
+        self._table = ranks(TierMap((), {}))
+        self._names: list[str] = []
+        self._groups = Groups(service.config.metrics.groups)
+        self._group_of: dict[int, str] = {}
+        self._slow_due_ns = 0
+        self.values = Values()
+        now = wall()
+        values = self.values
+        values.set(f.BUILD_INFO, 1, __version__)
+        values.set(f.START_TIME, now)
+        values.set(f.DRY_RUN, dry_run)
+        values.set(f.RELOAD_OK, 1)  # the configuration it started with
+        values.set(f.RELOAD_TIME, now)
+        for result in ("success", "failure"):
+            values.add(f.RELOADS, 0, result)
+        for fate in Fate:
+            values.add(f.FATES, 0, fate.name.lower())
+        for split in NOT_SPLIT:
+            values.add(f.SPLITS_FAILED, 0, split)
+        values.add(f.FOLIOS_SPLIT, 0)
+        for direction in Direction:
+            values.add(f.PLANNED_PAGES, 0, direction.name.lower())
+        values.publish()
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """Take a tick in and publish."""
+        if tick.tiers is not self._tiers:
+            self._tiers, self._table = tick.tiers, ranks(tick.tiers)
+            # The last one is what an index of -1, "no tier", reaches.
+            self._names = [label(tier.name) for tier in tick.tiers.tiers] + [UNKNOWN]
+            names = enumerate(self._names[:-1])
+            self.values.replace(f.RANK, {(name,): float(rank) for rank, name in names})
+        self._loop(tick)
+        self._capacity(tick)
+        self._sources(tick)
+        self._plan(tick.plan)
+        sight = getattr(self._service.rooms.policy, "sight", None)
+        if sight is not None:
+            set_cost(self.values, self._names, sight)
+        if tick.report is not None:
+            self._report(tick.report)
+        if tick.time_ns >= self._slow_due_ns:
+            self._slow_due_ns = tick.time_ns + SLOW_NS
+            self._slow()
+        self.values.publish()
+
+    def reload_result(self, ok: bool, reason: str = "") -> None:
+        """A reload of the configuration ended."""
+        del reason
+        values = self.values
+        values.add(f.RELOADS, 1, "success" if ok else "failure")
+        values.set(f.RELOAD_OK, ok)
+        if ok:
+            values.set(f.RELOAD_TIME, self._wall())
+        values.publish()
+
+    def _loop(self, tick: TickRecord) -> None:
+        values, now = self.values, self._wall()
+        values.add(f.TICKS, 1)
+        values.observe_tick((tick.end_ns - tick.time_ns) / 1e9)
+        values.set(f.LAST_TICK, now)
+        if tick.budget is not None:
+            values.set(f.LAST_DECISION, now)
+            values.add(f.BUDGET_GRANTED, tick.budget.move_bytes)
+        values.set(f.BUDGET_RATE, self._service.config.budget.rate_bytes_per_s)
+        values.set(f.BUDGET_SHARE, self._service.budget_share)
+        values.set(f.TARGETS, tick.targets)
+        values.add(f.WALKED, tick.located + tick.walked)
+
+    def _capacity(self, tick: TickRecord) -> None:
+        capacity: dict[Labels, float] = {}
+        free: dict[Labels, float] = {}
+        reserve: dict[Labels, float] = {}
+        for rank, tier in enumerate(tick.tiers.tiers):
+            for node in tier.nodes:
+                key = (self._names[rank], str(node))
+                usage = tick.usage.get(node)
+                if usage is None:
+                    capacity[key] = float(tick.tiers.nodes[node].size_bytes)
+                    continue
+                capacity[key] = float(usage.total_bytes)
+                free[key] = float(usage.free_bytes)
+                reserve[key] = float(usage.reserve_bytes)
+        self.values.replace(f.CAPACITY, capacity)
+        self.values.replace(f.FREE, free)
+        self.values.replace(f.RESERVE, reserve)
+
+    def _sources(self, tick: TickRecord) -> None:
+        values, selector = self.values, self._service.rooms.sources
+        for batch in tick.batches:
+            values.add(f.SAMPLES, len(batch), batch.source)
+            values.add(f.LOST, batch.lost, batch.source)
+        active = {name: float(name == tick.source) for name in selector.names}
+        for name in active:
+            values.add(f.SAMPLES, 0, name)
+            values.add(f.LOST, 0, name)
+        values.replace(f.SOURCE_ACTIVE, {(name,): value for name, value in active.items()})
+        values.replace(
+            f.SOURCE_AVAILABLE, {(name,): float(name not in selector.reasons) for name in active}
+        )
+        exposure: dict[Labels, float] = {}
+        period: dict[Labels, float] = {}
+        source = selector.active
+        seen = getattr(source, "seen", None)
+        if source is not None and seen is not None:
+            exposure[(source.name,)] = seen.exposure_s
+            period[(source.name,)] = seen.period_s
+        if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
+            values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
+        totals = self._service.totals
+        values.set(f.HOT_SET_CHANGES, totals.hot_set_moves, "heat")
+        values.set(f.HOT_SET_CHANGES, totals.hot_set_news, "looks")
+        values.set(f.HOT_SET_CHANGES, totals.epochs_cut, "cards")
+        values.replace(f.EXPOSURE, exposure)
+        values.replace(f.LOOK_PERIOD, period)
+
+    def _plan(self, plan: MovePlan) -> None:
+        for reason, count in plan.notes.items():
+            if reason != "paused":
+                self.values.add(f.HELD_BACK, count, reason.replace(" ", "_"))
+        totals = self._service.totals
+        for direction, pages in (
+            (Direction.PROMOTE, totals.planned_promotions),
+            (Direction.DEMOTE, totals.planned_demotions),
+        ):
+            self.values.set(f.PLANNED_PAGES, pages, direction.name.lower())
+
+    def _report(self, report: MoveReport) -> None:
+        values, totals = self.values, self._service.totals
+        for flow in flows(report, self._table):
+            labels = (flow.direction.name.lower(), self._names[flow.source], self._names[flow.dest])
+            values.add(f.MOVED_PAGES, flow.pages, *labels)
+            values.add(f.MOVED_BYTES, flow.pages * PAGE_SIZE, *labels)
+        for moved in flows_by_target(report):
+            group = self._groups.name(self._group_of.get(moved.target, OTHER))
+            direction = moved.direction.name.lower()
+            values.add(f.GROUP_MOVED, moved.pages * PAGE_SIZE, group, direction)
+        for fate, count in totals.fates.items():
+            values.set(f.FATES, count, fate)
+        for number, count in report.errors.items():
+            values.add(f.ERRORS, count, errno.errorcode.get(number, str(number)))
+        for split, count in totals.splits.items():
+            if split in NOT_SPLIT:
+                values.set(f.SPLITS_FAILED, count, split)
+        values.set(f.FOLIOS_SPLIT, totals.splits[DONE])
+        values.set(f.RETRIES, totals.retries)
+        values.set(f.MOVE_SECONDS, totals.move_ns / 1e9)
+        values.set(f.MOVE_CPU, totals.move_cpu_ns / 1e9)
+
+    def _slow(self) -> None:
+        """What is counted target by target, and the heat table."""
+        values, rooms = self.values, self._service.rooms
+        resident: Counter[str] = Counter()
+        processes: Counter[str] = Counter()
+        rules: Counter[Labels] = Counter()
+        rule_names = [label(rule.name) for rule in self._service.config.rules]
+        tracked = rooms.tracking.targets
+        self._group_of = {}
+        for number, target in tracked.items():
+            group = label(target.cgroup)
+            self._group_of[number] = group
+            resident[group] += target.rss_bytes
+            processes[group] += 1
+            rules[(_rule(rule_names, target.rule),)] += 1
+        for gone in self._groups.choose(resident):
+            values.forget(f.GROUP_MOVED, gone)
+        values.replace(f.GROUP_RESIDENT, self._by_group(resident))
+        values.replace(f.GROUP_TARGETS, self._by_group(processes))
+        values.replace(f.RULE_TARGETS, {key: float(count) for key, count in rules.items()})
+        by_group: Counter[Labels] = Counter()
+        by_rule: Counter[Labels] = Counter()
+        for number, target in tracked.items():
+            group = self._groups.name(self._group_of[number])
+            rule = _rule(rule_names, target.rule)
+            for node, size in rooms.tracking.residents.of(number).items():
+                tier = self._names[int(self._table[min(node, len(self._table) - 1)])]
+                by_group[group, tier] += size
+                by_rule[rule, tier] += size
+        values.replace(f.GROUP_TIER, {key: float(size) for key, size in by_group.items()})
+        values.replace(f.RULE_TIER, {key: float(size) for key, size in by_rule.items()})
+        strain = rooms.cgroup_strain
+        values.set(f.STRAINED, len(strain.strained))
+        values.set(f.STRAIN_DEFERRED, strain.deferred)
+        values.set(f.FOLDED, self._groups.folded, "cgroup")
+        values.set(f.LEFT_OUT, rooms.tracking.left_out)
+        values.set(f.NEWCOMERS_DROPPED, rooms.tracking.newcomers_dropped)
+        values.replace(
+            f.SKIPPED,
+            {(why.replace(" ", "_"),): float(n) for why, n in rooms.tracking.skipped.items()},
+        )
+        heat = rooms.heat.stats()
+        values.set(f.HEAT_PAGES, heat.tracked)
+        values.set(f.HEAT_CAPACITY, heat.capacity)
+        values.set(f.HEAT_BYTES, heat.memory_bytes)
+        values.set(f.HEAT_EVICTED, heat.evicted)
+        for reason, count in heat.dropped.items():
+            values.set(f.HEAT_DROPPED, count, reason)
+        migrations = getattr(self._service.totals, "migrations", None)
+        if migrations is not None and migrations.watched:
+            values.set(f.BOUNCED, migrations.bounced)
+            values.set(f.HOST_MOVED, migrations.by_kernel, "kernel")
+            values.set(f.HOST_MOVED, migrations.by_tierd, "tierd")
+            values.set(f.HOST_MOVED, migrations.by_others, "others")
+
+    def _by_group(self, counts: Mapping[str, int]) -> dict[Labels, float]:
+        found: Counter[Labels] = Counter()
+        for group, count in counts.items():
+            found[(self._groups.name(group),)] += count
+        return {key: float(value) for key, value in found.items()}
+
+
+def _rule(names: Sequence[str], index: int) -> str:
+    """A rule's label value; "none" for what no rule matches."""
+    return names[index] if 0 <= index < len(names) else "none"

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The values of all families, and the snapshot of them that a scrape reads."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierd.observe.metrics.families import FAMILIES, FOLDED, Type
+from tierd.observe.metrics.groups import OTHER
+
+Labels = tuple[str, ...]
+Extra = Callable[[], Mapping[str, Mapping[Labels, float]]]
+"""Values that others count: family → label values → value; called in a scrape's thread."""
+BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the tick duration's buckets, in seconds."""
+MOST_SERIES: Final = 128
+"""Series of one family; further label values are counted under "other"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """All values at one moment; nobody changes it.
+
+    Attributes:
+        values: family → label values → value.
+        buckets: observations per bucket of the tick duration, the last beyond all bounds.
+        seconds: their sum.
+    """
+
+    values: Mapping[str, Mapping[Labels, float]] = field(default_factory=dict)
+    buckets: tuple[int, ...] = (0,) * (len(BUCKETS) + 1)
+    seconds: float = 0.0
+
+
+class Values:
+    """Values under one writer; `publish` makes them visible to other threads."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, dict[Labels, float]] = {
+            name: {} if family.labels else {(): 0.0}
+            for name, family in FAMILIES.items()
+            if family.type is not Type.HISTOGRAM
+        }
+        self._buckets = [0] * (len(BUCKETS) + 1)
+        self._seconds = 0.0
+        self._folded: dict[str, set[str]] = {}
+        self.snapshot = Snapshot()
+        """The latest published; replaced whole, so it may be read from any thread."""
+
+    def add(self, name: str, amount: float, *labels: str) -> None:
+        """Count `amount` more.
+
+        Raises:
+            KeyError: there is no such family.
+        """
+        series = self._values[name]
+        if labels not in series and len(series) >= MOST_SERIES:
+            labels = self._fold(name, labels)
+        series[labels] = series.get(labels, 0.0) + amount
+
+    def set(self, name: str, value: float, *labels: str) -> None:
+        """Set one value; as `add` where there are too many series."""
+        series = self._values[name]
+        if labels not in series and len(series) >= MOST_SERIES:
+            labels = self._fold(name, labels)
+        series[labels] = value
+
+    def replace(self, name: str, values: Mapping[Labels, float]) -> None:
+        """Set a whole gauge family; the caller bounds it."""
+        self._values[name] = dict(values)
+
+    def forget(self, name: str, label: str) -> None:
+        """Drop the series whose first label is `label`."""
+        series = self._values[name]
+        for labels in [labels for labels in series if labels[0] == label]:
+            del series[labels]
+
+    def _fold(self, name: str, labels: Labels) -> Labels:
+        """Label values that stand for those there is no room for."""
+        seen = self._folded.setdefault(name, set())
+        if len(seen) < MOST_SERIES:
+            seen.add("\0".join(labels))
+        self._values[FOLDED][(FAMILIES[name].labels[0],)] = float(len(seen))
+        return (OTHER,) * len(labels)
+
+    def observe_tick(self, seconds: float) -> None:
+        """Take in how long a tick took."""
+        self._buckets[bisect.bisect_left(BUCKETS, seconds)] += 1
+        self._seconds += seconds
+
+    def publish(self) -> None:
+        """Make everything up to now visible to `snapshot`."""
+        self.snapshot = Snapshot(
+            {name: dict(series) for name, series in self._values.items()},
+            tuple(self._buckets),
+            self._seconds,
+        )

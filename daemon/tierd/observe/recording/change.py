@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other settings for a replay: which keys can change anything, and how they are given."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from tierd.config import Config, as_table, load
+from tierd.config.model import ROOT
+from tierd.core.errors import ConfigError
+
+SECTIONS: Final = ("policy", "heat", "budget")
+"""Tables of the configuration that a replay uses."""
+USED: Final = ("budget.rate", "heat.half_life", "heat.memory")
+"""Their keys that can change a replay, beside all of [policy]."""
+
+
+def parse_setting(text: str) -> tuple[str, Any]:
+    """The dotted key and the value of "KEY=VALUE"; a value that is no TOML is a text.
+
+    Raises:
+        ConfigError: no "=", or a key that cannot change a replay.
+    """
+    key, equals, value = text.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise ConfigError("", f"{text!r} is not KEY=VALUE", hint="for example policy.margin=0.8")
+    if not key.startswith("policy.") and key not in USED:
+        near = difflib.get_close_matches(key, [*USED, *_policy_keys()], n=1)
+        hint = f"did you mean {near[0]!r}? " if near else ""
+        raise ConfigError(
+            key,
+            "changes nothing in a replay",
+            hint=f"{hint}what does: policy.*, {', '.join(USED)}",
+        )
+    try:
+        parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
+    except tomllib.TOMLDecodeError:
+        parsed = value.strip()
+    return key, parsed
+
+
+def make_change(
+    settings: Sequence[tuple[str, Any]], file: Path | None
+) -> Callable[[Config], Config] | None:
+    """What turns a recorded configuration into the one to replay with; None for no change.
+
+    Args:
+        settings: dotted keys and values; they win over the file.
+        file: a configuration whose [policy], [heat] and [budget] are used.
+
+    Raises:
+        ConfigError: the file is wrong.
+    """
+    if not settings and file is None:
+        return None
+    other = None if file is None else load(file)
+
+    def change(config: Config) -> Config:
+        if other is not None:
+            parts = {name: getattr(other, name) for name in SECTIONS}
+            config = dataclasses.replace(config, **parts)
+        table = as_table(config)
+        for key, value in settings:
+            section, _, name = key.partition(".")
+            table[section][name] = value
+        changed: Config = ROOT.parse(table, "")
+        return changed
+
+    return change
+
+
+def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
+    """Dotted key → its two values, of the keys that differ and can change a replay."""
+    before, after = as_table(old), as_table(new)
+    return {
+        key: (before[section][name], after[section][name])
+        for section in SECTIONS
+        for name in before[section]
+        if (key := f"{section}.{name}") and (section == "policy" or key in USED)
+        if before[section][name] != after[section][name]
+    }
+
+
+def _policy_keys() -> list[str]:
+    return [f"policy.{name}" for name in as_table(Config())["policy"]]

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`Recorder`: takes ticks in the loop's thread, writes them in a thread of its own."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tierd import __version__
+from tierd.config import dumps
+from tierd.observe.recording.records import HeatOp, Ingest, Keep, Meta, Moved, Place, RecordedTarget
+from tierd.observe.recording.writer import RecordingWriter
+from tierd.observe.tick_record import TickRecord
+from tierd.observe.totals import logfmt
+
+log = logging.getLogger(__name__)
+
+MAX_PENDING_BYTES: Final = 64 << 20
+"""Memory that ticks on their way to the file may hold."""
+MAX_PENDING_TICKS: Final = 256
+TIME_IS_UP: Final = "the time was up"
+
+
+@dataclass(frozen=True, slots=True)
+class RecorderStats:
+    """Counters of a recorder since it was made.
+
+    Attributes:
+        ticks: ticks written.
+        bytes: bytes written.
+        dropped_ticks: ticks not written, because the writer could not keep up, a tick
+            was too large for a frame, or the recording had ended.
+        ended: why the recording takes in no more, "" while it does.
+    """
+
+    ticks: int
+    bytes: int
+    dropped_ticks: int
+    ended: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    tick: TickRecord
+    ops: tuple[HeatOp, ...]
+    late: tuple[HeatOp, ...]
+    moved: bool
+    targets: tuple[RecordedTarget, ...]
+    gap: int
+    size: int
+
+
+class Recorder:
+    """An observer of the loop, and the tap of its heat table.
+
+    Args:
+        path: a file that must not exist yet.
+        limit_bytes: the file does not grow beyond this; recording ends there.
+        duration_ns: the recording ends so long after its first tick.
+        on_end: called once in the loop's thread when a recording ended by itself.
+        dry_run: whether pages are moved, for whoever reads the file.
+
+    Raises:
+        UnavailableError: the file cannot be made.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        limit_bytes: int,
+        *,
+        duration_ns: int | None = None,
+        on_end: Callable[[], None] | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        self.path = path
+        self.targets: Callable[[], Iterable[RecordedTarget]] = tuple
+        """Who is watched; asked once a tick."""
+        self._writer = RecordingWriter(path, limit_bytes, _meta(dry_run))
+        self._queue: queue.Queue[_Item | None] = queue.Queue(MAX_PENDING_TICKS)
+        self._lock = threading.Lock()
+        self._pending_bytes = 0
+        self._ops: list[HeatOp] = []
+        self._ops_bytes = 0
+        self._lossy = False
+        self._decided: int | None = None
+        self._gap = 0
+        self._dropped = 0
+        self._ended = ""
+        self._duration_ns = duration_ns
+        self._first_ns: int | None = None
+        self._on_end = on_end
+        self._thread = threading.Thread(target=self._write, name="tierd-recorder", daemon=True)
+        self._thread.start()
+
+    def take(self, op: HeatOp) -> None:
+        """Heat was changed; in the loop's thread."""
+        if self._ended or self._lossy:
+            return
+        self._ops_bytes += _op_bytes(op)
+        self._ops.append(op)
+        if self._ops_bytes > MAX_PENDING_BYTES:
+            self._ops, self._lossy = [], True
+
+    def decided(self) -> None:
+        """A decision was made: heat's changes from now on come after it; in the loop's thread."""
+        self._decided = len(self._ops)
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """A tick ended; in the loop's thread."""
+        ops, size, lossy = self._ops, self._ops_bytes, self._lossy
+        self._ops, self._ops_bytes, self._lossy = [], 0, False
+        decided, self._decided = self._decided, None
+        if self._first_ns is None:
+            self._first_ns = tick.time_ns
+        if self._duration_ns is not None and tick.time_ns - self._first_ns >= self._duration_ns:
+            self._end(TIME_IS_UP)
+        if self._ended:
+            self._drop(int(self._ended != TIME_IS_UP))
+            on_end, self._on_end = self._on_end, None
+            if on_end is not None:
+                on_end()
+            return
+        told = [i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report]
+        moved = bool(told)
+        outcome = told[0] if told else len(ops)
+        decided = outcome if decided is None else min(decided, outcome)
+        late = ops[decided:outcome] if moved else []
+        # What heat was told after the decision's outcome comes before the next one.
+        ops, self._ops = ops[:decided], ops[outcome + 1 :] if moved else ops[decided:]
+        size += 32 * (len(tick.plan) + len(tick.plan.split)) + 4096
+        item = _Item(tick, tuple(ops), tuple(late), moved, tuple(self.targets()), self._gap, size)
+        self._gap = 0 if not lossy and self._put(item) else self._gap + 1
+        if self._gap:
+            self._drop(1)
+
+    def _put(self, item: _Item) -> bool:
+        """Hand a tick to the writer; false where there is no room for it."""
+        with self._lock:
+            if self._ended or self._pending_bytes + item.size > MAX_PENDING_BYTES:
+                return False
+            try:
+                self._queue.put_nowait(item)
+            except queue.Full:
+                return False
+            self._pending_bytes += item.size
+            return True
+
+    def _drop(self, ticks: int) -> None:
+        with self._lock:
+            self._dropped += ticks
+
+    def stats(self) -> RecorderStats:
+        """Counters; from any thread."""
+        writer = self._writer
+        dropped = self._dropped + writer.too_large
+        return RecorderStats(writer.ticks, writer.bytes, dropped, self._ended)
+
+    def close(self) -> RecorderStats:
+        """Write what waits, end the file; the last counters."""
+        self._end("closed")
+        while self._thread.is_alive():
+            try:
+                self._queue.put(None, timeout=0.1)
+                break
+            except queue.Full:
+                continue
+        self._thread.join()
+        return self.stats()
+
+    def _end(self, reason: str) -> None:
+        with self._lock:
+            self._ended = self._ended or reason
+
+    def _write(self) -> None:
+        reason, config, text = "", None, ""
+        while (item := self._queue.get()) is not None:
+            try:
+                if item.tick.config is not config:
+                    config, text = item.tick.config, dumps(item.tick.config)
+                if item.gap:
+                    self._writer.gap(item.gap)
+                reason = self._writer.tick(
+                    item.tick, item.ops, item.moved, text, item.targets, late=item.late
+                )
+            except Exception as error:  # a full disk, or a mistake of ours: the loop goes on
+                reason = f"{type(error).__name__}: {error}"
+                level = logging.WARNING if isinstance(error, OSError) else logging.ERROR
+                log.log(level, logfmt(event="recording_failed", file=self.path, reason=reason))
+            with self._lock:
+                self._pending_bytes -= item.size
+            if reason:
+                self._drop(1)
+                break
+        self._end(reason or "closed")
+        self._drop(self._discard())
+        if reason:
+            log.warning(logfmt(event="recording_ended", file=self.path, reason=reason))
+        self._writer.close(self._ended, self._dropped)
+
+    def _discard(self) -> int:
+        """Take what still waits out of the queue; the number of ticks."""
+        left = 0
+        while True:
+            try:
+                left += self._queue.get_nowait() is not None
+            except queue.Empty:
+                return left
+
+
+def _op_bytes(op: HeatOp) -> int:
+    match op:
+        case Ingest():
+            return 13 * len(op.batch) + 200
+        case Place():
+            return 11 * len(op.page) + 200
+        case Keep():
+            return 100 * len(op.ranges) + 200
+        case Moved():
+            return 32 * len(op.report.plan) + 200
+    return 100
+
+
+def _meta(dry_run: bool) -> Meta:
+    return Meta(
+        version=__version__,
+        started=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        clock_ns=time.monotonic_ns(),
+        dry_run=dry_run,
+        host={
+            "machine": platform.machine(),
+            "kernel": os.uname().release,
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "numpy": np.__version__,
+        },
+    )

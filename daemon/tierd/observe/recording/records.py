@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a recording holds of a tick: everything heat was told, the decision, its outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tierd.core.access import AccessBatch, WatchedRange
+from tierd.core.migration import I16Array, MovePlan, MoveReport, U8Array
+from tierd.core.pagekey import U64Array
+from tierd.core.tiermap import TierMap
+from tierd.policy.group_limits import Groups
+from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class NewHeat:
+    """An empty heat table took the place of the one before."""
+
+    capacity_pages: int
+    half_life_s: float
+    refresh_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """`HeatTable.advance`."""
+
+    time_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class SetHalfLife:
+    """`HeatTable.set_half_life`."""
+
+    half_life_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fade:
+    """`HeatTable.fade`."""
+
+    half_lives: float
+
+
+@dataclass(frozen=True, slots=True)
+class Ingest:
+    """`HeatTable.ingest`."""
+
+    batch: AccessBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """`HeatTable.place`."""
+
+    page: U64Array
+    node: I16Array
+    order: U8Array
+    insert_on: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """`HeatTable.keep_ranges`; without ranges the target ended."""
+
+    target: int
+    ranges: tuple[WatchedRange, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """`HeatTable.moved`."""
+
+    report: MoveReport
+
+
+HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTarget:
+    """A watched process; `comm` and `cgroup` are for people only."""
+
+    number: int
+    pid: int
+    comm: str
+    cgroup: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """Where and by what the recording was made.
+
+    Attributes:
+        version: tierd's version.
+        started: UTC, ISO 8601.
+        clock_ns: CLOCK_MONOTONIC at the same moment.
+        dry_run: no page was moved.
+        host: what results may depend on: machine, kernel, versions of Python and NumPy.
+    """
+
+    version: str
+    started: str
+    clock_ns: int
+    dry_run: bool
+    host: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedTick:
+    """One tick; see `tierd.observe.tick_record.TickRecord` for what is not told here.
+
+    Attributes:
+        ops: what heat was told before the decision, in order.
+        late: what it was told after the decision, while pages moved.
+        config: the configuration in force, as TOML.
+        moved: heat was told of `report`.
+    """
+
+    number: int
+    time_ns: int
+    end_ns: int
+    source: str
+    located: int
+    walked: int
+    targets: int
+    ops: tuple[HeatOp, ...]
+    config: str
+    tiers: TierMap
+    usage: Mapping[int, NodeUsage]
+    budget: Budget | None
+    plan: MovePlan
+    report: MoveReport | None
+    moved: bool
+    ms: Mapping[str, int]
+    groups: Groups | None = None
+    late: tuple[HeatOp, ...] = ()
+    traffic: Traffic | None = None
+    exchanged: frozenset[int] = frozenset()
+
+    @property
+    def batches(self) -> list[AccessBatch]:
+        """What was ingested."""
+        return [op.batch for op in (*self.ops, *self.late) if isinstance(op, Ingest)]
+
+
+def plan_difference(one: MovePlan, other: MovePlan) -> str:
+    """The first thing in which two plans differ, "" where they are the same bit for bit."""
+    if not np.array_equal(one.split, other.split):
+        return f"{len(one.split)} splits and {len(other.split)}, or of other folios"
+    if len(one) != len(other):
+        return f"{len(one)} moves and {len(other)}"
+    for name in ("page", "order", "source", "dest", "direction", "heat"):
+        first: Any = getattr(one, name)
+        second: Any = getattr(other, name)
+        if first.dtype != second.dtype or first.tobytes() != second.tobytes():
+            return f"the {name} of a move"
+    return "" if one.notes == other.notes else "what was held back"

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the loop tells others about a tick, and how others may ask something of the loop."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import socket
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from tierd.config import Config
+from tierd.core.access import AccessBatch
+from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.tiermap import TierMap
+from tierd.observe.totals import logfmt
+from tierd.policy.group_limits import Groups
+from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.traffic import Traffic
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class Laps:
+    """Nanoseconds that the parts of a tick took, by name: in all, and of this thread's CPU."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._last = clock()
+        self._last_cpu = time.thread_time_ns()
+        self.ns: dict[str, int] = {}
+        self.cpu_ns: dict[str, int] = {}
+
+    def mark(self, part: str) -> None:
+        """The part `part` ends now."""
+        now = self._clock()
+        cpu = time.thread_time_ns()
+        self.ns[part] = now - self._last
+        self.cpu_ns[part] = cpu - self._last_cpu
+        self._last, self._last_cpu = now, cpu
+
+    @property
+    def ms(self) -> dict[str, int]:
+        """... in milliseconds."""
+        return {part: spent // 1_000_000 for part, spent in self.ns.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class TickRecord:
+    """One tick, after it ended.
+
+    Attributes:
+        number: ticks since the start, from 1.
+        time_ns: CLOCK_MONOTONIC at its start.
+        end_ns: ... at its end.
+        source: name of the source in use, "" without one.
+        batches: what was ingested.
+        located: pages of unknown node that the kernel was asked about.
+        walked: pages that the residency walk looked at.
+        targets: processes watched.
+        tiers, usage, budget: what the decision was made on; `budget` is None where
+            nothing was decided (paused, or gathering).
+        plan: the decision.
+        report: what became of it; None if there was nothing to carry out.
+        ms: milliseconds by part of the tick.
+        config: the settings in force.
+        groups: the groups that the decision was made on, if there are rules.
+        between: moves that the native path made between the tick before and this one, as
+            the report of a plan; None where it does not run.
+        traffic: what memory served, where the policy asks for it.
+        exchanged: nodes whose pages the native path exchanged by itself.
+        hot_set_moved: whether the tick found that the hot set has moved.
+    """
+
+    number: int
+    time_ns: int
+    end_ns: int
+    source: str
+    batches: tuple[AccessBatch, ...]
+    located: int
+    walked: int
+    targets: int
+    tiers: TierMap
+    usage: Mapping[int, NodeUsage]
+    budget: Budget | None
+    plan: MovePlan
+    report: MoveReport | None
+    ms: Mapping[str, int]
+    config: Config = field(default_factory=Config)
+    groups: Groups | None = None
+    between: MoveReport | None = None
+    hot_set_moved: bool = False
+    traffic: Traffic | None = None
+    exchanged: frozenset[int] = frozenset()
+
+
+class Observer(Protocol):
+    """Told of every tick, in the loop's thread: be quick, and do not block."""
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """A tick ended."""
+        ...
+
+
+class LoopEndedError(RuntimeError):
+    """The loop has ended; nobody will serve the call."""
+
+
+class Calls:
+    """Functions that other threads want run in the loop's thread, between two ticks."""
+
+    LIMIT = 64
+    """Calls that may wait; one more is refused."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(self.LIMIT)
+        self._wake: socket.socket | None = None
+        self._refusal = ""
+
+    def wakes(self, wake: socket.socket | None) -> None:
+        """The socket to write a byte to when a call comes in."""
+        self._wake = wake
+
+    def post(self, function: Callable[[], T]) -> Future[T]:
+        """Ask the loop to run `function`; from any thread.
+
+        Returns:
+            Its result, or its exception.
+
+        Raises:
+            queue.Full: the loop has too many calls waiting (it may be stuck).
+        """
+        future: Future[T] = Future()
+        if self._refusal:
+            future.set_exception(LoopEndedError(self._refusal))
+            return future
+        self._waiting.put_nowait((function, future))
+        if self._wake is not None:
+            with contextlib.suppress(OSError):
+                self._wake.send(b"c")
+        return future
+
+    def serve(self) -> int:
+        """Run what waits, in the caller's thread; the number of calls."""
+        served = 0
+        while True:
+            try:
+                function, future = self._waiting.get_nowait()
+            except queue.Empty:
+                return served
+            served += 1
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(function())
+            except Exception as error:  # handed to the thread that asked
+                future.set_exception(error)
+
+    def refuse(self, reason: str) -> None:
+        """The loop has ended: nobody will serve what still waits, or comes later."""
+        self._refusal = reason
+        while True:
+            try:
+                _, future = self._waiting.get_nowait()
+            except queue.Empty:
+                return
+            if future.set_running_or_notify_cancel():
+                future.set_exception(LoopEndedError(reason))
+
+
+class TickLog:
+    """An observer that writes one structured line a tick, at debug."""
+
+    def on_tick(self, tick: TickRecord) -> None:
+        """Log it."""
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        log.debug(
+            logfmt(
+                event="tick",
+                targets=tick.targets,
+                samples=sum(map(len, tick.batches)),
+                located=tick.located,
+                walked=tick.walked,
+                planned=len(tick.plan),
+                moved_bytes=tick.report.moved_bytes if tick.report else 0,
+                held_back=tick.plan.notes,
+                free_mib={n: u.free_bytes >> 20 for n, u in tick.usage.items()},
+                reserve_mib={n: u.reserve_bytes >> 20 for n, u in tick.usage.items()},
+                ms=dict(tick.ms),
+            )
+        )

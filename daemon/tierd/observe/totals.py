@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Running totals of the loop, as log lines and as JSON."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Fate, MovePlan, MoveReport, SplitFate
+
+_FATES: Final = tuple(fate.name.lower() for fate in Fate)
+
+
+@dataclass
+class MigrationTotals:
+    """Page migrations since the start, whoever made them; pages are of 4 KiB.
+
+    Attributes:
+        watched: whether anything was counted at all.
+        by_kernel: moved by the kernel's own balancing or demotion; of these,
+            demoted_by_kernel: by its reclaim.
+        by_tierd: moved by this process. by_others: by other programs and DAMON.
+        within_node: got another frame on their node (compaction and such).
+        failed: that stayed.
+        bounced: moved again within a minute of an earlier move (ping-pong).
+        unclear: moved while pages moved within nodes as well, so not looked at for bounces.
+        tasks_moved: tasks that the scheduler moved to another node.
+        lost: moves whose page was not kept; forgotten: pages for which memory was too short.
+        unseen: moves that /proc/vmstat has and the program did not see.
+    """
+
+    watched: bool = False
+    by_kernel: int = 0
+    demoted_by_kernel: int = 0
+    by_tierd: int = 0
+    by_others: int = 0
+    within_node: int = 0
+    failed: int = 0
+    bounced: int = 0
+    unclear: int = 0
+    tasks_moved: int = 0
+    lost: int = 0
+    forgotten: int = 0
+    unseen: int = 0
+
+
+@dataclass
+class Totals:
+    """Counts since the start; pages are of 4 KiB."""
+
+    ticks: int = 0
+    samples: int = 0
+    lost_samples: int = 0
+    planned_promotions: int = 0
+    planned_demotions: int = 0
+    promoted_pages: int = 0
+    demoted_pages: int = 0
+    moved_bytes: int = 0
+    move_ns: int = 0
+    move_cpu_ns: int = 0
+    retries: int = 0
+    fates: Counter[str] = field(default_factory=Counter)
+    errors: Counter[int] = field(default_factory=Counter)
+    notes: Counter[str] = field(default_factory=Counter)
+    splits: Counter[str] = field(default_factory=Counter)
+    """2 MiB folios that were to be split, by what became of them."""
+    migrations: MigrationTotals = field(default_factory=MigrationTotals)
+    bounced_pages: int = 0
+    """Promoted again within 5 s of a demotion."""
+    bounces_held: int = 0
+    """... that would have been, but for the least residency."""
+    hot_set_moves: int = 0
+    """Times the hot set was found to have moved, by heat."""
+    hot_set_news: int = 0
+    """... by looks at accessed bits."""
+    epochs_cut: int = 0
+    """... by many pages that cards report and the native path refuses."""
+    tell_native: Callable[[], dict[str, Any]] = dict
+    """Makes `native` of what was counted at the end of the last tick."""
+    part_ns: Counter[str] = field(default_factory=Counter)
+    """Time that the parts of ticks took, by name."""
+    part_cpu_ns: Counter[str] = field(default_factory=Counter)
+    """... CPU time of the loop's thread: without the moves, which are the worker's."""
+
+    def add_parts(self, ns: Mapping[str, int], cpu_ns: Mapping[str, int]) -> None:
+        """Add time that parts of a tick took, and CPU time, by name."""
+        # Not Counter.update, which first finds out what it was given.
+        for total, spent in ((self.part_ns, ns), (self.part_cpu_ns, cpu_ns)):
+            for part, own in spent.items():
+                total[part] += own
+
+    def add_plan(self, plan: MovePlan) -> None:
+        """Count what was planned and what was held back."""
+        if plan.notes:
+            self.notes.update(plan.notes)
+        if not len(plan):
+            return
+        up, order = plan.direction == PROMOTE, plan.order
+        if np.count_nonzero(order):
+            size = np.int64(1) << order.astype(np.int64)
+            promotions, pages = int(size[up].sum()), int(size.sum())
+        else:
+            promotions, pages = int(np.count_nonzero(up)), len(plan)
+        self.planned_promotions += promotions
+        self.planned_demotions += pages - promotions
+
+    def add_report(self, report: MoveReport) -> None:
+        """Count what became of a plan."""
+        if len(report.plan):
+            pages = report.counts()
+            moved = pages[MOVED]
+            self.promoted_pages += moved[PROMOTE]
+            self.demoted_pages += moved[DEMOTE]
+            for name, counts in zip(_FATES, pages, strict=True):
+                if any(counts):
+                    self.fates[name] += sum(counts)
+        self.moved_bytes += report.moved_bytes
+        self.move_ns += report.duration_ns
+        self.move_cpu_ns += report.cpu_ns
+        self.retries += report.retries
+        if report.errors:
+            self.errors.update(report.errors)
+        if len(report.split_fate):
+            for split, count in zip(*np.unique(report.split_fate, return_counts=True), strict=True):
+                self.splits[SplitFate(split).name.lower()] += int(count)
+
+    @property
+    def native(self) -> dict[str, Any]:
+        """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+        return self.tell_native()
+
+    def as_json(self) -> dict[str, Any]:
+        """All counts, JSON types only."""
+        return {
+            "ticks": self.ticks,
+            "samples": self.samples,
+            "lost_samples": self.lost_samples,
+            "planned_promotions": self.planned_promotions,
+            "planned_demotions": self.planned_demotions,
+            "promoted_pages": self.promoted_pages,
+            "demoted_pages": self.demoted_pages,
+            "moved_bytes": self.moved_bytes,
+            "move_seconds": self.move_ns / 1e9,
+            "move_cpu_seconds": self.move_cpu_ns / 1e9,
+            "busy_retries": self.retries,
+            "fates": dict(self.fates),
+            "errors": {str(number): count for number, count in self.errors.items()},
+            "splits": dict(self.splits),
+            "held_back": dict(self.notes),
+            "migrations": asdict(self.migrations) if self.migrations.watched else None,
+            "bounced_pages": self.bounced_pages,
+            "bounces_held": self.bounces_held,
+            "hot_set_moves": self.hot_set_moves,
+            "hot_set_news": self.hot_set_news,
+            "native": self.native,
+            "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
+            "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
+        }
+
+
+def logfmt(**fields: object) -> str:
+    """One structured log line: key=value, values with spaces quoted."""
+    parts = []
+    for key, value in fields.items():
+        if isinstance(value, float):
+            text = f"{value:.4g}"
+        elif isinstance(value, dict):
+            text = ",".join(f"{k}:{v}" for k, v in value.items())
+        else:
+            text = str(value)
+        if any(c in text for c in ' "=\n') or not text:
+            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+        parts.append(f"{key}={text}")
+    return " ".join(parts)

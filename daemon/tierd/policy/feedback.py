@@ -1,0 +1,348 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What moves were predicted to save, and what was observed: the margin is learned from that.
+
+Time is cut into epochs. An epoch's predicted gain is the sum over its moves that
+were carried out. Its observed gain is taken one epoch later: what its pages, as they are
+accessed then, would make everybody wait more if they were back where they were, with the loads
+and latencies of then. So a page that has gone cold since counts nothing, and one that slows
+others down counts against. The pages looked at are a sample where there are many.
+
+The model could be wrong in a way that it cannot see itself: a tier that lies, and nobody who
+measures it. So moves begin slowly, as a sender does that does not know the network: in an epoch no
+more than `allowance` of all lines change tier, which doubles with each epoch that went well, and
+until all may, what came of one epoch is waited for before the next moves. And the rate at which
+memory serves lines is watched. Where it falls by more than `ALARM` after an epoch with moves, or
+little by little over a series of them (`tierd.policy.regression_window`), though accesses are
+spread over memory as before (else a program does something else now), and by more than chance
+explains, they are taken back, which is a test. If the rate recovers, the tier that most lines had
+gone to is suspected to be as many times slower than it says as explains the loss, and the rule
+decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
+
+- `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
+  the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
+- If over the last minute the gains, each lasting for the horizon, did not make up for the time
+  that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
+  good epochs bring it down again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.core.migration import Fate, I16Array, MoveReport
+from tierd.core.pagekey import U64Array
+from tierd.policy.gains import Epoch, rank_correlation
+from tierd.policy.pageset import sizes_of
+from tierd.policy.regression_window import Before, Series, Swing
+
+F64Array = npt.NDArray[np.float64]
+
+EPOCH_S: Final = 2.0
+KEPT: Final = 256
+"""Epochs with moves that the rank correlation is of."""
+SAMPLE: Final = 1 << 17
+"""Pages of an epoch that are looked at again, or taken back, at most."""
+RECOVERED: Final = 0.5
+"""Part of what was lost that must come back when moves are taken back."""
+ALARM: Final = 0.15
+ALIKE: Final = 0.85
+"""Least overlap of two epochs' spreads of accesses that are taken to be of the same doing."""
+FIRST: Final = 0.05
+"""Share of all lines that may change tier in the first epoch."""
+TRIAL: Final = 0.01
+"""Epochs that moved less than this share of all lines prove nothing."""
+SUSPECT: Final = (1.5, 64.0)
+"""Least and most times that a suspected tier is thought to be slower."""
+FADE: Final = 0.98
+"""What is left of suspicion after an epoch."""
+FOLLOW: Final = 0.25
+"""Weight of an epoch in trust."""
+RECOVER: Final = 0.01
+"""... of an epoch without moves, towards 1."""
+WORST: Final = -1.0
+MOST: Final = 2.0
+"""Bounds of an epoch's observed part."""
+LEAST_TRUST: Final = 0.1
+MOST_TRUST: Final = 1.5
+MOST_MARGIN: Final = 16.0
+MINUTE_S: Final = 60.0
+
+
+class Now(Protocol):
+    """What a comparison needs of the present."""
+
+    @property
+    def lines_per_s(self) -> float:
+        """Lines that memory serves."""
+        ...
+
+    @property
+    def waited(self) -> float:
+        """Seconds that all accesses wait, a second."""
+        ...
+
+    def spread(self) -> F64Array:
+        """How accesses since long are spread over parts of memory, float64[parts], decayed."""
+        ...
+
+    def waits(self) -> F64Array:
+        """Seconds that accesses to each part of memory wait, a second, float64[parts]."""
+        ...
+
+    def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
+        """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
+        ...
+
+
+@dataclass
+class _Open:
+    """What an epoch's moves were, until it is known what they brought."""
+
+    predicted: float = 0.0
+    spent_s: float = 0.0
+    page: U64Array | None = None
+    source: I16Array | None = None
+    pages: int = 0
+    then: Before = field(default_factory=Before)
+    lines: dict[str, float] = field(default_factory=dict)
+    waits: dict[str, float] = field(default_factory=dict)
+
+
+class Outcomes:
+    """See the module's text.
+
+    Args:
+        margin: the least, relative to a move's cost.
+        horizon_s: as of the rule.
+        epoch_s: length of an epoch.
+    """
+
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float = EPOCH_S) -> None:
+        self._least_margin = margin
+        self._horizon_s = horizon_s
+        self._epoch_ns = int(epoch_s * 1e9)
+        self.half_life_s = 5.0
+        """Of what `Now.spread` tells."""
+        self.margin = margin
+        self.trust = 1.0
+        self.epochs: deque[Epoch] = deque(maxlen=KEPT)
+        self.predicted = self.observed = self.spent_s = 0.0
+        """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
+        self.folio_s: float | None = None
+        """What moving was seen to cost a folio."""
+        self.stood_still = self.alarms = 0
+        self.allowance = FIRST
+        """Share of all lines that may change tier in an epoch."""
+        self.suspected: dict[str, float] = {}
+        """Tier name → how many times slower than it says it is thought to be."""
+        self.undo: tuple[U64Array, I16Array] | None = None
+        """Pages, uint64[n], to take back to the nodes, int16[n], they came from."""
+        self._spread: F64Array | None = None
+        self.mix: F64Array | None = None
+        """How accesses of the last epoch were spread over parts of memory, sum 1."""
+        self.tried = False
+        """Something else is tried: what is served now says nothing of moves before."""
+        self._test: tuple[_Open, float] | None = None
+        self._series, self._swing = Series(), Swing()
+        self._waits: F64Array | None = None
+        self._planned = _Open()
+        self._now = _Open()
+        self._before: _Open | None = None
+        self._begun_ns = 0
+        self._rates: list[float] = []
+        self._rate = 0.0
+        self._still_until_ns = 0
+
+    @property
+    def correlation(self) -> float:
+        """Rank correlation of predicted with observed gains; NaN until three are known."""
+        return rank_correlation(
+            np.array([each.predicted for each in self.epochs]),
+            np.array([each.observed for each in self.epochs]),
+        )
+
+    def last_minute_s(self, now_ns: int) -> float:
+        """Seconds gained by the moves of the last minute."""
+        since = now_ns - int(MINUTE_S * 1e9)
+        return sum(e.gain_s(self._horizon_s) for e in self.epochs if e.end_ns >= since)
+
+    @property
+    def lines_left(self) -> float:
+        """Lines a second that may still change tier in this epoch; 0 before the first rate."""
+        if self._test is not None or (self.allowance < 1 and self._before is not None):
+            return 0.0
+        return max(0.0, self.allowance * self._rate - sum(self._now.lines.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what all moves brought, and none is taken back."""
+        return not self._series.open and self._test is None
+
+    def planned(
+        self,
+        saved: float,
+        lines: Mapping[str, float],
+        waits: Mapping[str, float],
+        page: U64Array,
+    ) -> None:
+        """What a plan is to do of the rule's own choice.
+
+        What makes room where a tier is short of it, what keeps groups' shares and what is taken
+        back is no choice, and no gain is looked for: nothing of the plan but `page` counts.
+
+        Args:
+            saved: seconds a second that it is predicted to save.
+            lines: tier → lines a second that it brings there.
+            waits: tier → seconds a second that these will wait there.
+            page: uint64[n] folios.
+        """
+        self._planned = _Open(saved, page=page, lines=dict(lines), waits=dict(waits))
+
+    def carried_out(self, report: MoveReport | None) -> None:
+        """What became of the plan before."""
+        planned, self._planned = self._planned, _Open()
+        if report is None or not len(report.plan):
+            return
+        moved = report.fate == Fate.MOVED
+        carried = int(np.count_nonzero(moved))
+        if not carried:
+            return
+        each = report.cpu_ns / 1e9 / carried
+        self.folio_s = each if self.folio_s is None else 0.9 * self.folio_s + 0.1 * each
+        if planned.page is None:
+            return
+        chosen = np.isin(report.plan.page, planned.page)
+        moved &= chosen
+        if not moved.any():
+            return
+        size = sizes_of(report.plan.order)
+        now, count = self._now, int(np.count_nonzero(moved))
+        part = float(size[moved].sum()) / float(size[chosen].sum())
+        now.predicted += planned.predicted * part
+        for name in planned.lines:
+            now.lines[name] = now.lines.get(name, 0.0) + planned.lines[name] * part
+            now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
+        now.spent_s += report.cpu_ns / 1e9 * (count / carried)
+        page, source = report.plan.page[moved], report.plan.source[moved]
+        now.page = page if now.page is None else np.concatenate([now.page, page])[:SAMPLE]
+        now.source = source if now.source is None else np.concatenate([now.source, source])[:SAMPLE]
+        now.pages += count
+
+    def look(self, time_ns: int, now: Now) -> bool:
+        """The present state of memory; true to stand still."""
+        if not self._begun_ns:
+            self._begun_ns = time_ns
+        self._rates.append(now.lines_per_s)
+        if time_ns - self._begun_ns >= self._epoch_ns:
+            rate = sum(self._rates) / len(self._rates)
+            self._fade()
+            before = self.mix
+            then = Before(self._rate or rate, before, self._waits)
+            self.mix, self._waits = self._fresh(now.spread(), time_ns - self._begun_ns), now.waits()
+            self.undo = None
+            if self._test is not None:
+                self._judge(rate, now)
+                self._now = _Open()
+                self._series.forget()
+            elif self._before is not None:
+                self._settle(time_ns, self._before, rate, now)
+            if self.tried:
+                self._series.forget()
+            else:
+                self._look_back(rate, moved=self._now.page is not None)
+                self._swing.add(rate, alike=self.alike(before))
+            self._before = self._now if self._now.page is not None else None
+            if self._before is not None:
+                self._before.then = then
+                assert self._before.page is not None
+                assert self._before.source is not None
+                self._series.add(
+                    self._before.page, self._before.source, self._before.lines, self._before.waits
+                )
+            else:
+                self._believe(RECOVER * (1 - self.trust))
+            self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
+        return time_ns < self._still_until_ns or self._test is not None
+
+    def _settle(self, time_ns: int, epoch: _Open, rate: float, now: Now) -> None:
+        assert epoch.page is not None
+        assert epoch.source is not None
+        # A page that moved twice in the epoch came from where it was first.
+        page, first = np.unique(epoch.page, return_index=True)
+        saved, known = now.saved(page, epoch.source[first])
+        observed = saved * epoch.pages / known if known else 0.0
+        if sum(epoch.lines.values()) >= TRIAL * epoch.then.rate:
+            served = epoch.then.served(rate, self.mix)
+            if served < 1 - ALARM - self._swing.chance(1, 1) and self.alike(epoch.then.mix):
+                self.alarms += 1
+                self.allowance = FIRST
+                self._test, self.undo = (epoch, rate), (page, epoch.source[first])
+            elif observed > 0 and served > 1 - ALARM:
+                self.allowance = min(1.0, 2 * self.allowance)
+        self.epochs.append(Epoch(time_ns, epoch.predicted, observed, epoch.spent_s))
+        self.predicted += epoch.predicted
+        self.observed += observed
+        self.spent_s += epoch.spent_s
+        if epoch.predicted > 0:
+            part = min(MOST, max(WORST, observed / epoch.predicted))
+            self._believe(FOLLOW * (part - self.trust))
+        if self.last_minute_s(time_ns) < 0:
+            self.margin = min(MOST_MARGIN, 2 * max(self.margin, 0.1))
+            self.stood_still += 1
+            self._still_until_ns = time_ns + self._epoch_ns
+        elif observed > 0:
+            self.margin = max(self._least_margin, 0.8 * self.margin)
+
+    def _look_back(self, rate: float, *, moved: bool) -> None:
+        """Take a whole series of moves back that lost little by little."""
+        series = self._series
+        alike = self.alike(series.then.mix)
+        lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
+        if lost and self._test is None:
+            self.alarms += 1
+            self.allowance = FIRST
+            whole = _Open(then=series.then, lines=dict(series.lines), waits=dict(series.waits))
+            self._test, self.undo = (whole, rate), series.moved()
+            self._now = _Open()
+        if lost or self._test is not None:
+            series.forget()
+        series.begins(self.mix, self._waits)
+
+    def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
+        """How the accesses of this epoch are spread, sum 1; None if there were none."""
+        before, self._spread = self._spread, spread
+        if before is not None:
+            spread = np.maximum(spread - 0.5 ** (elapsed_ns / 1e9 / self.half_life_s) * before, 0)
+        total = float(spread.sum())
+        return spread / total if total > 0 else None
+
+    def alike(self, mix: F64Array | None) -> bool:
+        """Whether accesses are spread now as they were then; yes where nobody knows."""
+        if mix is None or self.mix is None:
+            return True
+        return float(np.minimum(mix, self.mix).sum()) >= ALIKE
+
+    def _judge(self, rate: float, now: Now) -> None:
+        """Moves were taken back because the rate fell: was it them?"""
+        assert self._test is not None
+        (epoch, fallen), self._test = self._test, None
+        if rate < fallen + RECOVERED * (epoch.then.rate - fallen):
+            return
+        name = max(epoch.lines, key=lambda each: epoch.lines[each])
+        lost = (epoch.then.rate / fallen - 1) * now.waited if fallen > 0 else 0.0
+        times = 1 + lost / epoch.waits[name] if lost and epoch.waits[name] > 0 else SUSPECT[1]
+        times *= self.suspected.get(name, 1.0)
+        self.suspected[name] = min(SUSPECT[1], max(SUSPECT[0], times))
+
+    def _fade(self) -> None:
+        faded = {name: 1 + FADE * (times - 1) for name, times in self.suspected.items()}
+        self.suspected = {name: times for name, times in faded.items() if times > 1.05}
+
+    def _believe(self, change: float) -> None:
+        self.trust = min(MOST_TRUST, max(LEAST_TRUST, self.trust + change))

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a 2 MiB folio is better whole or in 4 KiB pages, by the cost rule.
+
+Of a folio whose accesses fall on k of its 512 pages (`tierd.hotness.focus`) two things can be done
+besides leaving it: move it whole, or split it and move the k busy pages, or the idle rest. Each is
+worth the time that its accesses save, plus the room that it gives back, less the room that it
+takes and (1 + margin) times what it costs (`tierd.policy.scheduler` has the same terms). A split
+costs itself, a copy and remap for each page, and the reach of the TLB: every access to the folio
+is charged a longer page walk from then on. And of single pages less is known than of the folio: a
+busy page's rate is taken less its own doubt, as the usual rule will. Where samples are too few to
+tell pages apart a split would be for nothing.
+
+Room has a price by tier, in seconds a byte: that at which what wants in and pays more fits into
+what is free and what would leave for less. It is 0 where all that wants in finds room.
+
+A folio is split where that is worth more than nothing, and by the margin more than the folio's best
+move as a whole. Where it is not known how many pages are busy it stays whole.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from tierd.core.migration import MoveReport, SplitFate
+from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.hotness.focus import PAGES, SHIFT
+from tierd.hotness.view import PageSet
+from tierd.policy.demand import F64Array
+from tierd.policy.pageset import I64Array
+from tierd.policy.scheduler import Rule
+
+HUGE_ORDER: Final = 9
+SPLIT_S: Final = 500e-6
+"""Of CPU time, for one split: measured 0.49 ms on a shared virtual machine, Linux 6.18."""
+WALK_NS: Final = 20.0
+"""What an access takes longer in 4 KiB pages. An assumption: every access that misses the caches
+misses the TLB as well, and the walk's last level, which 2 MiB pages have not, is found in the
+second or third cache (14 to 70 cycles on current cores). Hits of the caches are not seen."""
+BUSY_SHARE: Final = 0.75
+"""Of a folio's accesses, what its k busiest pages are taken to carry: all where k are used alike,
+0.86 where use falls off exponentially, 0.6 where the n-th page has 1/n of the first one's."""
+MOST: Final = 64
+"""Splits in one decision: 32 ms of the mover's time."""
+AGAIN_S: Final = 600.0
+"""A region is not split a second time within this: the kernel had joined it (khugepaged)."""
+REMEMBERED: Final = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Bids:
+    """What could change tier, for `room_prices` and `split_gain`; n folios of any size.
+
+    Attributes:
+        tier: int64[n] ranks. size: int64[n] bytes.
+        gain: float64[n, tiers] seconds that all accesses over the horizon save there, trusted
+            and less their doubt; negative: lose.
+        cost: float64[n, tiers] seconds that the move takes, times 1 + margin.
+    """
+
+    tier: I64Array
+    size: I64Array
+    gain: F64Array
+    cost: F64Array
+
+
+def room_prices(bids: Bids, room: I64Array) -> F64Array:
+    """Seconds that a byte of room is worth, float64[tiers].
+
+    Args:
+        bids: all that may move.
+        room: int64[tiers] bytes that may come in; negative where bytes must leave.
+    """
+    prices = np.zeros(len(room))
+    worth = (bids.gain - bids.cost) / bids.size[:, None]
+    for tier in range(len(room)):
+        inside = bids.tier == tier
+        wants = ~inside & (worth[:, tier] > 0)
+        refuges = np.flatnonzero((room > 0) & (np.arange(len(room)) != tier))
+        leaves = inside if len(refuges) else inside & False
+        asked = np.maximum(-worth[leaves][:, refuges].max(axis=1, initial=-np.inf), 0)
+        prices[tier] = _clearing(
+            worth[wants, tier], bids.size[wants], asked, bids.size[leaves], int(room[tier])
+        )
+    return prices
+
+
+def _clearing(
+    offer: F64Array, wanted: I64Array, ask: F64Array, given: I64Array, free: int
+) -> float:
+    """The least price at which no more is wanted than there is."""
+    price = np.unique(np.concatenate([[0.0], offer, ask]))
+    by_offer, by_ask = np.argsort(offer), np.argsort(ask)
+    below = np.concatenate([[0], np.cumsum(wanted[by_offer])])
+    supply = np.concatenate([[0], np.cumsum(given[by_ask])])
+    demand = below[-1] - below[np.searchsorted(offer[by_offer], price, side="right")]
+    enough = free + supply[np.searchsorted(ask[by_ask], price, side="right")] >= demand
+    return float(price[int(enough.argmax())] if enough.any() else price[-1])
+
+
+def split_gain(
+    bids: Bids,
+    busy: F64Array,
+    *,
+    lines: F64Array,
+    doubt: F64Array,
+    byte_s: F64Array,
+    price: F64Array,
+    rule: Rule,
+) -> tuple[F64Array, I64Array]:
+    """Seconds by which folios are better split, and for which tier; -inf for not at all.
+
+    Args:
+        bids: of 2 MiB folios.
+        busy: float64[n] pages that carry the accesses; NaN: unknown.
+        lines, doubt: float64[n] of folios, a second.
+        byte_s: float64[tiers] seconds that a tier takes for a byte.
+        price: float64[tiers] of room.
+        rule: the usual one.
+    """
+    doubled = 1 + rule.margin
+    here = np.arange(len(busy)), bids.tier
+    saved = price[bids.tier][:, None] - price[None, :]
+    whole = bids.gain - bids.cost + PAGES * PAGE_SIZE * saved
+    whole[here] = 0.0  # to stay
+    copy = PAGE_SIZE * (byte_s[bids.tier][:, None] + byte_s[None, :]) + rule.folio_s
+    parts = []
+    few = np.ceil(busy)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # Relative doubt of a single page: a Poisson count's, of the samples that it has.
+        of_busy = np.nan_to_num(doubt / lines * np.sqrt(few / BUSY_SHARE), nan=np.inf)
+    sure = np.maximum(1 - of_busy, 0)[:, None]
+    # The busy ones, and the rest, which lose what accesses they have: no more than so many.
+    for pages, share in (
+        (few, np.where(bids.gain > 0, BUSY_SHARE * sure, 1.0)),
+        (PAGES - few, np.where(bids.gain > 0, 0.0, 1 - BUSY_SHARE)),
+    ):
+        count = pages[:, None]
+        parts.append(share * bids.gain - doubled * count * copy + count * PAGE_SIZE * saved)
+    part = np.maximum(*parts)
+    part[here] = -np.inf
+    walks = rule.horizon_s * (lines + doubt) * WALK_NS * 1e-9
+    net = part.max(axis=1) - doubled * (SPLIT_S + walks)
+    over = net - doubled * whole.max(axis=1)
+    better = ~np.isnan(busy) & (net > 0) & (over > 0)
+    return np.where(better, over, -np.inf), np.asarray(part.argmax(axis=1))
+
+
+IN_PIECES: Final = (SplitFate.DONE, SplitFate.ALREADY)
+
+
+class Folios:
+    """Which splits were tried lately, from decision to decision; bounded."""
+
+    def __init__(self) -> None:
+        self._region: U64Array = np.empty(0, np.uint64)
+        self._time_ns: I64Array = np.empty(0, np.int64)
+        self._split = np.empty(0, np.bool_)
+
+    def follow(self, time_ns: int, last: MoveReport | None) -> None:
+        """What became of the plan before, if anything; the time now."""
+        keep = self._time_ns > time_ns - AGAIN_S * 1e9
+        region, times, split = self._region[keep], self._time_ns[keep], self._split[keep]
+        if last is not None and len(last.plan.split):
+            # Those that the kernel refused are not tried over and over, either.
+            did = last.split_fate != SplitFate.NOT_TRIED
+            tried = last.plan.split[did] >> np.uint64(SHIFT)
+            done = np.isin(last.split_fate[did], IN_PIECES)
+            old = ~np.isin(region, tried)
+            region = np.concatenate([region[old], tried])[-REMEMBERED:]
+            times = np.concatenate([times[old], np.full(len(tried), time_ns)])[-REMEMBERED:]
+            split = np.concatenate([split[old], done])[-REMEMBERED:]
+        self._region, self._time_ns, self._split = region, times, split
+
+    def rested(self, pages: PageSet, time_ns: int, rest_s: float) -> PageSet:
+        """Pages of folios that were split less than `rest_s` ago count as moved just now.
+
+        They have inherited one heat: which are busy has to show first.
+        """
+        fresh = self._region[self._split & (self._time_ns > time_ns - rest_s * 1e9)]
+        if not len(fresh):
+            return pages
+        resting = np.isin(pages.page >> np.uint64(SHIFT), fresh)
+        return replace(pages, idle_s=np.where(resting, np.float32(0), pages.idle_s))
+
+    def choose(self, page: U64Array, gain: F64Array) -> tuple[I64Array, Counter[str]]:
+        """Which of some folios are split now, int64[m] indices, best first; what is not, by why.
+
+        Args:
+            page: uint64[n] keys.
+            gain: float64[n] of `split_gain`.
+        """
+        again = np.isin(page >> np.uint64(SHIFT), self._region)
+        worth = np.isfinite(gain)
+        order = np.lexsort((page, -gain))
+        order = order[(worth & ~again)[order]]
+        notes = Counter(
+            {
+                "split was tried before": int(np.count_nonzero(worth & again)),
+                "more splits than one pass makes": max(0, len(order) - MOST),
+            }
+        )
+        return order[:MOST], notes

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Guards that every policy shares: how much the next plan may move."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tierd.core.migration import Fate, MoveReport
+from tierd.policy.inputs import Budget, Pressure
+
+LEAST_SHARE = 1 / 64
+"""The budget never falls below this share of the rate: recovery must stay possible."""
+LEAST_STRAINED = 1 / 8
+"""Nor does pressure take it below this share: demotion is what helps against some of it."""
+CALM = Pressure()
+UNLIMITED = Pressure(1.0, 1.0, 1.0)
+FAILURES = (Fate.BUSY, Fate.REFUSED, Fate.NO_ROOM, Fate.FAILED)
+ENOUGH = 64
+"""Reports of fewer moves than this say nothing about the failure share."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardSettings:
+    """Bytes per second that may move, and what slows it down.
+
+    Attributes:
+        rate_bytes_per_s: the most.
+        failure_share: share of failed moves above which it slows down.
+        most: pressure above which it slows down; a share of 1 is never passed.
+    """
+
+    rate_bytes_per_s: int
+    failure_share: float
+    most: Pressure = UNLIMITED
+
+    def strained(self, pressure: Pressure) -> bool:
+        """Whether any kind of pressure is above its limit."""
+        return (
+            pressure.memory > self.most.memory
+            or pressure.cpu > self.most.cpu
+            or pressure.bounced > self.most.bounced
+        )
+
+
+class BudgetKeeper:
+    """Turns the configured rate and the last outcome into the next plan's budget."""
+
+    def __init__(self, settings: GuardSettings) -> None:
+        self._settings = settings
+        self.share = 1.0
+        """Share of the rate that failures leave: 1, or less after some."""
+        self.calm = 1.0
+        """Share of the rate that pressure leaves."""
+
+    @property
+    def in_force(self) -> float:
+        """Share of the rate in force."""
+        return max(LEAST_SHARE, self.share * self.calm)
+
+    def configure(self, settings: GuardSettings) -> None:
+        """Use other settings from the next plan on; a back-off goes on."""
+        self._settings = settings
+
+    def next(self, elapsed_s: float, last: MoveReport | None, pressure: Pressure = CALM) -> Budget:
+        """The budget for a plan that has `elapsed_s` seconds of the rate to spend.
+
+        More than the allowed share of failures halves the rate in force; a report
+        below it doubles the rate again, up to the configured one. In the same way too
+        much pressure halves it, down to an eighth, and its end doubles it.
+        """
+        if self._settings.strained(pressure):
+            self.calm = max(LEAST_STRAINED, self.calm / 2)
+        else:
+            self.calm = min(1.0, self.calm * 2)
+        if last is not None:
+            fates = np.bincount(last.fate, minlength=len(Fate)).tolist()
+            tried = len(last.fate) - fates[Fate.NOT_TRIED]
+            failed = sum(fates[fate] for fate in FAILURES)
+            if tried >= ENOUGH:
+                if failed > self._settings.failure_share * tried:
+                    self.share = max(LEAST_SHARE, self.share / 2)
+                else:
+                    self.share = min(1.0, self.share * 2)
+        return Budget(int(self._settings.rate_bytes_per_s * self.in_force * elapsed_s))

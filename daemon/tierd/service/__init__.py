@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The control loop: it wires the rooms and owns time, signals and shutdown."""
-
-from tierd.service.loop import Service
-
-__all__ = ["Service"]

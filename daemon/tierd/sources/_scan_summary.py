@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the records of looks' ends say: how much of what programs use was other memory before."""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from tierd._native import ffi, lib
+from tierd.core.pagekey import VPN_MASK
+from tierd.sources.kmod.ring import RecordArray
+
+WHOLE: Final = 255
+"""What the module takes for a share of 1."""
+
+
+class Turnover(NamedTuple):
+    """What a look at one target found (struct tierd_record of kind ROUND).
+
+    Attributes:
+        accessed: pages in use.
+        newcomers: pages that became hot and were found by just the last two looks of eight.
+        newcomers_share: their share of those that became hot, 0 to 1.
+        silent: pages that the three looks before had found in use, and this one did not.
+        silent_share: their share of those that the three looks before had found in use.
+    """
+
+    accessed: int = 0
+    newcomers: int = 0
+    newcomers_share: float = 0.0
+    silent: int = 0
+    silent_share: float = 0.0
+
+
+_PAGES = struct.Struct("=II")
+
+
+def turnovers(records: RecordArray) -> Iterator[Turnover]:
+    """What the looks that ended found, of `uapi.RECORD`[n]."""
+    count = len(records)
+    if not count:
+        return
+    memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
+    at = lib.tierd_scan_ended(memory, count, 0)
+    while at < count:
+        page, pages, _, _, _, newcomers_share, silent_share, _, _ = records[at].item()
+        newcomers, silent = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
+        yield Turnover(
+            page & VPN_MASK, newcomers, newcomers_share / WHOLE, silent, silent_share / WHOLE
+        )
+        at = lib.tierd_scan_ended(memory, count, at + 1)

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`SampledSource`: an access source made of a `Sampler`, with adaptation."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import U64Array
+from tierd.sources.ebpf import syscalls
+from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
+from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
+
+log = logging.getLogger(__name__)
+
+ADAPT_NS: Final = 10**9
+"""Periods and ways of counting are looked at once in this time."""
+STATISTICS_EVERY: Final = 16
+"""The kernel times the programs in one of so many of these intervals (timing costs)."""
+RETRY_NS: Final = 300 * 10**9
+"""After a failed load, the reason is told for this time before anything is tried again."""
+SCAN_NS_PER_PAGE: Final = 1.5
+RAW_SAMPLE_NS: Final = 150.0
+"""First guesses, from this project's benchmark; measured values replace them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What sampling may cost.
+
+    Attributes:
+        samples_per_s: wanted rate. cpu_share: most of one CPU.
+        interrupt_ns: what a sample costs the kernel before the program runs.
+        least_period, most_period: bounds of the period, in events.
+        mode: "auto", "table" or "raw".
+    """
+
+    samples_per_s: float
+    cpu_share: float
+    interrupt_ns: float
+    least_period: int
+    most_period: int
+    mode: str = "auto"
+
+
+@dataclass(slots=True)
+class Totals:
+    """Counters since the source was made, for metrics.
+
+    Attributes:
+        samples: of watched processes; of these, outside: not in watched ranges, and
+        lost: given way or without room. throttled: times.
+        period: now. mode: "table" or "raw" now. mode_changes, period_changes: times.
+        cpu_share: of one CPU, in the last interval.
+    """
+
+    samples: int = 0
+    outside: int = 0
+    lost: int = 0
+    throttled: int = 0
+    period: int = 0
+    mode: str = "table"
+    mode_changes: int = 0
+    period_changes: int = 0
+    cpu_share: float = 0.0
+    extra: dict[str, int] = field(default_factory=dict)
+
+
+class SampledSource(ABC):
+    """Base of the sources that run a program on perf events; see `AccessSource`.
+
+    Args:
+        name: of the source.
+        budget: what it may cost.
+        clock: CLOCK_MONOTONIC in ns.
+    """
+
+    def __init__(
+        self, name: str, budget: Budget, *, clock: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.name = name
+        self.totals = Totals()
+        self.physical: list[U64Array] = []
+        self._budget = budget
+        self._clock = clock
+        self._sampler: Sampler | None = None
+        self._watched = Watched(())
+        self._period: PeriodControl | None = None
+        self._mode: ModeControl | None = None
+        self._failed: tuple[int, str] | None = None
+        self._statistics_fd = -1
+        self._first_period = 1
+        self._reset()
+
+    def _reset(self) -> None:
+        self._mark_ns = self._clock()
+        self._samples = self._lost = self._throttled = 0
+        self._user_ns = 0
+        self._runs = (0, 0)
+        self._seen = 0
+        self._run_ns = 0.0
+        self._steps = 0
+
+    @abstractmethod
+    def probe(self) -> Availability:
+        """Whether the host has what the source needs; of each source."""
+
+    @abstractmethod
+    def make_sampler(self) -> Sampler:
+        """The sampler, not started; of each source."""
+
+    def first_period(self) -> int:
+        """The period to begin with, which a count of one stands for."""
+        return 1
+
+    def mode(self) -> str:
+        """Where samples are counted: "auto", "table" or "raw"."""
+        return self._budget.mode
+
+    def started(self, sampler: Sampler) -> None:  # noqa: B027 - a hook that may stay empty
+        """Called when samples begin to be taken."""
+
+    def available(self) -> Availability:
+        """Whether this host can run the source, with the reason of a failed attempt."""
+        if self._failed is not None and self._clock() - self._failed[0] < RETRY_NS:
+            return Availability(False, self._failed[1], "tierd doctor says what to install")
+        if self._sampler is not None and self._sampler.loaded is not None:
+            return Availability(True, f"in use, loaded by {self._sampler.loaded.way}")
+        return self.probe()
+
+    def watch(self, targets: Sequence[WatchedTarget]) -> None:
+        """Sample these targets; loading goes on in the background at first.
+
+        Raises:
+            UnavailableError: the program cannot be loaded or attached here.
+        """
+        self._watched = Watched(targets)
+        if not targets and self._sampler is None:
+            return
+        try:
+            if self._sampler is None:
+                self._sampler = self.make_sampler()
+                self._sampler.start()
+            self.ready()
+        except UnavailableError as error:
+            self._failed = (self._clock(), str(error))
+            self.close()
+            raise
+        if self._sampler is not None and self._sampler.table is not None:
+            self._sampler.set_targets(self._watched.targets)
+
+    def ready(self, *, wait: bool = False) -> bool:
+        """Whether samples are taken; with `wait`, until they are.
+
+        Raises:
+            UnavailableError: the program cannot be loaded or attached here.
+        """
+        sampler = self._sampler
+        if sampler is None:
+            return False
+        before = sampler.loaded
+        if not sampler.ready(wait=wait):
+            return False
+        if before is None:
+            self._begin(sampler)
+        return True
+
+    def _begin(self, sampler: Sampler) -> None:
+        self._reset()
+        budget = self._budget
+        self._first_period = self.first_period()
+        self._period = PeriodControl(
+            start=self._first_period,
+            least=budget.least_period,
+            most=budget.most_period,
+            samples_per_s=budget.samples_per_s,
+            cpu_share=budget.cpu_share,
+        )
+        self._mode = ModeControl(
+            MODE_PASS if self.mode() == "raw" else MODE_COUNT,
+            scan_ns=SCAN_NS_PER_PAGE * sampler.size.pages,
+            sample_ns=RAW_SAMPLE_NS,
+            ring_samples=sampler.ring_samples,
+            allowed=self.mode() == "auto",
+        )
+        sampler.set_mode(self._mode.mode)
+        sampler.set_targets(self._watched.targets)
+        self.totals.period = self._period.period
+        self.totals.mode = "raw" if self._mode.mode == MODE_PASS else "table"
+        self.started(sampler)
+
+    def poll(self) -> list[AccessBatch]:
+        """What was sampled since the last call; nothing while the program is loading.
+
+        Raises:
+            UnavailableError: the program could not be loaded; another source is needed.
+        """
+        try:
+            if not self.ready():
+                return []
+        except UnavailableError as error:
+            self._failed = (self._clock(), str(error))
+            self.close()
+            raise
+        sampler = self._sampler
+        assert sampler is not None
+        begin = time.thread_time_ns()
+        with contextlib.suppress(UnavailableError):
+            sampler.follow_cpus()
+        drained = sampler.drain(self._watched)
+        now = self._clock()
+        self._user_ns += time.thread_time_ns() - begin
+        self._samples += drained.samples
+        self._lost += drained.lost
+        self._throttled += drained.throttled
+        self.totals.samples += drained.samples
+        self.totals.outside += drained.outside
+        self.totals.lost += drained.lost
+        self.totals.throttled += drained.throttled
+        period = self._period.period if self._period else 1
+        self._adapt(sampler, now)
+        self.physical = [drained.physical] if len(drained.physical) else []
+        if not len(drained.key) and not drained.lost:
+            return []
+        # A count of one stands for as many events as at the beginning, whatever the period.
+        count = drained.count * (period / self._first_period)
+        return [
+            AccessBatch(
+                Domain.VIRTUAL,
+                drained.key,
+                count.astype(drained.count.dtype),
+                now,
+                source=self.name,
+                is_write=drained.is_write,
+                lost=drained.lost,
+                ordered=drained.ordered,
+            )
+        ]
+
+    @property
+    def lines_per_count(self) -> float:
+        """Events, each a line from memory, that a count of one stands for; 0: not known."""
+        return float(self._first_period) if self._counts_lines() else 0.0
+
+    def _counts_lines(self) -> bool:
+        return False
+
+    def _adapt(self, sampler: Sampler, now: int) -> None:
+        if now - self._mark_ns < ADAPT_NS or self._period is None or self._mode is None:
+            return
+        assert sampler.table is not None
+        seen = sampler.table.stat("seen")
+        self._measure_runs(sampler)
+        interval = Interval(
+            seconds=(now - self._mark_ns) / 1e9,
+            samples=self._samples,
+            lost=self._lost,
+            runs=seen - self._seen,
+            throttled=self._throttled,
+            kernel_ns_per_run=self._budget.interrupt_ns + self._run_ns,
+            user_ns=self._user_ns,
+        )
+        self.totals.cpu_share = interval.cpu_share
+        self._seen, self._mark_ns = seen, now
+        self._samples = self._lost = self._throttled = self._user_ns = 0
+        if self._period.step(interval):
+            sampler.set_period(self._period.period)
+            self.totals.period = self._period.period
+            self.totals.period_changes += 1
+        if self._mode.step(interval):
+            sampler.set_mode(self._mode.mode)
+            self.totals.mode = "raw" if self._mode.mode == MODE_PASS else "table"
+            self.totals.mode_changes += 1
+            log.info(
+                "event=counting_changed source=%s mode=%s samples=%d lost=%d",
+                self.name,
+                self.totals.mode,
+                interval.samples,
+                interval.lost,
+            )
+
+    def _measure_runs(self, sampler: Sampler) -> None:
+        """Let the kernel time the programs in one interval of many."""
+        self._steps += 1
+        if self._statistics_fd >= 0:
+            spent, runs = sampler.program_runs()
+            if runs > self._runs[1]:
+                self._run_ns = (spent - self._runs[0]) / (runs - self._runs[1])
+            os.close(self._statistics_fd)
+            self._statistics_fd = -1
+        elif self._steps % STATISTICS_EVERY == 1:
+            with contextlib.suppress(OSError):
+                self._runs = sampler.program_runs()
+                self._statistics_fd = syscalls.enable_run_statistics()
+
+    def close(self) -> None:
+        """Detach and release everything; the source can be watched with again."""
+        if self._sampler is not None:
+            self._sampler.close()
+            self._sampler = None
+        if self._statistics_fd >= 0:
+            os.close(self._statistics_fd)
+            self._statistics_fd = -1
+        self._reset()

@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""bpf(2) and perf_event_open(2) as Python calls that raise `OSError`.
+
+Sources: include/uapi/linux/bpf.h (enum bpf_cmd, union bpf_attr), include/uapi/linux/
+perf_event.h (ioctls), arch/*/entry/syscalls (numbers), capability.h.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import platform
+import struct
+from pathlib import Path
+from typing import Final
+
+from tierd.core.errors import UnavailableError
+
+_NUMBERS: Final = {"x86_64": (321, 298), "aarch64": (280, 241), "riscv64": (280, 241)}
+"""bpf and perf_event_open by machine."""
+
+MAP_LOOKUP_ELEM: Final = 1
+MAP_UPDATE_ELEM: Final = 2
+MAP_DELETE_ELEM: Final = 3
+MAP_GET_NEXT_KEY: Final = 4
+PROG_LOAD: Final = 5
+OBJ_PIN: Final = 6
+OBJ_GET: Final = 7
+OBJ_GET_INFO_BY_FD: Final = 15
+ENABLE_STATS: Final = 32
+STATS_RUN_TIME: Final = 0
+
+PROG_TYPE_KPROBE: Final = 2
+PROG_TYPE_TRACEPOINT: Final = 5
+PROG_TYPE_PERF_EVENT: Final = 7
+
+IOC_ENABLE: Final = 0x2400
+IOC_PERIOD: Final = 0x40082404
+IOC_SET_BPF: Final = 0x40042408
+
+PERF_FLAG_FD_CLOEXEC: Final = 8
+
+CAP_SYS_ADMIN: Final = 21
+CAP_PERFMON: Final = 38
+CAP_BPF: Final = 39
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.syscall.restype = ctypes.c_long
+
+
+def _syscall(which: int, *arguments: object) -> int:
+    numbers = _NUMBERS.get(platform.machine())
+    if numbers is None:
+        raise UnavailableError(f"tierd has no system-call numbers for {platform.machine()}")
+    result = int(_libc.syscall(ctypes.c_long(numbers[which]), *arguments))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def bpf(command: int, attributes: bytes | bytearray) -> int:
+    """bpf(2); `attributes` is a filled part of union bpf_attr.
+
+    Raises:
+        OSError: what the kernel answered.
+    """
+    buffer = ctypes.create_string_buffer(bytes(attributes), len(attributes))
+    return _syscall(0, ctypes.c_long(command), buffer, ctypes.c_ulong(len(attributes)))
+
+
+def perf_event_open(attributes: bytes, pid: int, cpu: int, group: int = -1) -> int:
+    """A descriptor (close-on-exec) of a perf event.
+
+    Raises:
+        OSError: what the kernel answered.
+    """
+    buffer = ctypes.create_string_buffer(attributes, len(attributes))
+    return _syscall(
+        1,
+        buffer,
+        ctypes.c_long(pid),
+        ctypes.c_long(cpu),
+        ctypes.c_long(group),
+        ctypes.c_ulong(PERF_FLAG_FD_CLOEXEC),
+    )
+
+
+def object_get(path: Path) -> int:
+    """A descriptor of a pinned map or program."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    return bpf(OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0))
+
+
+def object_pin(path: Path, fd: int) -> None:
+    """Pin a map or program."""
+    name = ctypes.create_string_buffer(os.fsencode(path))
+    bpf(OBJ_PIN, struct.pack("=QII", ctypes.addressof(name), fd, 0))
+
+
+def map_update_u32(fd: int, key: int, value: int) -> None:
+    """Set a map's entry, both key and value of 32 bits."""
+    k = ctypes.c_uint32(key)
+    v = ctypes.c_uint32(value)
+    bpf(
+        MAP_UPDATE_ELEM,
+        struct.pack("=IxxxxQQQ", fd, ctypes.addressof(k), ctypes.addressof(v), 0),
+    )
+
+
+def map_delete_u32(fd: int, key: int) -> None:
+    """Remove a map's entry with a key of 32 bits."""
+    k = ctypes.c_uint32(key)
+    bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd, ctypes.addressof(k), 0, 0))
+
+
+def program_runs(fd: int) -> tuple[int, int]:
+    """(nanoseconds, runs) of a program while statistics were enabled.
+
+    Source: struct bpf_prog_info; run_time_ns and run_cnt stand at 192 and 200 bytes.
+    """
+    info = ctypes.create_string_buffer(232)
+    bpf(OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
+    spent, runs = struct.unpack_from("=QQ", info, 192)
+    return int(spent), int(runs)
+
+
+def enable_run_statistics() -> int:
+    """A descriptor; while it is open the kernel times every BPF program."""
+    return bpf(ENABLE_STATS, struct.pack("=I", STATS_RUN_TIME))
+
+
+def load_nothing(kind: int = PROG_TYPE_PERF_EVENT) -> int:
+    """A descriptor of a loaded program that returns 0: the cheapest proof that BPF works."""
+    # mov r0, 0; exit (instruction encoding: Documentation/bpf/standardization).
+    code = ctypes.create_string_buffer(
+        struct.pack("=BBhi", 0xB7, 0, 0, 0) + struct.pack("=BBhi", 0x95, 0, 0, 0), 16
+    )
+    license_text = ctypes.create_string_buffer(b"GPL")
+    attributes = struct.pack(
+        "=IIQQIIQII16s",
+        kind,
+        2,
+        ctypes.addressof(code),
+        ctypes.addressof(license_text),
+        0,
+        0,
+        0,
+        0,
+        0,
+        b"tierd_probe",
+    )
+    return bpf(PROG_LOAD, attributes)
+
+
+def event_set_program(event_fd: int, program_fd: int) -> None:
+    """Let a program run on each sample of an event, once the event is enabled."""
+    fcntl.ioctl(event_fd, IOC_SET_BPF, program_fd)
+
+
+def event_attach(event_fd: int, program_fd: int) -> None:
+    """Let a program run on each sample of an event, and enable the event."""
+    event_set_program(event_fd, program_fd)
+    fcntl.ioctl(event_fd, IOC_ENABLE, 0)
+
+
+def event_period(event_fd: int, period: int) -> None:
+    """Change a sampling event's period."""
+    fcntl.ioctl(event_fd, IOC_PERIOD, struct.pack("=Q", period))
+
+
+def has_capability(number: int) -> bool:
+    """Whether this process has a capability in effect (/proc/self/status)."""
+    try:
+        text = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    for line in text.splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> number & 1)
+    return False

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes sources from their sections of the configuration."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from tierd.config import NeoProfConfig, SourcesConfig
+from tierd.core.access import AccessSource
+
+if TYPE_CHECKING:
+    from tierd.sources._scan_host import ScanSettings
+
+
+def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> AccessSource:
+    """The source `name`, not started.
+
+    Args:
+        name: one of `sources.order`.
+        config: the sources' section.
+        lines: whether the policy weighs lines, not uses of pages.
+
+    Raises:
+        ValueError: no source has that name.
+    """
+    config = replace(config, neoprof=_counting(config.neoprof, lines=lines))
+    try:
+        make = _MAKERS[name]
+    except KeyError:
+        raise ValueError(f"no source is named {name!r}") from None
+    return make(config)
+
+
+def _counting(config: NeoProfConfig, *, lines: bool) -> NeoProfConfig:
+    """What cards count where it is left to the policy: reads, which programs wait for; or lines."""
+    if lines:
+        per_visit, track = config.requests_per_visit or 1, "both"
+        config = replace(config, coalesce=False, requests_per_visit=per_visit)
+    else:
+        track = "reads"
+    return replace(config, track=track) if config.track == "auto" else config
+
+
+def _neoprof(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
+
+    return NeoProfSource(
+        NeoProfSettings(
+            drain_us=config.neoprof.drain_ns // 1000,
+            clear_us=config.neoprof.clear_ns // 1000,
+            track=config.neoprof.track,
+            conservative=config.neoprof.conservative,
+            coalesce=config.neoprof.coalesce,
+            requests_per_visit=config.neoprof.requests_per_visit,
+            scan=_scan_settings(config),
+        )
+    )
+
+
+def _scan_settings(config: SourcesConfig) -> ScanSettings:
+    from tierd.sources._scan_host import ScanSettings
+
+    return ScanSettings(
+        period_us=config.scan.period_ns // 1000,
+        cpu_share=config.scan.cpu_share,
+        hot_scans=config.scan.hot_scans,
+        cold_scans=config.scan.cold_scans,
+        least_exposure_us=config.scan.least_exposure_ns // 1000,
+        dirty=config.scan.writes,
+        flush=config.scan.flush,
+    )
+
+
+def _scan(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.scan import ScanSource
+
+    return ScanSource(_scan_settings(config))
+
+
+def _pmu(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.pmu import PmuSettings, PmuSource
+
+    return PmuSource(
+        PmuSettings(
+            events=config.pmu.events,
+            latency_cycles=config.pmu.latency_cycles,
+            samples_per_s=config.pmu.samples_per_s,
+            cpu_share=config.pmu.cpu_share,
+            mode=config.pmu.mode,
+        )
+    )
+
+
+def _damon(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.damon import DamonSettings, DamonSource
+
+    return DamonSource(
+        DamonSettings(
+            sample_us=config.damon.sample_ns // 1000,
+            aggregation_us=config.damon.aggregation_ns // 1000,
+            min_regions=config.damon.min_regions,
+            max_regions=config.damon.max_regions,
+            cpu_share=config.damon.cpu_share,
+        )
+    )
+
+
+def _faults(config: SourcesConfig) -> AccessSource:
+    from tierd.sources.faults import FaultSettings, FaultSource
+
+    return FaultSource(
+        FaultSettings(
+            samples_per_s=config.faults.samples_per_s,
+            cpu_share=config.faults.cpu_share,
+            hint_faults=config.faults.hint_faults,
+            mode=config.faults.mode,
+        )
+    )
+
+
+_MAKERS = {"neoprof": _neoprof, "scan": _scan, "pmu": _pmu, "damon": _damon, "faults": _faults}

@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which memory profiling cards see, and which nobody watches.
+
+A card may have part of a node only: another device behind the same node, or a range whose
+decoder is not known. What it does not see must come from another source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from tierd.core.access import BoolArray
+from tierd.core.pagekey import PAGE_SHIFT, U64Array
+from tierd.sources.kmod.neoprof import Card, CardRange
+
+_NODES: Final = "sys/devices/system/node"
+_BLOCK_SIZE: Final = "sys/devices/system/memory/block_size_bytes"
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of each node the cards see.
+
+    Attributes:
+        covered: node → share of its memory that a card counts, 0 to 1.
+    """
+
+    covered: dict[int, float]
+
+    @property
+    def whole(self) -> frozenset[int]:
+        """Nodes of which nothing is unseen."""
+        return frozenset(node for node, share in self.covered.items() if share > 0.999)
+
+    @property
+    def partial(self) -> frozenset[int]:
+        """Nodes of which a part is seen, and a part is not."""
+        return frozenset(node for node, share in self.covered.items() if 0 < share <= 0.999)
+
+    @property
+    def unseen(self) -> tuple[int, ...]:
+        """Nodes that need another source, for all or a part of their memory."""
+        return tuple(sorted(set(self.covered) - self.whole))
+
+
+class CardMap:
+    """The memory behind some cards.
+
+    Args:
+        cards: those that count.
+    """
+
+    def __init__(self, cards: Iterable[Card]) -> None:
+        self.ranges: Sequence[CardRange] = [part for card in cards for part in card.ranges]
+
+    def sees(self, pfn: U64Array) -> BoolArray:
+        """Whether a card counts accesses to these page frames, bool[n] for uint64[n]."""
+        seen: BoolArray | None = None
+        for part in self.ranges:
+            # A frame begins within the range: those before it are beyond any end.
+            first, end = -(-part.start >> PAGE_SHIFT), -(-part.end >> PAGE_SHIFT)
+            inside = pfn - np.uint64(first) < np.uint64(max(0, end - first))
+            # Interleaved finer than a page, every page is seen in part: that will do.
+            if part.ways > 1 and part.granularity >= 1 << PAGE_SHIFT:
+                address = (pfn << np.uint64(PAGE_SHIFT)) - np.uint64(part.start)
+                block = address // np.uint64(part.granularity)
+                inside &= block % np.uint64(part.ways) == np.uint64(part.position)
+            seen = inside if seen is None else seen | inside
+        return np.zeros(len(pfn), np.bool_) if seen is None else seen
+
+    def coverage(self, root: Path = Path("/")) -> Coverage:
+        """How much of each online node the cards see."""
+        block = _block_size(root)
+        covered = {}
+        for node, blocks in _memory_blocks(root).items():
+            total = len(blocks) * block
+            if total:
+                seen = sum(self._bytes_in(start * block, (start + 1) * block) for start in blocks)
+                covered[node] = min(1.0, seen / total)
+        return Coverage(covered)
+
+    def _bytes_in(self, start: int, end: int) -> float:
+        seen = 0.0
+        for part in self.ranges:
+            overlap = min(end, part.end) - max(start, part.start)
+            fine = part.granularity < 1 << PAGE_SHIFT
+            seen += max(0, overlap) / (1 if fine else part.ways)
+        return seen
+
+
+def _block_size(root: Path) -> int:
+    try:
+        return int((root / _BLOCK_SIZE).read_text(), 16)
+    except (OSError, ValueError):
+        return 128 << 20
+
+
+def _memory_blocks(root: Path) -> dict[int, list[int]]:
+    """Node → numbers of its memory blocks."""
+    found = {}
+    for folder in (root / _NODES).glob("node[0-9]*"):
+        blocks = [
+            int(entry.name.removeprefix("memory"))
+            for entry in folder.glob("memory[0-9]*")
+            if entry.name.removeprefix("memory").isdigit()
+        ]
+        found[int(folder.name.removeprefix("node"))] = sorted(blocks)
+    return found

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The NeoProf cards that count for the source: which, above which threshold, since when."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tierd.core.access import Availability
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
+from tierd.sources.kmod.neoprof import Card, Cards, Profile
+
+log = logging.getLogger(__name__)
+
+TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
+
+
+@dataclass(frozen=True, slots=True)
+class CountSettings:
+    """What cards are told to count.
+
+    Attributes:
+        drain_us: time between two looks into a card's hot list.
+        track: "reads", "writes" or "both".
+        conservative: conservative update of the sketch, where the card has it.
+        coalesce: count a run of requests to one page once, if all cards can.
+        first_threshold: until the first profile says better.
+    """
+
+    drain_us: int = 10_000
+    track: str = "reads"
+    conservative: bool = True
+    coalesce: bool = True
+    first_threshold: int = 64
+
+
+class CardSet:
+    """The cards in use; see the module's text.
+
+    Args:
+        cards: the connection, closed with the set.
+        settings: what they count.
+        begun: called with a card, as of its enabling or clearing, when an epoch of it begins.
+        lost: called with the number of a card that is let go.
+
+    Attributes:
+        suspect: whether a card did not answer, or refused, since the last check.
+    """
+
+    def __init__(
+        self,
+        cards: Cards,
+        settings: CountSettings,
+        *,
+        begun: Callable[[Card], None],
+        lost: Callable[[int], None],
+    ) -> None:
+        self._cards = cards
+        self._settings = settings
+        self._begun = begun
+        self._lost = lost
+        self._using: dict[int, Card] = {}
+        self._coalesce = False
+        self.suspect = False
+
+    @property
+    def using(self) -> Mapping[int, Card]:
+        """The cards in use, by number, as they were last seen."""
+        return self._using
+
+    @property
+    def coalescing(self) -> bool:
+        """Whether a run of requests counts once, on every card."""
+        return all(CardFlags.COALESCE in card.settings.flags for card in self._using.values())
+
+    def enable_all(self) -> None:
+        """Let all cards count that can.
+
+        Raises:
+            UnavailableError: none can, or none could be enabled.
+        """
+        found = usable(self._cards.cards())
+        if not found:
+            raise UnavailableError("no NeoProf card can count", hint="see docs/neomem.md")
+        # Counts of two kinds cannot be compared.
+        able = all(Features.COALESCE in card.geometry.features for card in found)
+        self._coalesce = self._settings.coalesce and able
+        for card in found:
+            self._enable(card)
+        if not self._using:
+            raise UnavailableError("no NeoProf card could be enabled")
+
+    def check(self) -> bool:
+        """Look after the cards; true if others are in use now: some went away, or came back.
+
+        Raises:
+            UnavailableError: none is left.
+        """
+        found = {card.number: card for card in self._cards.cards()}
+        self.suspect = False
+        before = set(self._using)
+        for number in before:
+            card = found.get(number)
+            if card is not None and card.state is CardState.COUNTING:
+                self._using[number] = card
+                continue
+            why = "it was removed" if card is None else why_not(card)
+            log.warning('card=%d event=card_lost reason="%s"', number, why)
+            del self._using[number]
+            self._lost(number)
+        for number, card in found.items():
+            if number not in before and card in usable([card]):
+                self._enable(card)
+        if not self._using:
+            raise UnavailableError(
+                "no NeoProf card counts any more", hint="another source takes over"
+            )
+        return set(self._using) != before
+
+    def profiles(self) -> dict[int, Profile]:
+        """A snapshot of every card; those that do not answer are left out.
+
+        The statistics of `using` are of the same moment then, as far as the module tells them.
+        """
+        found = {}
+        for number, card in self._using.items():
+            try:
+                profile = found[number] = self._cards.profile(number)
+            except (TargetGoneError, UnavailableError) as error:
+                log.warning('card=%d event=no_profile reason="%s"', number, error)
+                self.suspect = True
+                continue
+            if profile.stats:
+                self._using[number] = replace(card, stats=profile.stats)
+        return found
+
+    def program(self, number: int, threshold: int) -> None:
+        """Set a card's threshold; a card that refuses is found out by the next check."""
+        card = self._using[number]
+        if card.settings.threshold != threshold and self._try_set(number, threshold=threshold):
+            self._using[number] = replace(
+                card, settings=replace(card.settings, threshold=threshold)
+            )
+
+    def clear(self) -> None:
+        """Begin a new epoch on all cards, with no greater threshold than the first.
+
+        What suits a whole epoch is reached late in it: by then nobody tells what is hot now.
+        """
+        for number, card in list(self._using.items()):
+            self.program(number, min(card.settings.threshold, self._settings.first_threshold))
+            has_clear = Features.CLEAR in card.geometry.features
+            do = CardDo.CLEAR if has_clear else CardDo.RESET
+            if self._try_set(number, do=do, enable=None if has_clear else True):
+                self._begun(card)
+
+    def close(self) -> None:
+        """Stop the cards, and let go of them."""
+        for number in self._using:
+            self._try_set(number, enable=False)
+        self._using = {}
+        self._cards.close()
+
+    def _enable(self, card: Card) -> None:
+        settings = self._settings
+        has = card.geometry.features
+        flags = card.settings.flags & CardFlags.RANDOM
+        if settings.conservative and Features.CONSERVATIVE in has:
+            flags |= CardFlags.CONSERVATIVE
+        if self._coalesce and Features.COALESCE in has:
+            flags |= CardFlags.COALESCE
+        threshold = min(settings.first_threshold, card.geometry.threshold_max)
+        done = self._try_set(
+            card.number,
+            do=CardDo.RESET,
+            drain_us=settings.drain_us,
+            epoch_us=0,
+            threshold=threshold,
+            track=TRACKS[settings.track] if Features.TRACK in has else None,
+            unit_log2=12,
+            flags=flags,
+            enable=True,
+        )
+        if not done:
+            return
+        kept = replace(card.settings, threshold=threshold, flags=flags)
+        self._using[card.number] = replace(card, settings=kept)
+        self._begun(card)
+        log.info(
+            "card=%d event=card_enabled backend=%s device=%s nodes=%s",
+            card.number,
+            card.backend,
+            card.device,
+            ",".join(map(str, sorted(card.nodes))),
+        )
+
+    def _try_set(self, number: int, **settings: object) -> bool:
+        """Set something on a card; False if it is gone or refused."""
+        try:
+            self._cards.set(number, **settings)  # type: ignore[arg-type]
+        except (TargetGoneError, UnavailableError) as error:
+            log.warning('card=%d event=card_refused reason="%s"', number, error)
+            self.suspect = True
+            return False
+        return True
+
+
+def availability(open_cards: Callable[[], Cards]) -> Availability:
+    """Whether there is a card that can count, and why not."""
+    try:
+        cards = open_cards()
+    except UnavailableError as error:
+        return Availability(False, error.message, error.hint)
+    try:
+        found = cards.cards()
+    except UnavailableError as error:
+        return Availability(False, error.message, error.hint)
+    finally:
+        cards.close()
+    able = usable(found)
+    if able:
+        return Availability(True, f"{len(able)} NeoProf card(s) of {len(found)} can count")
+    if not found:
+        return Availability(False, "no NeoProf card was found", "docs/neomem.md says which are")
+    told = "; ".join(f"card {card.number}: {why_not(card)}" for card in found)
+    return Availability(False, f"no NeoProf card can count: {told}", "see docs/neomem.md")
+
+
+def usable(cards: Sequence[Card]) -> list[Card]:
+    """Those that can count memory in use."""
+    return [card for card in cards if card.state is not CardState.FAILED and card.nodes]
+
+
+def why_not(card: Card) -> str:
+    """Why a card does not count."""
+    if card.state is CardState.FAILED:
+        return card.why or "it failed"
+    if not card.nodes:
+        return card.why or "none of its memory is in use as system memory"
+    return f"it is {card.state.name.lower()}"

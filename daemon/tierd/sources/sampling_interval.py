@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How long a page may be accessed before a look at its accessed bit.
+
+A page that is accessed `r` times a second is found accessed with a chance of `1 - exp(-r t)`
+after an exposure of `t` seconds. Where every page is in use, a whole period finds all of them so,
+and tells none from another. Those that fast memory should hold are the `n` hottest, `n` being what
+it has room for; looks tell them best from the others where about as many are found accessed. So
+while more are, the exposure is shortened; while fewer than half as many are, it grows, up to the
+whole period, which finds the pages that are not in use at all.
+
+That accessed bits tell more the sooner they are looked at is known from the kernel's own clock
+(second-chance) reclaim, which goes round the faster the more it has to free; to choose the time by
+what fits the fast tier is what MEMTIS (SOSP 2023) does with its hotness threshold.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+STEP: Final = 16.0
+"""An exposure becomes at most so many times longer or shorter at once."""
+SATURATED: Final = 0.9
+"""Where a larger share was found accessed, nothing is known but that."""
+ASLEEP: Final = 1e-4
+"""Where a smaller share was, the programs were not running."""
+LEAST: Final = 0.5
+MOST: Final = 2.0
+"""While the share that was seen is between so many times what is aimed at, nothing changes: use
+goes up and down, and what an exposure teaches is worth more than the best one."""
+MOST_WHOLE: Final = 1.25
+"""... for a whole period, which has taught nothing yet but who is in use at all."""
+WHOLE: Final = 0.5
+"""An exposure of a larger share of the period might as well be all of it."""
+LAST: Final = LEAST / MOST_WHOLE
+"""The share of the period that is tried before all of it: what is found grows no faster than the
+exposure, so where this one finds less than `LEAST`, a whole period finds no more than `MOST_WHOLE`,
+and the two do not take turns for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the last whole looks at all targets saw.
+
+    Attributes:
+        share: of pages, that were found accessed, 0 to 1.
+        exposure_s: for so long they could be.
+        period_s: time between two looks at a page.
+    """
+
+    share: float
+    exposure_s: float
+    period_s: float
+
+
+def used_a_second(seen: Seen | None) -> float:
+    """How often the pages that were looked at are used on average; 0 if that is not known.
+
+    Where looks find nearly all of them in use, it is the least that can be.
+    """
+    if seen is None or seen.exposure_s <= 0:
+        return 0.0
+    return -math.log1p(-min(seen.share, SATURATED)) / seen.exposure_s
+
+
+def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) -> int:
+    """The exposure to look with from now on, in us; 0 is the whole period.
+
+    Args:
+        seen: the latest looks.
+        aim: share of the pages that fast memory has room for.
+        now_us: the exposure that is set.
+        least_us: no shorter.
+        most_us: the period that is set.
+    """
+    if aim >= 1 or least_us >= most_us * WHOLE:
+        return 0
+    most = min(SATURATED, (MOST if now_us else MOST_WHOLE) * aim)
+    enough = seen.share >= LEAST * aim or not now_us
+    if enough and seen.share <= most:
+        return now_us
+    # A whole period that finds too many in use has seen those that are used now and then, and
+    # says nothing of how much the others are.
+    factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / STEP
+    wanted_us = seen.exposure_s * factor * 1e6
+    if wanted_us >= WHOLE * most_us:
+        last_us = round(LAST * most_us)
+        return last_us if least_us <= last_us and 0 < now_us < last_us else 0
+    return max(round(wanted_us), least_us)
+
+
+def _factor(share: float, aim: float) -> float:
+    """By how much longer the exposure must be for `aim` to be seen in place of `share`."""
+    if share > SATURATED:
+        return 1 / STEP
+    if share <= 0:
+        return STEP
+    # As if all pages were alike, which makes for steps that are too small, and no overshooting.
+    return min(STEP, max(1 / STEP, math.log1p(-min(aim, SATURATED)) / math.log1p(-share)))

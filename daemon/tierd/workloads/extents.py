@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where a target's pages really are: extents of present pages, cut where the node changes.
+
+Sources that work by region watch extents instead of whole mappings, so that a large
+empty reservation does not thin out their samples, and no region straddles two tiers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd.core.access import WatchedRange
+from tierd.core.migration import I16Array, U8Array
+from tierd.core.pagekey import U64Array
+
+GAP_PAGES = 256
+"""Holes up to this size (1 MiB) do not end an extent."""
+RUN_PAGES = 512
+"""Pages on one node in a row from which on a change of node cuts (2 MiB)."""
+
+
+class Extents:
+    """Extents of one target, built chunk by chunk during a walk in ascending order."""
+
+    def __init__(self) -> None:
+        self._starts: list[npt.NDArray[np.int64]] = []
+        self._ends: list[npt.NDArray[np.int64]] = []
+        self._nodes: list[I16Array] = []
+        self.complete: tuple[WatchedRange, ...] | None = None
+        """The extents of the last finished walk; None before the first."""
+
+    def add(self, vpn: U64Array, node: I16Array, order: U8Array) -> None:
+        """Present folios, ascending: vpn uint64[n], node int16[n], order uint8[n]."""
+        if not len(vpn):
+            return
+        start = vpn.astype(np.int64)
+        end = start + (np.int64(1) << order.astype(np.int64))
+        breaks = (start[1:] - end[:-1] > GAP_PAGES) | (node[1:] != node[:-1])
+        first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
+        last = np.concatenate([first[1:] - 1, [len(start) - 1]])
+        self._starts.append(start[first])
+        self._ends.append(end[last])
+        self._nodes.append(node[first])
+
+    def finish(self) -> tuple[WatchedRange, ...]:
+        """End the walk: the extents, ascending and apart; `complete` is set to them."""
+        if not self._starts:
+            self.complete = ()
+            return self.complete
+        start = np.concatenate(self._starts)
+        end = np.concatenate(self._ends)
+        node = np.concatenate(self._nodes)
+        self._starts, self._ends, self._nodes = [], [], []
+        # Runs of one node that are too short to matter join what is before them.
+        long = end - start >= RUN_PAGES
+        near = start[1:] - end[:-1] <= GAP_PAGES
+        cut = ~near | ((node[1:] != node[:-1]) & long[1:] & long[:-1])
+        first = np.concatenate([[0], np.flatnonzero(cut) + 1])
+        last = np.concatenate([first[1:] - 1, [len(start) - 1]])
+        self.complete = tuple(
+            WatchedRange(int(a), int(b)) for a, b in zip(start[first], end[last], strict=True)
+        )
+        return self.complete
+
+
+def watched(
+    ranges: Sequence[WatchedRange],
+    scanned: Sequence[WatchedRange],
+    extents: Sequence[WatchedRange] | None,
+) -> tuple[WatchedRange, ...]:
+    """What to watch: extents where a walk has been, whole ranges where none has.
+
+    Args:
+        ranges: the movable ranges now.
+        scanned: the movable ranges that the last finished walk covered.
+        extents: what that walk found, or None if there was none.
+    """
+    if extents is None:
+        return tuple(ranges)
+    covered = set(scanned)
+    known = [r for r in ranges if r in covered]
+    fresh = [r for r in ranges if r not in covered]
+    clipped = []
+    position = 0
+    for part in known:
+        while position < len(extents) and extents[position].end <= part.start:
+            position += 1
+        index = position
+        while index < len(extents) and extents[index].start < part.end:
+            extent = extents[index]
+            clipped.append(WatchedRange(max(extent.start, part.start), min(extent.end, part.end)))
+            index += 1
+    return tuple(sorted([*clipped, *fresh], key=lambda r: r.start))
+
+
+def outside(ranges: Sequence[WatchedRange], known: Sequence[WatchedRange]) -> int:
+    """Pages of `ranges` that are in none of `known`; of either, no two overlap."""
+    before = sorted(known, key=lambda r: r.start)
+    position, pages = 0, 0
+    for part in sorted(ranges, key=lambda r: r.start):
+        pages += part.end - part.start
+        while position < len(before) and before[position].end <= part.start:
+            position += 1
+        index = position
+        while index < len(before) and before[index].start < part.end:
+            pages -= min(before[index].end, part.end) - max(before[index].start, part.start)
+            index += 1
+    return pages

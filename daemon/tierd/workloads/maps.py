@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which pages of a process may be moved: its files, read as seldom as will do.
+
+numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
+pages. They are read again after `POLICY_INTERVAL_NS` when there are many pages in unread
+mappings, after `FEW_INTERVAL_NS` when there are few, after `SETTLED_INTERVAL_NS` when there are
+none (a policy may have been set on a mapping that was there), and for all processes together so
+seldom that it takes less than a hundredth of the time; smaps only when the process has locked
+memory.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Protocol
+
+from tierd.core.errors import TargetGoneError
+from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
+from tierd.workloads.procs import PROC, read_bytes, read_stat, start_time
+
+POLICY_INTERVAL_NS: Final = 5 * 10**9
+FEW_INTERVAL_NS: Final = 30 * 10**9
+FEW_NEW: Final = 1 / 8
+"""Where a smaller share of a process' pages is new, that is no reason to look at all of them: a
+heap that grows, a thread's stack that is hardly used. Each page costs a cache miss or more."""
+SETTLED_INTERVAL_NS: Final = 120 * 10**9
+_COST_FACTOR: Final = 100
+_LARGEST_TEXT: Final = 128 << 20
+"""Bytes of maps or numa_maps; about a million mappings. What is beyond is left alone."""
+_LARGEST_SMAPS: Final = 1 << 30
+
+
+class ProcessId(Protocol):
+    """A process named for good (`tierd.workloads.target.Target` is one)."""
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        ...
+
+    @property
+    def start_time(self) -> int:
+        """Clock ticks since boot at which it started."""
+        ...
+
+
+@dataclass(slots=True)
+class _Cached:
+    text: int = 0
+    policies: Policies | None = None
+    result: MovableRanges | None = None
+
+    def keep(self, result: MovableRanges) -> MovableRanges:
+        """The kept object when `result` equals it, so that callers can compare by identity."""
+        if self.result is None or self.result != result:
+            self.result = result
+        return self.result
+
+
+@dataclass(slots=True)
+class MapReader:
+    """Reads movable ranges and keeps, for each process, what is costly to read again.
+
+    Attributes:
+        policy_reads: times numa_maps was read.
+        policy_seconds: time that took.
+    """
+
+    root: Path = PROC
+    policy_interval_ns: int = POLICY_INTERVAL_NS
+    policy_reads: int = 0
+    policy_seconds: float = 0.0
+    _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
+
+    def movable_ranges(self, process: ProcessId, now_ns: int) -> MovableRanges:
+        """The ranges of `process`; the same object as long as nothing changed.
+
+        Args:
+            process: whom; its start time is compared after reading.
+            now_ns: CLOCK_MONOTONIC.
+
+        Raises:
+            TargetGoneError: the process ended or may not be looked at.
+        """
+        key = (process.pid, process.start_time)
+        cached = self._cache.setdefault(key, _Cached())
+        try:
+            result = self._read(process.pid, cached, now_ns)
+            if start_time(process.pid, self.root) != process.start_time:
+                raise TargetGoneError(f"process {process.pid} is another one now")
+        except TargetGoneError:
+            self._cache.pop(key, None)
+            raise
+        return result
+
+    def forget(self, process: ProcessId) -> None:
+        """Drop what is kept of a process."""
+        self._cache.pop((process.pid, process.start_time), None)
+
+    def _read(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
+        if cached.policies is None or self._due(cached.policies, now_ns, SETTLED_INTERVAL_NS):
+            return self._read_policies(pid, cached, now_ns)
+        text = self._maps(pid)
+        digest = hash(text)
+        if digest != cached.text or cached.result is None:
+            cached.text = digest
+            cached.keep(decide(parse_maps(text), cached.policies))
+        assert cached.result is not None
+        unread = cached.result.skipped.get("unread", 0)
+        known = sum(part.end - part.start for part in cached.result.ranges)
+        few = unread < FEW_NEW * (known + unread)
+        interval_ns = max(FEW_INTERVAL_NS if few else 0, self.policy_interval_ns)
+        if unread and self._due(cached.policies, now_ns, interval_ns):
+            return self._read_policies(pid, cached, now_ns)
+        return cached.result
+
+    def _due(self, policies: Policies, now_ns: int, interval_ns: int) -> bool:
+        """Whether policies may be read again: all processes share a hundredth of the time."""
+        least = _COST_FACTOR * policies.cost_ns * len(self._cache)
+        return now_ns - policies.read_ns >= max(interval_ns, least)
+
+    def _read_policies(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
+        begun = time.monotonic_ns()
+        # Policies first: mappings that appear in between have none and stay unread.
+        policy_text = _optional(self.root, pid, "numa_maps")
+        locked_text = _smaps(self.root, pid)
+        text = self._maps(pid)
+        mappings = parse_maps(text)
+        policies = parse_policies(policy_text, locked_text, mappings)
+        result = decide(mappings, policies)
+        policies.read_ns = now_ns
+        policies.cost_ns = time.monotonic_ns() - begun
+        self.policy_reads += 1
+        self.policy_seconds += policies.cost_ns / 1e9
+        cached.policies = policies
+        cached.text = hash(text)
+        return cached.keep(result)
+
+    def _maps(self, pid: int) -> bytes:
+        text = read_bytes(f"{self.root}/{pid}/maps", _LARGEST_TEXT)
+        if not text:
+            raise TargetGoneError(f"process {pid} has no memory any more")
+        return text
+
+
+def movable_ranges(pid: int, root: Path = PROC) -> MovableRanges:
+    """The ranges of one process, read once; `MapReader` is for reading them again.
+
+    Raises:
+        TargetGoneError: there is no such process, or it may not be looked at.
+    """
+    return MapReader(root).movable_ranges(read_stat(pid, root), 0)
+
+
+def _optional(root: Path, pid: int, name: str) -> bytes:
+    """A file that a kernel may be built without (numa_maps needs CONFIG_NUMA)."""
+    path = root / str(pid) / name
+    if not path.exists():
+        read_stat(pid, root)
+        return b""
+    return read_bytes(str(path), _LARGEST_TEXT)
+
+
+def _smaps(root: Path, pid: int) -> bytes:
+    """smaps, only for a process that has locked memory."""
+    status = read_bytes(f"{root}/{pid}/status")
+    _, _, rest = status.partition(b"\nVmLck:")
+    locked = rest.split(None, 1)[:1]
+    if not locked or locked[0] == b"0":
+        return b""
+    return read_bytes(f"{root}/{pid}/smaps", _LARGEST_SMAPS)

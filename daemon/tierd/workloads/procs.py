@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What /proc tells about a process, each fact read once and only when asked for.
+
+Field numbers are those of proc(5). Names and paths may hold any byte but NUL:
+they are decoded with surrogate escapes and never split at spaces or newlines.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from tierd.config.matchers import CMDLINE_LIMIT
+from tierd.core.errors import TargetGoneError
+from tierd.core.pagekey import PAGE_SIZE
+
+PROC: Final = Path("/proc")
+PF_KTHREAD: Final = 0x00200000
+"""Flag of kernel threads in field 9 of stat (include/linux/sched.h)."""
+_ENDED: Final = frozenset((b"Z", b"X", b"x"))
+_SMALL: Final = 16384
+"""Bytes; stat, status and cgroup are far smaller."""
+
+
+def read_bytes(path: str, limit: int = _SMALL, *, once: bool = False) -> bytes:
+    """Up to `limit` bytes of a file below /proc/PID.
+
+    Args:
+        path: of the file.
+        limit: bytes.
+        once: the kernel makes this file in one piece (stat, status, cgroup): a read has it all.
+
+    Raises:
+        TargetGoneError: the process is gone, or gone to where we may not look.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        if once:
+            return os.read(descriptor, limit)
+        chunks = []
+        while limit > 0 and (chunk := os.read(descriptor, limit)):
+            chunks.append(chunk)
+            limit -= len(chunk)
+        return b"".join(chunks)
+    except OSError as error:
+        raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
+    finally:
+        os.close(descriptor)
+
+
+class Stat(NamedTuple):
+    """One reading of /proc/PID/stat.
+
+    Attributes:
+        pid: process id.
+        comm: name of the main thread, at most 15 bytes; the process can choose it.
+        ppid: parent.
+        kernel_thread: whether it has no user memory at all.
+        ended: a zombie, or dead.
+        start_time: clock ticks since boot at which it started; with `pid` it names
+            the process for good.
+        rss_bytes: resident memory, approximate as the kernel counts it per CPU.
+        image: changes when the process executes another program: the addresses of
+            its code and stack, or its name where the kernel hides those. The same
+            program executed again with address randomisation off looks the same.
+        activity: changes when the process ran for some time, or its memory changed: page
+            faults, CPU time, size, resident pages.
+    """
+
+    pid: int
+    comm: str
+    ppid: int
+    kernel_thread: bool
+    ended: bool
+    start_time: int
+    rss_bytes: int
+    image: tuple[bytes, ...]
+    activity: tuple[bytes, ...] = ()
+
+
+_decoded = functools.lru_cache(1024)(os.fsdecode)
+
+
+def parse_stat(text: bytes) -> Stat:
+    """A reading from the text of /proc/PID/stat.
+
+    Raises:
+        ValueError: not the text of a stat file.
+    """
+    head, _, rest = text.partition(b" (")
+    comm, found, tail = rest.rpartition(b") ")  # comm itself may hold ") "
+    fields = tail.split(None, 26)
+    if not found or len(fields) < 26:
+        raise ValueError("not a stat file")
+    code, stack = fields[23], fields[25]
+    hidden = int(stack) == 0
+    return Stat(  # fields[0] is field 3, the state
+        pid=int(head),
+        comm=_decoded(comm),
+        ppid=int(fields[1]),
+        kernel_thread=bool(int(fields[6]) & PF_KTHREAD),
+        ended=fields[0] in _ENDED,
+        start_time=int(fields[19]),
+        rss_bytes=int(fields[21]) * PAGE_SIZE,
+        image=(comm,) if hidden else (code, stack),
+        # minflt, majflt, utime, stime, vsize, rss (proc_pid_stat(5))
+        activity=(fields[7], fields[9], fields[11], fields[12], fields[20], fields[21]),
+    )
+
+
+def read_stat(pid: int, root: Path = PROC) -> Stat:
+    """One reading of a process.
+
+    Raises:
+        TargetGoneError: there is no such process.
+    """
+    return told_stat(stat_text(pid, root), pid)
+
+
+def stat_text(pid: int, root: Path = PROC) -> bytes:
+    """What `told_stat` takes, as the kernel tells it now.
+
+    Raises:
+        TargetGoneError: there is no such process.
+    """
+    return read_bytes(f"{root}/{pid}/stat", once=True)
+
+
+def told_stat(text: bytes, pid: int) -> Stat:
+    """The reading that a process' stat file holds.
+
+    Raises:
+        TargetGoneError: it is not whole: the process went away meanwhile.
+    """
+    try:
+        return parse_stat(text)
+    except ValueError:
+        raise TargetGoneError(f"the stat file of process {pid} is not complete") from None
+
+
+def start_time(pid: int, root: Path = PROC) -> int:
+    """`Stat.start_time` of a process, and nothing else of it.
+
+    Raises:
+        TargetGoneError: there is no such process.
+    """
+    fields = stat_text(pid, root).rpartition(b") ")[2].split(None, 20)
+    try:
+        return int(fields[19])
+    except (IndexError, ValueError):
+        raise TargetGoneError(f"the stat file of process {pid} is not complete") from None
+
+
+def list_pids(root: Path = PROC) -> list[int]:
+    """All processes, as numbers."""
+    return [int(name) for name in os.listdir(root) if name.isdecimal()]  # noqa: PTH208 - speed
+
+
+class Process:
+    """The facts of one process (`matchers.Facts`), bound to one reading of its stat.
+
+    exe and cmdline are kept from one reading to the next while the process runs
+    the same program; cgroup and uid can change at any time and are read anew.
+    Reading a fact raises TargetGoneError when the process is gone. The number can
+    belong to another process by then: whoever keeps a process must hold a pidfd and
+    compare `start_time` once more (`registry`).
+    """
+
+    __slots__ = ("_cgroup", "_cmdline", "_exe", "_root", "_uid", "stat")
+
+    def __init__(self, stat: Stat, root: Path = PROC, before: Process | None = None) -> None:
+        """`before` is an earlier reading of the same process."""
+        self.stat = stat
+        self._root = root
+        self._exe: str | None = None
+        self._cmdline: str | None = None
+        self._cgroup: str | None = None
+        self._uid: int | None = None
+        if before is not None and before.same_program(stat):
+            self._exe = before._exe
+            self._cmdline = before._cmdline
+
+    def same_program(self, stat: Stat) -> bool:
+        """Whether `stat` is of the same process, and it has not executed another program."""
+        own = self.stat
+        return own.start_time == stat.start_time and own.image == stat.image
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self.stat.pid
+
+    @property
+    def rss_bytes(self) -> int:
+        """Resident memory at this reading."""
+        return self.stat.rss_bytes
+
+    @property
+    def exe(self) -> str:
+        """Path of the executable, without the kernel's " (deleted)"; "" where it is hidden."""
+        if self._exe is None:
+            path = f"{self._root}/{self.pid}/exe"
+            try:
+                self._exe = str(Path(path).readlink()).removesuffix(" (deleted)")
+            except PermissionError:
+                self._exe = ""
+            except OSError as error:
+                raise TargetGoneError(f"cannot read {path}: {error.strerror}") from None
+        return self._exe
+
+    @property
+    def cmdline(self) -> str:
+        """Arguments joined by spaces, at most `CMDLINE_LIMIT` bytes of them."""
+        if self._cmdline is None:
+            raw = read_bytes(f"{self._root}/{self.pid}/cmdline", CMDLINE_LIMIT)
+            self._cmdline = os.fsdecode(raw.rstrip(b"\0").replace(b"\0", b" "))
+        return self._cmdline
+
+    @property
+    def cgroup(self) -> str:
+        """Path in the cgroup v2 tree; on a host with v1 only, in the memory hierarchy."""
+        if self._cgroup is None:
+            self._cgroup = parse_cgroup(read_bytes(f"{self._root}/{self.pid}/cgroup", once=True))
+        return self._cgroup
+
+    @property
+    def uid(self) -> int:
+        """Effective user id (second number of Uid in status)."""
+        if self._uid is None:
+            status = read_bytes(f"{self._root}/{self.pid}/status", once=True)
+            _, _, rest = status.partition(b"\nUid:")
+            try:
+                self._uid = int(rest.split(None, 2)[1])
+            except (IndexError, ValueError):
+                raise TargetGoneError(f"process {self.pid} has no Uid line") from None
+        return self._uid
+
+
+def parse_cgroup(text: bytes) -> str:
+    """The path of a process from /proc/PID/cgroup (cgroups(7)); "/" when there is none."""
+    memory = "/"
+    for line in os.fsdecode(text).split("\n"):
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if number == "0" and not controllers:
+            return path
+        if "memory" in controllers.split(","):
+            memory = path
+    return memory

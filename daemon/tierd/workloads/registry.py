@@ -1,0 +1,336 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which processes are watched now, each with a number that page keys carry.
+
+A process is watched when it matches, is not denied, is neither a kernel thread
+nor tierd itself nor a child of tierd, and has enough resident memory. A held
+pidfd and the start time make sure that a recycled process id is never taken for
+the process it used to be.
+
+The numbers of ended targets are handed out again only after `release`, when
+whoever keeps page keys has dropped them.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from tierd.config import RuleConfig, TargetsConfig
+from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.workloads.events import ProcessEvents, ProcessEventSocket
+from tierd.workloads.newcomers import Newcomers
+from tierd.workloads.numbers import Numbers
+from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
+from tierd.workloads.readings import Readings
+from tierd.workloads.target import Target, TargetChanges
+
+_KEEP_RSS: Final = 0.75
+"""A target is kept until it has less than this share of min_rss, so that it does not flap."""
+_KEEP_RANK: Final = 1.25
+"""A newcomer must be larger than a target by this factor to take its place."""
+_MOST_PARENTS: Final = 64
+
+
+class TargetRegistry:
+    """The watched processes; `refresh` looks again.
+
+    Attributes:
+        left_out: processes that matched at the last refresh but exceed the limit
+            (or the numbers and descriptors that are left).
+        events: the process event socket, or None where /proc is polled.
+        events_refused: why there are no process events, or "".
+    """
+
+    def __init__(
+        self,
+        config: TargetsConfig,
+        *,
+        rules: Sequence[RuleConfig] = (),
+        root: Path = PROC,
+        own_pid: int | None = None,
+        open_events: Callable[[], ProcessEventSocket] | None = ProcessEventSocket.open,
+        pidfd_open: Callable[[int], int] = os.pidfd_open,
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        """Start listening; nothing is watched before the first `refresh`.
+
+        Args:
+            config: who is meant.
+            rules: who belongs together, and who is left alone.
+            root: /proc, or a tree like it.
+            own_pid: tierd's own process, never watched and nor are its children.
+            open_events: opens process events; None polls /proc only.
+            pidfd_open: opens a pidfd.
+            clock: CLOCK_MONOTONIC, ns; of newcomers' ages.
+        """
+        self._clock = clock
+        self._config = config
+        self._rules = tuple(rules)
+        self._rule_of: dict[int, int] = {}
+        self._root = root
+        self._own_pid = os.getpid() if own_pid is None else own_pid
+        self._pidfd_open = pidfd_open
+        self._by_pid: dict[int, Target] = {}
+        self._by_number: dict[int, Target] = {}
+        self._processes: dict[int, Process] = {}
+        self._readings = Readings(root)
+        self._pending = ProcessEvents(lost=True)
+        self._numbers = Numbers()
+        self._newcomers = Newcomers()
+        self.left_out = 0
+        self.events: ProcessEventSocket | None = None
+        self.events_refused = "not asked for"
+        if open_events is not None:
+            try:
+                self.events = open_events()
+                self.events_refused = ""
+            except UnavailableError as error:
+                self.events_refused = str(error)
+
+    @property
+    def targets(self) -> Mapping[int, Target]:
+        """Number → target, all that are watched now (a live view)."""
+        return MappingProxyType(self._by_number)
+
+    @property
+    def left_unreleased(self) -> int:
+        """Numbers of ended targets that were not released yet."""
+        return self._numbers.unreleased
+
+    @property
+    def newcomers_dropped(self) -> int:
+        """Processes that began when too many had, and were left to the refresh."""
+        return self._newcomers.dropped
+
+    @property
+    def full_polls(self) -> int:
+        """Times all of /proc was read."""
+        return self._readings.full_polls
+
+    def configure(self, config: TargetsConfig, rules: Sequence[RuleConfig] = ()) -> None:
+        """Use other rules from the next refresh on."""
+        self._config = config
+        self._rules = tuple(rules)
+        self._processes.clear()
+        self._readings.wake()
+
+    def collect(self) -> bool:
+        """Take in waiting process events; True when a refresh would find something.
+
+        That is when a target ended or executed a program, or when a process that began a
+        moment ago has become large enough. Cheap: a loop may call it several times a second.
+        """
+        if self.events is None:
+            return False
+        found = self.events.drain()
+        if not (found or self._newcomers):
+            return False
+        self._pending.add(found)
+        now_ns = self._clock()
+        self._newcomers.begin(found.started | found.executed, now_ns)
+        self._newcomers.end(found.ended | self._by_pid.keys())
+        grown = self._newcomers.grown(now_ns, self._would_be_watched)
+        self._pending.changed |= grown  # nobody of these rests
+        return bool(grown) or not self._by_pid.keys().isdisjoint(found.ended | found.executed)
+
+    def refresh(self, now_ns: int) -> TargetChanges:
+        """Look again which processes are watched.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+        """
+        self.collect()
+        events, self._pending = self._pending, ProcessEvents()
+        heard = None if self.events is None else events
+        stats, rested = self._readings.read(heard, now_ns, self._by_pid, self._config.min_rss_bytes)
+        exited = self._exited()
+        matched = self._match(stats, exited, rested)
+        chosen = self._choose(matched)
+        ended = []
+        for pid, target in list(self._by_pid.items()):
+            process = chosen.get(pid)
+            if process is None or pid in events.executed or not self._same(target, process):
+                ended.append(self._end(target))
+            else:
+                self._update(target, process)
+        begun = [self._start(p) for p in chosen.values() if p.pid not in self._by_pid]
+        started = [target for target in begun if target is not None]
+        self._processes = matched
+        return TargetChanges(tuple(started), tuple(ended))
+
+    def release(self, number: int) -> None:
+        """Allow the number of an ended target to be handed out again.
+
+        Raises:
+            KeyError: the number is not that of an ended target.
+        """
+        self._numbers.release(number)
+
+    def close(self) -> None:
+        """Let go of all processes and stop listening."""
+        for target in list(self._by_number.values()):
+            self._end(target)
+        if self.events is not None:
+            self.events.close()
+            self.events = None
+
+    def _exited(self) -> set[int]:
+        """Processes whose pidfd says that they have ended."""
+        poller = select.poll()
+        by_descriptor = {target.pidfd: pid for pid, target in self._by_pid.items()}
+        for descriptor in by_descriptor:
+            poller.register(descriptor, select.POLLIN)
+        return {by_descriptor[descriptor] for descriptor, _ in poller.poll(0)}
+
+    def _match(
+        self, stats: Mapping[int, Stat], exited: set[int], rested: set[int]
+    ) -> dict[int, Process]:
+        """Who is meant; of the processes in `rested`, what was found last holds."""
+        resting = rested - exited
+        matched = {pid: found for pid, found in self._processes.items() if pid in resting}
+        self._rule_of = {pid: self._rule_of.get(pid, -1) for pid in matched}
+        for pid, stat in stats.items():
+            if pid in rested:
+                continue
+            watched = pid in self._by_pid
+            least = self._config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
+            if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
+                continue
+            process = Process(stat, self._root, self._processes.get(pid))
+            rule = self._meant(process)
+            if rule is not None:
+                matched[pid] = process
+                self._rule_of[pid] = rule
+        return matched
+
+    def _meant(self, process: Process) -> int | None:
+        """Index of the rule of a process that is to be watched, -1 for none; None if it is not."""
+        try:
+            if any(deny.matches(process) for deny in self._config.deny):
+                return None
+            rule = self._rule(process)
+            if rule >= 0 and self._rules[rule].deny:
+                return None
+            return rule if self._config.match.matches(process) else None
+        except TargetGoneError:
+            return None
+
+    def _would_be_watched(self, pid: int) -> bool | None:
+        """Whether a newcomer would be chosen as it is now; None if there is none."""
+        try:
+            stat = read_stat(pid, self._root)
+        except TargetGoneError:
+            return None
+        if stat.kernel_thread or stat.ended or self._is_own(pid, {pid: stat}):
+            return None
+        if stat.rss_bytes < self._config.min_rss_bytes:
+            return False
+        return self._meant(Process(stat, self._root, None)) is not None
+
+    def _rule(self, process: Process) -> int:
+        """Index of the first rule that matches, -1 for none."""
+        for index, rule in enumerate(self._rules):
+            if rule.match.matches(process):
+                return index
+        return -1
+
+    def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
+        for _ in range(_MOST_PARENTS):
+            if pid == self._own_pid:
+                return True
+            stat = stats.get(pid)
+            if stat is None:
+                return False
+            pid = stat.ppid
+        return False
+
+    def _choose(self, matched: Mapping[int, Process]) -> dict[int, Process]:
+        """The largest processes, as many as the limit allows."""
+
+        def rank(process: Process) -> tuple[float, int]:
+            bonus = _KEEP_RANK if process.pid in self._by_pid else 1.0
+            return -process.rss_bytes * bonus, process.pid
+
+        ordered = sorted(matched.values(), key=rank)
+        self.left_out = max(0, len(ordered) - self._config.limit)
+        return {process.pid: process for process in ordered[: self._config.limit]}
+
+    def _same(self, target: Target, process: Process) -> bool:
+        before = self._processes.get(target.pid)
+        return target.start_time == process.stat.start_time and (
+            before is None or before.same_program(process.stat)
+        )
+
+    def _start(self, process: Process) -> Target | None:
+        number = self._numbers.take()
+        if number is None:
+            self.left_out += 1
+            return None
+        try:
+            pidfd = self._pidfd_open(process.pid)
+        except ProcessLookupError:
+            self._numbers.give_back(number)
+            return None
+        except OSError:
+            self._numbers.give_back(number)
+            self.left_out += 1
+            return None
+        try:
+            # The same start time after opening: the pidfd, and every fact read
+            # before it, are of one process.
+            if start_time(process.pid, self._root) != process.stat.start_time:
+                raise TargetGoneError(f"process {process.pid} is another one now")
+            target = Target(
+                number=number,
+                pid=process.pid,
+                start_time=process.stat.start_time,
+                pidfd=pidfd,
+                comm=process.stat.comm,
+                cgroup=process.cgroup,
+                uid=process.uid,
+                rss_bytes=process.rss_bytes,
+                rule=self._rule_of.get(process.pid, -1),
+                activity=process.stat.activity,
+            )
+        except TargetGoneError:
+            os.close(pidfd)
+            self._numbers.give_back(number)
+            return None
+        self._by_pid[target.pid] = target
+        self._by_number[number] = target
+        return target
+
+    def _update(self, target: Target, process: Process) -> None:
+        rule, activity = self._rule_of.get(process.pid, -1), process.stat.activity
+        same = (target.activity, target.rule, target.comm) == (activity, rule, process.stat.comm)
+        if same and activity:
+            return
+        try:
+            renewed = Target(
+                number=target.number,
+                pid=target.pid,
+                start_time=target.start_time,
+                pidfd=target.pidfd,
+                comm=process.stat.comm,
+                cgroup=process.cgroup,
+                uid=process.uid,
+                rss_bytes=process.rss_bytes,
+                rule=rule,
+                activity=activity,
+            )
+        except TargetGoneError:
+            return  # its pidfd tells at the next refresh
+        self._by_pid[target.pid] = renewed
+        self._by_number[target.number] = renewed
+
+    def _end(self, target: Target) -> Target:
+        del self._by_pid[target.pid]
+        del self._by_number[target.number]
+        os.close(target.pidfd)
+        self._numbers.retire(target.number)
+        return target

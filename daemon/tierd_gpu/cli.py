@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tierd gpu`: show GPUs and their links, or serve peer-GPU memory to clients."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from pathlib import Path
+
+from tierd.core.errors import ExitCode
+from tierd.core.units import format_size
+from tierd_gpu.links import GpuTopology
+from tierd_gpu.nvml import Nvml
+from tierd_gpu.server import ServerSettings
+from tierd_gpu.service import GpuService
+from tierd_gpu.settings import HarvestSettings
+
+HELP = "show GPUs and the links between them, or lend their free memory to each other"
+SOCKET = Path("/run/tierd/gpu.sock")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `tierd gpu`."""
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    show = actions.add_parser("show", help="print GPUs, memory and links")
+    show.add_argument("--json", action="store_true", help="print JSON (docs/gpu.md)")
+    serve = actions.add_parser("serve", help="serve clients until told to stop")
+    serve.add_argument("--socket", type=Path, default=SOCKET, help=f"default: {SOCKET}")
+    serve.add_argument(
+        "--user", type=int, action="append", default=[], metavar="UID",
+        help="a user that may connect, beside the daemon's own; may be repeated",
+    )  # fmt: skip
+    serve.add_argument(
+        "--group", type=int, action="append", default=[], metavar="GID",
+        help="a group that may connect; may be repeated",
+    )  # fmt: skip
+    serve.add_argument(
+        "--durable", action=argparse.BooleanOptionalAction, default=True,
+        help="lend room only to copies, so that a lost GPU loses nothing (the default); "
+        "without, borrowers gain more and a lost GPU takes a bounded amount with it",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    """Show or serve; returns the exit code."""
+    with Nvml() as nvml:
+        topology = nvml.topology()
+        if args.action == "show":
+            free = nvml.free_bytes()
+            print(json.dumps(as_json(topology, free), indent=2) if args.json
+                  else as_text(topology, free), end="\n" if args.json else "")  # fmt: skip
+            return ExitCode.OK
+        users, groups = frozenset(args.user), frozenset(args.group)
+        # Whoever may open the socket is still asked who they are (SO_PEERCRED).
+        mode = 0o666 if users or groups else 0o600
+        settings = ServerSettings(args.socket, users=users, groups=groups, mode=mode)
+        return serve(GpuService(topology, nvml, settings, HarvestSettings(durable=args.durable)))
+
+
+def serve(service: GpuService) -> int:
+    """Run until SIGINT or SIGTERM."""
+    stop = False
+
+    def on_signal(_number: int, _frame: object) -> None:
+        nonlocal stop
+        stop = True
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    try:
+        while not stop:
+            service.step()
+    finally:
+        service.close()
+    return ExitCode.OK
+
+
+def as_json(topology: GpuTopology, free: list[int | None]) -> dict[str, object]:
+    """The topology as JSON: bytes, bytes per second, -1 for the host."""
+    count = len(topology.gpus)
+    return {
+        "gpus": [
+            {
+                "gpu": gpu.index,
+                "name": gpu.name,
+                "uuid": gpu.uuid.hex(),
+                "memory_bytes": gpu.total_bytes,
+                "free_bytes": free[gpu.index],
+                "pci_bus": gpu.pci_bus,
+                "numa_node": gpu.numa_node,
+            }
+            for gpu in topology.gpus
+        ],
+        "links": [
+            {
+                "from": a if a < count else -1,
+                "to": b if b < count else -1,
+                "bytes_per_s": float(topology.bytes_per_s[a, b]),
+                "nvlinks": int(topology.nvlinks[a, b]) if a < count and b < count else 0,
+            }
+            for a in range(count + 1)
+            for b in range(count + 1)
+            if a != b
+        ],
+        "notes": list(topology.notes),
+    }
+
+
+def as_text(topology: GpuTopology, free: list[int | None]) -> str:
+    """The topology for people: one line a GPU, then GB/s from row to column."""
+    lines = []
+    for gpu in topology.gpus:
+        left = free[gpu.index]
+        state = "lost" if left is None else f"{format_size(left)} free"
+        node = "" if gpu.numa_node is None else f", NUMA node {gpu.numa_node}"
+        lines.append(f"gpu {gpu.index}: {gpu.name}, {format_size(gpu.total_bytes)}, {state}{node}")
+    names = [f"gpu{gpu.index}" for gpu in topology.gpus] + ["host"]
+    lines.append("GB/s  " + " ".join(f"{name:>6}" for name in names))
+    for a, name in enumerate(names):
+        row = [
+            "     -" if a == b else f"{topology.bytes_per_s[a, b] / 1e9:6.1f}"
+            for b in range(len(names))
+        ]
+        lines.append(f"{name:5} " + " ".join(row))
+    lines += [f"note: {note}" for note in topology.notes]
+    return "\n".join(lines) + "\n"

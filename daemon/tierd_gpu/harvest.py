@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harvester's core: tenants, leases, and when which decision is made.
+
+`use` and `state` take reports; `plan` decides for one tenant right after its report
+(prefetch, room at home, staging: `tierd_gpu.plan`); `tick` decides what lenders give and
+take back (`tierd_gpu.reclaim`) and runs every millisecond or so.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tierd_gpu import plan, reclaim
+from tierd_gpu.cost import CostModel
+from tierd_gpu.forecast import Forecast
+from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
+from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.tenant import NOWHERE, I64Array, Tenant, TenantSpec
+from tierd_gpu.wire import Op, Records, StateFlag
+
+BROKEN = (errno.ENOLINK, errno.ENODEV, errno.EIO)
+
+
+@dataclass(slots=True)
+class GpuState:
+    """What is known of one GPU's memory.
+
+    Attributes:
+        free: bytes free now, as NVML tells.
+        borrowed: chunks that tenants of other GPUs have here.
+        lendable: chunks that may be borrowed here.
+        lost: the driver says it is gone.
+    """
+
+    total: int
+    free: int = 0
+    borrowed: int = 0
+    lendable: int = 0
+    lost: bool = False
+    forecast: Forecast = field(default_factory=Forecast)
+    revoke_since_ns: int = -1
+
+
+class Harvester:
+    """All tenants and GPUs; see the module's text."""
+
+    def __init__(self, topology: GpuTopology, settings: HarvestSettings | None = None) -> None:
+        self.topology = topology
+        self.settings = settings or HarvestSettings()
+        self.cost = CostModel(topology, self.settings)
+        self.gpus = [GpuState(gpu.total_bytes, gpu.total_bytes) for gpu in topology.gpus]
+        self.places = len(topology.gpus) + 1
+        self.tenants: dict[int, Tenant] = {}
+        self.counts: Counter[str] = Counter()
+        self.revoke_ns: list[int] = []
+        """How long each revocation took, the last 4096."""
+        per_chunk = self.cost.chunk_ns[:-1, HOST]
+        self.dirty_cap: I64Array = np.floor(0.6 * self.settings.revoke_bound_ns / per_chunk).astype(
+            np.int64
+        )
+        """Chunks without a host copy that a GPU may hold for others: what its own host
+        link carries in the revoke bound, with room for what is under way."""
+
+    def join(self, spec: TenantSpec) -> Tenant:
+        """A tenant comes.
+
+        Raises:
+            ValueError: there is no such GPU.
+        """
+        if not 0 <= spec.home < len(self.gpus):
+            raise ValueError(f"no GPU {spec.home}")
+        tenant = Tenant(spec, self.places)
+        self.tenants[spec.session] = tenant
+        return tenant
+
+    def leave(self, session: int) -> None:
+        """A tenant is gone, and with it whatever was under way for it."""
+        tenant = self.tenants.pop(session, None)
+        if tenant is None:
+            return
+        for sequence in list(tenant.orders):
+            self._settle(tenant, sequence)
+        self._count_borrowed()
+
+    def set_memory(self, gpu: int, free: int, *, lost: bool = False) -> None:
+        """The free memory of a GPU, as NVML tells it now."""
+        self.gpus[gpu].free = free
+        self.gpus[gpu].lost = lost
+
+    def chunks(self, session: int, records: Records) -> None:
+        """Chunks that came or went (`wire.CHUNKS`).
+
+        Raises:
+            ValueError: outside the tenant's table.
+        """
+        tenant = self.tenants[session]
+        for first, count, live, _ in records.tolist():
+            tenant.set_range(first, count, bool(live))
+
+    def use(self, session: int, records: Records) -> None:
+        """Uses (`wire.USE`); those of chunks that do not exist are counted and dropped."""
+        tenant = self.tenants[session]
+        chunk = records["chunk"].astype(np.int64)
+        good = chunk < tenant.end
+        good[good] &= tenant.live[chunk[good]]
+        if not good.all():
+            self.counts["uses_unknown"] += int(len(good) - np.count_nonzero(good))
+            records, chunk = records[good], chunk[good]
+        tenant.use(
+            chunk,
+            records["pages"].astype(np.int64),
+            (records["flags"] & StateFlag.WRITE) != 0,
+            records["time_ns"].astype(np.float64),
+        )
+
+    def state(self, session: int, records: Records, now_ns: int) -> None:
+        """Where chunks are and what became of commands (`wire.STATE`)."""
+        tenant = self.tenants[session]
+        for chunk, place, flags, status, sequence, op, when in records.tolist():
+            if chunk >= tenant.end or not tenant.live[chunk] or not HOST <= place < len(self.gpus):
+                self.counts["states_unknown"] += 1
+                self._settle(tenant, sequence)
+                continue
+            tenant.set_state(chunk, place, flags, when)
+            found = self._settle(tenant, sequence) if op or sequence else None
+            if found is None:
+                continue
+            name = Op(found[1]).name.lower()
+            if not status:
+                self.counts[f"done_{name}"] += 1
+                continue
+            self.counts[f"refused_{errno.errorcode.get(status, status)}"] += 1
+            if status in BROKEN:
+                self.cost.block(found[2], found[3], now_ns + self.settings.backoff_ns)
+        self._count_borrowed()
+
+    def _settle(self, tenant: Tenant, sequence: int) -> tuple[int, int, int, int, int] | None:
+        found = tenant.answered(sequence)
+        if found is not None and found[1] in (Op.MOVE, Op.COPY):
+            self.cost.waiting[found[2], found[3]] -= 1
+        return found
+
+    def order(
+        self, tenant: Tenant, chunk: int, op: Op, dest: int, *, flags: StateFlag, now_ns: int
+    ) -> None:
+        """Decide one command."""
+        if op in (Op.MOVE, Op.COPY):
+            self.cost.waiting[tenant.place[chunk], dest] += 1
+        tenant.order(chunk, op, dest, int(flags), now_ns)
+        self.counts[f"ordered_{op.name.lower()}"] += 1
+
+    def plan(self, session: int, now_ns: int) -> None:
+        """Decide for one tenant, after its report."""
+        tenant = self.tenants[session]
+        self._expire(tenant, now_ns)
+        plan.plan(self, tenant, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Decide for lenders: sample, lease, take back, write back."""
+        reclaim.tick(self, now_ns)
+
+    def _expire(self, tenant: Tenant, now_ns: int) -> None:
+        """Commands that got no answer in time are forgotten."""
+        oldest = next(iter(tenant.orders.items()), None)
+        while oldest and now_ns - oldest[1][4] > self.settings.answer_ns:
+            self._settle(tenant, oldest[0])
+            self.counts["unanswered"] += 1
+            oldest = next(iter(tenant.orders.items()), None)
+
+    def _count_borrowed(self) -> None:
+        for index, gpu in enumerate(self.gpus):
+            gpu.borrowed = sum(
+                int(t.count[index]) for t in self.tenants.values() if t.spec.home != index
+            )
+
+    def unbacked_on(self, gpu: int) -> int:
+        """Chunks on a GPU, of others, that only it has: what would be lost with it."""
+        return sum(int(t.dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
+
+    def dirty_on(self, gpu: int) -> int:
+        """Chunks on a GPU, of others, that only it has, and those on their way there."""
+        return sum(
+            int(t.dirty[gpu] + t.toward[gpu]) for t in self.tenants.values() if t.spec.home != gpu
+        )
+
+    def room_for(self, tenant: Tenant, gpu: int) -> int:
+        """Chunks that a tenant may still send to a neighbour."""
+        state = self.gpus[gpu]
+        if state.lost or gpu == tenant.spec.home:
+            return 0
+        leased = int(tenant.lease[gpu] - tenant.count[gpu] - tenant.toward[gpu])
+        above = (state.free - self.settings.floor_bytes) // CHUNK_BYTES
+        under_way = sum(int(t.toward[gpu]) for t in self.tenants.values())
+        return max(0, min(leased, int(above) - under_way))
+
+    def may_bounce(self, tenant: Tenant, chunk: int, now_ns: int) -> bool:
+        """Whether a chunk may be moved once more without having been used."""
+        if tenant.bounce[chunk] < self.settings.bounce_limit:
+            return True
+        if now_ns - tenant.arrived_ns[chunk] > self.settings.bounce_window_ns:
+            tenant.bounce[chunk] = 0
+            return True
+        self.counts["bounce_limited"] += 1
+        return False
+
+    def homeless(self, tenant: Tenant) -> int:
+        """Chunks of a tenant that its home has no room for: what it would borrow."""
+        counted = tenant.live[: tenant.end] & (tenant.place[: tenant.end] != NOWHERE)
+        return int(np.count_nonzero(counted) - tenant.count[tenant.spec.home])

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the GPUs of this host through NVML (`nvidia-ml-py`, the extra "gpu").
+
+NVLink ends are matched by PCI bus; a link to a switch reaches every GPU that has links
+to a switch too. Field names are those of the "NVML API Reference Guide".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import uuid as uuids
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from tierd.core.access import Availability
+from tierd.core.errors import UnavailableError
+from tierd_gpu.links import PCIE_BYTES_PER_S, Gpu, GpuTopology, pair_bandwidth
+
+HINT = "pip install 'tierd[gpu]', and the NVIDIA driver must be loaded"
+PEER_OVER_PCIE = 0.8
+"""Share of the host link that peer traffic over PCIe gets."""
+
+
+def _library() -> Any:
+    try:
+        return importlib.import_module("pynvml")
+    except ImportError as error:
+        raise UnavailableError("the Python package nvidia-ml-py is missing", hint=HINT) from error
+
+
+class Nvml:
+    """An open NVML; a context manager.
+
+    Raises:
+        UnavailableError: no package, no driver, or no GPU.
+    """
+
+    def __init__(self) -> None:
+        self._nvml = _library()
+        try:
+            self._nvml.nvmlInit()
+            count = int(self._nvml.nvmlDeviceGetCount())
+        except self._nvml.NVMLError as error:
+            raise UnavailableError(f"NVML does not start: {error}", hint=HINT) from error
+        if not count:
+            self.close()
+            raise UnavailableError("NVML finds no GPU", hint=HINT)
+        self._handles = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+
+    def __enter__(self) -> Nvml:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let NVML go."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            self._nvml.nvmlShutdown()
+
+    def free_bytes(self) -> list[int | None]:
+        """Free memory of each GPU; None for one that is lost."""
+        found: list[int | None] = []
+        for handle in self._handles:
+            try:
+                found.append(int(self._nvml.nvmlDeviceGetMemoryInfo(handle).free))
+            except self._nvml.NVMLError:
+                found.append(None)
+        return found
+
+    def topology(self) -> GpuTopology:
+        """The GPUs and the ways between them."""
+        notes: list[str] = []
+        gpus = tuple(self._gpu(index) for index in range(len(self._handles)))
+        count = len(gpus)
+        rate = np.zeros((count + 1, count + 1))
+        for index in range(count):
+            rate[index, -1] = rate[-1, index] = self._pcie(index, notes)
+        ends = [self._link_ends(index) for index in range(count)]
+        links = np.zeros((count, count), np.int64)
+        for a in range(count):
+            for b in range(count):
+                if a == b:
+                    continue
+                direct = ends[a][0].get(gpus[b].pci_bus, 0)
+                links[a, b] = direct or min(ends[a][1], ends[b][1])
+                wide = pair_bandwidth(self._link_generation(a), int(links[a, b]))
+                rate[a, b] = wide or PEER_OVER_PCIE * min(rate[a, -1], rate[-1, b])
+        if not links.any() and count > 1:
+            notes.append("no NVLink: peers are reached over PCIe")
+        return GpuTopology(gpus, rate, links, tuple(notes))
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """One figure, or None where this GPU or this driver does not tell it."""
+        with contextlib.suppress(self._nvml.NVMLError, AttributeError):
+            return getattr(self._nvml, name)(*arguments)
+        return None
+
+    def _gpu(self, index: int) -> Gpu:
+        handle = self._handles[index]
+        text = str(self._nvml.nvmlDeviceGetUUID(handle))
+        pci = self._ask("nvmlDeviceGetPciInfo", handle)
+        node = self._ask("nvmlDeviceGetNumaNodeId", handle)
+        return Gpu(
+            index=index,
+            uuid=uuids.UUID(text.removeprefix("GPU-")).bytes,
+            name=str(self._nvml.nvmlDeviceGetName(handle)),
+            total_bytes=int(self._nvml.nvmlDeviceGetMemoryInfo(handle).total),
+            pci_bus=_bus(pci),
+            numa_node=int(node) if node is not None and int(node) >= 0 else None,
+        )
+
+    def _pcie(self, index: int, notes: list[str]) -> float:
+        handle = self._handles[index]
+        generation = self._ask("nvmlDeviceGetMaxPcieLinkGeneration", handle)
+        width = self._ask("nvmlDeviceGetMaxPcieLinkWidth", handle)
+        if not generation or not width:
+            notes.append(f"GPU {index} does not tell its PCIe link: taken for generation 3 x16")
+            generation, width = 3, 16
+        lane = PCIE_BYTES_PER_S.get(int(generation), PCIE_BYTES_PER_S[3])
+        return lane * int(width)
+
+    def _link_generation(self, index: int) -> int:
+        version = self._ask("nvmlDeviceGetNvLinkVersion", self._handles[index], 0)
+        return int(version) if version else 2
+
+    def _link_ends(self, index: int) -> tuple[dict[str, int], int]:
+        """Active links by the bus of the GPU at the other end, and those to switches."""
+        handle = self._handles[index]
+        direct: dict[str, int] = {}
+        switched = 0
+        for link in range(int(self._nvml.NVML_NVLINK_MAX_LINKS)):
+            if not self._ask("nvmlDeviceGetNvLinkState", handle, link):
+                continue
+            kind = self._ask("nvmlDeviceGetNvLinkRemoteDeviceType", handle, link)
+            if kind == getattr(self._nvml, "NVML_NVLINK_DEVICE_TYPE_SWITCH", 2):
+                switched += 1
+                continue
+            bus = _bus(self._ask("nvmlDeviceGetNvLinkRemotePciInfo", handle, link))
+            if bus:
+                direct[bus] = direct.get(bus, 0) + 1
+        return direct, switched
+
+
+def _bus(pci: Any) -> str:
+    if pci is None:
+        return ""
+    bus = pci.busId
+    return (bus.decode() if isinstance(bus, bytes) else str(bus)).lower()
+
+
+def available() -> Availability:
+    """Whether this host has GPUs that NVML tells of, and how they are joined."""
+    try:
+        with Nvml() as nvml:
+            found = nvml.topology()
+    except UnavailableError as error:
+        return Availability(False, error.message, error.hint)
+    counts = Counter(gpu.name for gpu in found.gpus)
+    parts = [f"{count} x {name}" for name, count in counts.items()]
+    wide = int(found.nvlinks.max(initial=0))
+    if len(found.gpus) > 1:
+        parts.append(f"up to {wide} NVLinks a pair" if wide else "no NVLink")
+    nodes = [str(gpu.numa_node) for gpu in found.gpus if gpu.numa_node is not None]
+    if nodes:
+        parts.append(f"memory as NUMA node {', '.join(nodes)}")
+    return Availability(True, ", ".join(parts))

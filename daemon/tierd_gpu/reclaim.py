@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decisions for lenders: what may be lent, who gets it, taking back, early write-back.
+
+A revocation takes first what costs nothing (removable: the host has a copy), then what
+is needed last, to whichever other place it is worth most. That it ends within the bound
+follows from two rules: `Harvester.dirty_cap` (no more than the lender's host link carries
+in 60 % of that time is ever parked without a host copy), and `hurry`: a lender that goes on
+taking memory while it is given back gets more than it asks for, and all of it in time.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from tierd_gpu.links import CHUNK_BYTES, HOST
+from tierd_gpu.plan import may_park
+from tierd_gpu.share import divide
+from tierd_gpu.tenant import I64Array, Tenant
+from tierd_gpu.wire import Op, StateFlag
+
+if TYPE_CHECKING:
+    from tierd_gpu.harvest import GpuState, Harvester
+
+WRITE_BACKS = 8
+"""Write-backs under way from one GPU, at most."""
+HURRY_FROM, HURRY_ALL = 0.1, 0.25
+"""Shares of the revoke bound: how old a revocation is when it takes more than was asked
+for, and when everything that is parked there."""
+SOON = 4
+"""A chunk expected within this many transfer times is not worth a write-back."""
+
+
+def tick(core: Harvester, now_ns: int) -> None:
+    """Sample every GPU, share out what it can lend, take back what it needs."""
+    for index, gpu in enumerate(core.gpus):
+        gpu.lendable = _lendable(core, index, gpu, now_ns)
+    if core.settings.techniques.peers:
+        _lease(core)
+        for index in range(len(core.gpus)):
+            _revoke(core, index, now_ns)
+            if core.settings.techniques.write_back:
+                _write_back(core, index, now_ns)
+
+
+def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
+    """Chunks that may be borrowed on a GPU, those that already are included."""
+    settings = core.settings
+    borrowed = gpu.borrowed * CHUNK_BYTES
+    own = max(0, gpu.total - gpu.free - borrowed)
+    gpu.forecast.add(own, now_ns)
+    if gpu.lost or now_ns - gpu.forecast.first_ns < settings.observe_ns:
+        return 0
+    if borrowed and gpu.free < settings.floor_bytes // 2:
+        # It takes memory faster than it is given back bit by bit: all of it.
+        return 0
+    expected = gpu.forecast.peak
+    if settings.techniques.forecast:
+        expected = gpu.forecast.most_used(settings.horizon_ns)
+    spare = gpu.total * (1 - settings.forecast_margin) - expected - settings.refill_bytes
+    now = borrowed + gpu.free - settings.refill_bytes
+    return max(0, int(min(spare, now)) // CHUNK_BYTES)
+
+
+def _lease(core: Harvester) -> None:
+    """Share every GPU among those that would borrow there, by need and link width."""
+    borrowers = [t for t in core.tenants.values() if t.spec.borrows and not t.spec.mapped]
+    if not borrowers:
+        return
+    homeless = np.array([core.homeless(t) for t in borrowers], np.int64)
+    wanting = (homeless > 0) | np.array([t.evicting > 0 for t in borrowers])
+    rates = np.array([core.cost.usable_peers(t.spec.home, 0) for t in borrowers])
+    for index, gpu in enumerate(core.gpus):
+        most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
+        need = np.minimum(most, homeless + 64) * wanting
+        # A tenant's rate to its own home is 0, and so is what it gets there.
+        granted = divide(gpu.lendable, need, rates[:, index])
+        for tenant, chunks in zip(borrowers, granted.tolist(), strict=True):
+            tenant.lease[index] = chunks
+
+
+def hurry(age_ns: int, bound_ns: int) -> float:
+    """The share of what is parked on a GPU that a revocation of this age takes at least."""
+    return min(1.0, max(0.0, (age_ns / bound_ns - HURRY_FROM) / (HURRY_ALL - HURRY_FROM)))
+
+
+def _revoke(core: Harvester, index: int, now_ns: int) -> None:
+    """Tenants with more than their lease give it back."""
+    gpu = core.gpus[index]
+    guests = [t for t in core.tenants.values() if t.spec.home != index]
+    pending = any(t.count[index] > t.lease[index] for t in guests)
+    if pending and gpu.revoke_since_ns >= 0:
+        share = hurry(now_ns - gpu.revoke_since_ns, core.settings.revoke_bound_ns)
+        for tenant in guests:
+            kept = int(tenant.count[index] * (1 - share))
+            tenant.lease[index] = min(int(tenant.lease[index]), kept)
+    for tenant in guests:
+        over = int(tenant.count[index] - tenant.lease[index])
+        over -= sum(1 for _, op, source, _, _ in tenant.orders.values()
+                    if source == index and op in (Op.MOVE, Op.DROP))  # fmt: skip
+        if over > 0:
+            _take_back(core, tenant, index, over, now_ns)
+    if gpu.lost:
+        gpu.revoke_since_ns = -1  # nobody waits for the memory of a GPU that is gone
+    elif pending and gpu.revoke_since_ns < 0:
+        gpu.revoke_since_ns = now_ns
+        core.counts["revocations"] += 1
+    elif not pending and gpu.revoke_since_ns >= 0:
+        took = now_ns - gpu.revoke_since_ns
+        core.counts["revocations_hurried"] += hurry(took, core.settings.revoke_bound_ns) > 0
+        core.revoke_ns.append(took)
+        del core.revoke_ns[:-4096]
+        gpu.revoke_since_ns = -1
+
+
+def _take_back(core: Harvester, tenant: Tenant, index: int, over: int, now_ns: int) -> None:
+    """Order `over` chunks away from a lender: the removable first, then the last needed."""
+    parked = tenant.at(index)
+    order = np.lexsort((-tenant.expected_next(parked, now_ns), ~tenant.host_copy[parked]))
+    for chunk in parked[order][:over].tolist():
+        if tenant.host_copy[chunk]:
+            core.order(tenant, chunk, Op.DROP, HOST, flags=StateFlag.URGENT, now_ns=now_ns)
+            continue
+        places = [HOST]
+        places += [g for g in range(len(core.gpus)) if g != index and may_park(core, tenant, g)]
+        dest, _ = core.cost.best_place(index, tenant.spec.home, 1.0, places, now_ns)
+        dest = HOST if dest == index else dest
+        core.order(tenant, chunk, Op.MOVE, dest, flags=StateFlag.URGENT, now_ns=now_ns)
+
+
+def _write_back(core: Harvester, index: int, now_ns: int) -> None:
+    """Give the host a copy of what is parked here, the last needed first."""
+    room = WRITE_BACKS - int(core.cost.waiting[index, HOST])
+    if core.gpus[index].lost or core.cost.blocked_until[index, HOST] > now_ns:
+        return
+    for tenant in core.tenants.values():
+        if room <= 0:
+            return
+        if tenant.spec.home == index or not tenant.dirty[index] or tenant.spec.mapped:
+            continue
+        for chunk in _to_write_back(core, tenant, index, room, now_ns).tolist():
+            core.order(tenant, chunk, Op.COPY, HOST, flags=StateFlag(0), now_ns=now_ns)
+            room -= 1
+
+
+def _to_write_back(core: Harvester, tenant: Tenant, index: int, most: int, now_ns: int) -> I64Array:
+    parked = tenant.at(index)
+    parked = parked[~tenant.host_copy[parked] & ~tenant.in_place[parked]]
+    due = tenant.expected_next(parked, now_ns)
+    late = due > now_ns + SOON * core.cost.chunk_ns[index, HOST]
+    parked, due = parked[late], due[late]
+    return np.asarray(parked[np.argsort(-due, kind="stable")[:most]])

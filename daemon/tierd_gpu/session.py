@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One client's conversation, without its socket: bytes in, bytes out.
+
+A client is known by its session alone: chunk numbers count within it, so that no
+message can name another tenant's memory.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tierd_gpu import wire
+from tierd_gpu.harvest import Harvester
+from tierd_gpu.links import CHUNK_BYTES
+from tierd_gpu.tenant import TenantSpec
+from tierd_gpu.wire import Kind, Role, WireError
+
+MAX_CHUNKS = 1 << 22
+HEARTBEAT_MS = 200
+
+
+class Session:
+    """One client.
+
+    Attributes:
+        number: the server's number for it.
+        uid: its user, from the socket's credentials.
+        greeted: whether it has said who it is.
+        dropped: records that the client says it dropped.
+    """
+
+    def __init__(self, core: Harvester, number: int, uid: int) -> None:
+        self._core = core
+        self.number = number
+        self.uid = uid
+        self.greeted = False
+        self.dropped = 0
+        self.heard_ns = 0
+        self._leases: bytes = b""
+        self._first: list[bytes] = []
+
+    def receive(self, message: bytes, now_ns: int) -> None:
+        """Take one message; `answer` has what follows from it.
+
+        Raises:
+            WireError: the client does not keep to the protocol; end the connection.
+        """
+        kind, records = wire.decode(message)
+        self.heard_ns = now_ns
+        if kind is Kind.HELLO:
+            self._hello(records)
+            return
+        if not self.greeted:
+            raise WireError(f"{kind.name} before HELLO")
+        core, me = self._core, self.number
+        if kind is Kind.CHUNKS:
+            try:
+                core.chunks(me, records)
+            except ValueError as error:
+                raise WireError(str(error)) from None
+        elif kind is Kind.USE:
+            core.use(me, records)
+        elif kind is Kind.STATE:
+            core.state(me, records, now_ns)
+        elif kind is Kind.ALIVE:
+            if len(records):
+                last = records[-1]
+                self.dropped = sum(int(number) for number in last.tolist()[1:])
+        else:
+            raise WireError(f"{kind.name} from a client")
+
+    def answer(self, now_ns: int) -> list[bytes]:
+        """Decide on what was received, and say so."""
+        if self.greeted:
+            self._core.plan(self.number, now_ns)
+        return self.send()
+
+    def _hello(self, records: wire.Records) -> None:
+        if self.greeted or len(records) != 1:
+            raise WireError("a second HELLO")
+        hello = records[0]
+        if hello["version"] != wire.VERSION:
+            raise WireError(f"version {hello['version']}, not {wire.VERSION}")
+        home = self._core.topology.index_of(hello["uuid"].tobytes())
+        if home is None:
+            raise WireError("a GPU that is not here")
+        if not 0 < hello["max_chunks"] <= MAX_CHUNKS:
+            raise WireError(f"{hello['max_chunks']} chunks")
+        role = int(hello["role"])
+        self._core.join(
+            TenantSpec(
+                session=self.number,
+                uid=self.uid,
+                home=home,
+                borrows=role & Role.BORROW != 0,
+                lends=role & Role.LEND != 0,
+                max_chunks=int(hello["max_chunks"]),
+                mapped=int(hello["backing"]) != 0,
+                name=bytes(hello["name"]).decode("ascii", "replace"),
+            )
+        )
+        self.greeted = True
+        gpus = np.zeros(len(self._core.topology.gpus), wire.GPU)
+        for gpu in self._core.topology.gpus:
+            gpus["uuid"][gpu.index] = np.frombuffer(gpu.uuid, np.uint8)
+        welcome = np.array([(wire.VERSION, self.number, HEARTBEAT_MS, 0)], wire.WELCOME)
+        self._first = wire.encode(Kind.WELCOME, welcome) + wire.encode(Kind.GPUS, gpus)
+
+    def send(self) -> list[bytes]:
+        """What the core has decided for this client since the last call."""
+        tenant = self._core.tenants.get(self.number)
+        if tenant is None:
+            return []
+        messages = self._first + self._lease_messages()
+        self._first = []
+        if tenant.cancels:
+            cancels = np.array([(chunk,) for chunk in tenant.cancels], wire.CANCEL)
+            messages += wire.encode(Kind.CANCEL, cancels)
+            tenant.cancels.clear()
+        return messages + wire.encode(Kind.MOVE, tenant.take_orders())
+
+    def _lease_messages(self) -> list[bytes]:
+        """The leases, when they are not what was last sent."""
+        tenant = self._core.tenants[self.number]
+        floor = self._core.settings.floor_bytes
+        records = np.zeros(len(self._core.gpus), wire.LEASE)
+        for index, gpu in enumerate(self._core.gpus):
+            own = tenant.spec.home == index
+            borrowed = gpu.borrowed * CHUNK_BYTES if own else 0
+            records[index] = (index, int(tenant.lease[index]), floor, borrowed)
+        now = records.tobytes()
+        if now == self._leases:
+            return []
+        self._leases = now
+        return wire.encode(Kind.LEASE, records)
+
+    def close(self) -> None:
+        """The client is gone."""
+        self._core.leave(self.number)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the harvester knows of one tenant: its chunks, where they are, how they are used."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tierd_gpu.links import HOST, F64Array
+from tierd_gpu.predict import Predictor
+from tierd_gpu.wire import MOVE, Op, StateFlag
+
+BoolArray = npt.NDArray[np.bool_]
+I64Array = npt.NDArray[np.int64]
+NOWHERE = -2
+"""Not used yet, so it has no memory."""
+FORGET = 0.85
+"""A dense use weighs on after this: read in place, one would cost more than a fetch."""
+
+
+@dataclass(frozen=True, slots=True)
+class TenantSpec:
+    """Who a tenant is: checked by the server, never taken from the client's word.
+
+    Attributes:
+        session: the server's number for the connection.
+        uid: user, from the socket's credentials.
+        home: the GPU it computes on.
+        borrows, lends: its role.
+        max_chunks: size of its chunk table.
+        mapped: its memory is not the driver's to evict.
+    """
+
+    session: int
+    uid: int
+    home: int
+    borrows: bool = True
+    lends: bool = False
+    max_chunks: int = 65536
+    mapped: bool = False
+    name: str = ""
+
+
+class Tenant:
+    """One tenant's chunks; every array has `spec.max_chunks` entries.
+
+    Attributes:
+        live: bool, the chunk exists.
+        place: int16, where it is (`NOWHERE`, `HOST`, or a GPU).
+        host_copy: bool, the host has a copy too.
+        in_place: bool, mapped where it is.
+        busy: int64, sequence number of the command under way, 0 for none.
+        last_ns, every_ns: float64, last use and time between uses (nan: unknown).
+        pages: float32, 4 KiB pages touched in a use: the most, slowly forgotten.
+        written: bool, the last use wrote.
+        arrived_ns: float64, when it came where it is.
+        bounce: int16, moves towards home since the last use (staging on the way counts).
+    """
+
+    def __init__(self, spec: TenantSpec, places: int) -> None:
+        size = spec.max_chunks
+        self.spec = spec
+        self.live = np.zeros(size, np.bool_)
+        self.place = np.full(size, NOWHERE, np.int16)
+        self.host_copy = np.zeros(size, np.bool_)
+        self.in_place = np.zeros(size, np.bool_)
+        self.busy = np.zeros(size, np.int64)
+        self.last_ns = np.zeros(size)
+        self.every_ns = np.full(size, np.nan)
+        self.pages = np.zeros(size, np.float32)
+        self.written = np.zeros(size, np.bool_)
+        self.arrived_ns = np.zeros(size)
+        self.bounce = np.zeros(size, np.int16)
+        self.scratch = np.zeros(size, np.bool_)
+        """All false between calls: for marking chunks without making sets."""
+        self.end = 0
+        """No live chunk at or above this number."""
+        self.predictor = Predictor()
+        self.count = np.zeros(places, np.int64)
+        """Chunks at each place; the last entry is the host's."""
+        self.dirty = np.zeros(places, np.int64)
+        """Of them, those without a host copy."""
+        self.sequence = 0
+        self.orders: dict[int, tuple[int, int, int, int, int]] = {}
+        """Commands under way: sequence → (chunk, op, source, dest, sent_ns)."""
+        self.out: list[tuple[int, int, int, int, int]] = []
+        """Commands decided and not sent: records of `wire.MOVE` without the last field."""
+        self.cancels: list[int] = []
+        self.lease = np.zeros(places, np.int64)
+        self.touched_ns = 0
+        self.evicting = 0
+        """Commands under way that make room at home."""
+        self.fetching = 0
+        """Commands under way that take room at home."""
+        self.toward = np.zeros(places, np.int64)
+        """Commands under way by destination."""
+        self.uses = 0
+        self.pace_ns = 0.0
+        """Time between two uses, smoothed."""
+        self.again_ns = 0.0
+        """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
+
+    def set_range(self, first: int, count: int, live: bool) -> None:
+        """Chunks come or go.
+
+        Raises:
+            ValueError: outside the tenant's table.
+        """
+        if first + count > self.spec.max_chunks:
+            raise ValueError(f"chunks {first} to {first + count} of {self.spec.max_chunks}")
+        part = slice(first, first + count)
+        self.live[part] = live
+        self.place[part] = NOWHERE
+        for array in (self.host_copy, self.in_place, self.written):
+            array[part] = False
+        self.busy[part] = 0
+        self.every_ns[part] = np.nan
+        self.bounce[part] = 0
+        self.end = int(np.flatnonzero(self.live)[-1]) + 1 if self.live.any() else 0
+        self.recount()
+
+    def recount(self) -> None:
+        """Count chunks by place from the arrays."""
+        places = len(self.count)
+        here = self.live & (self.place != NOWHERE)
+        self.count = np.bincount(self.place[here] % places, minlength=places)
+        own = here & ~self.host_copy
+        self.dirty = np.bincount(self.place[own] % places, minlength=places)
+
+    def use(self, chunk: I64Array, pages: I64Array, write: BoolArray, time_ns: F64Array) -> None:
+        """Uses in the order they happened."""
+        add = self.predictor.add
+        for index in chunk.tolist():
+            add(index)
+        self.uses += len(chunk)
+        gap = time_ns - self.last_ns[chunk]
+        known = (self.last_ns[chunk] > 0) & (gap > 100_000)  # nearer ones are one use
+        seen = chunk[known]
+        old = self.every_ns[seen]
+        new = gap[known]
+        self.every_ns[seen] = np.where(np.isnan(old), new, 0.5 * old + 0.5 * new)
+        if len(new):
+            typical = float(np.median(new))
+            self.again_ns = 0.8 * self.again_ns + 0.2 * typical if self.again_ns else typical
+        self.last_ns[chunk] = time_ns
+        self.pages[chunk] = np.maximum(pages, FORGET * self.pages[chunk])
+        self.written[chunk] = write  # of several uses the last one stands
+        self.bounce[chunk] = 0
+        if len(time_ns):
+            if self.touched_ns:
+                pace = (float(time_ns[-1]) - self.touched_ns) / len(time_ns)
+                self.pace_ns = 0.8 * self.pace_ns + 0.2 * pace if self.pace_ns else pace
+            self.touched_ns = int(time_ns[-1])
+
+    def set_state(self, chunk: int, place: int, flags: int, now_ns: float) -> None:
+        """Where a chunk is now, as the client found or made it."""
+        places = len(self.count)
+        old = int(self.place[chunk])
+        if old != NOWHERE:
+            self.count[old % places] -= 1
+            self.dirty[old % places] -= not self.host_copy[chunk]
+        self.place[chunk] = place
+        self.host_copy[chunk] = bool(flags & StateFlag.HOST_COPY)
+        self.in_place[chunk] = bool(flags & StateFlag.IN_PLACE)
+        self.count[place % places] += 1
+        self.dirty[place % places] += not self.host_copy[chunk]
+        if place != old:
+            self.arrived_ns[chunk] = now_ns
+
+    def order(self, chunk: int, op: Op, dest: int, flags: int, now_ns: int) -> None:
+        """Decide a command; the chunk is busy until its answer comes."""
+        self.sequence += 1
+        source = int(self.place[chunk])
+        self.orders[self.sequence] = (chunk, int(op), source, dest, now_ns)
+        self.busy[chunk] = self.sequence
+        self.out.append((chunk, dest, int(op), flags, self.sequence))
+        self._count_order(op, source, dest, 1)
+        if dest == self.spec.home or (op is Op.COPY and source == HOST):
+            self.bounce[chunk] += 1
+
+    def _count_order(self, op: int, source: int, dest: int, change: int) -> None:
+        home = self.spec.home
+        if op in (Op.MOVE, Op.COPY):
+            self.toward[dest] += change
+        if dest == home and op in (Op.MOVE, Op.COPY):
+            self.fetching += change
+        elif source == home and op in (Op.MOVE, Op.DROP):
+            self.evicting += change
+
+    def answered(self, sequence: int) -> tuple[int, int, int, int, int] | None:
+        """The command that an answer belongs to; it is over."""
+        found = self.orders.pop(sequence, None)
+        if found is None:
+            return None
+        chunk, op, source, dest, _ = found
+        if self.busy[chunk] == sequence:
+            self.busy[chunk] = 0
+        self._count_order(op, source, dest, -1)
+        return found
+
+    def expected_next(self, chunk: I64Array, now_ns: float) -> F64Array:
+        """float64[n], when each chunk is expected to be used next.
+
+        One that is overdue is expected after as much time again as it is overdue; one
+        never used twice is taken to come again as others lately did, and while none has,
+        after twice as long as it has been idle.
+        """
+        last, every = self.last_ns[chunk], self.every_ns[chunk]
+        typical = self.again_ns if self.again_ns else 3.0 * (now_ns - last)
+        due = last + np.where(np.isnan(every), typical, every)
+        soonest: F64Array = np.where(due > now_ns, due, 2.0 * now_ns - due)
+        return soonest
+
+    def at(self, place: int) -> I64Array:
+        """int64[m], idle chunks at `place`, by number."""
+        end = self.end
+        here = (self.place[:end] == place) & (self.busy[:end] == 0) & self.live[:end]
+        return np.flatnonzero(here)
+
+    def take_orders(self) -> npt.NDArray[np.void]:
+        """The commands decided since the last call, as `wire.MOVE` records."""
+        orders = np.zeros(len(self.out), MOVE)
+        for index, order in enumerate(self.out):
+            orders[index] = (*order, 0)
+        self.out.clear()
+        return orders

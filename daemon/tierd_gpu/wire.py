@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages between daemon and GPU clients."""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+VERSION: Final = 1
+MAX_BYTES: Final = 16384
+Records = npt.NDArray[np.void]
+
+
+class Kind(enum.IntEnum):
+    """What a message is; below 16 from the client, above from the daemon."""
+
+    HELLO = 1
+    CHUNKS = 2
+    USE = 3
+    STATE = 4
+    ALIVE = 5
+    WELCOME = 17
+    GPUS = 18
+    MOVE = 19
+    CANCEL = 20
+    LEASE = 21
+    PING = 22
+
+
+class Op(enum.IntEnum):
+    """What a move command does."""
+
+    MOVE = 1
+    COPY = 2
+    DROP = 3
+    MAP = 4
+    UNMAP = 5
+
+
+class StateFlag(enum.IntFlag):
+    """Flags of moves, states and uses."""
+
+    URGENT = 1
+    HOST_COPY = 2
+    IN_PLACE = 4
+    PREFETCH = 8
+    WRITE = 16
+
+
+class Role(enum.IntFlag):
+    """What a client does with GPU memory."""
+
+    BORROW = 1
+    LEND = 2
+
+
+HEADER: Final = np.dtype([("type", "<u2"), ("count", "<u2"), ("bytes", "<u4")])
+HELLO: Final = np.dtype(
+    [
+        ("version", "<u4"),
+        ("role", "<u4"),
+        ("max_chunks", "<u4"),
+        ("backing", "<u4"),
+        ("uuid", "u1", 16),
+        ("name", "S32"),
+    ]
+)
+CHUNKS: Final = np.dtype([("first", "<u4"), ("count", "<u4"), ("live", "<u4"), ("rsv", "<u4")])
+USE: Final = np.dtype([("chunk", "<u4"), ("pages", "<u2"), ("flags", "<u2"), ("time_ns", "<u8")])
+STATE: Final = np.dtype(
+    [
+        ("chunk", "<u4"),
+        ("place", "<i2"),
+        ("flags", "u1"),
+        ("status", "u1"),
+        ("sequence", "<u4"),
+        ("op", "<u4"),
+        ("time_ns", "<u8"),
+    ]
+)
+ALIVE: Final = np.dtype(
+    [
+        ("time_ns", "<u8"),
+        ("uses_dropped", "<u8"),
+        ("states_dropped", "<u8"),
+        ("moves_dropped", "<u8"),
+    ]
+)
+WELCOME: Final = np.dtype(
+    [("version", "<u4"), ("session", "<u4"), ("heartbeat_ms", "<u4"), ("rsv", "<u4")]
+)
+GPU: Final = np.dtype([("uuid", "u1", 16)])
+MOVE: Final = np.dtype(
+    [
+        ("chunk", "<u4"),
+        ("dest", "<i2"),
+        ("op", "u1"),
+        ("flags", "u1"),
+        ("sequence", "<u4"),
+        ("rsv", "<u4"),
+    ]
+)
+CANCEL: Final = np.dtype([("chunk", "<u4")])
+LEASE: Final = np.dtype(
+    [("device", "<i4"), ("chunks", "<u4"), ("floor_bytes", "<u8"), ("borrowed_bytes", "<u8")]
+)
+PING: Final = np.dtype([])
+
+LAYOUTS: Final = {
+    Kind.HELLO: HELLO,
+    Kind.CHUNKS: CHUNKS,
+    Kind.USE: USE,
+    Kind.STATE: STATE,
+    Kind.ALIVE: ALIVE,
+    Kind.WELCOME: WELCOME,
+    Kind.GPUS: GPU,
+    Kind.MOVE: MOVE,
+    Kind.CANCEL: CANCEL,
+    Kind.LEASE: LEASE,
+    Kind.PING: PING,
+}
+
+
+class WireError(Exception):
+    """A message that is not one; the peer that sent it is not talked to any more."""
+
+
+def encode(kind: Kind, records: Records) -> list[bytes]:
+    """The messages that carry `records`, as many as they need; none for no records."""
+    each = LAYOUTS[kind].itemsize
+    most = (MAX_BYTES - HEADER.itemsize) // max(1, each)
+    messages = []
+    for start in range(0, len(records), most):
+        part = records[start : start + most]
+        head = np.array([(int(kind), len(part), HEADER.itemsize + len(part) * each)], HEADER)
+        messages.append(head.tobytes() + part.tobytes())
+    return messages
+
+
+def ping() -> bytes:
+    """The message that asks a client for a sign of life."""
+    return np.array([(int(Kind.PING), 0, HEADER.itemsize)], HEADER).tobytes()
+
+
+def decode(message: bytes) -> tuple[Kind, Records]:
+    """The kind of a message and its records.
+
+    Raises:
+        WireError: not a whole message of a known kind.
+    """
+    if not HEADER.itemsize <= len(message) <= MAX_BYTES:
+        raise WireError(f"{len(message)} bytes")
+    head = np.frombuffer(message, HEADER, 1)[0]
+    try:
+        kind = Kind(int(head["type"]))
+    except ValueError:
+        raise WireError(f"kind {head['type']}") from None
+    each = LAYOUTS[kind].itemsize
+    count = int(head["count"])
+    if int(head["bytes"]) != len(message) or len(message) != HEADER.itemsize + count * each:
+        raise WireError(f"{kind.name}: {count} records in {len(message)} bytes")
+    if not each:
+        return kind, np.empty(0, LAYOUTS[kind])
+    return kind, np.frombuffer(message, LAYOUTS[kind], count, HEADER.itemsize)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why a page is where it is: the log of decisions, and the rule asked again."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.pagekey import VPN_BITS
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.hotness.table import HeatTable
+from tierd.observe.decisions import ENTRY
+from tierd.observe.explain import WORDS, DecisionLog, Explainer, Reason
+from tierd.policy.inputs import NodeUsage
+from tierd.policy.watermark import WatermarkSettings
+
+S = 10**9
+TARGET, PID = 3, 4242
+BASE = TARGET << VPN_BITS
+GIB = 1 << 30
+
+
+def two_tiers() -> TierMap:
+    tiers, nodes = [], {}
+    for rank, (latency, kind) in enumerate(((118, MemoryKind.DRAM), (430, MemoryKind.CXL))):
+        figures = (Quantity(latency, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
+        nodes[rank] = MemoryNode(rank, GIB, frozenset(), kind, *figures)
+        tiers.append(Tier(rank, str(kind), kind, (rank,), GIB, *figures))
+    return TierMap(tuple(tiers), nodes)
+
+
+class Around:
+    """The service's state."""
+
+    def __init__(self) -> None:
+        self.pids = {TARGET: PID}
+        self.tiers = two_tiers()
+        self.usage = {0: NodeUsage(GIB, GIB // 2, 0), 1: NodeUsage(GIB, GIB // 2, 0)}
+
+    def movable(self, key: int) -> bool:
+        return key >> VPN_BITS == TARGET and key & 0xFFFF >= 0x1000
+
+    def thresholds(self) -> dict[str, int]:
+        return {"0": 17}
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)
+        self.log = DecisionLog(64)
+        self.explainer = Explainer(self.heat, self.log, Around(), WatermarkSettings())
+        self.now = S
+
+    def page(self, vpn: int, node: int, accesses: float) -> None:
+        key = np.array([BASE | vpn], np.uint64)
+        count = np.array([max(accesses, 1e-6)], np.float32)
+        self.heat.ingest(AccessBatch(Domain.VIRTUAL, key, count, self.now, "test"))
+        self.heat.place(key, np.array([node], np.int16), np.zeros(1, np.uint8), insert_on=())
+
+    def moved(self, vpn: int, fate: Fate, direction: Direction, heat: float = 9.0) -> MoveReport:
+        key = np.array([BASE | vpn], np.uint64)
+        source, dest = (1, 0) if direction is Direction.PROMOTE else (0, 1)
+        plan = MovePlan(
+            key,
+            np.zeros(1, np.uint8),
+            np.array([source], np.int16),
+            np.array([dest], np.int16),
+            np.array([direction], np.uint8),
+            np.array([heat], np.float32),
+        )
+        node = np.array([dest if fate is Fate.MOVED else source], np.int16)
+        return MoveReport(plan, np.array([fate], np.uint8), node, {}, 4096, 1, 1, 0)
+
+    def explain(self, vpn: int) -> dict[str, Any]:
+        told = self.explainer.explain(PID, vpn << 12 | 0x123)
+        assert json.loads(json.dumps(told)) == told
+        return told
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_a_process_that_is_not_watched_is_told_as_such(bench: Bench) -> None:
+    told = bench.explainer.explain(1, 0x1000)
+    assert (told["pid"], told["watched"]) == (1, False)
+    assert "not watched" in told["why"]
+
+
+def test_a_page_outside_the_movable_ranges(bench: Bench) -> None:
+    assert WORDS[Reason.NOT_MOVABLE] in bench.explain(0x10)["verdict"]
+
+
+def test_a_page_nobody_has_seen(bench: Bench) -> None:
+    told = bench.explain(0x1000)
+    assert "no access to it was seen" in told["verdict"]
+    assert (told["node"], told["heat"], told["decisions"]) == (None, 0.0, [])
+    assert told["thresholds"] == {"0": 17}
+
+
+@pytest.mark.parametrize(
+    ("accesses", "victim", "words"),
+    [
+        (3.0, 0.0, "is not above 6.25"),
+        (50.0, 0.0, "will be promoted to dram"),
+        (50.0, 40.0, "is not above"),
+    ],
+)
+def test_a_page_of_the_slow_tier_is_told_by_the_policys_rule(
+    bench: Bench, accesses: float, victim: float, words: str
+) -> None:
+    bench.page(0x2000, 0, victim)
+    bench.page(0x1000, 1, accesses)
+    told = bench.explain(0x1000)
+    assert words in told["verdict"]
+    assert told["node"] == 1
+    assert told["heat"] == pytest.approx(accesses, rel=1e-3)
+
+
+def test_the_verdict_agrees_with_the_watermark_policys_bar(bench: Bench) -> None:
+    """h = 40 over v = 20: the bar is 20 * 1.5 + 2.5 sqrt(60) = 49.36."""
+    assert bench.explainer.bar(40.0, 20.0) == pytest.approx(30 + 2.5 * 60**0.5)
+
+
+def test_a_page_that_was_moved_lately_stays(bench: Bench) -> None:
+    bench.page(0x1000, 1, 50)
+    report = bench.moved(0x1000, Fate.MOVED, Direction.DEMOTE)
+    bench.heat.moved(report)
+    bench.log.add_report(report, bench.now)
+    told = bench.explain(0x1000)
+    assert "policy.min_residency" in told["verdict"]
+    assert told["moved_s_ago"] == pytest.approx(0.0, abs=0.2)
+    assert told["decisions"][0]["what"] == "demoted"
+    assert told["decisions"][0]["why"] == WORDS[Reason.MAKES_ROOM]
+
+
+def test_decisions_come_newest_first_and_say_what_became_of_them(bench: Bench) -> None:
+    bench.page(0x1000, 1, 50)
+    for number, fate in enumerate((Fate.BUSY, Fate.MOVED)):
+        bench.log.add_report(bench.moved(0x1000, fate, Direction.PROMOTE), bench.now + number)
+    told = bench.explain(0x1000)["decisions"]
+    assert [entry["what"] for entry in told] == ["promoted", "promotion failed"]
+    assert [entry["fate"] for entry in told] == ["moved", "busy"]
+
+
+def test_a_page_held_back_says_why_with_the_heat_it_lacked(bench: Bench) -> None:
+    bench.page(0x1000, 1, 50)
+    held = np.zeros(1, ENTRY)
+    held["page"], held["time_ns"], held["node"] = BASE | 0x1000, bench.now, 1
+    held["heat"], held["bar"] = 8.0, 9.5
+    held["reason"], held["direction"] = Reason.NOT_HOTTER, Direction.PROMOTE
+    bench.log.add(held)
+    (entry,) = bench.explain(0x1000)["decisions"]
+    assert (entry["what"], entry["heat"], entry["bar"]) == ("held back", 8.0, 9.5)
+    assert entry["why"] == WORDS[Reason.NOT_HOTTER]
+
+
+def test_a_process_is_told_by_counts(bench: Bench) -> None:
+    for vpn in (0x1000, 0x1001):
+        bench.log.add_report(bench.moved(vpn, Fate.MOVED, Direction.PROMOTE), bench.now)
+    told = bench.explainer.explain(PID, None)
+    assert told["decisions"] == {"promoted": {WORDS[Reason.HOTTER_THAN_THE_COLDEST]: 2}}
+
+
+@given(st.lists(st.tuples(st.integers(0, 90), st.booleans()), max_size=20))
+def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[tuple[int, bool]]) -> None:
+    log, written = DecisionLog(64), []
+    for time, (size, of_a_plan) in enumerate(sizes, 1):
+        page = np.full(size, BASE | 7, np.uint64)
+        heat = np.arange(len(written), len(written) + size, dtype=np.float32)
+        written += [(time, float(each)) for each in heat]
+        if of_a_plan:
+            node, one = np.zeros(size, np.int16), np.ones(size, np.uint8)
+            plan = MovePlan(page, 0 * one, node, node, 0 * one, heat)
+            log.add_report(MoveReport(plan, one, node, {}, 0, 1, 1, 0), time)
+        else:
+            told = np.zeros(size, ENTRY)
+            told["page"], told["time_ns"], told["heat"] = page, time, heat
+            log.add(told)
+    assert log.overwritten == max(0, len(written) - 64)
+    found = log.of_page(BASE | 7, most=64)[["time_ns", "heat"]].tolist()
+    assert found == written[::-1][:64]
+
+
+def test_every_reason_has_words() -> None:
+    assert set(WORDS) == set(Reason)

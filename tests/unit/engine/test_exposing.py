@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What sources are told of fast memory, and heat's change of unit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tierd.core.access import AccessBatch, Domain
+from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.engine.groups import Residents
+from tierd.engine.sampling_limits import Exposing, longest_exposure_us, room_share
+from tierd.hotness.table import HeatTable
+from tierd.policy.inputs import NodeUsage
+
+MIB = 1 << 20
+PAGES = MIB // 4096
+
+
+def two_tiers() -> TierMap:
+    """Node 0 the fast one, node 1 the slow one."""
+    tiers, nodes = [], {}
+    kinds = ((MemoryKind.DRAM, 118.0), (MemoryKind.CXL, 430.0))
+    for number, (kind, latency) in enumerate(kinds):
+        figures = (Quantity(latency, Provenance.DEFAULT), Quantity(1e11, Provenance.DEFAULT))
+        nodes[number] = MemoryNode(number, 1 << 34, frozenset(), kind, *figures)
+        tiers.append(Tier(number, kind.value, kind, (number,), 1 << 34, *figures))
+    return TierMap(tuple(tiers), nodes)
+
+
+TIERS = two_tiers()
+
+
+@dataclass
+class Source:
+    """As much of a source as is asked."""
+
+    name: str = "scan"
+    dilution: float = 1.0
+    aim: float | None = None
+    longest_us: int | None = None
+    lag_us: int = 0
+
+
+def residents(fast_mib: int, slow_mib: int) -> Residents:
+    found = Residents()
+    found.begin(1)
+    node = np.repeat(np.array([0, 1], np.int16), [fast_mib * PAGES, slow_mib * PAGES])
+    found.count(1, node, np.zeros(len(node), np.uint8))
+    found.finish(1)
+    return found
+
+
+def usage(total_mib: int, free_mib: int, reserve_mib: int = 0) -> dict[int, NodeUsage]:
+    return {0: NodeUsage(total_mib * MIB, free_mib * MIB, reserve_mib * MIB)}
+
+
+def test_room_is_what_targets_have_and_what_is_free_beyond_what_is_kept() -> None:
+    share = room_share(residents(30, 70), TIERS, usage(1000, 60), 0.04)
+    assert share == pytest.approx(0.5)  # 30 + 60 - 40 of 100
+    kept = room_share(residents(30, 70), TIERS, usage(1000, 60, reserve_mib=55), 0.04)
+    assert kept == pytest.approx(0.35)
+    assert room_share(residents(30, 70), TIERS, usage(1000, 900), 0.04) == 1.0
+    assert room_share(Residents(), TIERS, usage(1000, 900), 0.04) is None
+
+
+def test_heat_fades_and_grows_with_the_unit() -> None:
+    heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
+    page = np.array([7 | 1 << 48], np.uint64)
+    heat.ingest(AccessBatch(Domain.VIRTUAL, page, np.array([64.0], np.float32), 10**9, "scan"))
+    exposing, source = Exposing(heat, residents(1, 1)), Source()
+    exposing.aim(source, TIERS, usage(100, 50), 0.04)
+    assert source.aim == 1.0
+    assert not exposing.changed(source)
+    for dilution, expected in ((1 / 16, 4.0), (0.9 / 16, 4.0), (0.25, 16.0), (1.0, 64.0)):
+        source.dilution = dilution
+        exposing.changed(source)
+        assert heat.lookup(int(page[0])).heat[0] == pytest.approx(expected, rel=1e-3)
+    other = Source("neoprof", 0.01)
+    assert not exposing.changed(other)  # another source begins in its own
+    assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
+    assert not exposing.changed(None)
+
+
+def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
+    """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
+    assert longest_exposure_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
+    # It doubles with an eighth of the time for which all has stood still.
+    times = [longest_exposure_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
+    assert times == [7800, 7800, 15_600, 31_200, 124_800]
+    assert longest_exposure_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
+
+
+def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
+    one = TierMap(TIERS.tiers[:1], {0: TIERS.nodes[0]})
+    assert longest_exposure_us(one, 0.5, 0.0) is None
+    exposing, source = (
+        Exposing(HeatTable(capacity_pages=10, half_life_s=5.0), residents(1, 1)),
+        Source(),
+    )
+    exposing.bound(source, TIERS, 0.5, 0.0)
+    assert source.longest_us == 7800
+    assert source.lag_us == 500_000
+    exposing.bound(source, TIERS, 0.5, 16.0)
+    assert (source.longest_us, source.lag_us) == (31_200, 2_000_000)
+    exposing.bound(source, one, 0.5, 0.0)
+    assert source.longest_us is None
+    exposing.bound(None, TIERS, 0.5, 0.0)

@@ -1,0 +1,369 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The control loop with made-up rooms: order, endings, and what a failure does."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import logging
+import os
+import queue
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
+
+from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate
+from tierd.engine.pressure import CgroupStrain
+from tierd.observe.tick_record import Calls, TickRecord
+
+
+def test_once_acts_on_a_half_life_of_samples_and_ends():
+    bench = Bench(tier_map(118, 430))
+    assert bench.service.run(once=True) == ExitCode.OK
+    totals = bench.service.totals
+    assert totals.samples == bench.heat.ingested >= 2
+    assert totals.lost_samples == 2 * totals.samples
+    assert len(bench.mover.plans) == len(bench.heat.reports) == 1
+    assert totals.promoted_pages == totals.demoted_pages == 50
+    assert bench.tracking.closed
+    assert bench.mover.closed
+
+
+def test_one_tier_is_nothing_to_do():
+    bench = Bench(tier_map(118))
+    assert bench.service.run() == ExitCode.NOTHING_TO_DO
+    assert bench.source.polls == 0
+
+
+def test_one_tier_with_wait_starts_when_a_second_is_plugged_in():
+    bench = Bench(tier_map(118), wait=True, later=tier_map(118, 430))
+    threading.Timer(0.1, lambda: setattr(bench.hotplug, "pending", True)).start()
+    bench.source.on_poll = interrupt_at(2)
+    assert bench.service.run() == ExitCode.OK
+    assert bench.service.totals.ticks >= 2
+
+
+def test_sigterm_stops_a_mover_that_is_at_work():
+    bench = Bench(tier_map(118, 430))
+    bench.mover.blocks = True
+    threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start()
+    before = signal.getsignal(signal.SIGTERM)
+    assert bench.service.run() == ExitCode.OK
+    assert bench.mover.stopped.is_set()
+    assert bench.heat.reports[0].count(Fate.NOT_TRIED) == len(bench.mover.plans[0])
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_sigterm_in_the_middle_of_a_write_to_stderr_is_logged_after_it(monkeypatch):
+    class Interrupted(io.RawIOBase):
+        """As write(2) on a pipe: Python looks for signals before it is back from the buffer."""
+
+        taken = b""
+
+        def writable(self) -> bool:
+            return True
+
+        def write(self, data: Any, /) -> int:
+            if b"in the middle" in bytes(data) and b"middle" not in self.taken:
+                signal.raise_signal(signal.SIGTERM)
+            self.taken += bytes(data)
+            return len(bytes(data))
+
+    raw = Interrupted()
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    handler = logging.StreamHandler(stream)
+    logger = logging.getLogger("tierd")
+    monkeypatch.setattr(logger, "handlers", [handler])
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    bench = Bench(tier_map(118, 430))
+    bench.source.on_poll = lambda _count: logging.getLogger("tierd.test").warning("in the middle")
+    try:
+        assert bench.service.run() == ExitCode.OK
+    finally:
+        logger.setLevel(level)
+    lines = raw.taken.decode().splitlines()
+    assert lines.count("in the middle") == 1
+    assert "event=stopping signal=SIGTERM" in lines
+    assert not [line for line in lines if "Traceback" in line or "Logging error" in line]
+
+
+def test_sources_are_read_while_the_mover_works():
+    bench = Bench(tier_map(118, 430))
+    bench.mover.blocks = True
+    polls_at_work = []
+
+    def on_poll(count: int) -> None:
+        if bench.mover.plans and not bench.mover.stopped.is_set():
+            polls_at_work.append(count)
+            if len(polls_at_work) == 2:
+                bench.mover.stopped.set()
+        elif polls_at_work:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.source.on_poll = on_poll
+    assert bench.service.run() == ExitCode.OK
+    assert len(polls_at_work) == 2
+    assert len(bench.seen[1].batches) >= 3
+    assert bench.heat.ingested == bench.service.totals.samples == bench.source.polls
+
+
+def test_no_source_at_the_start_is_an_error():
+    bench = Bench(tier_map(118, 430))
+    bench.source.ok = False
+    with pytest.raises(UnavailableError, match="as the test says"):
+        bench.service.run()
+    assert bench.mover.closed
+
+
+def test_a_source_lost_while_running_leaves_pages_where_they_are(caplog):
+    bench = Bench(tier_map(118, 430))
+
+    def on_poll(count: int) -> None:
+        bench.source.ok = count < 3
+
+    bench.source.on_poll = on_poll
+    bench.tracking.on_tick = interrupt_at(10)
+    with caplog.at_level("INFO", "tierd"):
+        assert bench.service.run() == ExitCode.OK
+    assert bench.source.polls == 3
+    assert bench.service.totals.ticks == 10
+    assert [r.levelname for r in caplog.records if "no_source" in r.message] == ["ERROR"]
+
+
+def test_companions_live_as_long_as_the_loop():
+    bench = Bench(tier_map(118, 430))
+    seen: list[tuple[str, int]] = []
+
+    class Beside:
+        name = "beside"
+
+        def start(self) -> None:
+            seen.append(("start", bench.service.totals.ticks))
+            raise UnavailableError("not here")  # which must not matter
+
+        def close(self) -> None:
+            seen.append(("close", bench.service.totals.ticks))
+
+    bench.service.work.rooms = dataclasses.replace(bench.service.work.rooms, companions=(Beside(),))
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert seen == [("start", 0), ("close", 3)]
+
+
+def test_observers_see_what_a_tick_was_made_of():
+    bench = Bench(tier_map(118, 430))
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert [t.number for t in bench.seen] == list(range(1, len(bench.seen) + 1))
+    first = bench.seen[0]
+    assert first.source == "made-up"
+    assert [len(batch) for batch in first.batches] == [1]
+    assert first.plan is bench.mover.plans[0]
+    assert first.report is bench.heat.reports[0]
+    assert first.budget is not None
+    assert first.time_ns <= first.end_ns
+    assert first.usage[0].free_bytes == int(FREE * PAGES) * 4096
+
+
+def test_an_observer_that_fails_is_told_no_more_and_the_loop_goes_on(caplog):
+    bench = Bench(tier_map(118, 430))
+    told = []
+
+    class Broken:
+        def on_tick(self, tick: TickRecord) -> None:
+            told.append(tick)
+            raise OSError("disk full")
+
+    bench.service.work.observers.insert(0, Broken())
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    assert len(told) == 1
+    assert len(bench.seen) >= 3
+    assert "observer_failed" in caplog.text
+
+
+def test_paused_watches_and_moves_nothing_until_resumed():
+    bench = Bench(tier_map(118, 430))
+    bench.service.paused = True
+    plans_while_paused = []
+
+    def on_poll(count: int) -> None:
+        if count == 3:
+            plans_while_paused.append(len(bench.mover.plans))
+            bench.service.paused = False
+        if count == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    bench.source.on_poll = on_poll
+    assert bench.service.run() == ExitCode.OK
+    assert plans_while_paused == [0]
+    assert bench.mover.plans
+    assert bench.service.totals.notes["paused"] == 2
+    assert bench.seen[0].budget is None
+
+
+def test_a_call_from_another_thread_runs_between_ticks_in_the_loops_thread():
+    bench = Bench(tier_map(118, 430))
+    answers: list[object] = []
+
+    def ask() -> None:
+        answers.append(bench.service.calls.post(threading.get_ident).result(60))
+        broken = bench.service.calls.post(lambda: 1 // 0)
+        answers.append(type(broken.exception(60)))
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    assert bench.service.run() == ExitCode.OK
+    asking.join(60)
+    assert answers == [threading.get_ident(), ZeroDivisionError]
+
+
+def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
+    calls = Calls()
+    waiting = [calls.post(dict) for _ in range(Calls.LIMIT)]
+    with pytest.raises(queue.Full):
+        calls.post(dict)
+    calls.refuse("the service is stopping")
+    assert all(str(future.exception(0)) == "the service is stopping" for future in waiting)
+
+
+class Steering:
+    """Writes down when it is called; between two ticks it has moved five pages up."""
+
+    promotes = settled = False
+    exchanged: frozenset[int] = frozenset()
+    stats = staticmethod(lambda: None)
+    changes = SimpleNamespace(last_ns=0)
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.paused: list[bool] = []
+
+    def listen(self) -> None:
+        self.calls.append("listen")
+
+    def see(self, batches: Any, now_ns: int) -> bool:
+        self.calls.append("see")
+        return True
+
+    def prepare(self, tiers: Any, read_usage: Any) -> None:
+        self.calls.append("prepare")
+
+    def begin(self, now_ns: int) -> MoveReport:
+        self.calls.append("begin")
+        plan = MovePlan(
+            page=np.arange(5, dtype=np.uint64),
+            order=np.zeros(5, np.uint8),
+            source=np.ones(5, np.int16),
+            dest=np.zeros(5, np.int16),
+            direction=np.ones(5, np.uint8),
+            heat=np.ones(5, np.float32),
+        )
+        fate = np.full(5, Fate.MOVED, np.uint8)
+        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+
+    def allow(self, plan: MovePlan) -> MovePlan:
+        self.calls.append("allow")
+        return plan
+
+    def end(
+        self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool, groups: Any
+    ) -> None:
+        self.calls.append("end")
+        self.paused.append(paused)
+
+    def tell(self, totals: Any) -> None:
+        totals.bounced_pages = 3
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
+    steering = Steering()
+    bench = Bench(tier_map(118, 430), steering=steering)
+    bench.source.on_poll = interrupt_at(3)
+    assert bench.service.run() == ExitCode.OK
+    ticks = bench.service.totals.ticks
+    assert ticks >= 2
+    assert steering.calls == ["listen", "see", "prepare", "begin", "allow", "end"] * ticks + [
+        "close"
+    ]
+    assert steering.paused[0] is False
+    totals = bench.service.totals
+    own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)
+    assert totals.fates["moved"] == own + 5 * ticks
+    assert totals.as_json()["bounced_pages"] == 3
+    assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
+
+
+def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_path: Path) -> None:
+    folder = tmp_path / "init.scope"
+    folder.mkdir()
+    (folder / "cpu.pressure").write_text("some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n")
+    bench = Bench(tier_map(118, 430), steering=Steering())
+    bench.service.work.rooms = dataclasses.replace(
+        bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
+    )
+    bench.source.on_poll = interrupt_at(1)
+    bench.service.run()
+    # Before any tick moved a page.
+    groups = bench.seen[0].groups
+    assert groups is not None
+    assert groups.of_target.tolist() == [0]
+
+
+def test_a_paused_service_holds_the_native_path():
+    steering = Steering()
+    bench = Bench(tier_map(118, 430), steering=steering)
+    bench.service.paused = True
+    bench.source.on_poll = interrupt_at(2)
+    bench.service.run()
+    assert set(steering.paused) == {True}
+    assert "prepare" not in steering.calls
+
+
+def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_pieces() -> None:
+    bench = Bench(tier_map(118, 430))
+    keys = np.array([512, 1024, 1536, 2048], np.uint64)
+    fates = np.array([getattr(SplitFate, n) for n in ("DONE", "REFUSED", "ALREADY", "GONE")])
+    plans: list[MovePlan] = []
+    placed: list[tuple[list[int], list[int], int]] = []
+
+    class Splits:
+        name = "splits"
+
+        def decide(self, inputs: object) -> MovePlan:
+            return dataclasses.replace(MovePlan.empty(), split=keys)
+
+    def execute(plan: MovePlan, pids: dict[int, int]) -> MoveReport:
+        plans.append(plan)
+        report = MoveReport.not_tried(plan)
+        return dataclasses.replace(report, split_fate=fates.astype(np.uint8))
+
+    def place(page: np.ndarray, node: np.ndarray, order: np.ndarray, **_: object) -> None:
+        placed.append((page.tolist(), order.tolist(), len(bench.heat.reports)))
+
+    heat: Any = bench.heat
+    heat.place, heat.where = place, lambda page: np.zeros(len(page), np.int16)
+    mover: Any = bench.mover
+    mover.execute = execute
+    rooms: Any = dataclasses.replace(bench.service.work.rooms, policy=Splits())
+    bench.service.work.rooms = rooms
+    assert bench.service.run(once=True) == ExitCode.OK
+    assert [plan.split.tolist() for plan in plans] == [keys.tolist()]
+    # Before heat is told of the report: replays keep that order.
+    assert placed == [([512, 1536], [0, 0], 0)]
+    assert bench.service.totals.splits == {"done": 1, "refused": 1, "already": 1, "gone": 1}
+    assert bench.service.totals.as_json()["splits"]["done"] == 1

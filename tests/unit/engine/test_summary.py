@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Totals count pages of 4 KiB, by fate and direction."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.observe.totals import Totals
+
+
+def report(n: int) -> MoveReport:
+    random = np.random.default_rng(n)
+    plan = MovePlan(
+        page=np.arange(n, dtype=np.uint64),
+        order=random.choice(np.array([0, 9], np.uint8), n),
+        source=np.zeros(n, np.int16),
+        dest=np.ones(n, np.int16),
+        direction=random.integers(0, 2, n).astype(np.uint8),
+        heat=np.zeros(n, np.float32),
+        notes={"why": 2},
+    )
+    fate = random.integers(0, len(Fate), n).astype(np.uint8)
+    return MoveReport(plan, fate, plan.dest, {16: 3}, 5, 6, 7, 8)
+
+
+def test_counts_by_fate_and_direction_are_those_of_each() -> None:
+    for n in (0, 1, 500):
+        made = report(n)
+        for fate in Fate:
+            assert made.counts()[fate] == [made.count(fate, way) for way in Direction]
+            assert sum(made.counts()[fate]) == made.count(fate)
+
+
+def test_plans_and_reports_add_up() -> None:
+    totals, made = Totals(), report(300)
+    for _ in range(2):
+        totals.add_plan(made.plan)
+        totals.add_report(made)
+    totals.add_plan(MovePlan.empty({"why": 1}))
+    totals.add_report(MoveReport.not_tried(MovePlan.empty()))
+    pages = 1 << made.plan.order.astype(int)
+    up = made.plan.direction == Direction.PROMOTE
+    assert totals.planned_promotions == 2 * pages[up].sum()
+    assert totals.planned_demotions == 2 * pages[~up].sum()
+    assert totals.promoted_pages == 2 * made.count(Fate.MOVED, Direction.PROMOTE)
+    assert totals.demoted_pages == 2 * made.count(Fate.MOVED, Direction.DEMOTE)
+    assert totals.fates["gone"] == 2 * made.count(Fate.GONE)
+    assert totals.notes["why"] == 5
