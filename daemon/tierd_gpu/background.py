@@ -53,8 +53,8 @@ def harvest_settings(config: GpuConfig) -> HarvestSettings:
     )
 
 
-class GpuCompanion:
-    """A `Companion` of the loop that serves GPU memory.
+class GpuBackgroundService:
+    """A `BackgroundService` of the loop that serves GPU memory.
 
     Args:
         config: the section [gpu].

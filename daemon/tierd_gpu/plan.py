@@ -145,11 +145,11 @@ def may_park(core: Harvester, tenant: Tenant, gpu: int) -> bool:
     return core.room_for(tenant, gpu) > 0 and core.dirty_on(gpu) < int(core.dirty_cap[gpu])
 
 
-def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, room: int, now_ns: int) -> None:
+def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns: int) -> None:
     """Bring chunks home in the order of their expected use."""
     home = tenant.spec.home
-    room = min(room, core.settings.outstanding - len(tenant.orders))
-    for chunk in wanted[: max(0, room)].tolist():
+    space = min(space, core.settings.outstanding - len(tenant.orders))
+    for chunk in wanted[: max(0, space)].tolist():
         here = int(tenant.place[chunk])
         if core.cost.blocked_until[here, home] > now_ns:
             continue

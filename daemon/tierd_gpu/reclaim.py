@@ -131,17 +131,17 @@ def _take_back(core: Harvester, tenant: Tenant, index: int, over: int, now_ns: i
 
 def _write_back(core: Harvester, index: int, now_ns: int) -> None:
     """Give the host a copy of what is parked here, the last needed first."""
-    room = WRITE_BACKS - int(core.cost.waiting[index, HOST])
+    space = WRITE_BACKS - int(core.cost.waiting[index, HOST])
     if core.gpus[index].lost or core.cost.blocked_until[index, HOST] > now_ns:
         return
     for tenant in core.tenants.values():
-        if room <= 0:
+        if space <= 0:
             return
         if tenant.spec.home == index or not tenant.dirty[index] or tenant.spec.mapped:
             continue
-        for chunk in _to_write_back(core, tenant, index, room, now_ns).tolist():
+        for chunk in _to_write_back(core, tenant, index, space, now_ns).tolist():
             core.order(tenant, chunk, Op.COPY, HOST, flags=StateFlag(0), now_ns=now_ns)
-            room -= 1
+            space -= 1
 
 
 def _to_write_back(core: Harvester, tenant: Tenant, index: int, most: int, now_ns: int) -> I64Array:

@@ -11,15 +11,15 @@ from tierd_gpu.links import F64Array
 I64Array = npt.NDArray[np.int64]
 
 
-def divide(room: int, need: I64Array, weight: F64Array) -> I64Array:
+def divide(space: int, need: I64Array, weight: F64Array) -> I64Array:
     """int64[n] chunks for each of n tenants: weighted max-min fair.
 
     Nobody gets more than it needs (`need`), what one leaves goes to the others, and
     nobody with a weight gets less than its weighted share while it needs it. Weight 0
-    gets nothing. The sum never exceeds `room`.
+    gets nothing. The sum never exceeds `space`.
     """
     granted = np.zeros(len(need), np.int64)
-    left = max(0, room)
+    left = max(0, space)
     active = (weight > 0) & (need > 0)
     while left > 0 and active.any():
         total = weight[active].sum()

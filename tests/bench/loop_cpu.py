@@ -31,7 +31,7 @@ from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.build import BYTES_A_PAGE, make_policy
-from tierd.engine.loop import Rooms, Service
+from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
@@ -118,7 +118,7 @@ def main() -> None:
         )
         # The workload is this process's child, which tierd would never watch.
         registry = TargetRegistry(config.targets, own_pid=1 << 22)
-        rooms = Rooms(
+        rooms = Components(
             sources=SourceSelector([source]),
             tracking=Tracking(
                 registry,

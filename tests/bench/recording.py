@@ -26,7 +26,7 @@ from madeup_host import two_tiers
 
 from tierd.config import loads
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import MoveReport
+from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
 from tierd.observe.recording.hotness import RecordingHeat
@@ -57,7 +57,7 @@ def made_up_recording(path: Path, samples: int, ticks: int) -> dict[str, Any]:
     heat = RecordingHeat(tap, capacity_pages=2_000_000, half_life_s=5.0)
     tiers, policy = two_tiers((PAGES // 2, PAGES * 2)), make_policy(config)
     usage = {n: NodeUsage(s, s // 20, 1 << 20) for n, s in ((0, PAGES * 2048), (1, PAGES * 8192))}
-    last: MoveReport | None = None
+    last: MigrationResult | None = None
     loop_cpu = time.thread_time()
     whole_cpu = time.process_time()
     for number in range(1, ticks + 1):
@@ -78,7 +78,7 @@ def made_up_recording(path: Path, samples: int, ticks: int) -> dict[str, Any]:
         heat.place(keys, node, np.zeros(WALK, np.uint8), insert_on=(0,))
         budget = Budget(100_000_000)
         plan = policy.decide(Inputs(heat, tiers, usage, budget, last))
-        last = MoveReport.not_tried(plan) if len(plan) else None
+        last = MigrationResult.not_tried(plan) if len(plan) else None
         if last is not None:
             heat.moved(last)
         record = TickRecord(number, now, now + 10**7, "made-up", tuple(batches), 0, WALK, 2,

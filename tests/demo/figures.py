@@ -12,7 +12,7 @@ STEADY_REPORTS = 5
 """The steady state is the mean share of this many reports at the end of a stretch."""
 
 
-class Told(Protocol):
+class SplitRecord(Protocol):
     """What a guest told, by phase: `story.Story`."""
 
     reports: dict[str, list[dict[str, Any]]]
@@ -124,7 +124,7 @@ def run_figures(
     return figures
 
 
-def source_figures(story: Told, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
+def source_figures(story: SplitRecord, sources: Sequence[str]) -> dict[str, dict[str, Any]]:
     """The figures of each source whose run ended."""
     found: dict[str, dict[str, Any]] = {}
     for source in sources:
@@ -142,7 +142,7 @@ def source_figures(story: Told, sources: Sequence[str]) -> dict[str, dict[str, A
     return found
 
 
-def result_of(story: Told) -> dict[str, Any]:
+def result_of(story: SplitRecord) -> dict[str, Any]:
     """The figures of a finished demo."""
     without, with_ = story.reports["without"], story.reports["with"]
     started = story.notes["handed_over", "with"]["clock"]

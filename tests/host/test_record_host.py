@@ -22,7 +22,7 @@ from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.core.errors import ExitCode
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
-from tierd.engine.loop import Rooms, Service
+from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
 from tierd.migration import DryMover
 from tierd.observe.recording.hotness import RecordingHeat
@@ -93,7 +93,7 @@ def test_a_recording_of_the_real_loop_replays_bit_for_bit(tmp_path: Path) -> Non
             )
             recorder = Recorder(tmp_path / "a.rec", 1 << 30, dry_run=True)
             heat = RecordingHeat(recorder.take, capacity_pages=100_000, half_life_s=5.0)
-            rooms = Rooms(
+            rooms = Components(
                 sources=SourceSelector([Source()]),
                 tracking=Tracking(
                     TargetRegistry(config.targets, own_pid=1 << 22),

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tierd.core.migration import Direction, Fate, MovePlan, SplitFate
+from tierd.core.migration import Direction, Fate, MigrationPlan, SplitFate
 from tierd.core.pagekey import make_keys
 from tierd.migration import NativeMover
 
@@ -106,8 +106,8 @@ def mover() -> Iterator[NativeMover]:
     made.close()
 
 
-def plan(split: np.ndarray) -> MovePlan:
-    return replace(MovePlan.empty(), split=split)
+def plan(split: np.ndarray) -> MigrationPlan:
+    return replace(MigrationPlan.empty(), split=split)
 
 
 def test_a_folio_is_split_and_keeps_its_content(huge: Child, mover: NativeMover) -> None:
@@ -162,7 +162,7 @@ def test_pages_of_a_whole_folio_are_not_moved_as_single_pages(
     pages = np.concatenate([huge.key(folio) + np.uint64(at) for folio in (0, 1) for at in (5, 400)])
     none_there = max(int(each.name[4:]) for each in NODES.glob("node[0-9]*")) + 1
     moves = replace(
-        MovePlan.empty(),
+        MigrationPlan.empty(),
         page=pages,
         order=np.zeros(4, np.uint8),
         source=np.zeros(4, np.int16),

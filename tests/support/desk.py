@@ -12,7 +12,7 @@ from typing import Any
 
 from loopbench import Bench, tier_map
 
-from tierd.control.commands import Desk, Peer
+from tierd.control.commands import ControlContext, Peer
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.control.server import ControlServer
@@ -22,15 +22,17 @@ ROOT = Peer(pid=1, uid=0, may_change=True)
 READER = Peer(pid=2, uid=1000, may_change=False)
 
 
-def make_desk(folder: Path, *, timeout_s: float = 60.0) -> tuple[Bench, Desk]:
+def make_desk(folder: Path, *, timeout_s: float = 60.0) -> tuple[Bench, ControlContext]:
     """A service that does not run, and its desk."""
     bench = Bench(tier_map(118, 430))
     service = bench.service
     state = MetricsState(service)
-    feed = EventFeed(lambda: service.rooms.tracking.targets)
+    feed = EventFeed(lambda: service.components.tracking.targets)
     service.observe(state)
     service.observe(feed)
-    return bench, Desk(service, state, feed, PauseFile(folder / "state"), timeout_s=timeout_s)
+    return bench, ControlContext(
+        service, state, feed, PauseFile(folder / "state"), timeout_s=timeout_s
+    )
 
 
 @contextlib.contextmanager
@@ -52,7 +54,7 @@ def serving(bench: Bench) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def listening(path: Path, desk: Desk, **options: Any) -> Iterator[ControlServer]:
+def listening(path: Path, desk: ControlContext, **options: Any) -> Iterator[ControlServer]:
     """A control server at `path`."""
     server = ControlServer(path, desk, **options)
     server.start()

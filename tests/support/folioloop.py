@@ -14,7 +14,7 @@ import numpy as np
 from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
@@ -58,14 +58,14 @@ class FolioLoop:
         self._tiers, self._map, self._policy = tiers, tier_map(tiers, 16), policy
         self.node = np.repeat(np.asarray(node), FOLIO)
         self.whole = np.ones(len(node), np.bool_)
-        self.plans: list[MovePlan] = []
+        self.plans: list[MigrationPlan] = []
         self._busy, self._samples, self._lines = busy, samples, lines
         self._rng = np.random.default_rng(seed)
         self.heat = HeatTable(capacity_pages=1 << 18, half_life_s=HALF_LIFE_S)
         self._patterns = PatternTracker(HALF_LIFE_S)
         self._time_ns = 100 * SECOND
         self._begun_ns = self._time_ns
-        self._last: MoveReport | None = None
+        self._last: MigrationResult | None = None
         self._base = np.uint64(1 << 20)
 
     def _key(self, page: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ class FolioLoop:
         self._last = self._carry_out(plan)
         self.plans.append(plan)
 
-    def _carry_out(self, plan: MovePlan) -> MoveReport | None:
+    def _carry_out(self, plan: MigrationPlan) -> MigrationResult | None:
         if not (len(plan) or len(plan.split)):
             return None
         first = (plan.page - self._base).astype(np.int64)
@@ -130,7 +130,7 @@ class FolioLoop:
             self.node[page : page + (1 << int(order))] = dest
         used = np.bincount(self.node, minlength=len(self._tiers))
         assert all(count <= tier.pages for count, tier in zip(used, self._tiers, strict=True))
-        report = MoveReport(
+        report = MigrationResult(
             plan=plan,
             fate=np.full(len(plan), Fate.MOVED, np.uint8),
             node=plan.dest,

@@ -138,7 +138,7 @@ class HbmLab:
         self.worst_s: list[float] = []
         self._machine = Machine.load(machine)
         self._new_guest = guest
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._why = ""
         self._changed = threading.Condition()
         self._booted = False
@@ -256,7 +256,7 @@ class HbmLab:
         assert self.guest.traffic is not None
         deadline = time.monotonic() + limit_s
         with self._changed:
-            self._told.clear()
+            self._reported.clear()
         self.guest.traffic.clear(ASK_S)
         (self.shared / "new").write_text(json.dumps(request))
         (self.shared / "new").rename(self.shared / "request")
@@ -284,14 +284,14 @@ class HbmLab:
         with self._changed:
             if line.startswith("{"):
                 event = json.loads(line)
-                self._told.add(event["event"])
+                self._reported.add(event["event"])
                 self._why = event.get("why", self._why)
             self._changed.notify_all()
 
     def _wait(self, name: str, deadline: float, *, must: bool = True) -> bool:
         with self._changed:
-            while name not in self._told:
-                if "failed" in self._told:
+            while name not in self._reported:
+                if "failed" in self._reported:
                     raise AssertionError(f"the guest failed: {self._why}")
                 if not must and time.monotonic() > deadline:
                     return False

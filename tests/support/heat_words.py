@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.hotness.table import HeatTable
 
 S = 10**9
@@ -31,10 +31,10 @@ def place(table: HeatTable, page: Any, node: Any, order: int = 0, insert_on: Any
     table.place(pages, nodes, np.full(len(pages), order, np.uint8), insert_on=insert_on)
 
 
-def report(page: Any, fate: Fate, node: int) -> MoveReport:
+def report(page: Any, fate: Fate, node: int) -> MigrationResult:
     pages = np.asarray(page, np.uint64)
     n = len(pages)
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=pages,
         order=np.zeros(n, np.uint8),
         source=np.zeros(n, np.int16),
@@ -42,7 +42,7 @@ def report(page: Any, fate: Fate, node: int) -> MoveReport:
         direction=np.zeros(n, np.uint8),
         heat=np.zeros(n, np.float32),
     )
-    return MoveReport(
+    return MigrationResult(
         plan=plan,
         fate=np.full(n, fate, np.uint8),
         node=np.full(n, node, np.int16),

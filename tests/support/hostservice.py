@@ -27,11 +27,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.cli._front import Front
+from tierd.cli._front import Endpoints
 from tierd.cli.run import _set_up_logging
 from tierd.config import load
 from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine import privileges
@@ -101,10 +101,10 @@ class SteadySource:
 class PretendMover(DryMover):
     """Says that it moved every page."""
 
-    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """All MOVED."""
         fate = np.full(len(plan), Fate.MOVED, np.uint8)
-        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1000, 1000, 0)
+        return MigrationResult(plan, fate, plan.dest, {}, plan.bytes_planned, 1000, 1000, 0)
 
 
 class First:
@@ -137,9 +137,9 @@ def main() -> int:
     service, _ = build(config, wait=True, dry_run=True)
     # What `build` found on this host, but for the parts that need two real tiers.
     steady = SourceSelector([SteadySource(args.rate, args.stuck)])
-    service.work.rooms = dataclasses.replace(
-        service.rooms,
-        sources=service.rooms.sources if args.own_sources else steady,
+    service.work.components = dataclasses.replace(
+        service.components,
+        sources=service.components.sources if args.own_sources else steady,
         mover=PretendMover(),
         read_tiers=two_tiers,
         read_usage=lambda _: dict.fromkeys((0, 1), NodeUsage(1 << 34, 1 << 33, 1 << 26)),
@@ -149,7 +149,7 @@ def main() -> int:
         service.observe(First())
     service.reloader = Reloader(lambda: load(args.config), service.reconfigure)
     service.work.on_attached = privileges.settle
-    front = Front(config, service, dry_run=False)
+    front = Endpoints(config, service, dry_run=False)
     service.reloader.listeners.append(front.state)
     with front.open():
         code = service.run()

@@ -21,9 +21,9 @@ from tierloop import LINES, Loop
 from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
-from tierd.engine.bandwidth import Loads
+from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
 from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
 
@@ -114,7 +114,7 @@ class LineLoop(Loop):
     ) -> None:
         super().__init__(machine, policy, tick_s=tick_s, rate=rate)  # type: ignore[arg-type]
         self._source = SimpleNamespace(lines_per_count=float(period))
-        self._loads = Loads(self.heat, self.HALF_LIFE_S, measured=lambda: measured or {})
+        self._loads = BandwidthMonitor(self.heat, self.HALF_LIFE_S, measured=lambda: measured or {})
         self._samples = np.zeros(SAMPLES, np.uint64)
         self._arrays = (_Array * len(machine.arrays))(
             *(
@@ -188,7 +188,7 @@ class LineLoop(Loop):
         load = np.array([traffic.load.get(node, 0.0) for node in nodes]) / LINE_BYTES
         return np.array([(self._turns - turns) / self.tick_s]), load, traffic
 
-    def _move(self, plan: MovePlan) -> MoveReport:
+    def _move(self, plan: MigrationPlan) -> MigrationResult:
         for source, dest in zip(plan.source.tolist(), plan.dest.tolist(), strict=True):
             self._lib.linetime_copy(self._run, source, dest, ctypes.c_double(COPY_NS))
         return super()._move(plan)

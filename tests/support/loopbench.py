@@ -17,12 +17,12 @@ from fakeheat import ArrayHeat, pages
 from tierd.config import Config, loads
 from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.components import Makers, Rooms
-from tierd.engine.groups import Residents
+from tierd.engine.components import ComponentFactory, Components
+from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Service
-from tierd.engine.pressure import CgroupStrain, Strain
+from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
 from tierd.engine.privileges import needed
 from tierd.hotness.stats import HeatStats
 from tierd.observe.tick_record import TickRecord
@@ -60,7 +60,7 @@ class Heat(ArrayHeat):
     def __init__(self) -> None:
         super().__init__(pages((500, 0, 0), (50, 90, 1)))
         self.ingested = 0
-        self.reports: list[MoveReport] = []
+        self.reports: list[MigrationResult] = []
         self.half_lives: list[float] = []
 
     def stats(self) -> HeatStats:
@@ -75,7 +75,7 @@ class Heat(ArrayHeat):
     def ingest(self, batch: AccessBatch) -> None:
         self.ingested += len(batch)
 
-    def moved(self, report: MoveReport) -> None:
+    def moved(self, report: MigrationResult) -> None:
         self.reports.append(report)
 
 
@@ -94,8 +94,8 @@ class Tracking:
         self.left_out = 5
         self.skipped = Counter({"not anonymous": 6})
         self.rules = {0: 0}
-        self.newcomers_dropped = 0
-        self.residents = Residents()
+        self.new_processes_dropped = 0
+        self.resident_bytes = ResidentBytes()
 
     def configure(self, *settings: object) -> None:
         self.configured.append(settings)
@@ -154,7 +154,7 @@ class Mover:
     """Moves everything at once; `stop` is heard."""
 
     def __init__(self) -> None:
-        self.plans: list[MovePlan] = []
+        self.plans: list[MigrationPlan] = []
         self.stopped = threading.Event()
         self.closed = False
         self.blocks = False
@@ -166,13 +166,13 @@ class Mover:
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
         self.settings += [("retries", busy_retries), ("cpu", cpu_share)]
 
-    def execute(self, plan: MovePlan, pids: dict[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: dict[int, int]) -> MigrationResult:
         self.plans.append(plan)
         if self.blocks:
             assert self.stopped.wait(10), "stop was never called"
-            return MoveReport.not_tried(plan)
+            return MigrationResult.not_tried(plan)
         fate = np.full(len(plan), Fate.MOVED, np.uint8)
-        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+        return MigrationResult(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
 
     def stop(self) -> None:
         self.stopped.set()
@@ -212,7 +212,7 @@ class Bench:
     ) -> None:
         self.source, self.mover, self.heat = Source(), Mover(), Heat()
         self.tracking, self.hotplug = Tracking(), Hotplug()
-        rooms: Any = Rooms(
+        rooms: Any = Components(
             sources=SourceSelector([self.source]),
             tracking=self.tracking,
             heat=self.heat,
@@ -224,23 +224,23 @@ class Bench:
                 1: NodeUsage(PAGES * 4096, 9000 * 4096, 0),
             },
             hotplug=self.hotplug,
-            strain=Strain(Path("/nowhere")),
-            cgroup_strain=CgroupStrain(Path("/nowhere")),
-            steering=steering,
+            pressure_monitor=PressureMonitor(Path("/nowhere")),
+            cgroup_pressure=CgroupPressureMonitor(Path("/nowhere")),
+            fast_path=steering,
         )
         self.seen: list[TickRecord] = []
         self.fresh: dict[str, Source] = {}
         """Sources that a reload makes, by name."""
         self.lacks: frozenset[str] = frozenset()
         """Capabilities that the loop has not."""
-        makers = Makers(
+        makers = ComponentFactory(
             policy=lambda config: WatermarkPolicy(WatermarkSettings(margin=config.policy.margin)),
             sources=self._make_sources,
             read_tiers=lambda config: lambda: later or tiers,
             lacking=lambda config: self.lacks & needed(config),
         )
         self.service = Service(
-            loads(CONFIG), rooms, tiers, wait=wait, observers=[self], makers=makers
+            loads(CONFIG), rooms, tiers, wait=wait, observers=[self], factory=makers
         )
 
     def _make_sources(self, config: Config) -> list[Source]:

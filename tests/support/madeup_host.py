@@ -16,13 +16,13 @@ import numpy as np
 
 from tierd.config import Config, loads
 from tierd.core.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys, target_of, vpn_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.bandwidth import Loads
+from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import BYTES_A_PAGE, make_policy
-from tierd.engine.groups import Residents
-from tierd.engine.loop import Rooms, Service
+from tierd.engine.groups import ResidentBytes
+from tierd.engine.loop import Components, Service
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder, RecorderStats
 from tierd.observe.recording.records import RecordedTarget
@@ -74,7 +74,7 @@ class MadeUpHost:
         self.samples, self.trouble, self.pages = samples, trouble, pages
         self.capacity = (fast_pages, 4 * targets * pages)
         self.tiers = two_tiers(self.capacity)
-        self.residents = Residents()
+        self.resident_bytes = ResidentBytes()
         self.targets: dict[int, Target] = {}
         self.live = dict.fromkeys(range(targets), True)
         self.node: dict[int, Any] = {
@@ -90,7 +90,7 @@ class MadeUpHost:
         )
         self.service = Service(
             config,
-            Rooms(
+            Components(
                 sources=SourceSelector([self]),
                 tracking=self,  # type: ignore[arg-type]
                 heat=self.heat,
@@ -99,7 +99,7 @@ class MadeUpHost:
                 read_tiers=lambda: self.tiers,
                 read_usage=lambda tiers: self.usage(),
                 hotplug=self,  # type: ignore[arg-type]
-                loads=None if config.policy.name != "cost" else Loads(self.heat, 5.0),
+                loads=None if config.policy.name != "cost" else BandwidthMonitor(self.heat, 5.0),
             ),
             self.tiers,
             observers=[recorder] if recorder is not None else [],
@@ -150,9 +150,9 @@ class MadeUpHost:
     def refresh(self, now_ns: int) -> bool:
         """Now and then a process shrinks, or ends and another takes its number."""
         for target, node in self.node.items():
-            self.residents.begin(target)
-            self.residents.count(target, node, np.zeros(len(node), np.uint8))
-            self.residents.finish(target)
+            self.resident_bytes.begin(target)
+            self.resident_bytes.count(target, node, np.zeros(len(node), np.uint8))
+            self.resident_bytes.finish(target)
         if self.random.random() < self.trouble / 2:
             self.heat.set_half_life(float(self.random.uniform(0.5, 20.0)))
         if self.random.random() < self.trouble:
@@ -229,7 +229,7 @@ class MadeUpHost:
         return batches
 
     # Mover
-    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Move most; some are busy, gone or not tried."""
         draw = self.random.random(len(plan))
         fate = np.full(len(plan), Fate.MOVED, np.uint8)
@@ -244,7 +244,9 @@ class MadeUpHost:
             self.node[int(target_of(plan.page[index : index + 1])[0])][first:last] = node[index]
         size = np.int64(4096) << plan.order.astype(np.int64)
         moved = int(size[fate == Fate.MOVED].sum())
-        return MoveReport(plan, fate, node, {16: int((fate == Fate.BUSY).sum())}, moved, 5, 4, 3)
+        return MigrationResult(
+            plan, fate, node, {16: int((fate == Fate.BUSY).sum())}, moved, 5, 4, 3
+        )
 
     # Mover and hotplug
     def stop(self) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
@@ -71,7 +71,7 @@ class Loop:
     ) -> None:
         self.machine, self.policy = machine, policy
         self.tick_s, self.samples, self.rate = tick_s, samples, rate
-        self.order, self.told, self.measured = order, told, measured or {}
+        self.order, self.reported, self.measured = order, told, measured or {}
         pages = max(a.first + a.pages for a in machine.arrays)
         self.node = np.full(pages, -1, np.int16)
         self.moves_of = np.zeros(pages, np.int32)
@@ -80,7 +80,7 @@ class Loop:
         self.now_ns = 10**9
         self.history: list[Tick] = []
         self._period = 0.0
-        self.last: MoveReport | None = None
+        self.last: MigrationResult | None = None
         self.tiers = machine.map()
 
     def place(self, where: Mapping[str, Sequence[int]]) -> None:
@@ -159,14 +159,14 @@ class Loop:
         self.patterns.add(batch)
         for program, rate in zip(self.machine.programs, rates, strict=True):
             program.done += rate * self.tick_s
-        silent = self.told is LoadSource.NONE
+        silent = self.reported is LoadSource.NONE
         nodes = range(len(self.machine.tiers))
         traffic = Traffic(
             self.now_ns,
             self.HALF_LIFE_S,
             seen_s=self.tick_s * (len(self.history) + 1),
             load={} if silent else {n: float(load[n]) for n in nodes},
-            source={} if silent else dict.fromkeys(nodes, self.told),
+            source={} if silent else dict.fromkeys(nodes, self.reported),
             lines_per_count=period,
             patterns=self.patterns.snapshot(),
             measured=self.measured,
@@ -218,7 +218,7 @@ class Loop:
         )
         return batch, period
 
-    def _move(self, plan: MovePlan) -> MoveReport:
+    def _move(self, plan: MigrationPlan) -> MigrationResult:
         page, size = plan.page.astype(np.int64), len(self.machine.tiers)
         source = self.node[page]
         assert np.array_equal(source, plan.source)
@@ -226,7 +226,7 @@ class Loop:
         np.add.at(self.moves_of, page, 1)
         copied = np.bincount(source, minlength=size) + np.bincount(plan.dest, minlength=size)
         self.machine.copying = copied * PAGE_SIZE / self.tick_s
-        report = MoveReport(
+        report = MigrationResult(
             plan,
             np.full(len(plan), Fate.MOVED, np.uint8),
             plan.dest.copy(),

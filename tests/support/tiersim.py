@@ -25,14 +25,14 @@ DEPTH = 24
 
 @dataclass(frozen=True)
 class SimTier:
-    """What a tier is; `told` may lie. Node numbers are positions."""
+    """What a tier is; `reported` may lie. Node numbers are positions."""
 
     kind: MemoryKind
     pages: int
     latency_ns: float
     bandwidth: float
     told_latency_ns: float | None = None
-    told_bandwidth: float | None = None
+    reported_bandwidth: float | None = None
 
 
 @dataclass
@@ -182,7 +182,7 @@ def tier_map(every: Sequence[SimTier], cpu_count: int) -> TierMap:
     nodes, tiers = {}, []
     for number, tier in enumerate(every):
         told = tier.latency_ns if tier.told_latency_ns is None else tier.told_latency_ns
-        wide = tier.bandwidth if tier.told_bandwidth is None else tier.told_bandwidth
+        wide = tier.bandwidth if tier.reported_bandwidth is None else tier.reported_bandwidth
         figures = Quantity(told, Provenance.HMAT), Quantity(wide, Provenance.HMAT)
         cpus = frozenset(range(cpu_count)) if number == 0 else frozenset[int]()
         size = tier.pages * PAGE_SIZE

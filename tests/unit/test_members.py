@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.pagekeyset import Members
+from tierd.core.pagekeyset import PageKeySet
 from tierd.sources.kmod.uapi import RECORD
 
 NEVER = 2**64 - 1
@@ -16,7 +16,7 @@ PIECES = st.lists(st.lists(st.integers(0, 300), max_size=80), max_size=40)
 
 @given(PIECES, st.lists(st.integers(0, 600)))
 def test_a_page_is_a_member_once_it_was_added(pieces: list[list[int]], asked: list[int]) -> None:
-    one = Members()
+    one = PageKeySet()
     for piece in pieces:
         one.add(np.array(piece, np.uint64) << np.uint64(40))
     added = {page for piece in pieces for page in piece}
@@ -25,7 +25,7 @@ def test_a_page_is_a_member_once_it_was_added(pieces: list[list[int]], asked: li
 
 
 def test_a_set_grows_by_many_small_pieces() -> None:
-    one, pages = Members(), np.random.default_rng(1).integers(0, 2**63, 9000, dtype=np.uint64)
+    one, pages = PageKeySet(), np.random.default_rng(1).integers(0, 2**63, 9000, dtype=np.uint64)
     for at in range(0, 6000, 7):
         one.add(pages[at : min(at + 7, 6000)])
     assert len(one) == 6000
@@ -33,14 +33,14 @@ def test_a_set_grows_by_many_small_pieces() -> None:
 
 
 def test_nothing_is_in_an_empty_set() -> None:
-    one = Members()
+    one = PageKeySet()
     one.add(np.empty(0, np.uint64))
     assert not one
     assert one.has(np.array([0, 1, NEVER], np.uint64)).tolist() == [False] * 3
 
 
 def test_a_key_of_all_ones_is_never_a_member() -> None:
-    one = Members()
+    one = PageKeySet()
     one.add(np.array([NEVER, 0], np.uint64))
     assert one.has(np.array([NEVER, 0], np.uint64)).tolist() == [False, True]
 
@@ -48,7 +48,7 @@ def test_a_key_of_all_ones_is_never_a_member() -> None:
 def test_pages_are_read_from_records_and_from_views() -> None:
     records = np.zeros(50, RECORD)
     records["page"] = np.arange(50)
-    one = Members()
+    one = PageKeySet()
     one.add(records["page"][::2])
     assert one.has(records["page"]).tolist() == [page % 2 == 0 for page in range(50)]
     assert one.has(records["page"][::-3]).tolist() == [page % 2 == 0 for page in range(49, -1, -3)]

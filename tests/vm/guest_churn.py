@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from tierd.core.access import WatchedRange, WatchedTarget
-from tierd.core.migration import Direction, Fate, MovePlan
+from tierd.core.migration import Direction, Fate, MigrationPlan
 from tierd.migration import NativeMover
 from tierd.workloads.residency import ResidencyScanner
 
@@ -54,7 +54,7 @@ def main() -> int:
             source = where.node[chosen]
             up = source == 1
             report = mover.execute(
-                MovePlan(
+                MigrationPlan(
                     page=where.page[chosen],
                     order=where.order[chosen],
                     source=source,

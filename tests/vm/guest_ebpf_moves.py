@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from guest_ebpf_ground import TARGET, VPN_MASK, Ground, Result, Touch, memory_nodes, move, per_page
 
-from tierd.core.migration import MovePlan
+from tierd.core.migration import MigrationPlan
 from tierd.core.tiermap import TierMap
 from tierd.engine.migration_counter import MigrationCounter
 from tierd.observe.tick_record import TickRecord
@@ -130,7 +130,7 @@ class Moves(Ground):
                 "failed": failed,
                 "pgmigrate_fail": refused,
                 "pages": int(own.sum()),
-                "bounced": report.bounced,
+                "bounced": report.ping_pong,
                 "by_reason": {k: m.succeeded for k, m in report.by_reason.items()},
                 "missing": watch.missing,
             }
@@ -151,13 +151,13 @@ class Moves(Ground):
             counter.start = lambda: None  # type: ignore[method-assign] - it runs already
             counter.running = True
             stat = read_vmstat()
-            now, moved, bounced = 0, [], []
+            now, moved, ping_pong = 0, [], []
             for node in (nodes[-1], nodes[0], nodes[-1]):
                 moved.append(move(touch, node))
                 time.sleep(0.2)
                 now += 2 * 10**9
                 counter.on_tick(tick_at(now))
-                bounced.append(counter.totals.bounced)
+                ping_pong.append(counter.totals.ping_pong)
             after = read_vmstat()
             kernel = after["pgmigrate_success"] - stat["pgmigrate_success"]
             told = counter.totals
@@ -166,9 +166,9 @@ class Moves(Ground):
                 "ok": everything == kernel
                 and told.by_tierd == sum(moved)
                 and told.unseen == 0
-                and (told.unclear > 0 or bounced == [0, 1000, 2000]),
+                and (told.unclear > 0 or ping_pong == [0, 1000, 2000]),
                 "moved": moved,
-                "bounced": bounced,
+                "bounced": ping_pong,
                 "pgmigrate_success": kernel,
                 "totals": dataclasses.asdict(told),
             }
@@ -253,5 +253,5 @@ def settled(watch: MigrationWatch) -> None:
 def tick_at(end_ns: int) -> TickRecord:
     """A tick that ended then; nothing else of it counts here."""
     empty = TierMap((), {})
-    plan = MovePlan.empty()
+    plan = MigrationPlan.empty()
     return TickRecord(0, end_ns, end_ns, "", (), 0, 0, 0, empty, {}, None, plan, None, {})

@@ -74,7 +74,7 @@ def main() -> int:
     source = WindowSource(int(sys.argv[2]))
     build.make_sources = lambda settings: [source]  # type: ignore[assignment]
     service, tiers = build.build(settings)
-    policy = service.rooms.policy
+    policy = service.components.policy
     assert isinstance(policy, CostPolicy)
     notes = Notes(policy)
     watch = MoveWatch(settings.policy.low_watermark, settings.policy.min_residency_ns / 1e9)
@@ -96,8 +96,8 @@ def main() -> int:
                     for e in out.epochs
                 ],
                 # Both take moves back before residency has passed.
-                "alarms": out.alarms + policy.climb.falls,
-                "slices": [policy.climb.kept, policy.climb.failed],
+                "alarms": out.alarms + policy.hill_climber.falls,
+                "slices": [policy.hill_climber.kept, policy.hill_climber.failed],
                 "correlation": out.correlation,
                 "stood_still": out.stood_still,
                 "pages": watch.as_json(),

@@ -21,7 +21,7 @@ from guest_kmod_resolve import Churner
 
 from tierd.core.errors import UnavailableError
 from tierd.engine import privileges
-from tierd.sources._scan_summary import Turnover, turnovers
+from tierd.sources._scan_summary import ScanSummary, turnovers
 from tierd.sources.kmod import Control, Ring
 from tierd.sources.kmod.uapi import Kind, ScanFlags
 
@@ -245,9 +245,9 @@ while True:
 """Uses a quarter of its pages all the time, and another one after a signal."""
 
 
-def looks(ring: Ring, count: int, frames: set[bool] | None = None) -> list[Turnover]:
+def looks(ring: Ring, count: int, frames: set[bool] | None = None) -> list[ScanSummary]:
     """What the next looks found, as they end; into `frames` whether records of pages had theirs."""
-    found: list[Turnover] = []
+    found: list[ScanSummary] = []
     end = time.monotonic() + 60
     while len(found) < count and time.monotonic() < end:
         records = lab.drain(ring)
@@ -294,8 +294,8 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
     used, silent = pages // 4, [each.silent for each in moves]
     # A folio that is mapped as a whole is one page that becomes hot.
     came = used // 512 if kind == "huge" else used
-    newcomers = [each.newcomers for each in moves if each.newcomers_share > 0.9]
-    calm = [each for each in stands + after if each.silent or each.newcomers]
+    newcomers = [each.newly_hot for each in moves if each.newly_hot_fraction > 0.9]
+    calm = [each for each in stands + after if each.silent or each.newly_hot]
     at = silent.index(max(silent))
     return {
         # The look under way when it moved finds both sets used, or a part of each.
@@ -303,11 +303,11 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
         and told == {frames}
         and {each.accessed for each in stands + after} == {used}
         and silent[at] == used
-        and moves[at].silent_share == 1.0
+        and moves[at].newly_idle_fraction == 1.0
         and sum(newcomers) == came,
         "silent": silent,
         "frames": sorted(told),
-        "newcomers": [each.newcomers for each in moves],
+        "newcomers": [each.newly_hot for each in moves],
         "not_calm": calm,
         "accessed": [each.accessed for each in stands + moves + after],
     }

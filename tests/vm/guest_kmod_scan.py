@@ -159,7 +159,7 @@ def waited(scarce: Found, part: Found) -> bool:
 
 
 def apart(whole: Found, part: Found, scarce: Found) -> bool:
-    """What `exposure` says of them holds."""
+    """What `sampling_interval` says of them holds."""
     return (
         whole["exposure_ms"] == 0
         # The last pages of a part are armed up to a quarter of it later than the first.

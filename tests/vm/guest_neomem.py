@@ -43,7 +43,7 @@ CGROUP = Path("/sys/fs/cgroup/tiered")
 CARDS = Path("/sys/class/neoprof")
 
 
-class Told(logging.Handler):
+class SplitRecord(logging.Handler):
     """Passes on which source was selected, and what went wrong."""
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -121,7 +121,7 @@ def service(args: argparse.Namespace) -> None:
     for change in args.set:
         settings = overridden(settings, *change.split("=", 1))
     sources = replace(settings.sources, order=tuple(args.order))
-    handler = Told()
+    handler = SplitRecord()
     logging.getLogger("tierd").addHandler(handler)
     logging.getLogger("tierd").setLevel(logging.DEBUG if args.debug else logging.INFO)
     if args.debug:
@@ -135,7 +135,7 @@ def service(args: argparse.Namespace) -> None:
     code = made.run()
     print("rows", json.dumps(watcher.rows), flush=True)
     print("totals", json.dumps(made.totals.as_json()), flush=True)
-    steering = made.rooms.steering
+    steering = made.components.fast_path
     thresholds = [] if steering is None else list(steering.thresholds_of.history)
     if steering is not None:
         print("log", json.dumps(moves_told(steering.log)), flush=True)

@@ -20,7 +20,7 @@ from guest_kmod import Result
 from neoprof_lab import CXL_NODE, FULL, INTERRUPTING, PUBLISHED, SMALL, Pages, cards, host
 
 from tierd.core.access import WatchedRange, WatchedTarget
-from tierd.engine.fastpath.thresholds import Costs, Thresholds
+from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod.cardapi import CardDo, CardState
@@ -60,7 +60,7 @@ def target(pages: Pages) -> list[WatchedTarget]:
     return [WatchedTarget(3, os.getpid(), (WatchedRange(pages.vpn, pages.vpn + pages.count),))]
 
 
-def decide(thresholds: Thresholds, source: NeoProfSource) -> dict[int, Any]:
+def decide(thresholds: HotnessThresholdController, source: NeoProfSource) -> dict[int, Any]:
     """A period's decisions, by card."""
     time.sleep(2 * INTERVAL_NS / 1e9)
     assert thresholds.update(source, NOTHING_MOVED, time.monotonic_ns())
@@ -96,7 +96,7 @@ def two_parts() -> Result:
     with module():
         settings = NeoProfSettings(first_threshold=9, clear_us=60_000_000)
         source = NeoProfSource(settings)
-        thresholds = Thresholds(NeoMemSettings(), INTERVAL_NS)
+        thresholds = HotnessThresholdController(NeoMemSettings(), INTERVAL_NS)
         try:
             source.watch(target(pages))
             using = sorted(source.cards)
@@ -137,7 +137,9 @@ def ends() -> Result:
     np_lab.decode_node()
     with module():
         source = NeoProfSource(NeoProfSettings(clear_us=60_000_000, drain_us=1_000_000))
-        thresholds = Thresholds(NeoMemSettings(p_min=0.5, p_init=0.5, p_max=0.5), INTERVAL_NS)
+        thresholds = HotnessThresholdController(
+            NeoMemSettings(p_min=0.5, p_init=0.5, p_max=0.5), INTERVAL_NS
+        )
         try:
             source.watch(target(pages))
             decide(thresholds, source)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from guest_holder import Holder
 
-from tierd.core.migration import Fate, MovePlan, MoveReport
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.migration import NativeMover
 from tierd.workloads.residency import ResidencyScanner
 
@@ -25,10 +25,12 @@ def keys(vpn: int, pages: int, step: int = 1, target: int = TARGET) -> np.ndarra
     return (np.arange(vpn, vpn + pages, step, dtype=np.uint64)) | np.uint64(target << 48)
 
 
-def plan(page: np.ndarray, dest: int | np.ndarray, *, order: int = 0, source: int = 0) -> MovePlan:
+def plan(
+    page: np.ndarray, dest: int | np.ndarray, *, order: int = 0, source: int = 0
+) -> MigrationPlan:
     """A plan that moves `page` to `dest`."""
     n = len(page)
-    return MovePlan(
+    return MigrationPlan(
         page=page,
         order=np.full(n, order, np.uint8),
         source=np.full(n, source, np.int16),
@@ -38,7 +40,7 @@ def plan(page: np.ndarray, dest: int | np.ndarray, *, order: int = 0, source: in
     )
 
 
-def fates(report: MoveReport) -> dict[str, int]:
+def fates(report: MigrationResult) -> dict[str, int]:
     """Number of folios by fate."""
     values, counts = np.unique(report.fate, return_counts=True)
     return {Fate(int(value)).name: int(count) for value, count in zip(values, counts, strict=True)}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from tierd.config import Config
-from tierd.control.commands import Desk
+from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.core.errors import TierdError, UnavailableError
@@ -36,7 +36,7 @@ LEAST_STUCK_S = 30.0
 """The loop counts as stuck after so many ticks' time, and no sooner than this."""
 
 
-class Front:
+class Endpoints:
     """Figures, socket and pause of one service; a context around its run.
 
     Args:
@@ -57,19 +57,19 @@ class Front:
         self._config = config
         self._service = service
         self.state = MetricsState(service, dry_run=dry_run)
-        self.desk = Desk(
+        self.desk = ControlContext(
             service,
             self.state,
-            EventFeed(lambda: service.rooms.tracking.targets),
+            EventFeed(lambda: service.components.tracking.targets),
             PauseFile(Path(config.control.state)),
             timeout_s=config.control.timeout_ns / 1e9,
         )
         self._extras: list[Extra] = [self.desk.figures]
         if recorder is not None:
             self._extras.append(lambda: of_recorder(recorder.stats()))
-        for companion in service.companions:
-            if companion.name == "gpu":
-                self._extras.append(lambda gpu=companion: of_gpu(gpu.figures))  # type: ignore[misc]
+        for each in service.background:
+            if each.name == "gpu":
+                self._extras.append(lambda gpu=each: of_gpu(gpu.figures))  # type: ignore[misc]
         if config.control.enabled or config.metrics.enabled:
             # Nobody else can ask for what they keep; both wait for a restart when they change.
             service.observe(self.state)
@@ -103,7 +103,7 @@ class Front:
         from tierd.observe.metrics.conflicts import Conflicts
 
         conflicts = Conflicts(self._source)
-        self.desk.conflicts = conflicts.told
+        self.desk.conflicts = conflicts.reported
         self._extras.append(conflicts.figures)
         starts: dict[str, Callable[[], None]] = {}
         for name, wanted, open_one in (

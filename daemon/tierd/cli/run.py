@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tierd.core.errors import ExitCode, UnavailableError
-from tierd.engine.sighup import HungUp
+from tierd.engine.sighup import SighupFlag
 
 if TYPE_CHECKING:
     from tierd.config import Config
@@ -90,8 +90,8 @@ def _set_up_logging(level: str) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Until the service can read its configuration again, a request to do so is kept.
-    hung_up = HungUp()
-    signal.signal(signal.SIGHUP, hung_up)
+    sighup = SighupFlag()
+    signal.signal(signal.SIGHUP, sighup)
     # NumPy's BLAS would start a thread for each CPU, for nothing.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     # Imported here: the other commands start without NumPy and netlink.
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         only=args.record_only,
         dry_run=args.dry_run,
     ) as recorder:
-        return _run(args, configured, config, recorder, hung_up)
+        return _run(args, configured, config, recorder, sighup)
 
 
 def _run(
@@ -125,16 +125,16 @@ def _run(
     configured: Callable[[], Config],
     config: Config,
     recorder: Recorder | None,
-    hung_up: HungUp,
+    sighup: SighupFlag,
 ) -> int:
-    from tierd.cli._front import Front
+    from tierd.cli._front import Endpoints
     from tierd.config import check_against
     from tierd.doctor import conflicting
     from tierd.engine import privileges
     from tierd.engine.build import build, nothing_to_do
     from tierd.engine.process_memory import keep_heap, load_all, rest_collector, stay_resident
     from tierd.engine.reload import Reloader
-    from tierd.engine.systemd import Manager
+    from tierd.engine.systemd import SystemdNotifier
     from tierd.observe.totals import logfmt
 
     log = logging.getLogger("tierd.run")
@@ -142,16 +142,16 @@ def _run(
     faulthandler.enable()
     if not keep_heap():
         log.info("event=heap_not_kept")
-    manager = Manager()
+    manager = SystemdNotifier()
     service, tiers = build(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder
     )
     service.manager = manager
-    service.hung_up = hung_up
+    service.sighup = sighup
     service.work.on_attached = privileges.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
-    front = Front(config, service, dry_run=args.dry_run, recorder=recorder)
+    front = Endpoints(config, service, dry_run=args.dry_run, recorder=recorder)
     service.reloader.listeners.append(front.state)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)

@@ -58,7 +58,7 @@ def head(told: Mapping[str, Any]) -> list[str]:
     lines.append(f"passes   {loop['ticks']}, one every {loop['tick_seconds']:g} s, {last}")
     lines.append(f"source   {source['active'] or 'none'}, {_samples(source)}")
     if source["looks"]:
-        lines.append(f"         {_looks(source['looks'])}")
+        lines.append(f"         {_scan_controller(source['looks'])}")
     lines += [
         f"         {plain(name)} is not used: {plain(reason)}"
         for name, reason in source["unavailable"].items()
@@ -74,12 +74,12 @@ def head(told: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _looks(looks: Mapping[str, float]) -> str:
-    exposure_s, period_s = looks["exposure_seconds"], looks["period_seconds"]
-    if exposure_s >= period_s:
+def _scan_controller(looks: Mapping[str, float]) -> str:
+    sampling_interval_s, period_s = looks["exposure_seconds"], looks["period_seconds"]
+    if sampling_interval_s >= period_s:
         counted = "all accesses in between count"
     else:
-        counted = f"accesses in the {1e3 * exposure_s:.3g} ms before it count (exposure)"
+        counted = f"accesses in the {1e3 * sampling_interval_s:.3g} ms before it count (exposure)"
     return f"a page is looked at every {1e3 * period_s:.0f} ms; {counted}"
 
 

@@ -44,22 +44,22 @@ def schema() -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "tierd.toml",
-        **_told(ROOT),
+        **_reported(ROOT),
         "$defs": {"matcher": _MATCHER},
     }
 
 
 @singledispatch
-def _told(kind: Any) -> dict[str, Any]:
+def _reported(kind: Any) -> dict[str, Any]:
     """A kind that has no form here: any value, with its description."""
     return {"$comment": str(kind.describe())}
 
 
-@_told.register
+@_reported.register
 def _(kind: Section) -> dict[str, Any]:
     properties, needed = {}, []
     for key, (_, made) in options_of(kind.cls).items():
-        told = {"description": made.doc, **_told(made.kind)}
+        told = {"description": made.doc, **_reported(made.kind)}
         if made.default is REQUIRED:
             needed.append(key)
         elif made.default is not None and not isinstance(made.kind, Section):
@@ -69,54 +69,54 @@ def _(kind: Section) -> dict[str, Any]:
     return {**table, "required": needed} if needed else table
 
 
-@_told.register
+@_reported.register
 def _(kind: Numbered) -> dict[str, Any]:
     return {
         "type": "object",
         "additionalProperties": False,
-        "patternProperties": {"^(0|[1-9][0-9]*)$": _told(kind.item)},
+        "patternProperties": {"^(0|[1-9][0-9]*)$": _reported(kind.item)},
     }
 
 
-@_told.register
+@_reported.register
 def _(kind: Text) -> dict[str, Any]:
     told: dict[str, Any] = {"type": "string", "minLength": 1}
     return {**told, "enum": list(kind.choices)} if kind.choices else told
 
 
-@_told.register
+@_reported.register
 def _(kind: KindName) -> dict[str, Any]:
     del kind
     return {"type": "string", "enum": [str(each) for each in MemoryKind]}
 
 
-@_told.register
+@_reported.register
 def _(kind: Flag) -> dict[str, Any]:
     del kind
     return {"type": "boolean"}
 
 
-@_told.register
+@_reported.register
 def _(kind: Number) -> dict[str, Any]:
     limits = {"minimum": kind.low, "maximum": kind.high}
     return {"type": "integer" if kind.whole else "number", **limits}
 
 
-@_told.register
+@_reported.register
 def _(kind: Measure) -> dict[str, Any]:
     limits = f"{kind.write(kind.low)} to {kind.write(kind.high)}"
     return {"type": "string", "pattern": _PATTERNS[kind.what], "$comment": limits}
 
 
-@_told.register
+@_reported.register
 def _(kind: Share) -> dict[str, Any]:
     bare = {"type": "number", "minimum": kind.low, "maximum": kind.high}
     return {"anyOf": [{"type": "string", "pattern": f"^{_NUMBER} *%?$"}, bare]}
 
 
-@_told.register
+@_reported.register
 def _(kind: ListOf) -> dict[str, Any]:
-    told = {"type": "array", "items": _told(kind.item), "maxItems": kind.most}
+    told = {"type": "array", "items": _reported(kind.item), "maxItems": kind.most}
     if kind.least:
         told["minItems"] = kind.least
     if kind.unique:
@@ -124,17 +124,17 @@ def _(kind: ListOf) -> dict[str, Any]:
     return told
 
 
-@_told.register
+@_reported.register
 def _(kind: RulesKind) -> dict[str, Any]:
-    return {"type": "array", "items": _told(kind.item)}
+    return {"type": "array", "items": _reported(kind.item)}
 
 
-@_told.register
+@_reported.register
 def _(kind: Optional) -> dict[str, Any]:
-    return _told(kind.item)
+    return _reported(kind.item)
 
 
-@_told.register
+@_reported.register
 def _(kind: MatcherKind) -> dict[str, Any]:
     matcher = {"$ref": "#/$defs/matcher"}
     return matcher if kind.empty else {**matcher, "minProperties": 1}

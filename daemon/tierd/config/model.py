@@ -134,7 +134,7 @@ class NeoMemConfig:
     quota_bytes_per_s: int = option(
         "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted in any second."
     )
-    payback_ns: int = option(
+    break_even_ns: int = option(
         "payback",
         duration("10ms", "1h"),
         "500ms",
@@ -298,7 +298,7 @@ class BudgetConfig:
         "90%",
         "Share of time in which tasks wait for a CPU above which moving slows down.",
     )
-    bounced_share: float = option(
+    max_ping_pong_ratio: float = option(
         "bounces",
         Share(),
         "30%",

@@ -78,7 +78,7 @@ class ScanConfig:
     cold_scans: int = option(
         "cold_scans", Number(0, 7), 1, "... and until it has no more than this many."
     )
-    least_exposure_ns: int = option(
+    min_sampling_interval_ns: int = option(
         "least_exposure",
         duration("100us", "1min"),
         "2ms",

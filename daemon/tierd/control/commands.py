@@ -50,7 +50,7 @@ class Peer:
 
 
 @dataclass
-class Desk:
+class ControlContext:
     """What commands work on.
 
     Attributes:
@@ -121,7 +121,7 @@ class Desk:
             raise RequestError(ErrorKind.STOPPING, str(error)) from None
 
 
-Function = Callable[[Desk, Peer, Mapping[str, Any]], Any]
+Function = Callable[[ControlContext, Peer, Mapping[str, Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ class Command:
     streams: bool = False
 
 
-def dispatch(desk: Desk, peer: Peer, request: Request) -> Any:
+def dispatch(desk: ControlContext, peer: Peer, request: Request) -> Any:
     """Carry a request out.
 
     Raises:
@@ -185,12 +185,12 @@ def _stuck(message: str) -> RequestError:
     return RequestError(ErrorKind.STUCK, message, "the log may tell what it is doing")
 
 
-def _version(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _version(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del desk, peer, args
     return {"version": __version__, "pid": os.getpid()}
 
 
-def _status(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _status(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del peer
     hottest = bool(args.get("hottest", False))
     told = desk.in_loop(lambda: status(desk.service, desk.state, hottest=hottest))
@@ -200,11 +200,11 @@ def _status(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return told
 
 
-def _pause(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _pause(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     """The kill switch: it works even where the loop is stuck, and then is kept."""
     pause = Pause(time.time(), peer.uid, str(args.get("reason", ""))[:LONGEST_REASON])
     desk.service.paused = True  # a single store; the loop looks before each decision
-    desk.service.rooms.mover.stop()
+    desk.service.components.mover.stop()
     desk.pause = pause
     desk.pauses += 1
     log.warning(logfmt(event="paused", uid=peer.uid, pid=peer.pid, reason=pause.reason or "none"))
@@ -222,13 +222,13 @@ def _pause(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return told
 
 
-def _resume(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _resume(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del args
 
     def resume() -> bool:
         desk.pause_file.clear()
         was, desk.service.paused, desk.pause = desk.service.paused, False, None
-        desk.service.rooms.mover.resume()
+        desk.service.components.mover.resume()
         return was
 
     was = desk.in_loop(resume)
@@ -237,7 +237,7 @@ def _resume(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return {"paused": None, "was_paused": was}
 
 
-def _explain(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del peer
     pid, cgroup, address = args.get("pid"), args.get("cgroup"), args.get("address")
     if (pid is None) == (cgroup is None) or (cgroup is not None and address is not None):
@@ -248,18 +248,18 @@ def _explain(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
         address is not None and not 0 <= address < 1 << 64
     ):
         raise RequestError(ErrorKind.MALFORMED, "no process or address has that number")
-    steering = getattr(desk.service.rooms, "steering", None)
-    explainer = getattr(steering, "explainer", None)
+    fast_path = getattr(desk.service.components, "fast_path", None)
+    explainer = getattr(fast_path, "explainer", None)
     if explainer is None:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
-    explainer.judge = getattr(getattr(desk.service.rooms, "policy", None), "explain", None)
+    explainer.judge = getattr(getattr(desk.service.components, "policy", None), "explain", None)
     if pid is not None:
         return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}
 
     meant = Cgroup(str(cgroup))  # asks a target for its cgroup only
 
     def group() -> dict[str, Any]:
-        targets = list(desk.service.rooms.tracking.targets.values())
+        targets = list(desk.service.components.tracking.targets.values())
         chosen = [t for t in targets if meant.matches(cast(Any, t))]
         chosen.sort(key=lambda target: -target.rss_bytes)
         return {
@@ -272,7 +272,7 @@ def _explain(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return desk.in_loop(group)
 
 
-def _tune(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _tune(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     key = args.get("key")
     if key is None or "value" not in args:
         raise RequestError(ErrorKind.MALFORMED, "tune needs a key and a value")
@@ -294,7 +294,7 @@ def _tune(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return {"changed": changed, "restart": restart, "files": list(desk.service.config.files)}
 
 
-def _reload(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _reload(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del args
     log.info(logfmt(event="reload_asked", uid=peer.uid, pid=peer.pid))
     result = desk.in_loop(desk.service.reload)
@@ -303,7 +303,7 @@ def _reload(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
     return {"changed": list(result.applied.changed), "restart": list(result.applied.restart)}
 
 
-def _events(desk: Desk, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _events(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     del desk, peer, args
     return {"streaming": True}
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.core.migration import Direction, Fate, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationResult
 from tierd.core.pagekey import target_of
 from tierd.core.tiermap import TierMap
 from tierd.observe.tick_record import TickRecord
@@ -27,11 +27,11 @@ MOST_A_TICK: Final = 256
 class Reader:
     """One listener's queue."""
 
-    def __init__(self, room: int = ROOM) -> None:
-        self._queue: queue.Queue[Event] = queue.Queue(room)
+    def __init__(self, space: int = ROOM) -> None:
+        self._queue: queue.Queue[Event] = queue.Queue(space)
         self.dropped = 0
         """Events there was no room for; only the loop counts up."""
-        self._told = 0
+        self._reported = 0
 
     def put(self, event: Event) -> bool:
         """Offer an event; False where there was no room."""
@@ -47,9 +47,9 @@ class Reader:
 
         What was dropped is told as an event of its own, before what came after it.
         """
-        missed = self.dropped - self._told
+        missed = self.dropped - self._reported
         if missed:
-            self._told += missed
+            self._reported += missed
             return {"kind": "dropped", "events": missed}
         try:
             return self._queue.get(timeout=timeout_s)
@@ -67,9 +67,9 @@ class EventFeed:
         self._readers: list[Reader] = []
         self.dropped = 0
 
-    def subscribe(self, room: int = ROOM) -> Reader:
+    def subscribe(self, space: int = ROOM) -> Reader:
         """A new listener; from any thread."""
-        reader = Reader(room)
+        reader = Reader(space)
         with self._lock:
             self._readers = [*self._readers, reader]
         return reader
@@ -103,7 +103,7 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
     """
     now = time.time()
     told = {"tick": tick.number, "time": now}
-    report = tick.report or (MoveReport.not_tried(tick.plan) if len(tick.plan) else None)
+    report = tick.report or (MigrationResult.not_tried(tick.plan) if len(tick.plan) else None)
     if report is None:
         if tick.plan.notes:
             yield {"kind": "held back", **told, "reasons": dict(tick.plan.notes)}
@@ -137,7 +137,7 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
         yield {"kind": "left out", **told, "events": len(codes) - MOST_A_TICK}
 
 
-def _fates(report: MoveReport, own: Any, pages: Any) -> dict[str, int]:
+def _fates(report: MigrationResult, own: Any, pages: Any) -> dict[str, int]:
     counts = np.bincount(report.fate[own], weights=pages[own])
     return {
         Fate(int(number)).name.lower(): int(counts[number])

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.control import protocol
-from tierd.control.commands import COMMANDS, Desk, Peer, dispatch
+from tierd.control.commands import COMMANDS, ControlContext, Peer, dispatch
 from tierd.control.peers import identify
 from tierd.control.protocol import ErrorKind, RequestError
 from tierd.core.errors import UnavailableError
@@ -55,7 +55,7 @@ class ControlServer:
     """
 
     def __init__(
-        self, path: Path, desk: Desk, *, readers: int | None = None, connections: int = 16
+        self, path: Path, desk: ControlContext, *, readers: int | None = None, connections: int = 16
     ) -> None:
         self._path = path
         self._desk = desk

@@ -32,7 +32,7 @@ Table = Mapping[str, Mapping[Labels, float]]
 def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str, Any]:
     """Everything at a glance; with `hottest`, the targets with the hottest pages too.
 
-    Called in the loop's thread (`Calls.post`).
+    Called in the loop's thread (`LoopExecutor.post`).
     """
     values = state.values.snapshot.values
     config = service.config
@@ -52,11 +52,11 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "tiers": _tiers(service, values),
         "source": {
             "active": next((k[0] for k, v in values[f.SOURCE_ACTIVE].items() if v), None),
-            "order": list(service.rooms.sources.names),
-            "unavailable": dict(service.rooms.sources.reasons),
+            "order": list(service.components.sources.names),
+            "unavailable": dict(service.components.sources.reasons),
             "samples": _by_label(values, f.SAMPLES),
             "lost": _by_label(values, f.LOST),
-            "looks": _looks(values),
+            "looks": _scan_controller(values),
         },
         "migrated_pages": [
             {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
@@ -68,9 +68,9 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "share": service.budget_share,
         },
         "targets": {
-            "watched": len(service.rooms.tracking.pids),
-            "left_out": service.rooms.tracking.left_out,
-            "skipped_pages": dict(service.rooms.tracking.skipped),
+            "watched": len(service.components.tracking.pids),
+            "left_out": service.components.tracking.left_out,
+            "skipped_pages": dict(service.components.tracking.skipped),
             "groups": _groups(values),
         },
         "heat": {
@@ -83,7 +83,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
         },
     }
-    sight = getattr(service.rooms.policy, "sight", None)
+    sight = getattr(service.components.policy, "sight", None)
     if sight is not None:
         told["cost"] = cost_of(service.tiers, sight)
     if hottest:
@@ -99,10 +99,13 @@ def _by_label(values: Table, name: str) -> dict[str, int]:
     return {labels[0]: int(value) for labels, value in sorted(values[name].items())}
 
 
-def _looks(values: Table) -> dict[str, float] | None:
+def _scan_controller(values: Table) -> dict[str, float] | None:
     """How a source looks at accessed bits; None for one that does not."""
-    for source, exposure_s in values[f.EXPOSURE].items():
-        return {"exposure_seconds": exposure_s, "period_seconds": values[f.LOOK_PERIOD][source]}
+    for source, sampling_interval_s in values[f.SAMPLING_INTERVAL].items():
+        return {
+            "exposure_seconds": sampling_interval_s,
+            "period_seconds": values[f.SCAN_INTERVAL][source],
+        }
     return None
 
 
@@ -138,11 +141,11 @@ def _groups(values: Table) -> list[dict[str, Any]]:
 
 def _hottest(service: Service) -> list[dict[str, Any]]:
     """Targets by the heat of their pages among each node's hottest."""
-    targets: Mapping[int, Target] = service.rooms.tracking.targets
+    targets: Mapping[int, Target] = service.components.tracking.targets
     heat: dict[int, float] = {}
     for tier in service.tiers.tiers:
         for node in tier.nodes:
-            found = service.rooms.heat.hottest(node, LOOKED_AT)
+            found = service.components.heat.hottest(node, LOOKED_AT)
             if not len(found):
                 continue
             weight = found.heat.astype(np.float64) * (1 << found.order.astype(np.int64))

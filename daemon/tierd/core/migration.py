@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the policy asks for and what became of it: `MovePlan`, `MoveReport`."""
+"""What the policy asks for and what became of it: `MigrationPlan`, `MigrationResult`."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Fate(enum.IntEnum):
     NO_ROOM = 6
     """The destination node had no free page."""
     FAILED = 7
-    """Any other error; `MoveReport.errors` has its number."""
+    """Any other error; `MigrationResult.errors` has its number."""
     JOINED = 8
     """Planned as a 4 KiB page and part of a 2 MiB folio by now; the page is where it was."""
 
@@ -86,7 +86,7 @@ def _no_fates() -> U8Array:
 
 
 @dataclass(frozen=True, slots=True)
-class MovePlan:
+class MigrationPlan:
     """Moves to make, in this order (demotions first, so that they make room).
 
     Attributes:
@@ -119,9 +119,9 @@ class MovePlan:
         return int((np.uint64(PAGE_SIZE) << self.order.astype(np.uint64)).sum())
 
     @staticmethod
-    def empty(notes: dict[str, int] | None = None) -> MovePlan:
+    def empty(notes: dict[str, int] | None = None) -> MigrationPlan:
         """A plan that moves nothing."""
-        return MovePlan(
+        return MigrationPlan(
             page=np.empty(0, np.uint64),
             order=np.empty(0, np.uint8),
             source=np.empty(0, np.int16),
@@ -133,7 +133,7 @@ class MovePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class MoveReport:
+class MigrationResult:
     """The fate of every move of a plan.
 
     Attributes:
@@ -149,7 +149,7 @@ class MoveReport:
             none of the figures above.
     """
 
-    plan: MovePlan
+    plan: MigrationPlan
     fate: U8Array
     node: I16Array
     errors: dict[int, int]
@@ -179,9 +179,9 @@ class MoveReport:
         return found
 
     @staticmethod
-    def not_tried(plan: MovePlan) -> MoveReport:
+    def not_tried(plan: MigrationPlan) -> MigrationResult:
         """The report of a plan that was not carried out (dry run)."""
-        return MoveReport(
+        return MigrationResult(
             plan=plan,
             fate=np.full(len(plan), Fate.NOT_TRIED, np.uint8),
             node=plan.source.copy(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Members`: a set of pages that others are looked up in, thousands at a time."""
+"""`PageKeySet`: a set of pages that others are looked up in, thousands at a time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BYTES: Final = 8
 """Of a page's key."""
 
 
-class Members:
+class PageKeySet:
     """Pages, uint64 keys; those of all ones are never members."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from tierd.observe.totals import logfmt
 log = logging.getLogger(__name__)
 
 
-class Companion(Protocol):
+class BackgroundService(Protocol):
     """Started before the first tick, closed after the last."""
 
     name: str
@@ -33,27 +33,27 @@ class Companion(Protocol):
 
 
 @contextlib.contextmanager
-def beside(companions: Sequence[Companion]) -> Iterator[None]:
+def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
     """Run companions for the length of a block."""
-    for companion in companions:
+    for service in background:
         try:
-            companion.start()
+            service.start()
         except UnavailableError as error:
             log.warning(
                 logfmt(
                     event="companion_unavailable",
-                    name=companion.name,
+                    name=service.name,
                     reason=error.message,
                     hint=error.hint,
                 )
             )
         except Exception:
-            log.exception(logfmt(event="companion_failed", name=companion.name))
+            log.exception(logfmt(event="companion_failed", name=service.name))
     try:
         yield
     finally:
-        for companion in reversed(companions):
+        for service in reversed(background):
             try:
-                companion.close()
+                service.close()
             except Exception:
-                log.exception(logfmt(event="companion_failed", name=companion.name))
+                log.exception(logfmt(event="companion_failed", name=service.name))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory serves now: `Loads` makes the `Traffic` that the cost policy decides on.
+"""What memory serves now: `BandwidthMonitor` makes the `Traffic` that the cost policy decides on.
 
 Loads are from the best of what there is, node by node:
 
@@ -36,7 +36,7 @@ PROBE_NS: Final = 60 * 10**9
 RESCTRL: Final = "sys/fs/resctrl/mon_data"
 
 
-class Loads:
+class BandwidthMonitor:
     """See the module's text; all in the loop's thread.
 
     Args:

@@ -11,14 +11,14 @@ from tierd.config import Config
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import TierMap
 from tierd.engine import privileges
-from tierd.engine.background import Companion
-from tierd.engine.bandwidth import Loads
-from tierd.engine.components import Makers, Rooms
-from tierd.engine.fastpath.controller import Steering
-from tierd.engine.fastpath.thresholds import Thresholds
-from tierd.engine.fastpath.update import SteeringSettings
+from tierd.engine.background import BackgroundService
+from tierd.engine.bandwidth import BandwidthMonitor
+from tierd.engine.components import ComponentFactory, Components
+from tierd.engine.fastpath.controller import FastPathController
+from tierd.engine.fastpath.thresholds import HotnessThresholdController
+from tierd.engine.fastpath.update import FastPathSettings
 from tierd.engine.loop import Service
-from tierd.engine.phase_detector import ForgetSettings
+from tierd.engine.phase_detector import CoolingSettings
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover, Mover, NativeMover
@@ -76,7 +76,7 @@ def make_policy(config: Config) -> Policy:
     return WatermarkPolicy(_watermarks(config))
 
 
-def make_loads(config: Config, heat: HeatTable) -> Loads | None:
+def make_loads(config: Config, heat: HeatTable) -> BandwidthMonitor | None:
     """What memory serves, for a policy that asks."""
     if config.policy.name != CostPolicy.name:
         return None
@@ -90,7 +90,7 @@ def make_loads(config: Config, heat: HeatTable) -> Loads | None:
             return probe(tiers, read_usage(tiers.nodes))
 
     half_life_s = config.heat.half_life_ns / 1e9
-    return Loads(heat, half_life_s, measured=measured, counted=uncore.read)
+    return BandwidthMonitor(heat, half_life_s, measured=measured, counted=uncore.read)
 
 
 def _watermarks(config: Config) -> WatermarkSettings:
@@ -105,29 +105,29 @@ def _watermarks(config: Config) -> WatermarkSettings:
     )
 
 
-def make_steering(
+def make_fast_path(
     config: Config, heat: HeatTable, tracking: Tracking, sources: SourceSelector, mover: Mover
-) -> Steering:
+) -> FastPathController:
     """What steers the native path between ticks, and forgets when the hot set moves."""
     neomem, change = config.policy.neomem, config.policy.change
     least = config.policy.confidence**2
     # A page known from fewer accesses is not surely hotter than one of a fifth of its heat: it
     # would be reported too early to take that one's place, and once an epoch only.
     certain = (config.policy.confidence / (1 - 0.2 * (1 + config.policy.margin))) ** 2
-    return Steering(
-        SteeringSettings(
+    return FastPathController(
+        FastPathSettings(
             enabled=neomem.enabled,
             interval_ns=neomem.interval_ns,
             quota_bytes_per_s=neomem.quota_bytes_per_s,
             half_life_s=config.heat.half_life_ns / 1e9,
-            payback_s=neomem.payback_ns / 1e9,
+            break_even_s=neomem.break_even_ns / 1e9,
         ),
         _watermarks(config),
         heat=heat,
         tracking=tracking,
         sources=sources,
         mover=mover,
-        thresholds=Thresholds(
+        thresholds=HotnessThresholdController(
             NeoMemSettings(
                 p_min=neomem.p_min,
                 p_init=neomem.p_init,
@@ -139,7 +139,7 @@ def make_steering(
             ),
             neomem.threshold_interval_ns,
         ),
-        forget=ForgetSettings(
+        forget=CoolingSettings(
             enabled=change.enabled,
             certainty=change.certainty,
             half_lives=change.half_lives,
@@ -192,13 +192,13 @@ def build(
 ) -> tuple[Service, TierMap]:
     """The service, ready to run, and the tiers it starts with."""
     migrations = MigrationTotals()
-    companions, own = make_companions(config, migrations)
+    background, own = make_companions(config, migrations)
     interleave = None
     if config.policy.name == CostPolicy.name and config.policy.cost.placement:
         from tierd.engine.interleave import Interleave
 
         interleave = Interleave(config.policy.low_watermark)
-        companions.append(interleave)
+        background.append(interleave)
         own.append(interleave)
     read_tiers = tier_reader(config)
     tiers = read_tiers()
@@ -217,7 +217,7 @@ def build(
         config.loop.residency_interval_ns,
     )
     mover = make_mover(config, dry_run=dry_run)
-    rooms = Rooms(
+    components = Components(
         sources=sources,
         tracking=tracking,
         heat=heat,
@@ -226,21 +226,21 @@ def build(
         read_tiers=read_tiers,
         read_usage=lambda tiers: read_usage(tiers.nodes),
         hotplug=topology.HotplugWatcher(),
-        companions=companions,
-        steering=make_steering(config, heat, tracking, sources, mover),
+        background=background,
+        fast_path=make_fast_path(config, heat, tracking, sources, mover),
         loads=make_loads(config, heat),
     )
-    makers = Makers(
+    factory = ComponentFactory(
         policy=make_policy,
         sources=make_sources,
         read_tiers=tier_reader,
         lacking=privileges.lacking,
         loads=make_loads,
     )
-    service = Service(config, rooms, tiers, wait=wait, observers=watching, makers=makers)
+    service = Service(config, components, tiers, wait=wait, observers=watching, factory=factory)
     service.totals.migrations = migrations
     if interleave is not None:
-        interleave.sight = lambda: getattr(service.rooms.policy, "sight", None)
+        interleave.sight = lambda: getattr(service.components.policy, "sight", None)
     if recorder is not None:
         service.work.on_decided = recorder.decided
     return service, tiers
@@ -248,25 +248,25 @@ def build(
 
 def make_companions(
     config: Config, migrations: MigrationTotals
-) -> tuple[list[Companion], list[Observer]]:
+) -> tuple[list[BackgroundService], list[Observer]]:
     """What is configured to run beside the loop, and which of it is told of ticks.
 
     Modules are imported only where they are wanted.
     """
-    companions: list[Companion] = []
+    background: list[BackgroundService] = []
     observers: list[Observer] = []
     if config.migrations.watch:
         from tierd.engine.migration_counter import MigrationCounter
         from tierd.sources.migrations import MigrationWatch
 
         counter = MigrationCounter(MigrationWatch(), migrations)
-        companions.append(counter)
+        background.append(counter)
         observers.append(counter)
     if config.gpu.serve:
-        from tierd_gpu.background import GpuCompanion
+        from tierd_gpu.background import GpuBackgroundService
 
-        companions.append(GpuCompanion(config.gpu))
-    return companions, observers
+        background.append(GpuBackgroundService(config.gpu))
+    return background, observers
 
 
 def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Rooms`: the parts that the loop wires together, and `Makers`, which make them anew."""
+"""`Components`: the parts that the loop wires together; `ComponentFactory` makes them anew."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from tierd.config import Config
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import TierMap
-from tierd.engine.background import Companion
-from tierd.engine.bandwidth import Loads
-from tierd.engine.fastpath.controller import Steering
-from tierd.engine.pressure import CgroupStrain, Strain
+from tierd.engine.background import BackgroundService
+from tierd.engine.bandwidth import BandwidthMonitor
+from tierd.engine.fastpath.controller import FastPathController
+from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover
@@ -22,7 +22,7 @@ from tierd.topology import HotplugWatcher
 
 
 @dataclass(frozen=True)
-class Rooms:
+class Components:
     """The parts the loop wires together."""
 
     sources: SourceSelector
@@ -33,17 +33,17 @@ class Rooms:
     read_tiers: Callable[[], TierMap]
     read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     hotplug: HotplugWatcher
-    companions: Sequence[Companion] = ()
-    steering: Steering | None = None
+    background: Sequence[BackgroundService] = ()
+    fast_path: FastPathController | None = None
     """The native path between ticks, and what answers changes of the hot set."""
-    strain: Strain = field(default_factory=Strain)
-    cgroup_strain: CgroupStrain = field(default_factory=CgroupStrain)
-    loads: Loads | None = None
+    pressure_monitor: PressureMonitor = field(default_factory=PressureMonitor)
+    cgroup_pressure: CgroupPressureMonitor = field(default_factory=CgroupPressureMonitor)
+    loads: BandwidthMonitor | None = None
     """What memory serves; None where the policy does not ask."""
 
 
 @dataclass(frozen=True)
-class Makers:
+class ComponentFactory:
     """How the parts are made that a reload replaces; each may raise a TierdError.
 
     `lacking` tells the capabilities that a configuration needs and the loop has not.
@@ -53,4 +53,4 @@ class Makers:
     sources: Callable[[Config], Sequence[AccessSource]]
     read_tiers: Callable[[Config], Callable[[], TierMap]]
     lacking: Callable[[Config], frozenset[str]]
-    loads: Callable[[Config, HeatTable], Loads | None] = lambda config, heat: None
+    loads: Callable[[Config, HeatTable], BandwidthMonitor | None] = lambda config, heat: None

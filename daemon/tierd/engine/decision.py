@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from tierd.config import Config
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
-from tierd.engine.components import Rooms
+from tierd.engine.components import Components
 from tierd.engine.groups import Shares
 from tierd.policy.group_limits import Groups
 from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
-from tierd.policy.rate_limiter import LEAST_STRAINED, BudgetKeeper, GuardSettings
+from tierd.policy.rate_limiter import LEAST_STRAINED, RateLimiter, RateLimiterSettings
 from tierd.policy.traffic import Traffic
 
 
-class Deciding:
+class DecisionContext:
     """Asks the policy, pass by pass.
 
     Attributes:
@@ -29,7 +29,7 @@ class Deciding:
     """
 
     def __init__(self, config: Config) -> None:
-        self.budget = BudgetKeeper(_guards(config))
+        self.budget = RateLimiter(_guards(config))
         self.granted: Budget | None = None
         self.groups: Groups | None = None
         self.traffic: Traffic | None = None
@@ -51,21 +51,21 @@ class Deciding:
         self.granted = self.groups = self.traffic = None
         self.exchanged = frozenset()
 
-    def spent(self, rooms: Rooms, report: MoveReport) -> None:
+    def spent(self, components: Components, report: MigrationResult) -> None:
         """Take what was moved off the groups' budgets."""
-        self._shares.spent(rooms.tracking.rules, report)
+        self._shares.spent(components.tracking.rules, report)
 
     def decide(
         self,
         config: Config,
-        rooms: Rooms,
+        components: Components,
         *,
         tiers: TierMap,
         usage: Mapping[int, NodeUsage],
-        last: MoveReport | None,
+        last: MigrationResult | None,
         now_ns: int,
         migrations: Any = None,
-    ) -> MovePlan:
+    ) -> MigrationPlan:
         """The policy's plan.
 
         Args:
@@ -73,31 +73,33 @@ class Deciding:
             tiers, usage: the host now.
             last: what became of the plan before.
             now_ns: CLOCK_MONOTONIC.
-            migrations: totals of what others moved, for `Strain.read`.
+            migrations: totals of what others moved, for `PressureMonitor.read`.
         """
         tick_s = config.loop.tick_ns / 1e9
         elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
         self._last_ns, self._decided = now_ns, True
         # A tick that came late may not spend what it missed all at once.
         elapsed = min(elapsed, 2 * tick_s)
-        pressure = rooms.strain.read(now_ns, migrations)
+        pressure = components.pressure_monitor.read(now_ns, migrations)
         self.granted = self.budget.next(elapsed, last, pressure)
         self.groups = self._shares.groups(
-            rooms.tracking.rules,
-            rooms.tracking.residents,
+            components.tracking.rules,
+            components.tracking.resident_bytes,
             elapsed,
-            _strained(config, rooms, last, now_ns),
+            _strained(config, components, last, now_ns),
             int(self.granted.move_bytes * LEAST_STRAINED),
         )
-        loads = rooms.loads
+        loads = components.loads
         self.traffic = (
-            None if loads is None else loads.read(now_ns, sorted(tiers.nodes), rooms.sources.active)
+            None
+            if loads is None
+            else loads.read(now_ns, sorted(tiers.nodes), components.sources.active)
         )
-        steering = rooms.steering
-        self.exchanged = frozenset() if steering is None else steering.exchanged
-        return rooms.policy.decide(
+        fast_path = components.fast_path
+        self.exchanged = frozenset() if fast_path is None else fast_path.exchanged
+        return components.policy.decide(
             Inputs(
-                heat=rooms.heat,
+                heat=components.heat,
                 tiers=tiers,
                 usage=usage,
                 budget=self.granted,
@@ -109,20 +111,26 @@ class Deciding:
         )
 
 
-def _strained(config: Config, rooms: Rooms, last: MoveReport | None, now_ns: int) -> set[int]:
+def _strained(
+    config: Config, components: Components, last: MigrationResult | None, now_ns: int
+) -> set[int]:
     """Targets whose control groups wait for memory or a CPU."""
-    budget, strain, tracking = config.budget, rooms.cgroup_strain, rooms.tracking
+    budget, pressure_monitor, tracking = (
+        config.budget,
+        components.cgroup_pressure,
+        components.tracking,
+    )
     if last is not None:
-        strain.note_moves(last)
+        pressure_monitor.note_moves(last)
 
     def group_of() -> dict[int, str]:
         return {number: target.cgroup for number, target in tracking.targets.items()}
 
-    groups = strain.read(now_ns, group_of, budget.memory_pressure, budget.cpu_pressure)
+    groups = pressure_monitor.read(now_ns, group_of, budget.memory_pressure, budget.cpu_pressure)
     return {n for n, group in group_of().items() if group in groups} if groups else set()
 
 
-def _guards(config: Config) -> GuardSettings:
+def _guards(config: Config) -> RateLimiterSettings:
     budget = config.budget
-    most = Pressure(budget.memory_pressure, budget.cpu_pressure, budget.bounced_share)
-    return GuardSettings(budget.rate_bytes_per_s, budget.failure_share, most)
+    most = Pressure(budget.memory_pressure, budget.cpu_pressure, budget.max_ping_pong_ratio)
+    return RateLimiterSettings(budget.rate_bytes_per_s, budget.failure_share, most)

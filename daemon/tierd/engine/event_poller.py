@@ -12,7 +12,7 @@ from types import FrameType
 from typing import Self
 
 
-class Wake:
+class EventPoller:
     """A context; signals are handled within it.
 
     Args:
@@ -40,7 +40,7 @@ class Wake:
         self._hotplug_fd = hotplug_fd
         if hotplug_fd >= 0:
             self._poll.register(hotplug_fd, select.EPOLLIN)
-        self._news_fd = -1
+        self._phase_change_fd = -1
         self._before: dict[int, object] = {}
 
     def __enter__(self) -> Self:
@@ -59,17 +59,18 @@ class Wake:
         self._wake.close()
         self.interrupt.close()
 
-    def listen(self, news_fd: int) -> None:
-        """From now on sleep no longer than until there is more to read at `news_fd`; -1: nowhere.
+    def listen(self, phase_change_fd: int) -> None:
+        """From now on sleep no longer than until there is more to read at `phase_change_fd`; -1:
+        nowhere.
 
         What was told of once is not told of again, whether it was read or not.
         """
-        if self._news_fd >= 0:
+        if self._phase_change_fd >= 0:
             with contextlib.suppress(OSError):  # it may be closed by now
-                self._poll.unregister(self._news_fd)
-        self._news_fd = news_fd
-        if news_fd >= 0:
-            self._poll.register(news_fd, select.EPOLLIN | select.EPOLLET)
+                self._poll.unregister(self._phase_change_fd)
+        self._phase_change_fd = phase_change_fd
+        if phase_change_fd >= 0:
+            self._poll.register(phase_change_fd, select.EPOLLIN | select.EPOLLET)
 
     def wait(self, seconds: float) -> tuple[bool, bool, bool]:
         """Sleep at most so long; whether somebody interrupted, memory changed, there are news."""
@@ -78,7 +79,7 @@ class Wake:
         if asked:
             with contextlib.suppress(BlockingIOError):
                 self._wake.recv(64)
-        return asked, self._hotplug_fd in ready, self._news_fd in ready
+        return asked, self._hotplug_fd in ready, self._phase_change_fd in ready
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         del frame

@@ -8,7 +8,7 @@ from typing import Protocol, cast
 from tierd.core.access import AccessSource
 
 
-class Looking(Protocol):
+class EventDrivenSource(Protocol):
     """A source that nobody but its own looks tells of pages that become hot."""
 
     @property
@@ -22,24 +22,24 @@ class Looking(Protocol):
         ...
 
     @property
-    def news_fd(self) -> int:
+    def phase_change_fd(self) -> int:
         """Readable when a look has ended, until `poll`; -1 for none."""
         ...
 
-    def news(self) -> bool:
+    def phase_changed(self) -> bool:
         """Whether to poll: programs began to use other memory, or the source is about to go."""
         ...
 
     @property
-    def news_ns(self) -> int:
+    def phase_change_ns(self) -> int:
         """When they were last seen to, CLOCK_MONOTONIC; 0: not yet."""
         ...
 
 
-def looking(source: AccessSource | None) -> Looking | None:
+def event_driven(source: AccessSource | None) -> EventDrivenSource | None:
     """The source as such a one, if it is."""
-    # (To ask whether it is `Looking` would look at its type anew in each pass.)
-    return cast(Looking, source) if hasattr(source, "news_fd") else None
+    # (To ask whether it is `EventDrivenSource` would look at its type anew in each pass.)
+    return cast(EventDrivenSource, source) if hasattr(source, "phase_change_fd") else None
 
 
 def report_ns(source: AccessSource | None) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 import numpy as np
 
 from tierd.config import RuleConfig
-from tierd.core.migration import I16Array, MoveReport, U8Array
+from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.migration.results import flows
 from tierd.policy.group_limits import NO_LIMIT, Groups
@@ -18,7 +18,7 @@ LEAST_BURST_BYTES = 4 << 20
 """What a group may always save up: two 2 MiB folios, one up and one down."""
 
 
-class Residents:
+class ResidentBytes:
     """Bytes that each target has on each node: the last whole walk, and moves since."""
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Residents:
         """The walk ended: what it counted is what the target has."""
         self._whole[number] = self._counting.pop(number, {})
 
-    def moved(self, report: MoveReport) -> None:
+    def moved(self, report: MigrationResult) -> None:
         """Take in what a mover did."""
         went = flows(report)
         left = [(number, source, -size) for number, source, _, size in went if source >= 0]
@@ -83,7 +83,7 @@ class Shares:
     def groups(
         self,
         rule_of: Mapping[int, int],
-        residents: Residents,
+        resident_bytes: ResidentBytes,
         elapsed_s: float,
         strained: Collection[int] = (),
         strained_bytes: int = NO_LIMIT,
@@ -111,7 +111,7 @@ class Shares:
             group = len(self._rules) if rule < 0 and number in strained else rule
             of_target[number] = group
             if group >= 0:
-                for node, size in residents.of(number).items():
+                for node, size in resident_bytes.of(number).items():
                     on = resident.setdefault(node, np.zeros(count, np.int64))
                     on[group] += size
         budget = np.full(count, NO_LIMIT, np.int64)
@@ -131,7 +131,7 @@ class Shares:
             resident=resident,
         )
 
-    def spent(self, rule_of: Mapping[int, int], report: MoveReport) -> None:
+    def spent(self, rule_of: Mapping[int, int], report: MigrationResult) -> None:
         """Take what was moved off the groups' budgets."""
         if not self._rules:
             return

@@ -15,7 +15,7 @@ from typing import Final
 from tierd.core.errors import UnavailableError
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import logfmt
-from tierd.policy.cost import Sight
+from tierd.policy.cost import CostPolicyState
 from tierd.policy.interleave import integers, weights, wished
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Interleave:
     name = "interleave"
 
     def __init__(self, low_watermark: float, root: Path = Path("/")) -> None:
-        self.sight: Callable[[], Sight | None] = lambda: None
+        self.sight: Callable[[], CostPolicyState | None] = lambda: None
         """What the policy's last decision was made on; None before the first."""
         self._low = low_watermark
         self._folder = root / FOLDER

@@ -12,15 +12,15 @@ from tierd.config import Config
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.tiermap import TierMap
 from tierd.engine.background import beside
-from tierd.engine.components import Makers, Rooms
-from tierd.engine.event_poller import Wake
-from tierd.engine.event_source import looking
-from tierd.engine.pacing import Cadence
+from tierd.engine.components import ComponentFactory, Components
+from tierd.engine.event_poller import EventPoller
+from tierd.engine.event_source import event_driven
+from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
-from tierd.engine.sighup import HungUp
-from tierd.engine.systemd import Manager
-from tierd.engine.tick import OnePass
-from tierd.observe.tick_record import Calls, Observer
+from tierd.engine.sighup import SighupFlag
+from tierd.engine.systemd import SystemdNotifier
+from tierd.engine.tick import Tick
+from tierd.observe.tick_record import LoopExecutor, Observer
 from tierd.observe.totals import Totals, logfmt
 
 log = logging.getLogger(__name__)
@@ -49,30 +49,30 @@ class Service:
     def __init__(
         self,
         config: Config,
-        rooms: Rooms,
+        components: Components,
         tiers: TierMap,
         *,
         wait: bool = False,
         observers: Sequence[Observer] = (),
-        makers: Makers | None = None,
+        factory: ComponentFactory | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self.work = OnePass(config, rooms, tiers, observers=observers, clock=clock)
+        self.work = Tick(config, components, tiers, observers=observers, clock=clock)
         """What is done pass by pass, and what it is done with."""
-        self._cadence = Cadence()
+        self._pacer = TickPacer()
         self._wait = wait
         self._clock = clock
-        self._makers = makers
+        self._factory = factory
         self._hurry = False
         self._signal = ""
         self._summary_ns = self._events_ns = 0
-        self.companions = tuple(rooms.companions)
-        self.calls = Calls()
+        self.background = tuple(components.background)
+        self.calls = LoopExecutor()
         self.reloader: Reloader | None = None
         """What SIGHUP sets to work."""
-        self.hung_up = HungUp()
+        self.sighup = SighupFlag()
         """Whether a SIGHUP waits to be served; one may have come before the loop was there."""
-        self.manager = Manager({})
+        self.manager = SystemdNotifier({})
         """The service manager, told that the loop is alive."""
 
     @property
@@ -81,9 +81,9 @@ class Service:
         return self.work.config
 
     @property
-    def rooms(self) -> Rooms:
+    def components(self) -> Components:
         """The parts in use."""
-        return self.work.rooms
+        return self.work.components
 
     @property
     def tiers(self) -> TierMap:
@@ -98,7 +98,7 @@ class Service:
     @property
     def budget_share(self) -> float:
         """Share of the configured rate that is in force."""
-        return self.work.deciding.budget.in_force
+        return self.work.decision.budget.in_force
 
     @property
     def paused(self) -> bool:
@@ -119,13 +119,13 @@ class Service:
         Raises:
             TierdError: it cannot be used here; nothing has changed.
         """
-        if self._makers is None:
+        if self._factory is None:
             raise UnavailableError("this service cannot be configured anew")
         work = self.work
-        change = prepare(work.config, config, work.rooms, self._makers, wait=self._wait)
-        old, work.rooms, work.config = work.rooms, change.rooms, change.config
+        change = prepare(work.config, config, work.components, self._factory, wait=self._wait)
+        old, work.components, work.config = work.components, change.components, change.config
         change.apply(old)
-        work.deciding.configure(change.config)
+        work.decision.configure(change.config)
         work.tiers = change.tiers or work.tiers
         work.renew()
         self._hurry = True
@@ -137,9 +137,11 @@ class Service:
         Returns the exit code: OK, or NOTHING_TO_DO where there is one tier only.
         """
         with (
-            Wake(self.rooms.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.hung_up) as wake,
+            EventPoller(
+                self.components.hotplug.fileno(), on_stop=self._stop, on_hang_up=self.sighup
+            ) as wake,
             ThreadPoolExecutor(1, "tierd-mover") as worker,
-            beside(self.rooms.companions),
+            beside(self.components.background),
         ):
             self.calls.wakes(wake.interrupt)
             try:
@@ -150,12 +152,12 @@ class Service:
                 self.manager.stopping()
                 self.calls.wakes(None)
                 self.calls.refuse("the service is stopping")
-                if self.rooms.steering is not None:
-                    self.rooms.steering.close()
-                self.rooms.sources.close()
-                self.rooms.tracking.close()
-                self.rooms.hotplug.close()
-                self.rooms.mover.close()
+                if self.components.fast_path is not None:
+                    self.components.fast_path.close()
+                self.components.sources.close()
+                self.components.tracking.close()
+                self.components.hotplug.close()
+                self.components.mover.close()
 
     def _stop(self, name: str) -> None:
         """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass.
@@ -164,11 +166,11 @@ class Service:
         """
         self._signal = name
         self.work.stopping = True
-        self.rooms.mover.stop()
+        self.components.mover.stop()
 
     def _loop(
         self,
-        wake: Wake,
+        wake: EventPoller,
         worker: ThreadPoolExecutor,
         *,
         once: bool,
@@ -180,8 +182,8 @@ class Service:
             start, spent = self._clock(), time.thread_time_ns()
             self._between()
             self._hurry = False
-            if self.rooms.hotplug.changed():
-                self.work.tiers = self.rooms.read_tiers()
+            if self.components.hotplug.changed():
+                self.work.tiers = self.components.read_tiers()
                 log.info(logfmt(event="topology_changed", tiers=len(self.tiers.tiers)))
             if len(self.tiers.tiers) > 1:
                 acted = self.work.run(start, worker, gather=once)
@@ -198,7 +200,7 @@ class Service:
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
             allowed = paid_ns - CREDIT_NS
-            pause = self._cadence.pause_ns(loop, self.rooms, self.work.last)
+            pause = self._pacer.pause_ns(loop, self.components, self.work.last)
             least = max(start + min(loop.tick_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
@@ -213,22 +215,27 @@ class Service:
     def _between(self) -> None:
         """What others asked for, between two ticks."""
         self.calls.serve()
-        if self.hung_up.waits:
-            self.hung_up.waits = False
+        if self.sighup.waits:
+            self.sighup.waits = False
             self.reload()
         self.manager.beat()
 
-    def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: Wake) -> None:
+    def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: EventPoller) -> None:
         """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do.
 
         Targets that have changed, and news, wait for nothing but the CPU budget, `allowed_ns`.
         """
-        source = looking(self.rooms.sources.active)
-        wake.listen(-1 if source is None else source.news_fd)
+        source = event_driven(self.components.sources.active)
+        wake.listen(-1 if source is None else source.phase_change_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            asked, hotplug, news = wake.wait(min(left, LISTEN_NS) / 1e9)
-            if news and source is not None and self._clock() >= allowed_ns and source.news():
+            asked, hotplug, phase_changed = wake.wait(min(left, LISTEN_NS) / 1e9)
+            if (
+                phase_changed
+                and source is not None
+                and self._clock() >= allowed_ns
+                and source.phase_changed()
+            ):
                 return
             if asked:
                 self._between()
@@ -236,13 +243,13 @@ class Service:
                 return  # look at once
             if (now := self._clock()) >= self._events_ns:
                 self._events_ns = now + LISTEN_NS
-                if self.rooms.tracking.collect():
+                if self.components.tracking.collect():
                     self.work.refresh()
             if now >= allowed_ns and self.work.targets_changed(now):
                 return
-            if now >= least_ns and until_ns > least_ns and self._must_look(now):
+            if now >= least_ns and until_ns > least_ns and self._must_tick(now):
                 return
 
-    def _must_look(self, now: int) -> bool:
+    def _must_tick(self, now: int) -> bool:
         """Whether a quiet time is over."""
-        return self._cadence.must_look(self.rooms, self.work.last, now)
+        return self._pacer.must_tick(self.components, self.work.last, now)

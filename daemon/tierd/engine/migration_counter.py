@@ -43,7 +43,7 @@ class Watch(Protocol):
 
 
 class MigrationCounter:
-    """An `Observer` of ticks and a `Companion` of the loop.
+    """An `Observer` of ticks and a `BackgroundService` of the loop.
 
     Args:
         watch: not started.
@@ -56,7 +56,7 @@ class MigrationCounter:
         self._watch = watch
         self._recent = Recent()
         self._due_ns = 0
-        self._told = False
+        self._reported = False
         self.running = False
 
     def start(self) -> None:
@@ -109,10 +109,10 @@ class MigrationCounter:
             totals.unclear += len(found.page)
         else:
             again, forgotten = self._recent.add(found.page, found.moves, now_ns)
-            totals.bounced += again
+            totals.ping_pong += again
             totals.forgotten += forgotten
-        if found.by_kernel and not self._told:
-            self._told = True
+        if found.by_kernel and not self._reported:
+            self._reported = True
             log.warning(
                 logfmt(
                     event="kernel_moves_pages_too",
@@ -150,9 +150,9 @@ class Recent:
         known = np.isin(page, self._new, assume_unique=True)
         before = known | np.isin(page, self._old, assume_unique=True)
         fresh = page[~known]
-        room = max(0, self._most - len(self._new))
-        self._new = np.concatenate([self._new, fresh[:room]])
-        return int(np.count_nonzero(before | (times > 1))), max(0, len(fresh) - room)
+        space = max(0, self._most - len(self._new))
+        self._new = np.concatenate([self._new, fresh[:space]])
+        return int(np.count_nonzero(before | (times > 1))), max(0, len(fresh) - space)
 
     def _turn(self, now_ns: int) -> None:
         if self._since_ns is None:

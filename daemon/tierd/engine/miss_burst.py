@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierd.engine.spike import Leap
+from tierd.engine.spike import SpikeDetector
 from tierd.sources.neoprof import NeoProfSource
 
 REFUSED: Final = 256
@@ -25,11 +25,11 @@ EACH_NS: Final = 200_000_000
 """Cards are asked no more often: each answer is a snapshot that the card takes."""
 
 
-class Sudden:
+class MissBurstDetector:
     """See the module's text."""
 
     def __init__(self) -> None:
-        self._refusals, self._requests = Leap(REFUSED), Leap(REQUESTS, CALMS_S)
+        self._refusals, self._requests = SpikeDetector(REFUSED), SpikeDetector(REQUESTS, CALMS_S)
         self._asked_ns = 0
         self._signs: set[str] = set()
 
@@ -42,11 +42,11 @@ class Sudden:
             now_ns: CLOCK_MONOTONIC.
         """
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
-        if self._refusals.leap(refused, now_ns, begun):
+        if self._refusals.is_spike(refused, now_ns, begun):
             self._signs.add("many_refused")
         if now_ns - self._asked_ns >= EACH_NS:
             self._asked_ns = now_ns
-            if self._requests.leap(source.requests(), now_ns, begun):
+            if self._requests.is_spike(source.requests(), now_ns, begun):
                 self._signs.add("many_requests")
         return bool(self._signs)
 

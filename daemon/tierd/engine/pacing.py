@@ -8,7 +8,7 @@ passes doubles, up to `loop.quiet_tick`, while they move little themselves, howe
 path does; it is halved by a pass that moves more, and is `loop.tick` again when the hot set,
 targets or free memory change, and until it is known what may leave: by then passes are what makes
 room. When pages wait and the native path has used up its victims, or when it suddenly refuses many,
-the next pass need not wait (`must_look`); after the latter two more come as quickly, to see whether
+the next pass need not wait (`must_tick`); after the latter two more come as quickly, to see whether
 the hot set has moved, as long as the native path finds pages to move now that their epoch is new.
 Where looks tell of news (`tierd.engine.event_source`) it grows as well, without a native path, but
 not while they teach something: there is a pass after every second one by then. Other sources
@@ -23,8 +23,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from tierd.config import LoopConfig
-from tierd.engine.components import Rooms
-from tierd.engine.event_source import looking, report_ns
+from tierd.engine.components import Components
+from tierd.engine.event_source import event_driven, report_ns
 from tierd.engine.fastpath.destinations import low_bytes
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
@@ -33,7 +33,7 @@ from tierd.policy.watermark import WatermarkSettings
 
 FEW_PAGES: Final = 128
 """Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
-LOOKS: Final = 3
+SCANS: Final = 3
 """Passes in a row at `loop.tick` when many pages were refused."""
 REPORTS: Final = 3
 """Where a source makes reports at intervals a pass takes so many together: each is a sample."""
@@ -43,29 +43,33 @@ BACKLOG: Final = 0.25
 """A source is read before its ring is fuller than this."""
 
 
-class Cadence:
+class TickPacer:
     """Decides after each pass how long the next one may wait, and then whether it may wait on."""
 
     def __init__(self) -> None:
         self._pause_ns = 0
         """The last one; none before the first pass."""
         self._had_victims = False
-        self._looks = 0
+        self._scan_controller = 0
         """Passes that do not wait for longer, as there is something to find out."""
         self._usage_ns = 0
         """Free memory is looked at again then."""
 
-    def pause_ns(self, loop: LoopConfig, rooms: Rooms, tick: TickRecord | None) -> int:
+    def pause_ns(self, loop: LoopConfig, components: Components, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
-        source = looking(rooms.sources.active)
+        source = event_driven(components.sources.active)
         if source is not None and source.learning_ns:
             return min(loop.tick_ns, source.learning_ns)
         last_ns = max(self._pause_ns, loop.tick_ns)
-        self._looks = max(0, self._looks - 1)
-        if 0 < self._looks < LOOKS - 1 and tick is not None and _moved_between(tick) < FEW_PAGES:
-            self._looks = 0
-        report = report_ns(rooms.sources.active)
-        if tick is None or self._looks or not _can_wait(rooms, tick):
+        self._scan_controller = max(0, self._scan_controller - 1)
+        if (
+            0 < self._scan_controller < SCANS - 1
+            and tick is not None
+            and _moved_between(tick) < FEW_PAGES
+        ):
+            self._scan_controller = 0
+        report = report_ns(components.sources.active)
+        if tick is None or self._scan_controller or not _can_wait(components, tick):
             self._pause_ns = loop.tick_ns
         elif report:
             self._pause_ns = max(loop.tick_ns, report, min(REPORTS * report, TOGETHER_NS))
@@ -73,25 +77,25 @@ class Cadence:
             self._pause_ns = max(loop.tick_ns, last_ns // 2)
         else:
             self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
-        stats = _native(rooms)
+        stats = _native(components)
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
 
-    def must_look(self, rooms: Rooms, tick: TickRecord | None, now_ns: int) -> bool:
+    def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""
-        if tick is None or rooms.steering is None:
+        if tick is None or components.fast_path is None:
             return True
-        if rooms.steering.leapt(now_ns):
-            self._looks = LOOKS
+        if components.fast_path.miss_burst_seen(now_ns):
+            self._scan_controller = SCANS
             return True
-        if (looks := looking(rooms.sources.active)) is not None:
+        if (looks := event_driven(components.sources.active)) is not None:
             # (News that came while the CPU budget was short are not told of again.)
-            if looks.backlog > BACKLOG or looks.news():
+            if looks.backlog > BACKLOG or looks.phase_changed():
                 return True
-            return self._has_become_short(rooms, tick, now_ns)
-        if report_ns(rooms.sources.active):
-            return self._has_become_short(rooms, tick, now_ns)
-        source, stats = rooms.steering.around.source, _native(rooms)
+            return self._has_become_short(components, tick, now_ns)
+        if report_ns(components.sources.active):
+            return self._has_become_short(components, tick, now_ns)
+        source, stats = components.fast_path.around.source, _native(components)
         if source is None or stats is None or source.backlog > BACKLOG:
             return True
         if (
@@ -100,28 +104,28 @@ class Cadence:
             and stats.counters["pending"] >= FEW_PAGES
         ):
             return True
-        return self._has_become_short(rooms, tick, now_ns)
+        return self._has_become_short(components, tick, now_ns)
 
-    def _has_become_short(self, rooms: Rooms, tick: TickRecord, now_ns: int) -> bool:
+    def _has_become_short(self, components: Components, tick: TickRecord, now_ns: int) -> bool:
         """Whether free memory is a reason for a pass, as often as there would be passes."""
         if now_ns < self._usage_ns:
             return False
         self._usage_ns = now_ns + tick.config.loop.tick_ns
-        return _short(rooms.read_usage(tick.tiers), rooms, tick)
+        return _short(components.read_usage(tick.tiers), components, tick)
 
 
-def _can_wait(rooms: Rooms, tick: TickRecord) -> bool:
+def _can_wait(components: Components, tick: TickRecord) -> bool:
     """Whether nothing has changed, and the native path knows its way, or there is nothing to read
     for a while, or looks tell of news."""
-    steering, source = rooms.steering, rooms.sources.active
+    fast_path, source = components.fast_path, components.sources.active
     return (
-        steering is not None
-        and (steering.settled or looking(source) is not None or report_ns(source) > 0)
-        and rooms.tracking.all_walked
+        fast_path is not None
+        and (fast_path.settled or event_driven(source) is not None or report_ns(source) > 0)
+        and components.tracking.all_walked
         and tick.groups is None
         and tick.traffic is None
         and not tick.hot_set_moved
-        and not _short(tick.usage, rooms, tick)
+        and not _short(tick.usage, components, tick)
     )
 
 
@@ -130,13 +134,13 @@ def _moved_between(tick: TickRecord) -> int:
     return 0 if tick.between is None else len(tick.between.plan)
 
 
-def _native(rooms: Rooms) -> PromoterStats | None:
-    return None if rooms.steering is None else rooms.steering.stats()
+def _native(components: Components) -> PromoterStats | None:
+    return None if components.fast_path is None else components.fast_path.stats()
 
 
-def _short(usage: Mapping[int, NodeUsage], rooms: Rooms, tick: TickRecord) -> bool:
+def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRecord) -> bool:
     """Whether a node that pages are demoted from has less free than it must have."""
-    policy = rooms.policy
+    policy = components.policy
     settings = getattr(policy, "settings", None)
     if not isinstance(settings, WatermarkSettings):
         return True

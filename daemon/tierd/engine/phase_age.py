@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tierd.core.access import AccessBatch, AccessSource
-from tierd.engine.event_source import looking
-from tierd.engine.phase_detector import Changes
+from tierd.engine.event_source import event_driven
+from tierd.engine.phase_detector import PhaseDetector
 
 
-class Stillness:
+class PhaseAge:
     """See the module's text; called in each pass.
 
     Attributes:
@@ -19,19 +19,19 @@ class Stillness:
     """
 
     def __init__(self) -> None:
-        self.begun_ns = self.news = 0
-        self._news_ns = 0
+        self.begun_ns = self.phase_changed = 0
+        self._phase_change_ns = 0
 
     def see(self, source: AccessSource | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
         """This came of a source."""
         if batches:
             self.begun_ns = self.begun_ns or now_ns
-        looks = looking(source)
-        if looks is not None and looks.news_ns > self._news_ns:
-            self._news_ns = looks.news_ns
-            self.news += 1
+        looks = event_driven(source)
+        if looks is not None and looks.phase_change_ns > self._phase_change_ns:
+            self._phase_change_ns = looks.phase_change_ns
+            self.phase_changed += 1
 
-    def seconds(self, changes: Changes | None, now_ns: int) -> float:
+    def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
         """For how long the hot set has not moved; `changes`: what heat tells, if anybody asks."""
         moved_ns = 0 if changes is None else changes.last_ns
-        return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._news_ns)) / 1e9
+        return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._phase_change_ns)) / 1e9

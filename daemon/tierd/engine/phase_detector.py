@@ -26,7 +26,7 @@ NOISE_PAGES: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetSettings:
+class CoolingSettings:
     """How changes are answered.
 
     Attributes:
@@ -42,7 +42,7 @@ class ForgetSettings:
     least: float = 6.25
 
 
-class Changes:
+class PhaseDetector:
     """Watches batches on their way into heat.
 
     Args:
@@ -50,7 +50,7 @@ class Changes:
         settings: how changes are answered.
     """
 
-    def __init__(self, heat: HeatTable, settings: ForgetSettings) -> None:
+    def __init__(self, heat: HeatTable, settings: CoolingSettings) -> None:
         self._heat = heat
         self.settings = settings
         self._detector = self._fresh()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.core.migration import MoveReport
+from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
 from tierd.policy.inputs import Pressure
 
@@ -37,7 +37,7 @@ def _bytes_of(path: str) -> bytes:
         return file.read()
 
 
-class Strain:
+class PressureMonitor:
     """Reads the signs at most every two seconds.
 
     Args:
@@ -48,7 +48,7 @@ class Strain:
         self._folder = folder
         self._due_ns = 0
         self._now = Pressure()
-        self._moved = self._bounced = 0
+        self._moved = self._ping_pong = 0
 
     def read(self, now_ns: int, migrations: Any = None) -> Pressure:
         """The pressure now.
@@ -56,7 +56,7 @@ class Strain:
         Args:
             now_ns: CLOCK_MONOTONIC.
             migrations: running totals with `by_tierd`, `by_kernel`, `by_others` and
-                `bounced`, or None where nobody watches migrations.
+                `ping_pong`, or None where nobody watches migrations.
         """
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + READ_NS
@@ -73,15 +73,15 @@ class Strain:
         if migrations is None or not migrations.watched:
             return 0.0
         total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
-        moved, bounced = total - self._moved, migrations.bounced - self._bounced
+        moved, ping_pong = total - self._moved, migrations.ping_pong - self._ping_pong
         if moved < ENOUGH_PAGES:
             # Not enough to judge, and what was judged is over once nothing moves.
-            return self._now.bounced if moved > 0 else 0.0
-        self._moved, self._bounced = total, migrations.bounced
-        return min(1.0, max(0.0, float(bounced / moved)))
+            return self._now.ping_pong if moved > 0 else 0.0
+        self._moved, self._ping_pong = total, migrations.ping_pong
+        return min(1.0, max(0.0, float(ping_pong / moved)))
 
 
-class CgroupStrain:
+class CgroupPressureMonitor:
     """Which targets' control groups wait for memory or a CPU.
 
     Only groups whose pages move are asked, and those that were strained when last asked, so
@@ -107,7 +107,7 @@ class CgroupStrain:
         """Pages of these targets, by number, are being moved."""
         self._moving.update(targets)
 
-    def note_moves(self, report: MoveReport) -> None:
+    def note_moves(self, report: MigrationResult) -> None:
         """Pages of the targets in `report` were moved."""
         if len(report.plan):
             target = target_of(report.plan.page)

@@ -18,7 +18,7 @@ from tierd.config import Config, check_against, differences
 from tierd.config.schema import options_of
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.tiermap import TierMap
-from tierd.engine.components import Makers, Rooms
+from tierd.engine.components import ComponentFactory, Components
 from tierd.observe.totals import logfmt
 from tierd.sources.selection import SourceSelector
 
@@ -72,20 +72,20 @@ class Change:
     """
 
     config: Config
-    rooms: Rooms
+    components: Components
     tiers: TierMap | None
     applied: Applied
 
-    def apply(self, old: Rooms) -> None:
+    def apply(self, old: Components) -> None:
         """Set what parts that stay take from the configuration; let go of what goes."""
         config = self.config
         old.heat.set_half_life(config.heat.half_life_ns / 1e9)
-        if self.rooms.loads is not None:
-            self.rooms.loads.set_half_life(config.heat.half_life_ns / 1e9)
+        if self.components.loads is not None:
+            self.components.loads.set_half_life(config.heat.half_life_ns / 1e9)
         old.mover.set_rate(config.budget.rate_bytes_per_s)
         old.mover.set_limits(busy_retries=config.budget.retries, cpu_share=config.budget.cpu_share)
         old.tracking.configure(config.targets, config.rules, config.loop.residency_interval_ns)
-        if old.sources is not self.rooms.sources:
+        if old.sources is not self.components.sources:
             # Before the new ones start: two may want the same ability of the kernel.
             with contextlib.suppress(UnavailableError):
                 old.sources.close()
@@ -93,7 +93,9 @@ class Change:
             logging.getLogger("tierd").setLevel(config.log.level.upper())
 
 
-def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: bool) -> Change:
+def prepare(
+    old: Config, new: Config, components: Components, factory: ComponentFactory, *, wait: bool
+) -> Change:
     """Check `new` against the host and make its parts; changes nothing.
 
     Args:
@@ -108,7 +110,7 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
     """
     keys = [difference.key for difference in differences(old, new)]
     waiting: tuple[str, ...] = RESTART
-    lacking = makers.lacking(new) - makers.lacking(old)
+    lacking = factory.lacking(new) - factory.lacking(old)
     if lacking:
         waiting = (*RESTART, *PRIVILEGED)
         log.warning(logfmt(event="reload_lacks_privileges", lacking=",".join(sorted(lacking))))
@@ -118,23 +120,23 @@ def prepare(old: Config, new: Config, rooms: Rooms, makers: Makers, *, wait: boo
     tiers = None
     fresh: dict[str, Any] = {}
     if config.topology != old.topology:
-        fresh["read_tiers"] = makers.read_tiers(config)
+        fresh["read_tiers"] = factory.read_tiers(config)
         tiers = fresh["read_tiers"]()
         if not wait:
             check_against(config, tiers)
             if len(tiers.tiers) < 2:
                 raise TierdError("the new [topology] leaves one tier: nothing to move between")
     if config.policy != old.policy:
-        fresh["policy"] = makers.policy(config)
+        fresh["policy"] = factory.policy(config)
         if config.policy.name != old.policy.name:
-            fresh["loads"] = makers.loads(config, rooms.heat)
+            fresh["loads"] = factory.loads(config, components.heat)
     # What a card's request is worth depends on the policy where it is not configured.
     by_policy = not config.sources.neoprof.requests_per_visit and "neoprof" in config.sources.order
     if config.sources != old.sources or (by_policy and config.policy.name != old.policy.name):
-        fresh["sources"] = _usable(makers.sources(config), rooms.sources)
+        fresh["sources"] = _usable(factory.sources(config), components.sources)
     return Change(
         config=config,
-        rooms=dataclasses.replace(rooms, **fresh),
+        components=dataclasses.replace(components, **fresh),
         tiers=tiers,
         applied=Applied(changed, restart),
     )

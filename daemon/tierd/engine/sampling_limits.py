@@ -14,7 +14,7 @@ from typing import Final, Protocol, cast
 
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import TierMap
-from tierd.engine.groups import Residents
+from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.policy.break_even import least_rate
 from tierd.policy.inputs import NodeUsage
@@ -43,8 +43,8 @@ APART: Final = 1.2
 """Units that differ by less are taken for one: exposures are measured, and never twice the same."""
 
 
-def room_share(
-    residents: Residents, tiers: TierMap, usage: Mapping[int, NodeUsage], kept: float
+def space_fraction(
+    resident_bytes: ResidentBytes, tiers: TierMap, usage: Mapping[int, NodeUsage], kept: float
 ) -> float | None:
     """The share of the targets' pages that fits into tiers which pages can leave, 0 to 1.
 
@@ -56,7 +56,7 @@ def room_share(
         usage: how full nodes are.
         kept: share of a node that stays free.
     """
-    held = residents.total()
+    held = resident_bytes.total()
     every = sum(held.values())
     if not every:
         return None
@@ -66,15 +66,15 @@ def room_share(
         if tiers.demotion_tier(tier.rank) is not None
         for node in tier.nodes
     ]
-    room = sum(held.get(node, 0) for node in fast)
+    space = sum(held.get(node, 0) for node in fast)
     for node in fast:
         if (own := usage.get(node)) is not None:
             keeps = max(own.reserve_bytes, int(kept * own.total_bytes))
-            room += max(0, own.free_bytes - keeps)
-    return min(1.0, room / every)
+            space += max(0, own.free_bytes - keeps)
+    return min(1.0, space / every)
 
 
-def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
+def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
     """The mean time between two uses of a page that is only just worth its moves, in us.
 
     Looks with this exposure tell what is worth them best from what is not. Longer ones find more
@@ -98,12 +98,12 @@ def longest_exposure_us(tiers: TierMap, least_s: float, stood_still_s: float) ->
     return round(1e6 / rate) << doubled
 
 
-class Exposing:
+class SamplingLimits:
     """See the module's text; called once a pass, before its batches go into heat."""
 
-    def __init__(self, heat: HeatTable, residents: Residents) -> None:
+    def __init__(self, heat: HeatTable, resident_bytes: ResidentBytes) -> None:
         self._heat = heat
-        self._residents = residents
+        self._residents = resident_bytes
         self._source = ""
         self._dilution = 1.0
 
@@ -117,7 +117,7 @@ class Exposing:
         """Tell a source that can use it what fast memory has room for."""
         if usage and hasattr(source, "aim"):
             # (To ask whether it is `Aimed` would look at its type anew in each pass.)
-            cast(Aimed, source).aim = room_share(self._residents, tiers, usage, kept)
+            cast(Aimed, source).aim = space_fraction(self._residents, tiers, usage, kept)
 
     def bound(
         self,
@@ -126,13 +126,13 @@ class Exposing:
         least_s: float,
         stood_still_s: float,
     ) -> None:
-        """Tell a source that can use it how long exposures may be (`longest_exposure_us`).
+        """Tell a source that can use it how long exposures may be (`max_sampling_interval_us`).
 
         And how long changes may go unseen: an eighth of the time for which nothing changed.
         """
         if hasattr(source, "longest_us"):
             bounded = cast(Bounded, source)
-            bounded.longest_us = longest_exposure_us(tiers, least_s, stood_still_s)
+            bounded.longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
             bounded.lag_us = round(1e6 * max(least_s, UNSEEN * stood_still_s))
 
     def changed(self, source: AccessSource | None) -> bool:

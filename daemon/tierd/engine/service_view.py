@@ -12,7 +12,7 @@ from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import SourceSelector
 
 
-class Surroundings:
+class ServiceView:
     """Answers what `tierd.observe.explain` asks.
 
     Attributes:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HungUp`: SIGHUP's note to the control loop that the configuration shall be read again."""
+"""`SighupFlag`: SIGHUP's note to the control loop that the configuration shall be read again."""
 
 from __future__ import annotations
 
 from types import FrameType
 
 
-class HungUp:
+class SighupFlag:
     """A signal handler that only remembers.
 
     Attributes:

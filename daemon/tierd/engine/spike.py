@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-LEAP: Final = 4.0
+SPIKE: Final = 4.0
 """Times the usual rate."""
 OLD_NS: Final = 1_500_000_000
 """In younger epochs all pages come again, and their means are of now."""
@@ -20,7 +20,7 @@ USUAL_S: Final = 5.0
 """Time over which the usual rate is taken."""
 
 
-class Leap:
+class SpikeDetector:
     """See the module's text.
 
     Args:
@@ -50,7 +50,7 @@ class Leap:
         """
         return max(0, count - self._before)
 
-    def leap(self, count: int, now_ns: int, epoch_ns: int) -> bool:
+    def is_spike(self, count: int, now_ns: int, epoch_ns: int) -> bool:
         """Whether it suddenly grew fast since the last call.
 
         Args:
@@ -72,8 +72,8 @@ class Leap:
             self._epoch_ns = epoch_ns
         if self._leapt_ns >= epoch_ns:
             return False
-        sudden = grown >= self._least and self.rate >= LEAP * usual
-        if sudden and self._waits_ns != epoch_ns and now_ns - epoch_ns >= OLD_NS:
+        miss_burst = grown >= self._least and self.rate >= SPIKE * usual
+        if miss_burst and self._waits_ns != epoch_ns and now_ns - epoch_ns >= OLD_NS:
             self._waits_ns, self._before = epoch_ns, count - grown
         if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
             return False

@@ -28,7 +28,7 @@ STATUS_NS: Final = 5 * 10**9
 """The status line is renewed at most this often."""
 
 
-class Manager:
+class SystemdNotifier:
     """Tells the service manager; an observer of ticks and a listener to reloads.
 
     Args:

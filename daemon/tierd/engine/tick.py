@@ -13,13 +13,13 @@ import numpy as np
 from tierd.config import Config
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.tiermap import TierMap
-from tierd.engine.components import Rooms
-from tierd.engine.decision import Deciding
-from tierd.engine.phase_age import Stillness
-from tierd.engine.sampling_limits import Exposing
-from tierd.observe.tick_record import Laps, Observer, TickRecord
+from tierd.engine.components import Components
+from tierd.engine.decision import DecisionContext
+from tierd.engine.phase_age import PhaseAge
+from tierd.engine.sampling_limits import SamplingLimits
+from tierd.observe.tick_record import Observer, StageTimer, TickRecord
 from tierd.observe.totals import Totals, logfmt
 from tierd.policy.inputs import NodeUsage
 
@@ -37,7 +37,7 @@ IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
 """What becomes of a folio that is 4 KiB pages from now on."""
 
 
-class OnePass:
+class Tick:
     """The passes of one service, one at a time, in its loop's thread.
 
     Args:
@@ -58,26 +58,26 @@ class OnePass:
     def __init__(
         self,
         config: Config,
-        rooms: Rooms,
+        components: Components,
         tiers: TierMap,
         *,
         observers: Sequence[Observer] = (),
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.config = config
-        self.rooms = rooms
+        self.components = components
         self.tiers = tiers
         self.observers = list(observers)
         self.totals = Totals()
-        self.deciding = Deciding(config)
-        self._exposing = Exposing(rooms.heat, rooms.tracking.residents)
+        self.decision = DecisionContext(config)
+        self._sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
         self._clock = clock
         self.last: TickRecord | None = None
-        self._last: MoveReport | None = None
-        self._still = Stillness()
+        self._last: MigrationResult | None = None
+        self._still = PhaseAge()
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
@@ -102,8 +102,8 @@ class OnePass:
         if len(self.tiers.tiers) < 2:
             return False
         if now >= self._targets_ns:
-            laps = Laps(self._clock)
-            self._look_at_targets(now)
+            laps = StageTimer(self._clock)
+            self._refresh_targets(now)
             laps.mark("targets")
             self.totals.add_parts(laps.ns, laps.cpu_ns)
             self._aside_cpu_ns += laps.cpu_ns["targets"]
@@ -114,10 +114,10 @@ class OnePass:
         spent, self._aside_cpu_ns = self._aside_cpu_ns, 0
         return spent
 
-    def _look_at_targets(self, now: int) -> None:
+    def _refresh_targets(self, now: int) -> None:
         if now >= self._targets_ns:
             self._targets_ns = now + self.config.loop.targets_refresh_ns
-            self._changed = self.rooms.tracking.refresh(now) or self._changed
+            self._changed = self.components.tracking.refresh(now) or self._changed
 
     def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
         """One pass; true if it decided.
@@ -125,11 +125,11 @@ class OnePass:
         With `gather` it does so only when it knows enough: all pages were looked up, and
         samples came in for a half-life of heat.
         """
-        rooms, config = self.rooms, self.config
-        laps = Laps(self._clock)
-        self._look_at_targets(now)
+        components, config = self.components, self.config
+        laps = StageTimer(self._clock)
+        self._refresh_targets(now)
         laps.mark("targets")
-        if self._changed or now >= self._watch_ns or rooms.sources.active is None:
+        if self._changed or now >= self._watch_ns or components.sources.active is None:
             self._watch_ns = now + WATCH_NS
             self._watch(now)
         self._changed = False
@@ -137,24 +137,24 @@ class OnePass:
         batches = [*self._early, *self._ingest(now)]
         self._early = []
         # Before the first decision nobody knows what groups may still bring in.
-        unknown = bool(config.rules) and self.deciding.groups is None
-        if rooms.steering is not None and not (self.paused or gather or unknown):
-            rooms.steering.prepare(self.tiers, rooms.read_usage)
+        unknown = bool(config.rules) and self.decision.groups is None
+        if components.fast_path is not None and not (self.paused or gather or unknown):
+            components.fast_path.prepare(self.tiers, components.read_usage)
         laps.mark("ingest")
         budget = config.loop.residency_pages
         # Of pages that are not worth a move it is enough to know in time where they are.
         least = config.policy.confidence**2 * LOCATE_HEAT
-        located = rooms.tracking.locate(int(budget * LOCATE_SHARE), least)
-        walked = rooms.tracking.walk(now, budget - located, self._demoting_nodes())
+        located = components.tracking.locate(int(budget * LOCATE_SHARE), least)
+        walked = components.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
         between = self._between(now)
-        self._usage = rooms.read_usage(self.tiers)
+        self._usage = components.read_usage(self.tiers)
         decides = not self.paused and (not gather or self._knows_enough(now))
         plan = self._plan(now, decides=decides)
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
-        allowed = plan if rooms.steering is None else rooms.steering.allow(plan)
+        allowed = plan if components.fast_path is None else components.fast_path.allow(plan)
         self._last = self._execute(allowed, worker)
         self._steer(gather=gather)
         laps.mark("move")
@@ -163,48 +163,48 @@ class OnePass:
             number=self.totals.ticks,
             time_ns=now,
             end_ns=self._clock(),
-            source="" if rooms.sources.active is None else rooms.sources.active.name,
+            source="" if components.sources.active is None else components.sources.active.name,
             batches=tuple(batches),
             located=located,
             walked=walked,
-            targets=len(rooms.tracking.pids),
+            targets=len(components.tracking.pids),
             tiers=self.tiers,
             usage=self._usage,
-            budget=self.deciding.granted,
+            budget=self.decision.granted,
             plan=plan,
             report=self._last,
             ms=laps.ms,
             config=config,
-            groups=self.deciding.groups,
+            groups=self.decision.groups,
             between=between,
             hot_set_moved=self._moved,
-            traffic=self.deciding.traffic,
-            exchanged=self.deciding.exchanged,
+            traffic=self.decision.traffic,
+            exchanged=self.decision.exchanged,
         )
         self._tell(self.last)
         laps.mark("tell")
         self.totals.add_parts({"tell": laps.ns["tell"]}, {"tell": laps.cpu_ns["tell"]})
         return decides
 
-    def _between(self, now: int) -> MoveReport | None:
+    def _between(self, now: int) -> MigrationResult | None:
         """The moves that the native path made since the pass before; it stands still now."""
-        rooms = self.rooms
-        between = None if rooms.steering is None else rooms.steering.begin(now)
+        components = self.components
+        between = None if components.fast_path is None else components.fast_path.begin(now)
         if between is not None:
             self.totals.add_report(between)
-            rooms.tracking.residents.moved(between)
-            self.deciding.spent(rooms, between)
-            rooms.cgroup_strain.note_moves(between)
+            components.tracking.resident_bytes.moved(between)
+            self.decision.spent(components, between)
+            components.cgroup_pressure.note_moves(between)
         return between
 
-    def _plan(self, now: int, *, decides: bool) -> MovePlan:
+    def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """What to move, if that is decided in this pass."""
         if not decides:
-            self.deciding.stand(now)
-            return MovePlan.empty({"paused": 1} if self.paused else None)
-        plan = self.deciding.decide(
+            self.decision.stand(now)
+            return MigrationPlan.empty({"paused": 1} if self.paused else None)
+        plan = self.decision.decide(
             self.config,
-            self.rooms,
+            self.components,
             tiers=self.tiers,
             usage=self._usage,
             last=self._last,
@@ -216,20 +216,20 @@ class OnePass:
 
     def _steer(self, *, gather: bool) -> None:
         """New orders for the native path, and on with it."""
-        steering = self.rooms.steering
-        if steering is None:
+        fast_path = self.components.fast_path
+        if fast_path is None:
             return
         stands = self.paused or self.stopping or gather
-        stands = stands or bool(getattr(self.rooms.policy, "holds", False))
-        steering.end(
+        stands = stands or bool(getattr(self.components.policy, "holds", False))
+        fast_path.end(
             self._clock(),
             self.tiers,
             self._usage,
             self._last,
             paused=stands,
-            groups=self.deciding.groups,
+            groups=self.decision.groups,
         )
-        steering.tell(self.totals)
+        fast_path.tell(self.totals)
 
     def _tell(self, tick: TickRecord) -> None:
         """Tell the observers; one that fails is told no more, the loop goes on."""
@@ -242,7 +242,7 @@ class OnePass:
 
     def _knows_enough(self, now: int) -> bool:
         sampled_ns = now - self._still.begun_ns if self._still.begun_ns else 0
-        return sampled_ns >= self.config.heat.half_life_ns and self.rooms.tracking.all_walked
+        return sampled_ns >= self.config.heat.half_life_ns and self.components.tracking.all_walked
 
     def _watch(self, now: int) -> None:
         """Tell sources what to watch; without any, pages stay where they are.
@@ -251,7 +251,7 @@ class OnePass:
             UnavailableError: there has been no source since the start.
         """
         try:
-            self.rooms.sources.watch(self.rooms.tracking.watched(), now)
+            self.components.sources.watch(self.components.tracking.watched(), now)
         except UnavailableError as error:
             if not self.totals.ticks:
                 raise
@@ -260,34 +260,38 @@ class OnePass:
             self._blind = True
         else:
             self._blind = False
-            if not self._attached and self.rooms.sources.active is not None:
+            if not self._attached and self.components.sources.active is not None:
                 self._attached = True
                 self.on_attached(self.config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:
         """Sources to heat; what they had seen."""
-        rooms = self.rooms
-        rooms.heat.advance(now)
-        steering = rooms.steering
-        if steering is not None:
-            steering.listen()
-        active = rooms.sources.active
-        self._exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
-        changes = None if steering is None else steering.changes
-        payback_s = self.config.policy.neomem.payback_ns / 1e9
-        self._exposing.bound(active, self.tiers, payback_s, self._still.seconds(changes, now))
-        batches = rooms.sources.poll(now)
-        if self._exposing.changed(active) and steering is not None:
-            steering.changes.restart()
-        self._moved = steering is not None and steering.see(batches, now)
-        if rooms.loads is not None:
+        components = self.components
+        components.heat.advance(now)
+        fast_path = components.fast_path
+        if fast_path is not None:
+            fast_path.listen()
+        active = components.sources.active
+        self._sampling_limits.aim(
+            active, self.tiers, self._usage, self.config.policy.high_watermark
+        )
+        changes = None if fast_path is None else fast_path.changes
+        break_even_s = self.config.policy.neomem.break_even_ns / 1e9
+        self._sampling_limits.bound(
+            active, self.tiers, break_even_s, self._still.seconds(changes, now)
+        )
+        batches = components.sources.poll(now)
+        if self._sampling_limits.changed(active) and fast_path is not None:
+            fast_path.changes.restart()
+        self._moved = fast_path is not None and fast_path.see(batches, now)
+        if components.loads is not None:
             if self._moved:
-                rooms.loads.forget()
-            rooms.loads.see(batches, rooms.sources.active)
+                components.loads.forget()
+            components.loads.see(batches, components.sources.active)
         self._still.see(active, batches, now)
-        self.totals.hot_set_news = self._still.news
+        self.totals.scan_phase_changes = self._still.phase_changed
         for batch in batches:
-            rooms.heat.ingest(batch)
+            components.heat.ingest(batch)
             self.totals.samples += len(batch)
             self.totals.lost_samples += batch.lost
         return batches
@@ -301,12 +305,14 @@ class OnePass:
             for node in tier.nodes
         ]
 
-    def _execute(self, plan: MovePlan, worker: ThreadPoolExecutor) -> MoveReport | None:
+    def _execute(self, plan: MigrationPlan, worker: ThreadPoolExecutor) -> MigrationResult | None:
         """Let the worker carry the plan out; signals are served while this thread waits."""
         if not (len(plan) or len(plan.split)) or self.stopping:
             return None
-        rooms = self.rooms
-        future: Future[MoveReport] = worker.submit(rooms.mover.execute, plan, rooms.tracking.pids)
+        components = self.components
+        future: Future[MigrationResult] = worker.submit(
+            components.mover.execute, plan, components.tracking.pids
+        )
         # Sources must not overflow while many pages move; heat may be fed meanwhile.
         while not wait([future], INGEST_S).done:
             self._early += self._ingest(self._clock())
@@ -317,9 +323,9 @@ class OnePass:
         if len(split):
             # Before the moves are told: the recorder takes all up to those for the outcome's.
             small = np.zeros(len(split), np.uint8)
-            rooms.heat.place(split, rooms.heat.where(split), small, insert_on=())
-        rooms.heat.moved(report)
-        rooms.tracking.residents.moved(report)
-        self.deciding.spent(rooms, report)
+            components.heat.place(split, components.heat.where(split), small, insert_on=())
+        components.heat.moved(report)
+        components.tracking.resident_bytes.moved(report)
+        self.decision.spent(components, report)
         self.totals.add_report(report)
         return report

@@ -15,7 +15,7 @@ from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
 from tierd.core.pagekey import VPN_BITS, make_keys, target_of, vpn_of
-from tierd.engine.groups import Residents
+from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.workloads.extents import watched
 from tierd.workloads.maps import MapReader
@@ -57,7 +57,7 @@ class Tracking:
         self._maps = maps
         self._walk_interval_ns = walk_interval_ns
         self._pages: dict[int, TargetPages] = {}
-        self.residents = Residents()
+        self.resident_bytes = ResidentBytes()
         self._turn = 0
         self._walk_from_ns = 0
 
@@ -89,9 +89,9 @@ class Tracking:
         return self._registry.left_out
 
     @property
-    def newcomers_dropped(self) -> int:
+    def new_processes_dropped(self) -> int:
         """Processes that began when too many had, and were left to the refresh."""
-        return self._registry.newcomers_dropped
+        return self._registry.new_processes_dropped
 
     def collect(self) -> bool:
         """Take in process events; true when a target is affected: refresh soon."""
@@ -133,7 +133,7 @@ class Tracking:
 
     def _forget(self, target: Target) -> None:
         self._pages.pop(target.number, None)
-        self.residents.forget(target.number)
+        self.resident_bytes.forget(target.number)
         self._heat.forget_target(target.number)
         self._maps.forget(target)
         self._registry.release(target.number)
@@ -191,18 +191,18 @@ class Tracking:
             if not pages.ranges:
                 return 0
             cursor = pages.begin_walk(self._registry.targets[number])
-            self.residents.begin(number)
+            self.resident_bytes.begin(number)
         pid = self._registry.targets[number].pid
         target = WatchedTarget(number, pid, pages.walking)
         found = self._scanner.scan(target, cursor, max_pages)
         if len(found.page):
             self._heat.place(found.page, found.node, found.order, insert_on=insert_on)
             pages.extents.add(vpn_of(found.page), found.node, found.order)
-            self.residents.count(number, found.node, found.order)
+            self.resident_bytes.count(number, found.node, found.order)
         pages.cursor = found.next_vpn
         if found.next_vpn is None:
             pages.extents.finish()
-            self.residents.finish(number)
+            self.resident_bytes.finish(number)
             pages.walked = pages.walking
         return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
 

@@ -81,7 +81,7 @@ class ChangeDetector:
         self._words.alpha, self._words.kappa = _ALPHA, _KAPPA
         self._words.short_run, self._words.gamma_ratio = SHORT, _GAMMA
         self._prior_mean: float | None = None
-        self._since_told = 0
+        self._since_reported = 0
         self._settled = 0
         self._settled_mean = 0.0
 
@@ -105,15 +105,15 @@ class ChangeDetector:
         if seen.length_before >= settings.least_run:
             self._settled_mean = float(seen.mean_before)
             self._settled = int(seen.length_before)
-        self._since_told += 1
+        self._since_reported += 1
         if (
             self.probability < settings.certainty
             or self._settled < settings.least_run
-            or self._since_told < settings.least_run
+            or self._since_reported < settings.least_run
         ):
             return False
         if seen.fresh_mean - self._settled_mean < settings.least_shift:
             return False
-        self._since_told = 0
+        self._since_reported = 0
         self._settled = 0
         return True

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Focus`: on how many of a 2 MiB region's pages its accesses fall, in bounded memory.
+"""`SubpageSkew`: on how many of a 2 MiB region's pages its accesses fall, in bounded memory.
 
 Two accesses picked at random fall on one 4 KiB page with the chance 1/N, where N is the number of
 pages that carry the accesses: 512 where all are used alike, k where k are, and in between 1 over
@@ -36,7 +36,7 @@ _PAIRS, _SAME = 0, 1
 F64Array = npt.NDArray[np.float64]
 
 
-class Focus:
+class SubpageSkew:
     """See the module's text.
 
     Args:
@@ -70,7 +70,7 @@ class Focus:
             return_counts=True,
         )
         page = (batch.page & np.uint64(PAGES - 1)).astype(np.int16)
-        here = self._room_for(fresh)
+        here = self._space_for(fresh)
         kept, weight = self._kept[here], batch.count.astype(np.float64)
         same = (kept[at] == page[:, None]).sum(axis=1)
         known = (kept >= 0).sum(axis=1)
@@ -83,7 +83,7 @@ class Focus:
         self._kept[here, 0] = page[middle]
         self._bound()
 
-    def _room_for(self, fresh: U64Array) -> npt.NDArray[np.int64]:
+    def _space_for(self, fresh: U64Array) -> npt.NDArray[np.int64]:
         """Rows of these regions, ascending, which are made where there are none."""
         every = np.union1d(self._region, fresh)
         if len(every) > len(self._region):
@@ -94,10 +94,10 @@ class Focus:
         return np.searchsorted(self._region, fresh)
 
     def _bound(self) -> None:
-        beyond = len(self._region) - self._most
-        if beyond > 0:
-            keep = np.sort(np.argsort(self._sums[:, _PAIRS], kind="stable")[beyond:])
-            self.dropped += beyond
+        past_limit = len(self._region) - self._most
+        if past_limit > 0:
+            keep = np.sort(np.argsort(self._sums[:, _PAIRS], kind="stable")[past_limit:])
+            self.dropped += past_limit
             self._region, self._sums = self._region[keep], self._sums[keep]
             self._kept = self._kept[keep]
 

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
 from tierd.core.pagekey import U64Array
-from tierd.hotness.focus import PAGES, Focus
+from tierd.hotness.focus import PAGES, SubpageSkew
 
 REGION_SHIFT: Final = 9
 """log2 of the pages in a region."""
@@ -156,7 +156,7 @@ class PatternTracker:
     def __init__(self, half_life_s: float, most: int = MOST_REGIONS) -> None:
         self._half_life_ns = half_life_s * 1e9
         self._levels = (_Level(REGION_SHIFT, most), _Level(WIDE_SHIFT, most))
-        self._focus = Focus(most)
+        self._focus = SubpageSkew(most)
         self._now_ns = 0
 
     @property

@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, BoolArray, Domain, F32Array, WatchedRange
-from tierd.core.migration import I16Array, MoveReport, U8Array
+from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import MAX_TARGETS, U64Array
 from tierd.hotness.stats import HeatStats
 from tierd.hotness.view import Histogram, PageSet
 
 _NODES: Final = 256
-_LEAST_ROOM: Final = 1024
+_LEAST_SPACE: Final = 1024
 """Folios."""
 _EMPTY_RANGE: Final = np.empty(0, np.uint64)
 
@@ -31,7 +31,7 @@ def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
     return ffi.from_buffer(kind, values) if len(values) else ffi.NULL
 
 
-class _Room:
+class _Buffers:
     """Room for an answer of so many folios, and C's pointers to it; kept from one to the next."""
 
     def __init__(self, folios: int) -> None:
@@ -88,7 +88,7 @@ class HeatTable:
             raise _error(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
         self._heat = ffi.gc(made[0], lib.tierd_heat_free)
         self._lock = threading.Lock()
-        self._room = _Room(_LEAST_ROOM)
+        self._space = _Buffers(_LEAST_SPACE)
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add what a source saw, decayed from the batch's time; time goes on to it.
@@ -170,7 +170,7 @@ class HeatTable:
                 _pointer("uint8_t[]", wanted),
             )
 
-    def moved(self, report: MoveReport) -> None:
+    def moved(self, report: MigrationResult) -> None:
         """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten.
 
         A page that moved and is not tracked is tracked from now on: what a source tells of it
@@ -350,8 +350,8 @@ class HeatTable:
             wanted[: len(among)] = among
         with self._lock:
             most = max(0, min(n, lib.tierd_heat_tracked(self._heat)))
-            if most > self._room.folios:
-                self._room = _Room(2 * most)
+            if most > self._space.folios:
+                self._space = _Buffers(2 * most)
             found = lib.tierd_heat_select(
                 self._heat,
                 node,
@@ -360,10 +360,10 @@ class HeatTable:
                 min_heat,
                 ffi.NULL if wanted is None else _pointer("uint8_t[]", wanted),
                 most,
-                *self._room.pointers,
+                *self._space.pointers,
             )
             if found >= 0:
-                return self._room.first(found)
+                return self._space.first(found)
         raise _error(found, "select")
 
 

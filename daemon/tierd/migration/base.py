@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 
 
 class Mover(Protocol):
     """Carries out plans; see `tierd.migration.executor.NativeMover` for what each promises."""
 
-    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Carry out `plan`; `pids` is target number → process id."""
         ...
 
@@ -47,9 +47,9 @@ class DryMover:
     def __init__(self, *, rate_bytes_per_s: int = 0) -> None:
         self.rate_bytes_per_s = rate_bytes_per_s
 
-    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """The report of a plan that was not carried out."""
-        return MoveReport.not_tried(plan)
+        return MigrationResult.not_tried(plan)
 
     def stop(self) -> None:
         """Do nothing."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate, U8Array, filled
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import U64Array
 from tierd.migration.processes import Processes
 
@@ -76,7 +76,7 @@ class NativeMover:
         self.calls = 0
         """move_pages calls that the last plan took."""
 
-    def execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Carry out `plan` in its order; blocks, without holding the interpreter's lock.
 
         After the moves its splits are made, about half a millisecond each.
@@ -154,7 +154,7 @@ class NativeMover:
             wanted = round(rate_bytes_per_s * BURST_S)
         return max(wanted, LEAST_BURST_BYTES)
 
-    def _execute(self, plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def _execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         start = time.monotonic_ns()
         n = len(plan)
         fate = filled(n, Fate.NOT_TRIED, np.uint8)
@@ -185,7 +185,7 @@ class NativeMover:
         errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)
         self.calls = job.calls
         self.longest_call_ns = max(self.longest_call_ns, job.longest_call_ns)
-        return MoveReport(
+        return MigrationResult(
             plan=plan,
             fate=fate,
             node=node,

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import MoveReport
+from tierd.core.migration import MigrationResult
 from tierd.migration.executor import NativeMover
 from tierd.migration.fastpath_update import (
     OUTCOME,
@@ -219,7 +219,7 @@ class Promoter:
         """Bytes that may be promoted at once, now, without passing the quota in any second."""
         return int(lib.tierd_promoter_quota_left(self._promoter))
 
-    def note(self, report: MoveReport, time_ns: int) -> None:
+    def note(self, report: MigrationResult, time_ns: int) -> None:
         """Tell of moves that the control loop made, for quota, residency and bounces."""
         if not len(report.plan):
             return

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core.access import F32Array
-from tierd.core.migration import Direction, I16Array, MovePlan, MoveReport, U8Array
+from tierd.core.migration import Direction, I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.pagekey import U64Array
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
@@ -43,7 +43,7 @@ def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
     return np.concatenate([part.view(np.uint64) for part in parts]).view(OUTCOME)
 
 
-def columns_of(report: MoveReport, native: Any = ffi) -> tuple[Any, list[Any]]:
+def columns_of(report: MigrationResult, native: Any = ffi) -> tuple[Any, list[Any]]:
     """A report as struct tierd_moves, and what must live as long as that is used.
 
     Args:
@@ -81,12 +81,12 @@ def report_of(
     cpu_ns: int,
     retries: int,
     errors: Mapping[int, int],
-) -> MoveReport:
+) -> MigrationResult:
     """The moves among outcomes as the report of a plan that was carried out.
 
     Args:
         outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
-        moved_bytes, duration_ns, cpu_ns, retries, errors: see `MoveReport`.
+        moved_bytes, duration_ns, cpu_ns, retries, errors: see `MigrationResult`.
     """
     # NOT_TRIED is 0.
     n = int(np.count_nonzero(outcomes["fate"]))
@@ -104,8 +104,8 @@ def report_of(
         moves, kept = _columns(ffi, page, heat, source, dest, node, order, fate, direction)
         lib.tierd_outcome_moves(_outcomes(outcomes), len(outcomes), moves)
         del kept
-    return MoveReport(
-        plan=MovePlan(
+    return MigrationResult(
+        plan=MigrationPlan(
             page=page, order=order, source=source, dest=dest, direction=direction, heat=heat
         ),
         fate=fate,
@@ -118,7 +118,7 @@ def report_of(
     )
 
 
-def write(report: MoveReport, time_ns: int, into: Sequence[OutcomeArray]) -> None:
+def write(report: MigrationResult, time_ns: int, into: Sequence[OutcomeArray]) -> None:
     """A report's moves as outcomes of this time, none of which had a bar to pass.
 
     Args:
@@ -137,18 +137,18 @@ def write(report: MoveReport, time_ns: int, into: Sequence[OutcomeArray]) -> Non
 
 def pages_moved(outcomes: OutcomeArray, direction: Direction) -> U64Array:
     """Keys, uint64[n], of the 4 KiB pages among outcomes that moved in a direction."""
-    room = len(outcomes)
-    while room:
-        page = np.empty(room, np.uint64)
+    space = len(outcomes)
+    while space:
+        page = np.empty(space, np.uint64)
         into = ffi.from_buffer("uint64_t[]", page)
-        found = lib.tierd_outcome_pages(_outcomes(outcomes), len(outcomes), direction, into, room)
-        if found <= room:
+        found = lib.tierd_outcome_pages(_outcomes(outcomes), len(outcomes), direction, into, space)
+        if found <= space:
             return page[:found]
-        room = found
+        space = found
     return np.empty(0, np.uint64)
 
 
-def flows(report: MoveReport) -> list[tuple[int, int, int, int]]:
+def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
     """What moved, as (target, source node, destination node, bytes).
 
     A way may be told of in parts, where there are many.

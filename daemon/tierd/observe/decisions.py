@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import Direction, Fate, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationResult
 from tierd.core.pagekey import VPN_BITS, U64Array
 from tierd.migration.fastpath_update import OUTCOME
 from tierd.migration.results import write
@@ -67,8 +67,8 @@ class DecisionLog:
         room: the most decisions kept (40 bytes each).
     """
 
-    def __init__(self, room: int = 1 << 17) -> None:
-        self._rows: U64Array = np.zeros((room, ENTRY.itemsize // 8), np.uint64)
+    def __init__(self, space: int = 1 << 17) -> None:
+        self._rows: U64Array = np.zeros((space, ENTRY.itemsize // 8), np.uint64)
         self._entries: npt.NDArray[np.void] = self._rows.view(ENTRY)[:, 0]
         self._written = 0
 
@@ -82,19 +82,19 @@ class DecisionLog:
         if not len(decisions):
             return
         rows = decisions.view(np.uint64).reshape(len(decisions), -1)[-len(self._rows) :]
-        start, first = self._room(len(decisions))
+        start, first = self._space(len(decisions))
         self._rows[start : start + first] = rows[:first]
         self._rows[: len(rows) - first] = rows[first:]
 
-    def add_report(self, report: MoveReport, time_ns: int) -> None:
+    def add_report(self, report: MigrationResult, time_ns: int) -> None:
         """Add what became of a plan."""
         n = len(report.plan)
         if n:
-            start, first = self._room(n)
+            start, first = self._space(n)
             rest = min(n, len(self._entries)) - first
             write(report, time_ns, (self._entries[start : start + first], self._entries[:rest]))
 
-    def _room(self, n: int) -> tuple[int, int]:
+    def _space(self, n: int) -> tuple[int, int]:
         """Where the last of n more decisions go, and how many until they go on at the start."""
         kept = min(n, len(self._entries))
         start = (self._written + n - kept) % len(self._entries)

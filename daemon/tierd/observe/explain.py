@@ -34,7 +34,7 @@ class Lookup(Protocol):
         ...
 
 
-class Surroundings(Protocol):
+class ServiceView(Protocol):
     """What an explanation needs of the service; `tierd.engine.service_view` has it."""
 
     @property
@@ -62,7 +62,7 @@ class Surroundings(Protocol):
 
 
 class Explainer:
-    """Answers why a page is where it is. To be called in the loop's thread (`Calls.post`).
+    """Answers why a page is where it is. To be called in the loop's thread (`LoopExecutor.post`).
 
     Args:
         heat: the heat table.
@@ -72,7 +72,7 @@ class Explainer:
     """
 
     def __init__(
-        self, heat: Lookup, log: DecisionLog, around: Surroundings, settings: WatermarkSettings
+        self, heat: Lookup, log: DecisionLog, around: ServiceView, settings: WatermarkSettings
     ) -> None:
         self._heat = heat
         self._log = log

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from tierd.config import Config
 from tierd.core.access import AccessBatch
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
 from tierd.observe.totals import logfmt
 from tierd.policy.group_limits import Groups
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Laps:
+class StageTimer:
     """Nanoseconds that the parts of a tick took, by name: in all, and of this thread's CPU."""
 
     def __init__(self, clock: Callable[[], int]) -> None:
@@ -89,12 +89,12 @@ class TickRecord:
     tiers: TierMap
     usage: Mapping[int, NodeUsage]
     budget: Budget | None
-    plan: MovePlan
-    report: MoveReport | None
+    plan: MigrationPlan
+    report: MigrationResult | None
     ms: Mapping[str, int]
     config: Config = field(default_factory=Config)
     groups: Groups | None = None
-    between: MoveReport | None = None
+    between: MigrationResult | None = None
     hot_set_moved: bool = False
     traffic: Traffic | None = None
     exchanged: frozenset[int] = frozenset()
@@ -112,7 +112,7 @@ class LoopEndedError(RuntimeError):
     """The loop has ended; nobody will serve the call."""
 
 
-class Calls:
+class LoopExecutor:
     """Functions that other threads want run in the loop's thread, between two ticks."""
 
     LIMIT = 64

@@ -10,7 +10,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Fate, MovePlan, MoveReport, SplitFate
+from tierd.core.migration import (
+    DEMOTE,
+    MOVED,
+    PROMOTE,
+    Fate,
+    MigrationPlan,
+    MigrationResult,
+    SplitFate,
+)
 
 _FATES: Final = tuple(fate.name.lower() for fate in Fate)
 
@@ -40,7 +48,7 @@ class MigrationTotals:
     by_others: int = 0
     within_node: int = 0
     failed: int = 0
-    bounced: int = 0
+    ping_pong: int = 0
     unclear: int = 0
     tasks_moved: int = 0
     lost: int = 0
@@ -69,15 +77,15 @@ class Totals:
     splits: Counter[str] = field(default_factory=Counter)
     """2 MiB folios that were to be split, by what became of them."""
     migrations: MigrationTotals = field(default_factory=MigrationTotals)
-    bounced_pages: int = 0
+    ping_pong_pages: int = 0
     """Promoted again within 5 s of a demotion."""
-    bounces_held: int = 0
+    ping_pong_prevented: int = 0
     """... that would have been, but for the least residency."""
-    hot_set_moves: int = 0
+    heat_phase_changes: int = 0
     """Times the hot set was found to have moved, by heat."""
-    hot_set_news: int = 0
+    scan_phase_changes: int = 0
     """... by looks at accessed bits."""
-    epochs_cut: int = 0
+    epoch_restarts: int = 0
     """... by many pages that cards report and the native path refuses."""
     tell_native: Callable[[], dict[str, Any]] = dict
     """Makes `native` of what was counted at the end of the last tick."""
@@ -93,7 +101,7 @@ class Totals:
             for part, own in spent.items():
                 total[part] += own
 
-    def add_plan(self, plan: MovePlan) -> None:
+    def add_plan(self, plan: MigrationPlan) -> None:
         """Count what was planned and what was held back."""
         if plan.notes:
             self.notes.update(plan.notes)
@@ -108,7 +116,7 @@ class Totals:
         self.planned_promotions += promotions
         self.planned_demotions += pages - promotions
 
-    def add_report(self, report: MoveReport) -> None:
+    def add_report(self, report: MigrationResult) -> None:
         """Count what became of a plan."""
         if len(report.plan):
             pages = report.counts()
@@ -152,10 +160,10 @@ class Totals:
             "splits": dict(self.splits),
             "held_back": dict(self.notes),
             "migrations": asdict(self.migrations) if self.migrations.watched else None,
-            "bounced_pages": self.bounced_pages,
-            "bounces_held": self.bounces_held,
-            "hot_set_moves": self.hot_set_moves,
-            "hot_set_news": self.hot_set_news,
+            "bounced_pages": self.ping_pong_pages,
+            "bounces_held": self.ping_pong_prevented,
+            "hot_set_moves": self.heat_phase_changes,
+            "hot_set_news": self.scan_phase_changes,
             "native": self.native,
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},

@@ -36,7 +36,7 @@ may come back before its least residency is over: should it leave again, its way
 has paid by then."""
 
 
-def payback_s(least_s: float, stood_still_s: float) -> float:
+def break_even_s(least_s: float, stood_still_s: float) -> float:
     """The time in which a promotion must pay, s; never less than `least_s`."""
     return max(least_s, PART * stood_still_s)
 

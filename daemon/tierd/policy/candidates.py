@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.pagekeyset import Members
+from tierd.core.pagekeyset import PageKeySet
 from tierd.core.tiermap import Tier
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
@@ -43,7 +43,7 @@ class Candidates:
         self._min_residency_s = min_residency_s
         self._notes = notes
         self._fair = fair
-        self._planned: list[tuple[Members, set[int]]] = []
+        self._planned: list[tuple[PageKeySet, set[int]]] = []
         self._in_plan = 0
         """Pages that heat tells of, and that are no candidates."""
         self.more = False
@@ -51,7 +51,7 @@ class Candidates:
 
     def planned(self, pages: PageSet) -> None:
         """`pages` have a move in the plan: they are no candidates any more."""
-        planned = Members()
+        planned = PageKeySet()
         planned.add(pages.page)
         self._planned.append((planned, set(pageset.nodes_of(pages))))
         self._in_plan += len(pages)
@@ -66,14 +66,14 @@ class Candidates:
         self.more = len(found) > count or any(len(answer) == wanted for answer in answers)
         return pageset.take(self._sorted(found, hottest=True), slice(0, count))
 
-    def not_exchanged(self, tier: Tier, count: int, least: float, room: int) -> PageSet:
-        """The same, but of 4 KiB pages that another path exchanges no more than have `room`.
+    def not_exchanged(self, tier: Tier, count: int, least: float, space: int) -> PageSet:
+        """The same, but of 4 KiB pages that another path exchanges no more than have `space`.
 
-        `room`: free bytes of the tier that may be filled. Heat is not asked to put in order what
+        `space`: free bytes of the tier that may be filled. Heat is not asked to put in order what
         nobody moves.
         """
         heat, apart = self._inputs.heat, self._inputs.exchanged
-        fits = min(count, room // PAGE_SIZE)
+        fits = min(count, space // PAGE_SIZE)
 
         def ask(among: BoolArray | None) -> list[PageSet]:
             answers = []
@@ -87,14 +87,14 @@ class Candidates:
             return answers
 
         hot = self._sorted(self._asked(ask, None), hottest=True)
-        return self.without_exchanged(pageset.take(hot, slice(0, count)), room)
+        return self.without_exchanged(pageset.take(hot, slice(0, count)), space)
 
-    def without_exchanged(self, hot: PageSet, room: int) -> PageSet:
-        """`hot`, best first, without 4 KiB pages beyond `room` that another path exchanges."""
+    def without_exchanged(self, hot: PageSet, space: int) -> PageSet:
+        """`hot`, best first, without 4 KiB pages beyond `space` that another path exchanges."""
         apart = self._inputs.exchanged
         if not apart or not len(hot):
             return hot
-        fits = np.cumsum(pageset.sizes(hot)) <= room
+        fits = np.cumsum(pageset.sizes(hot)) <= space
         others = (hot.order == 0) & np.isin(hot.node, list(apart))
         return pageset.take(hot, fits | ~others)
 

@@ -18,16 +18,16 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from tierd.core.migration import MovePlan
+from tierd.core.migration import MigrationPlan
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LADDERS, SETTLING, CostRound, CostSettings
 from tierd.policy.demand import Kinds
 from tierd.policy.explain_cost import sentence
-from tierd.policy.feedback import Outcomes
-from tierd.policy.folio_split import Folios
+from tierd.policy.feedback import FeedbackController
+from tierd.policy.folio_split import SplitHistory
 from tierd.policy.inputs import Inputs
-from tierd.policy.perturbation import Climb
-from tierd.policy.residual_load import Beyond
+from tierd.policy.perturbation import HillClimber
+from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import REMAP_S, Rule
 from tierd.policy.splitting import choose_splits
 from tierd.policy.tiermodel import TierModel, make_model
@@ -38,7 +38,7 @@ HALF_LIFE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class CostPolicyState:
     """What the last decision was made on, for status, metrics and explanations.
 
     Attributes:
@@ -80,11 +80,11 @@ class CostPolicy:
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.outcomes = Outcomes(settings.margin, settings.horizon_s, settings.epoch_s)
-        self.climb = Climb(settings.epoch_s, settings.watermarks.min_residency_s)
-        self.sight: Sight | None = None
-        self._folios = Folios()
-        self._beyond = Beyond()
+        self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
+        self.sight: CostPolicyState | None = None
+        self._folios = SplitHistory()
+        self._residual = ResidualLoad()
         self._asked: Callable[[PageSet], str] | None = None
 
     @property
@@ -100,22 +100,22 @@ class CostPolicy:
         """What the rule says of one page; "" before the first decision."""
         return "" if self._asked is None else self._asked(page)
 
-    def decide(self, inputs: Inputs) -> MovePlan:
+    def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now, in order: what makes room before what needs it."""
         traffic = inputs.traffic or Traffic(0, HALF_LIFE_S)
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
-        work = CostRound(inputs, self.settings, model, traffic, self._beyond)
+        work = CostRound(inputs, self.settings, model, traffic, self._residual)
         self._folios.follow(traffic.time_ns, inputs.last)
         rest_s = SETTLING * traffic.half_life_s
         work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
-        self.outcomes.tried = self.climb.busy or self.climb.planned
-        if self.climb.planned:
-            self.climb.carried_out(traffic.time_ns, inputs.last)
+        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
+        if self.hill_climber.planned:
+            self.hill_climber.carried_out(traffic.time_ns, inputs.last)
         else:
             self.outcomes.carried_out(inputs.last)
             if inputs.last is not None and inputs.last.moved_bytes:
-                self.climb.stirred(traffic.time_ns)
+                self.hill_climber.reset_trials(traffic.time_ns)
         standing = self._look(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
@@ -130,9 +130,9 @@ class CostPolicy:
             self.outcomes.undo = None
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
         if not standing and traffic.time_ns:
-            self._climb(traffic.time_ns, work, rule)
-        rule = replace(rule, least=self.climb.least)  # which a slice may just have raised
-        free = not (standing or self.climb.busy or self.climb.planned)
+            self._hill_climb(traffic.time_ns, work, rule)
+        rule = replace(rule, least=self.hill_climber.least)  # which a slice may just have raised
+        free = not (standing or self.hill_climber.busy or self.hill_climber.planned)
         if free and lines > 0:
             choose_splits(work, self._folios, rule)
         work.exchange(rule, lines, trade=free)
@@ -148,40 +148,40 @@ class CostPolicy:
         )
         return work.plan()
 
-    def _climb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
+    def _hill_climb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
         """Let a slice be tried, where loads are told and nothing else is going on."""
-        climb, model = self.climb, work.model
-        if not self.outcomes.alike(climb.mix):
-            climb.forget(time_ns, self.outcomes.mix)
+        hill_climber, model = self.hill_climber, work.model
+        if not self.outcomes.alike(hill_climber.mix):
+            hill_climber.forget(time_ns, self.outcomes.mix)
         # A slice that is too much is a surprise itself.
-        surprised = work.surprised and not climb.trying
+        surprised = work.surprised and not hill_climber.trying
         if surprised or work.moves or "none" in model.source:
-            climb.stirred(time_ns)
-        elif climb.look(time_ns, work):
-            back = climb.verdict()
+            hill_climber.reset_trials(time_ns)
+        elif hill_climber.look(time_ns, work):
+            back = hill_climber.verdict()
             if back is not None:
                 work.take_back(*back)
-            elif climb.trying:
-                climb.promised(work.promise(rule))
+            elif hill_climber.trying:
+                hill_climber.promised(work.promise(rule))
             elif self.outcomes.settled:
-                tried = climb.due(
+                tried = hill_climber.due(
                     work,
                     model.loaded_ns(model.load, work.weight),
                     model.idle_ns,
                     model.load / model.bytes_per_s,
                 )
                 if tried is not None:
-                    climb.mix = self.outcomes.mix
+                    hill_climber.mix = self.outcomes.mix
                     work.bring(*tried)
 
     def _look(self, traffic: Traffic, work: CostRound) -> bool:
         out = self.outcomes
         out.half_life_s = traffic.half_life_s
         standing = out.look(traffic.time_ns, work) if traffic.time_ns else False
-        self.sight = Sight(
-            model=work.told,
+        self.sight = CostPolicyState(
+            model=work.reported,
             loaded_ns=tuple(
-                float(each) for each in work.told.loaded_ns(work.told.load, work.weight)
+                float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
             ),
             trust=out.trust,
             margin=out.margin,
@@ -193,11 +193,11 @@ class CostPolicy:
             standing=standing,
             suspected=dict(out.suspected),
             allowance=out.allowance,
-            kept=self.climb.kept,
-            failed=self.climb.failed,
-            least=self.climb.least,
+            kept=self.hill_climber.kept,
+            failed=self.hill_climber.failed,
+            least=self.hill_climber.least,
         )
         return standing
 
 
-__all__ = ["LADDERS", "CostPolicy", "CostSettings", "Kinds", "Sight"]
+__all__ = ["LADDERS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tierd.core.migration import Direction, I16Array, MovePlan
+from tierd.core.migration import Direction, I16Array, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.tiermap import MemoryKind, Tier, TierMap
 from tierd.hotness.pattern import REGION_SHIFT
@@ -18,8 +18,8 @@ from tierd.policy.demand import Demand, estimate, kinds_of
 from tierd.policy.feedback import EPOCH_S
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
-from tierd.policy.residual_load import Beyond
-from tierd.policy.scheduler import Exchange, Rule, Step
+from tierd.policy.residual_load import ResidualLoad
+from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
 from tierd.policy.tiermodel import TierModel
 from tierd.policy.traffic import LINE_BYTES, Traffic
@@ -62,18 +62,18 @@ class CostRound(Round):
         settings: CostSettings,
         model: TierModel,
         traffic: Traffic,
-        beyond: Beyond,
+        residual: ResidualLoad,
     ) -> None:
         super().__init__(inputs, settings.watermarks)
-        self.told = model
+        self.reported = model
         self.patterns = traffic.patterns
         self.pages = self._movable()
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
         wait_s = SETTLING * traffic.half_life_s
-        self.model = beyond.follow(model, known, traffic, wait_s)
-        self.surprised = beyond.surprised(wait_s)
+        self.model = residual.follow(model, known, traffic, wait_s)
+        self.surprised = residual.surprised(wait_s)
         if settings.ladder == "latency":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, share=np.ones(len(self.pages)))
@@ -106,8 +106,8 @@ class CostRound(Round):
     @property
     def lines_per_s(self) -> float:
         """Lines that memory serves, as told; where nobody tells, as far as heat knows."""
-        silent = np.array([source == "none" for source in self.told.source])
-        return float(np.where(silent, self.model.load, self.told.load).sum()) / LINE_BYTES
+        silent = np.array([source == "none" for source in self.reported.source])
+        return float(np.where(silent, self.model.load, self.reported.load).sum()) / LINE_BYTES
 
     @property
     def waited(self) -> float:
@@ -184,8 +184,8 @@ class CostRound(Round):
     ) -> tuple[U64Array, U64Array]:
         """As of `Regions.slice_of`, nothing where there is no room for it."""
         page, regions = self._regions().slice_of(source, dest, share, avoid)
-        room = min(self._free(self.inputs.tiers.tiers[dest]), self.left) // PAGE_SIZE
-        return (page, regions) if len(page) <= room else (page[:0], regions[:0])
+        space = min(self._free(self.inputs.tiers.tiers[dest]), self.left) // PAGE_SIZE
+        return (page, regions) if len(page) <= space else (page[:0], regions[:0])
 
     def _regions(self) -> Regions:
         settled = self.pages.idle_s >= self.settings.min_residency_s
@@ -201,18 +201,18 @@ class CostRound(Round):
         """Part of what is waited that the model says the best end would save."""
         return self._exchange(rule, math.inf).promise()
 
-    def _exchange(self, rule: Rule, lines: float) -> Exchange:
+    def _exchange(self, rule: Rule, lines: float) -> MigrationScheduler:
         """Of what may move now."""
         settled = self.pages.idle_s >= self.settings.min_residency_s
         self.notes["moved lately"] += int(np.count_nonzero(~settled))
         for _, planned, _ in self.moves:
             settled &= ~np.isin(self.pages.page, planned.page)
         tiers = self.inputs.tiers.tiers
-        return Exchange(
+        return MigrationScheduler(
             self.model,
             kinds_of(self.pages, np.where(settled, self.tier, -1), self.demand, self.confidence),
             self.weight,
-            room=np.array([self._free(tier) for tier in tiers], np.int64),
+            space=np.array([self._free(tier) for tier in tiers], np.int64),
             spare=np.array([self._spare(tier) for tier in tiers], np.int64),
             rule=rule,
             lines=lines,
@@ -278,7 +278,7 @@ class CostRound(Round):
         return free
 
     @property
-    def rooms(self) -> I64Array:
+    def spaces(self) -> I64Array:
         """Bytes, int64[tiers], that may come in; below 0 what a short tier lacks."""
         tiers = self.inputs.tiers.tiers
         return np.array(
@@ -298,15 +298,15 @@ class CostRound(Round):
         for node in np.unique(pages.node):
             own = pageset.take(pages, pages.node == node)
             order = tiers.nearest_first(int(node), dest)
-            room = {n: max(0, self.spare.get(n, 0)) for n in order}
+            space = {n: max(0, self.spare.get(n, 0)) for n in order}
             self._add(
                 Direction.PROMOTE if up else Direction.DEMOTE,
                 own,
-                pageset.assign(own, order, room),
+                pageset.assign(own, order, space),
                 "no room",
             )
 
-    def plan(self) -> MovePlan:
+    def plan(self) -> MigrationPlan:
         """All that was planned, in the order in which it makes room."""
         return replace(self._joined(self.moves), split=self.splits)
 

@@ -8,7 +8,7 @@ import numpy as np
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import estimate, kinds_of
-from tierd.policy.scheduler import Exchange, Rule
+from tierd.policy.scheduler import MigrationScheduler, Rule
 from tierd.policy.tiermodel import DEPTH, F64Array, TierModel
 from tierd.policy.traffic import Traffic
 
@@ -33,8 +33,8 @@ def sentence(
     here = tiers.tier_of(int(page.node[0]))
     demand = estimate(page, traffic)
     kinds = kinds_of(page, np.array([here.rank]), demand, confidence)
-    room = np.zeros(len(tiers.tiers), np.int64)
-    net = Exchange(model, kinds, weight, room=room, spare=room, rule=rule).net()[0]
+    space = np.zeros(len(tiers.tiers), np.int64)
+    net = MigrationScheduler(model, kinds, weight, space=space, spare=space, rule=rule).net()[0]
     loaded = model.loaded_ns(model.load, weight)
     times = ", ".join(
         f"{tier.name} {loaded[tier.rank]:.0f} ns "

@@ -35,11 +35,11 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import Fate, I16Array, MoveReport
+from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.policy.gains import Epoch, rank_correlation
 from tierd.policy.pageset import sizes_of
-from tierd.policy.regression_window import Before, Series, Swing
+from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
 
 F64Array = npt.NDArray[np.float64]
 
@@ -114,7 +114,7 @@ class _Open:
     waits: dict[str, float] = field(default_factory=dict)
 
 
-class Outcomes:
+class FeedbackController:
     """See the module's text.
 
     Args:
@@ -149,7 +149,7 @@ class Outcomes:
         self.tried = False
         """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
-        self._series, self._swing = Series(), Swing()
+        self._series, self._swing = RegressionWindow(), NoiseEstimate()
         self._waits: F64Array | None = None
         self._planned = _Open()
         self._now = _Open()
@@ -204,7 +204,7 @@ class Outcomes:
         """
         self._planned = _Open(saved, page=page, lines=dict(lines), waits=dict(waits))
 
-    def carried_out(self, report: MoveReport | None) -> None:
+    def carried_out(self, report: MigrationResult | None) -> None:
         """What became of the plan before."""
         planned, self._planned = self._planned, _Open()
         if report is None or not len(report.plan):
@@ -255,7 +255,7 @@ class Outcomes:
             if self.tried:
                 self._series.forget()
             else:
-                self._look_back(rate, moved=self._now.page is not None)
+                self._observe_gain(rate, moved=self._now.page is not None)
                 self._swing.add(rate, alike=self.alike(before))
             self._before = self._now if self._now.page is not None else None
             if self._before is not None:
@@ -299,7 +299,7 @@ class Outcomes:
         elif observed > 0:
             self.margin = max(self._least_margin, 0.8 * self.margin)
 
-    def _look_back(self, rate: float, *, moved: bool) -> None:
+    def _observe_gain(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""
         series = self._series
         alike = self.alike(series.then.mix)

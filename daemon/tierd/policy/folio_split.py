@@ -25,7 +25,7 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.migration import MoveReport, SplitFate
+from tierd.core.migration import MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.hotness.focus import PAGES, SHIFT
 from tierd.hotness.view import PageSet
@@ -52,7 +52,7 @@ REMEMBERED: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Bids:
-    """What could change tier, for `room_prices` and `split_gain`; n folios of any size.
+    """What could change tier, for `space_prices` and `split_gain`; n folios of any size.
 
     Attributes:
         tier: int64[n] ranks. size: int64[n] bytes.
@@ -67,23 +67,23 @@ class Bids:
     cost: F64Array
 
 
-def room_prices(bids: Bids, room: I64Array) -> F64Array:
+def space_prices(bids: Bids, space: I64Array) -> F64Array:
     """Seconds that a byte of room is worth, float64[tiers].
 
     Args:
         bids: all that may move.
         room: int64[tiers] bytes that may come in; negative where bytes must leave.
     """
-    prices = np.zeros(len(room))
+    prices = np.zeros(len(space))
     worth = (bids.gain - bids.cost) / bids.size[:, None]
-    for tier in range(len(room)):
+    for tier in range(len(space)):
         inside = bids.tier == tier
         wants = ~inside & (worth[:, tier] > 0)
-        refuges = np.flatnonzero((room > 0) & (np.arange(len(room)) != tier))
+        refuges = np.flatnonzero((space > 0) & (np.arange(len(space)) != tier))
         leaves = inside if len(refuges) else inside & False
         asked = np.maximum(-worth[leaves][:, refuges].max(axis=1, initial=-np.inf), 0)
         prices[tier] = _clearing(
-            worth[wants, tier], bids.size[wants], asked, bids.size[leaves], int(room[tier])
+            worth[wants, tier], bids.size[wants], asked, bids.size[leaves], int(space[tier])
         )
     return prices
 
@@ -152,7 +152,7 @@ def split_gain(
 IN_PIECES: Final = (SplitFate.DONE, SplitFate.ALREADY)
 
 
-class Folios:
+class SplitHistory:
     """Which splits were tried lately, from decision to decision; bounded."""
 
     def __init__(self) -> None:
@@ -160,7 +160,7 @@ class Folios:
         self._time_ns: I64Array = np.empty(0, np.int64)
         self._split = np.empty(0, np.bool_)
 
-    def follow(self, time_ns: int, last: MoveReport | None) -> None:
+    def follow(self, time_ns: int, last: MigrationResult | None) -> None:
         """What became of the plan before, if anything; the time now."""
         keep = self._time_ns > time_ns - AGAIN_S * 1e9
         region, times, split = self._region[keep], self._time_ns[keep], self._split[keep]

@@ -53,7 +53,7 @@ class Groups:
         return len(self.floor)
 
 
-def within(group: I16Array, size: I64Array, room: I64Array) -> BoolArray:
+def within(group: I16Array, size: I64Array, space: I64Array) -> BoolArray:
     """Which pages fit, bool[n]: of each group the first whose sum stays within its room.
 
     Args:
@@ -71,7 +71,7 @@ def within(group: I16Array, size: I64Array, room: I64Array) -> BoolArray:
     first = np.flatnonzero(np.concatenate([[True], of[1:] != of[:-1]]))
     before = sums[first] - size[limited][first]
     lengths = np.diff(np.append(first, len(of)))
-    fits[limited] = sums - np.repeat(before, lengths) <= room[of]
+    fits[limited] = sums - np.repeat(before, lengths) <= space[of]
     return fits
 
 
@@ -113,12 +113,12 @@ class Fairness:
 
     def may_enter(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
         """Which of `pages`, best first, may come into the tier of `nodes`, bool[n]."""
-        return within(self.group_of(pages), pageset.sizes(pages), self.room(nodes))
+        return within(self.group_of(pages), pageset.sizes(pages), self.space(nodes))
 
-    def room(self, nodes: Sequence[int]) -> I64Array:
+    def space(self, nodes: Sequence[int]) -> I64Array:
         """Bytes, int64[groups], that caps and budgets let into the tier of `nodes`."""
-        room: I64Array = self._limit(self._groups.cap, nodes) - self._on(nodes)
-        return room.clip(max=self._left)
+        space: I64Array = self._limit(self._groups.cap, nodes) - self._on(nodes)
+        return space.clip(max=self._left)
 
     def may_move(self, pages: PageSet) -> BoolArray:
         """Which of `pages`, best first, their groups' budgets allow to move, bool[n]."""
@@ -126,8 +126,8 @@ class Fairness:
 
     def may_leave(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
         """Which of `pages`, coldest first, may leave the tier of `nodes`, bool[n]."""
-        room = np.minimum(self._on(nodes) - self._limit(self._groups.floor, nodes), self._left)
-        return within(self.group_of(pages), pageset.sizes(pages), room)
+        space = np.minimum(self._on(nodes) - self._limit(self._groups.floor, nodes), self._left)
+        return within(self.group_of(pages), pageset.sizes(pages), space)
 
     def over_cap(self, nodes: Sequence[int]) -> I64Array:
         """Bytes, int64[groups], that groups have in the tier of `nodes` beyond their caps."""

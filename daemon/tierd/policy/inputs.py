@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import HeatView
 from tierd.policy.group_limits import Groups
@@ -42,7 +42,7 @@ class Pressure:
 
     memory: float = 0.0
     cpu: float = 0.0
-    bounced: float = 0.0
+    ping_pong: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ class Inputs:
     tiers: TierMap
     usage: Mapping[int, NodeUsage]
     budget: Budget
-    last: MoveReport | None = None
+    last: MigrationResult | None = None
     groups: Groups | None = None
     """Groups of targets with shares of their own; None where there are none."""
     traffic: Traffic | None = None
@@ -78,6 +78,6 @@ class Policy(Protocol):
 
     name: str
 
-    def decide(self, inputs: Inputs) -> MovePlan:
+    def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now."""
         ...

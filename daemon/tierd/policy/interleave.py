@@ -38,7 +38,7 @@ def wished(
     ask = np.maximum(_level(wide, load, more) * wide - load, 0.0)
     shares: dict[int, float] = {}
     for tier in tiers.tiers:
-        own = [node for node in tier.nodes if _has_room(usage.get(node), low_watermark)]
+        own = [node for node in tier.nodes if _has_space(usage.get(node), low_watermark)]
         width = {node: tiers.nodes[node].bandwidth_bytes_per_s.value for node in own}
         every = sum(each for each in width.values() if each > 0)
         for node in own:
@@ -60,7 +60,7 @@ def _level(wide: F64Array, load: F64Array, more: float) -> float:
     return float(level[int(np.argmax(level <= following))])
 
 
-def _has_room(usage: NodeUsage | None, low_watermark: float) -> bool:
+def _has_space(usage: NodeUsage | None, low_watermark: float) -> bool:
     if usage is None:
         return False
     return usage.free_bytes > max(usage.reserve_bytes, low_watermark * usage.total_bytes)

@@ -21,7 +21,7 @@ def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> Pag
     All of them are `pages` itself, and a slice shares its memory: neither is to be written to.
     """
     if isinstance(index, slice):
-        if index.start in (None, 0) and index.step is None and _beyond(index.stop, len(pages)):
+        if index.start in (None, 0) and index.step is None and _past_limit(index.stop, len(pages)):
             return pages
         return PageSet(
             page=pages.page[index],
@@ -44,7 +44,7 @@ def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> Pag
     )
 
 
-def _beyond(stop: int | None, count: int) -> bool:
+def _past_limit(stop: int | None, count: int) -> bool:
     return stop is None or stop >= count
 
 
@@ -127,10 +127,10 @@ def reach(pages: PageSet, need: I64Array) -> I64Array:
     return sizes(pages).cumsum().searchsorted(need, side="left")
 
 
-def assign(pages: PageSet, nodes: Sequence[int], room: dict[int, int]) -> I16Array:
+def assign(pages: PageSet, nodes: Sequence[int], space: dict[int, int]) -> I16Array:
     """Destinations, int16[n]: the first of `nodes` with room left, -1 where none has.
 
-    Takes what it assigns from `room` (node → bytes).
+    Takes what it assigns from `space` (node → bytes).
     """
     size = sizes(pages)
     dest = filled(len(size), -1, np.int16)
@@ -139,9 +139,9 @@ def assign(pages: PageSet, nodes: Sequence[int], room: dict[int, int]) -> I16Arr
         if start == len(size):
             break
         ends = size[start:].cumsum()
-        fits = int(ends.searchsorted(room.get(node, 0), side="right"))
+        fits = int(ends.searchsorted(space.get(node, 0), side="right"))
         dest[start : start + fits] = node
         if fits:
-            room[node] -= int(ends[fits - 1])
+            space[node] -= int(ends[fits - 1])
         start += fits
     return dest

@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from tierd.core.migration import Fate, I16Array, MoveReport
+from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.policy.demand import F64Array
 from tierd.policy.regression_window import SURE
@@ -79,7 +79,7 @@ class _Trial:
     promises: list[float] = field(default_factory=list)
 
 
-class Climb:
+class HillClimber:
     """See the module's text.
 
     Args:
@@ -120,7 +120,7 @@ class Climb:
         """Whether the moves before were a slice, there or back."""
         return self._planned
 
-    def carried_out(self, time_ns: int, report: MoveReport | None) -> None:
+    def carried_out(self, time_ns: int, report: MigrationResult | None) -> None:
         """What became of a slice, there or back; what follows is compared."""
         self._planned = False
         self._rates, self._sum, self._ticks, self._begun_ns = [], 0.0, 0, time_ns
@@ -139,14 +139,14 @@ class Climb:
         if self._trial is not None:
             self._trial.promises.append(part)
 
-    def stirred(self, time_ns: int) -> None:
+    def reset_trials(self, time_ns: int) -> None:
         """Something else was moved, or is to be: what was seen is of before."""
         self._rates, self._sum, self._ticks, self._begun_ns = [], 0.0, 0, time_ns
         self._trial = None
 
     def forget(self, time_ns: int, mix: F64Array | None) -> None:
         """Memory is used in another way, spread as `mix`."""
-        self.stirred(time_ns)
+        self.reset_trials(time_ns)
         self.mix = mix
         self.least, self._pause, self._wait, self._ways, self._avoid = LEAST, PAUSE[0], 0, [], {}
         self._turn = 0

@@ -74,7 +74,7 @@ class Search:
         load: F64Array,
         weight: F64Array,
         *,
-        room: I64Array,
+        space: I64Array,
         cost: F64Array,
     ) -> None:
         self._model, self._kinds = model, kinds
@@ -89,7 +89,7 @@ class Search:
         self._size = kinds.size.astype(np.float64)
         held = self._size @ self._here
         # A tier that has too little room keeps what it has: `relieve` sees to that.
-        self._most = held + np.maximum(room, 0)
+        self._most = held + np.maximum(space, 0)
         self._load = np.maximum(load - (self._bytes * self._here).sum(axis=0), 0)
         self._weight = np.maximum(weight - (self._waits * self._here).sum(axis=0), 0)
 
@@ -109,8 +109,8 @@ class Search:
             group, source, dest = np.nonzero(
                 (placed[:, :, None] > 0) & ~np.eye(self._tiers, dtype=np.bool_)[None]
             )
-            room = np.maximum(self._most - self._size @ placed, 0)
-            folios = np.minimum(placed[group, source], room[dest] / self._size[group])
+            space = np.maximum(self._most - self._size @ placed, 0)
+            folios = np.minimum(placed[group, source], space[dest] / self._size[group])
             load, weight = self._sums(placed)
             at = np.arange(len(group))
             loads, weights = (np.tile(each, (len(group), 1)) for each in (load, weight))
@@ -186,7 +186,7 @@ class Search:
         """
         placed = np.zeros_like(each)
         left = self._here.sum(axis=1)
-        room = self._most.copy()
+        space = self._most.copy()
         price = each / self._size[:, None]
         for _ in range(self._tiers):
             waiting = np.flatnonzero(left > 0)
@@ -206,12 +206,12 @@ class Search:
                 own = own[np.argsort(-regret[first == tier], kind="stable")]
                 ends = np.cumsum(left[own] * self._size[own])
                 begins = ends - left[own] * self._size[own]
-                fits = np.clip(room[tier] - begins, 0, left[own] * self._size[own])
+                fits = np.clip(space[tier] - begins, 0, left[own] * self._size[own])
                 folios = fits / self._size[own]
                 placed[own, tier] += folios
                 left[own] -= folios
                 left[own[left[own] < 1e-9]] = 0
-                room[tier] -= fits.sum()
+                space[tier] -= fits.sum()
                 if ends[-1] > fits.sum() + 1:
                     price[:, tier] = np.inf
         stay = np.flatnonzero(left > 0)  # no room anywhere: rounding, or all is full

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tierd.core.migration import Fate, MoveReport
+from tierd.core.migration import Fate, MigrationResult
 from tierd.policy.inputs import Budget, Pressure
 
 LEAST_SHARE = 1 / 64
@@ -22,7 +22,7 @@ ENOUGH = 64
 
 
 @dataclass(frozen=True, slots=True)
-class GuardSettings:
+class RateLimiterSettings:
     """Bytes per second that may move, and what slows it down.
 
     Attributes:
@@ -40,14 +40,14 @@ class GuardSettings:
         return (
             pressure.memory > self.most.memory
             or pressure.cpu > self.most.cpu
-            or pressure.bounced > self.most.bounced
+            or pressure.ping_pong > self.most.ping_pong
         )
 
 
-class BudgetKeeper:
+class RateLimiter:
     """Turns the configured rate and the last outcome into the next plan's budget."""
 
-    def __init__(self, settings: GuardSettings) -> None:
+    def __init__(self, settings: RateLimiterSettings) -> None:
         self._settings = settings
         self.share = 1.0
         """Share of the rate that failures leave: 1, or less after some."""
@@ -59,11 +59,13 @@ class BudgetKeeper:
         """Share of the rate in force."""
         return max(LEAST_SHARE, self.share * self.calm)
 
-    def configure(self, settings: GuardSettings) -> None:
+    def configure(self, settings: RateLimiterSettings) -> None:
         """Use other settings from the next plan on; a back-off goes on."""
         self._settings = settings
 
-    def next(self, elapsed_s: float, last: MoveReport | None, pressure: Pressure = CALM) -> Budget:
+    def next(
+        self, elapsed_s: float, last: MigrationResult | None, pressure: Pressure = CALM
+    ) -> Budget:
         """The budget for a plan that has `elapsed_s` seconds of the rate to spend.
 
         More than the allowed share of failures halves the rate in force; a report

@@ -85,7 +85,7 @@ class Before:
         return max(lines, self.progress(rate, mix))
 
 
-class Swing:
+class NoiseEstimate:
     """How much the rate differs between epochs of like use, by itself.
 
     Moves make differences, too, so a single one counts no more than `WILDEST` explains.
@@ -108,7 +108,7 @@ class Swing:
 
 
 @dataclass
-class Series:
+class RegressionWindow:
     """See the module's text."""
 
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
@@ -149,7 +149,7 @@ class Series:
     def lost(
         self,
         rate: float,
-        swing: Swing,
+        swing: NoiseEstimate,
         *,
         alike: bool,
         moved: bool = True,

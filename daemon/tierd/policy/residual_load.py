@@ -14,7 +14,7 @@ SURPRISE = 0.3
 """Share of all load that is elsewhere than expected, from which on use is taken to have changed."""
 
 
-class Beyond:
+class ResidualLoad:
     """Load that no known page explains, float64[tiers], as slow to follow as heat is.
 
     Loads are told at once and heat lags: where use changes, the two would be of different
@@ -48,15 +48,15 @@ class Beyond:
             wait_s: as of `surprised`.
         """
         silent = np.array([source == "none" for source in model.source])
-        beyond = np.where(silent, 0.0, model.load - known)
-        if self._mean is not None and len(self._mean) == len(beyond):
+        residual = np.where(silent, 0.0, model.load - known)
+        if self._mean is not None and len(self._mean) == len(residual):
             elapsed_s = (traffic.time_ns - self._last_ns) / 1e9
             kept = 0.5 ** (elapsed_s / traffic.half_life_s)
-            off = np.abs(beyond - self._mean)[~silent].sum()
+            off = np.abs(residual - self._mean)[~silent].sum()
             calm = self._since_ns is None or traffic.time_ns - self._since_ns > 2 * wait_s * 1e9
             if calm and off > SURPRISE * model.load[~silent].sum():
                 self._since_ns = traffic.time_ns
-            beyond = np.where(silent, 0.0, kept * self._mean + (1 - kept) * beyond)
+            residual = np.where(silent, 0.0, kept * self._mean + (1 - kept) * residual)
         if traffic.time_ns:
-            self._mean, self._last_ns = beyond, traffic.time_ns
-        return replace(model, load=np.maximum(known + beyond, 0.0))
+            self._mean, self._last_ns = residual, traffic.time_ns
+        return replace(model, load=np.maximum(known + residual, 0.0))

@@ -83,7 +83,7 @@ class Step:
     forced: bool = False
 
 
-class Exchange:
+class MigrationScheduler:
     """One decision in the making.
 
     Args:
@@ -102,7 +102,7 @@ class Exchange:
         kinds: Kinds,
         weight: F64Array,
         *,
-        room: I64Array,
+        space: I64Array,
         spare: I64Array,
         rule: Rule,
         lines: float = math.inf,
@@ -112,7 +112,7 @@ class Exchange:
         self.kinds = kinds
         self.weight = weight.astype(np.float64)
         self.load = model.load.astype(np.float64)
-        self.room, self.spare = room.astype(np.int64), spare.astype(np.int64)
+        self.space, self.spare = space.astype(np.int64), spare.astype(np.int64)
         self.rule = rule
         self.steps: list[Step] = []
         self.notes: Counter[str] = Counter()
@@ -152,7 +152,7 @@ class Exchange:
         copy = self.kinds.size[:, None] * (byte_s[self.kinds.tier][:, None] + byte_s[None, :])
         return np.asarray(copy + self.rule.folio_s)
 
-    def _refuge(self, net: F64Array) -> F64Array:
+    def _demotion_node(self, net: F64Array) -> F64Array:
         """`net` for what gives way: in all tiers but the last it will have to do so again."""
         again = (1 + self.rule.margin) * self._cost()
         again[:, -1] = 0
@@ -166,7 +166,7 @@ class Exchange:
         """
         spent = 0
         while need > spent < budget:
-            net = self._refuge(self.net())
+            net = self._demotion_node(self.net())
             net[:, self.spare < self.kinds.size.min(initial=0)] = -np.inf
             here = (self.kinds.tier == tier) & (self.kinds.folios > 0)
             if not here.any():
@@ -210,8 +210,8 @@ class Exchange:
             if left < size:
                 self.notes["over budget"] += int(flow[value > 0].sum())
                 return budget - left
-            if self.room[dest] >= size:
-                want = min(int(flow[group, dest]), min(left, int(self.room[dest])) // size)
+            if self.space[dest] >= size:
+                want = min(int(flow[group, dest]), min(left, int(self.space[dest])) // size)
                 done = self._try(group, dest, min(want, self._bearable(group, dest)))
                 flow[group, dest] -= done // size
             else:
@@ -234,7 +234,7 @@ class Exchange:
         idle_s = self.model.idle_ns * 1e-9
         cold = self.kinds.lines * (idle_s.max() - idle_s.min()) < cost.min(axis=1)
         cost[cold, :-1] *= 2
-        search = Search(self.model, self.kinds, self.load, self.weight, room=self.room, cost=cost)
+        search = Search(self.model, self.kinds, self.load, self.weight, space=self.space, cost=cost)
         return search.best()
 
     def _worth(self, target: Target) -> bool:
@@ -259,14 +259,14 @@ class Exchange:
         kinds, source = self.kinds, int(self.kinds.tier[group])
         others = value.copy()
         others[kinds.tier != dest] = -np.inf
-        room = np.minimum(self.room, self.spare)
-        room[source] = self.spare[source]  # which the incoming folios make good
-        others[:, room <= 0] = -np.inf
-        victim, refuge = (int(i) for i in np.unravel_index(others.argmax(), others.shape))
-        if not np.isfinite(others[victim, refuge]):
+        space = np.minimum(self.space, self.spare)
+        space[source] = self.spare[source]  # which the incoming folios make good
+        others[:, space <= 0] = -np.inf
+        victim, demotion_node = (int(i) for i in np.unravel_index(others.argmax(), others.shape))
+        if not np.isfinite(others[victim, demotion_node]):
             self.notes["no room, and nothing that could make some"] += int(kinds.folios[group])
             return 0
-        if value[group, dest] + others[victim, refuge] <= 0:
+        if value[group, dest] + others[victim, demotion_node] <= 0:
             self.notes["not worth more than what would give way"] += int(kinds.folios[group])
             return 0
         # Whole folios of both: the larger size sets the step.
@@ -274,17 +274,17 @@ class Exchange:
         unit = max(into, out)
         amount = min(
             want // 2,
-            int(room[refuge]),
+            int(space[demotion_node]),
             int(flow[group, dest]) * into,
-            int(flow[victim, refuge]) * out,
-            self._bearable(victim, refuge) * out,
+            int(flow[victim, demotion_node]) * out,
+            self._bearable(victim, demotion_node) * out,
             self._bearable(group, dest, victim) * into,
         )
         amount = amount // unit * unit
         if amount <= 0:
             self.notes["more than its tier bears at once"] += int(kinds.folios[group])
             return 0
-        for member, to, size in ((victim, refuge, out), (group, dest, into)):
+        for member, to, size in ((victim, demotion_node, out), (group, dest, into)):
             self._move(member, to, amount // size, gives_way=member == victim)
             flow[member, to] -= amount // size
         return 2 * amount
@@ -333,9 +333,9 @@ class Exchange:
         saved = self._saved(moves) if self._way is None else self._worth_of(group, dest, count)
         self.load, self.weight = self._after(moves)
         size = count * int(self.kinds.size[group])
-        for room in (self.room, self.spare):
-            room[source] += size
-            room[dest] -= size
+        for space in (self.space, self.spare):
+            space[source] += size
+            space[dest] -= size
         self._lines_left = max(0.0, self._lines_left - count * float(self.kinds.lines[group]))
         members = self.kinds.take(group, count)
         self.steps.append(Step(members, source, dest, gives_way, saved, forced))

@@ -11,13 +11,13 @@ from tierd.hotness.focus import PAGES
 from tierd.policy import pageset
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.demand import Demand, F64Array
-from tierd.policy.folio_split import HUGE_ORDER, Bids, Folios, room_prices, split_gain
+from tierd.policy.folio_split import HUGE_ORDER, Bids, SplitHistory, space_prices, split_gain
 from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import Rule
 from tierd.policy.tiermodel import DEPTH
 
 
-def choose_splits(work: CostRound, folios: Folios, rule: Rule) -> None:
+def choose_splits(work: CostRound, folios: SplitHistory, rule: Rule) -> None:
     """Plan splits, before moves are planned: what is split does not move in this decision.
 
     A tier that is short of room is relieved first, if need be of whole folios. Without budget
@@ -34,10 +34,10 @@ def choose_splits(work: CostRound, folios: Folios, rule: Rule) -> None:
         split &= ~np.isin(pages.page, planned.page)
     if work.surprised or not split.any():
         return
-    room = work.rooms
-    split &= room[tier] >= 0
+    space = work.spaces
+    split &= space[tier] >= 0
     bids = _bids(work, rule, np.flatnonzero(may))
-    price = room_prices(bids, room)
+    price = space_prices(bids, space)
     at = np.flatnonzero(split)
     own = np.flatnonzero(split[may])
     bids = Bids(bids.tier[own], bids.size[own], bids.gain[own], bids.cost[own])
@@ -60,7 +60,7 @@ def choose_splits(work: CostRound, folios: Folios, rule: Rule) -> None:
 
 
 def _bids(work: CostRound, rule: Rule, at: I64Array) -> Bids:
-    """Of the pages at these indices; gains as `Exchange.net` has them."""
+    """Of the pages at these indices; gains as `MigrationScheduler.net` has them."""
     latency, crowd = work.model.prices(work.model.load, work.weight)
     demand, tier = _of(work.demand, at), work.tier[at]
     size = pageset.sizes(work.pages)[at]

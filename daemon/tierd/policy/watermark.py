@@ -35,7 +35,7 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.migration import Direction, I16Array, MovePlan, filled
+from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import Tier
 from tierd.hotness.view import PageSet
@@ -85,7 +85,7 @@ class WatermarkPolicy:
     def __init__(self, settings: WatermarkSettings) -> None:
         self.settings = settings
 
-    def decide(self, inputs: Inputs) -> MovePlan:
+    def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now: all demotions, then all promotions, hottest first."""
         work = Round(inputs, self.settings)
         for tier in inputs.tiers.tiers:
@@ -120,7 +120,7 @@ class Round:
         share = self.settings.high_watermark - self.settings.low_watermark
         return int(share * self.inputs.usage[node].total_bytes)
 
-    def _room(self, node: int) -> int:
+    def _space(self, node: int) -> int:
         """Bytes that promotion may fill: what is above the high watermark."""
         return max(0, self.spare[node] - self._gap(node)) if node in self.spare else 0
 
@@ -155,25 +155,25 @@ class Round:
         for group, lack in enumerate(self.fair.below_floor(tier.nodes)):
             if lack:
                 own = self.find.hottest(tier, self._limit, 0.0, of_group=group)
-                room = min(int(lack), self.left)
-                fits = np.cumsum(pageset.sizes(own)) <= room
+                space = min(int(lack), self.left)
+                fits = np.cumsum(pageset.sizes(own)) <= space
                 own = pageset.take(own, fits & self.fair.may_enter(own, tier.nodes))
                 self._bring(tier, own, below_floor=group)
 
     def promote(self, tier: Tier) -> None:
         """Fill the tier's room with the hottest, then replace its coldest."""
         least = self.settings.confidence**2
-        room = sum(self._room(node) for node in tier.nodes)
+        space = sum(self._space(node) for node in tier.nodes)
         if self.fair is None:
             # To put thousands in order that win against nobody is most of what a pass costs.
             least = max(least, self._least_to_win(tier))
             if self.inputs.exchanged:
-                self._bring(tier, self.find.not_exchanged(tier, self._limit, least, room))
+                self._bring(tier, self.find.not_exchanged(tier, self._limit, least, space))
             else:
                 self._bring_while_all_come(tier, least)
             return
         hot, capped = self.find.entering(tier, self._limit, least)
-        hot = self.find.without_exchanged(hot, room)
+        hot = self.find.without_exchanged(hot, space)
         self.notes["at the cap of its group"] += len(capped)
         group = self.fair.group_of(capped)
         self._bring(tier, hot)
@@ -198,7 +198,7 @@ class Round:
 
         What solves `h = v (1 + margin) + confidence * sqrt(h + v)` for h, a little less of it.
         """
-        if any(self._room(node) >= PAGE_SIZE for node in tier.nodes):
+        if any(self._space(node) >= PAGE_SIZE for node in tier.nodes):
             return 0.0
         if self.inputs.tiers.demotion_tier(tier.rank) is None:
             return 0.0
@@ -230,8 +230,8 @@ class Round:
         nodes = [node for node in tier.nodes if node in self.spare]
         if not nodes or not len(hot):
             return not len(hot)
-        room = {node: 0 if instead_of is not None else self._room(node) for node in nodes}
-        free = sum(room.values())
+        space = {node: 0 if instead_of is not None else self._space(node) for node in nodes}
+        free = sum(space.values())
         ends = np.cumsum(pageset.sizes(hot))
         victims, wins = self._victims(
             tier, hot, ends - free, instead_of=instead_of, below_floor=below_floor
@@ -247,28 +247,28 @@ class Round:
         self._demote(tier, pageset.prefix(victims, int(ends[chosen - 1]) - free))
         for node in nodes:
             # What left makes room for what comes, wherever between the watermarks.
-            room[node] += self.spare[node] - before[node]
+            space[node] += self.spare[node] - before[node]
         all_come = chosen == len(hot)
         hot = pageset.take(hot, slice(0, chosen))
         dest = filled(len(hot), -1, np.int16)
         for node in pageset.nodes_of(hot):
             own = hot.node == node
             order = self.inputs.tiers.nearest_first(node, tier)
-            dest[own] = pageset.assign(pageset.take(hot, own), order, room)
+            dest[own] = pageset.assign(pageset.take(hot, own), order, space)
         self._add(Direction.PROMOTE, hot, dest, "no room")
         return all_come
 
-    def plan(self) -> MovePlan:
+    def plan(self) -> MigrationPlan:
         """All that was planned, demotions first."""
         return self._joined(sorted(self.moves, key=lambda move: move[0]))
 
-    def _joined(self, moves: list[tuple[Direction, PageSet, I16Array]]) -> MovePlan:
+    def _joined(self, moves: list[tuple[Direction, PageSet, I16Array]]) -> MigrationPlan:
         """`moves` in their order, with the reasons for what was not planned."""
         notes = {reason: count for reason, count in self.notes.items() if count}
         if not moves:
-            return MovePlan.empty(notes)
+            return MigrationPlan.empty(notes)
         pages = pageset.concat([move[1] for move in moves])
-        return MovePlan(
+        return MigrationPlan(
             page=pages.page,
             order=pages.order,
             source=pages.node,

@@ -44,8 +44,8 @@ class Regions:
 def parse(data: bytes) -> npt.NDArray[np.uint64]:
     """The regions, uint64[n, 4], in complete lines of trace text; other lines are passed over."""
     table = np.empty((data.count(b"\n") + 1, 4), np.uint64)
-    room = ffi.from_buffer("uint64_t[]", table, require_writable=True)
-    return table[: lib.tierd_damon_regions(data, len(data), room, len(table))]
+    space = ffi.from_buffer("uint64_t[]", table, require_writable=True)
+    return table[: lib.tierd_damon_regions(data, len(data), space, len(table))]
 
 
 class DamonTrace:

@@ -15,16 +15,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tierd.sources._scan_phase import News
-from tierd.sources._scan_records import Fresh
-from tierd.sources._scan_summary import Turnover
+from tierd.sources._scan_phase import ScanPhaseDetector
+from tierd.sources._scan_records import WarmupState
+from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.sampling_interval import ASLEEP, WHOLE, Seen, choose
 
 log = logging.getLogger(__name__)
 
 KNOWN_ROUNDS: Final = 4
 """Looks after which silence about a page means something."""
-LEARN_LOOKS: Final = 16
+WARMUP_SCANS: Final = 16
 """So many teach something: twice what the module remembers."""
 STALE_ROUNDS: Final = 2
 """The round under way is of the exposure before; so is all that the first whole look finds."""
@@ -37,19 +37,19 @@ PATIENCE: Final = 3
 LEARN_US: Final = 50_000
 LEARN_BESIDE_US: Final = 100_000
 """Least time between two looks while short ones teach; beside cards."""
-HASTE: Final = 4
-HASTE_BESIDE: Final = 2
+WARMUP_SPEED: Final = 4
+WARMUP_SPEED_BESIDE: Final = 2
 """Whole periods teach this many times as fast as they are told to follow each other later."""
 REST: Final = 1
 """Once nothing is to be learned the time between two looks doubles so often at most."""
-ASLEEP_LOOKS: Final = 20
+IDLE_SCANS: Final = 20
 """So many that find nothing are put down to programs that do not run yet."""
 
 Stats = Mapping[int, Mapping[str, int]]
 """struct tierd_target_stats by field name, by target."""
 
 
-class Looks:
+class ScanController:
     """See the module's text.
 
     Args:
@@ -71,13 +71,13 @@ class Looks:
     def __init__(
         self,
         period_us: int,
-        least_exposure_us: int,
+        min_sampling_interval_us: int,
         clock: Callable[[], int],
         *,
         alone: bool = True,
     ) -> None:
         self._configured_us = period_us
-        self._least_us = least_exposure_us
+        self._least_us = min_sampling_interval_us
         self._clock = clock
         self._alone = alone
         self.aim: float | None = None
@@ -92,32 +92,34 @@ class Looks:
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
-        self.news = News(LEARN_LOOKS)
+        self.phase_changed = ScanPhaseDetector(WARMUP_SCANS)
         self._taken = 0
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = self._clock()
         period = self.period_us
         self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
 
-    def is_news(self, turnover: Turnover) -> bool:
+    def is_phase_change(self, turnover: ScanSummary) -> bool:
         """Whether what a look found means that programs use other memory."""
-        return self._alone and self.news.is_news(turnover, self._pages, self._taken)
+        return self._alone and self.phase_changed.is_phase_change(
+            turnover, self._pages, self._taken
+        )
 
-    def startle(self, turnover: Turnover) -> bool:
+    def on_phase_change(self, turnover: ScanSummary) -> bool:
         """A look has found this; true if that is news: `period_us` has changed."""
-        if not self.is_news(turnover):
+        if not self.is_phase_change(turnover):
             return False
-        log.info("event=news newcomers=%d silent=%d", turnover.newcomers, turnover.silent)
-        self.news.tell(self._taken, self._clock())
+        log.info("event=news newly_hot=%d newly_idle=%d", turnover.newly_hot, turnover.newly_idle)
+        self.phase_changed.tell(self._taken, self._clock())
         self._taken = 0
         return True
 
     @property
-    def fresh(self) -> Fresh:
+    def fresh(self) -> WarmupState:
         """What may just have begun."""
         if not self._teaches:
-            return Fresh.NOTHING
-        return Fresh.OTHERS if self.news.last else Fresh.START
+            return WarmupState.NOTHING
+        return WarmupState.OTHERS if self.phase_changed.last else WarmupState.START
 
     def pace(self, period_us: int) -> None:
         """Look no more often than this, once looks have taught enough."""
@@ -129,8 +131,10 @@ class Looks:
         """Least time between two looks now."""
         if not self._learning:
             return self._rested_us
-        least, haste = (LEARN_US, HASTE) if self._alone else (LEARN_BESIDE_US, HASTE_BESIDE)
-        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // haste
+        least, warmup_speed = (
+            (LEARN_US, WARMUP_SPEED) if self._alone else (LEARN_BESIDE_US, WARMUP_SPEED_BESIDE)
+        )
+        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // warmup_speed
         return min(self._configured_us, max(least, wanted))
 
     @property
@@ -155,7 +159,7 @@ class Looks:
     @property
     def _teaches(self) -> bool:
         # Of pages that may become hot.
-        return self._alone and self._taken < LEARN_LOOKS
+        return self._alone and self._taken < WARMUP_SCANS
 
     @property
     def _learning(self) -> bool:
@@ -165,7 +169,7 @@ class Looks:
     @property
     def dilution(self) -> float:
         """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
-        return min(1.0, self.seen.exposure_s / self.seen.period_s)
+        return min(1.0, self.seen.sampling_interval_s / self.seen.period_s)
 
     @property
     def taught_s(self) -> float:
@@ -195,7 +199,7 @@ class Looks:
             self.seen = self._mean(list(stats.values()))
             if self._pages and pages > GROWN * self._pages:
                 self._begin_anew()
-            elif self.seen.share < ASLEEP and self._asleep < ASLEEP_LOOKS and not self.awake:
+            elif self.seen.share < ASLEEP and self._asleep < IDLE_SCANS and not self.awake:
                 self._asleep += 1
                 self._forget()
             else:
@@ -236,19 +240,21 @@ class Looks:
     def _forget(self) -> None:
         """Programs that do not run teach nothing of what they will use."""
         self._since = dict(self._rounds)
-        self._taken, self.news.last = 0, False
+        self._taken, self.phase_changed.last = 0, False
         self._valid_from = dict(self._rounds)
         self._awake_ns = self._clock()
 
     def _mean(self, stats: Sequence[Mapping[str, int]]) -> Seen:
         pages = sum(each.get("round_pages", 0) for each in stats)
-        period = exposure = 0.0
+        period = sampling_interval = 0.0
         for each in stats:
             weight = each.get("round_pages", 0) / pages
             own = max(each.get("period_ns", 0) / 1e9, self.period_us / 1e6)
             period += weight * own
-            exposure += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
-        return Seen(sum(each.get("round_accessed", 0) for each in stats) / pages, exposure, period)
+            sampling_interval += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
+        return Seen(
+            sum(each.get("round_accessed", 0) for each in stats) / pages, sampling_interval, period
+        )
 
     def _expose(self, *, taught: bool) -> None:
         """Look with another exposure, if the last looks say so."""
@@ -267,7 +273,7 @@ class Looks:
             # What the last eight looks saw stays of use.
             wanted = min(max(wanted, before // APART), before * APART)
         self._apart = 0
-        self.news.hold(self._taken)
+        self.phase_changed.hold(self._taken)
         told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted

@@ -39,7 +39,7 @@ class ScanSettings:
     dirty: bool = False
     flush: bool = False
     nodes: tuple[int, ...] = ()
-    least_exposure_us: int = 2_000
+    min_sampling_interval_us: int = 2_000
     alone: bool = True
 
 

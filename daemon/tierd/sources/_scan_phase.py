@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tierd.sources._scan_summary import Turnover
+from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.kmod.uapi import HISTORY
 
 STEADY: Final = 0.5
@@ -22,19 +22,19 @@ CHANCE: Final = 2
 """They are so many times as many as by chance: where looks find each page with a chance p, three in
 a row find p**3 of all, and the next one does not find 1 - p of these."""
 AWAKE: Final = 0.5
-"""A look that finds fewer pages in use than this share of those that fell silent tells of programs
+"""A look that finds fewer pages in use than this share of those that fell newly_idle tells of programs
 that pause."""
 FEW: Final = 64
 FEW_OF: Final = 128
 """Fewer pages than this, or than one page of so many, are no news."""
-WARY: Final = 2
+BACKOFF: Final = 2
 CALM: Final = 4
 """After news it takes so many times as many looks until there is any again. Programs that use other
 memory again and again are like that: the more often, the less it is news. Once so many times as
 many looks as it takes have brought none, all is as at the start."""
 
 
-class News:
+class ScanPhaseDetector:
     """See the module's text.
 
     Args:
@@ -51,7 +51,7 @@ class News:
         self.last = False
         self.last_ns = 0
 
-    def is_news(self, found: Turnover, pages: int, looks: int) -> bool:
+    def is_phase_change(self, found: ScanSummary, pages: int, looks: int) -> bool:
         """Whether that is news.
 
         Args:
@@ -62,15 +62,15 @@ class News:
         if looks < max(self._wait, self._held):
             return False
         least = max(FEW, pages // FEW_OF)
-        came = found.newcomers >= least and found.newcomers_share > STEADY
+        came = found.newly_hot >= least and found.newly_hot_fraction > STEADY
         share = min(1.0, found.accessed / pages) if pages else 0.0
         chance = CHANCE * share**3 * (1 - share) * pages
-        went = found.silent >= max(least, chance) and found.silent_share > SILENT
-        return came or (went and found.accessed >= AWAKE * found.silent)
+        went = found.newly_idle >= max(least, chance) and found.newly_idle_fraction > SILENT
+        return came or (went and found.accessed >= AWAKE * found.newly_idle)
 
     def tell(self, looks: int, now_ns: int) -> None:
         """There is news."""
-        self._wait = self._first if looks >= CALM * self._wait else WARY * self._wait
+        self._wait = self._first if looks >= CALM * self._wait else BACKOFF * self._wait
         self._held = 0
         self.last, self.last_ns = True, now_ns
 

@@ -52,7 +52,7 @@ def _fresh_table(least: int) -> F32Array:
     return counts
 
 
-class Fresh(IntEnum):
+class WarmupState(IntEnum):
     """What may have begun a few looks ago; the looks that it takes to tell of a page."""
 
     NOTHING = 0
@@ -62,7 +62,7 @@ class Fresh(IntEnum):
     """They use other memory, or go through it: a page that they stay with is told by more looks."""
 
 
-TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in Fresh}
+TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in WarmupState}
 
 
 class ScanRecords:
@@ -92,7 +92,7 @@ class ScanRecords:
         *,
         lost: int = 0,
         keep: Callable[[RecordArray], BoolArray] | None = None,
-        fresh: Fresh = Fresh.NOTHING,
+        fresh: WarmupState = WarmupState.NOTHING,
     ) -> AccessBatch:
         """The hot pages among `records`; one that has cooled is told once and has no accesses.
 

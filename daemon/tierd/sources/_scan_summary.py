@@ -18,28 +18,28 @@ WHOLE: Final = 255
 """What the module takes for a share of 1."""
 
 
-class Turnover(NamedTuple):
+class ScanSummary(NamedTuple):
     """What a look at one target found (struct tierd_record of kind ROUND).
 
     Attributes:
         accessed: pages in use.
         newcomers: pages that became hot and were found by just the last two looks of eight.
         newcomers_share: their share of those that became hot, 0 to 1.
-        silent: pages that the three looks before had found in use, and this one did not.
+        newly_idle: pages that the three looks before had found in use, and this one did not.
         silent_share: their share of those that the three looks before had found in use.
     """
 
     accessed: int = 0
-    newcomers: int = 0
-    newcomers_share: float = 0.0
-    silent: int = 0
-    silent_share: float = 0.0
+    newly_hot: int = 0
+    newly_hot_fraction: float = 0.0
+    newly_idle: int = 0
+    newly_idle_fraction: float = 0.0
 
 
 _PAGES = struct.Struct("=II")
 
 
-def turnovers(records: RecordArray) -> Iterator[Turnover]:
+def turnovers(records: RecordArray) -> Iterator[ScanSummary]:
     """What the looks that ended found, of `uapi.RECORD`[n]."""
     count = len(records)
     if not count:
@@ -47,9 +47,13 @@ def turnovers(records: RecordArray) -> Iterator[Turnover]:
     memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
     at = lib.tierd_scan_ended(memory, count, 0)
     while at < count:
-        page, pages, _, _, _, newcomers_share, silent_share, _, _ = records[at].item()
-        newcomers, silent = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
-        yield Turnover(
-            page & VPN_MASK, newcomers, newcomers_share / WHOLE, silent, silent_share / WHOLE
+        page, pages, _, _, _, newly_hot_fraction, newly_idle_fraction, _, _ = records[at].item()
+        newly_hot, newly_idle = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
+        yield ScanSummary(
+            page & VPN_MASK,
+            newly_hot,
+            newly_hot_fraction / WHOLE,
+            newly_idle,
+            newly_idle_fraction / WHOLE,
         )
         at = lib.tierd_scan_ended(memory, count, at + 1)

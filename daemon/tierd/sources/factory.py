@@ -66,7 +66,7 @@ def _scan_settings(config: SourcesConfig) -> ScanSettings:
         cpu_share=config.scan.cpu_share,
         hot_scans=config.scan.hot_scans,
         cold_scans=config.scan.cold_scans,
-        least_exposure_us=config.scan.least_exposure_ns // 1000,
+        min_sampling_interval_us=config.scan.min_sampling_interval_ns // 1000,
         dirty=config.scan.writes,
         flush=config.scan.flush,
     )

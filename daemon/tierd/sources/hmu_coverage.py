@@ -48,7 +48,7 @@ class Coverage:
         return tuple(sorted(set(self.covered) - self.whole))
 
 
-class CardMap:
+class HmuCoverage:
     """The memory behind some cards.
 
     Args:

@@ -37,7 +37,7 @@ class CountSettings:
     first_threshold: int = 64
 
 
-class CardSet:
+class HmuDevices:
     """The cards in use; see the module's text.
 
     Args:

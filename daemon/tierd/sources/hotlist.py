@@ -33,11 +33,11 @@ from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, Domain, F32Array
 from tierd.core.migration import filled
 from tierd.core.pagekey import U64Array
-from tierd.core.pagekeyset import Members
+from tierd.core.pagekeyset import PageKeySet
 from tierd.sources._scan_records import COUNTS
 from tierd.sources.kmod.ring import RecordArray
 
-LOOK_CEILING: Final = float(COUNTS.max())
+SCAN_CEILING: Final = float(COUNTS.max())
 """Accesses a look beyond which an accessed bit tells no difference."""
 LEAST_AGE_S: Final = 0.001
 COPY_REQUESTS: Final = 64
@@ -82,22 +82,22 @@ class HotList:
             `copy_requests`, what a page's own copy adds to its count.
     """
 
-    def __init__(self, source: str, look_s: float, visits: float = 1.0) -> None:
+    def __init__(self, source: str, scan_s: float, visits: float = 1.0) -> None:
         self._source = source
         self.visits = visits
         self.copy_requests = COPY_REQUESTS
-        self.look_s = look_s
+        self.scan_s = scan_s
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
         self._reported: list[_Reported] = []
-        self._left = Members()
+        self._left = PageKeySet()
         self._arrived: list[tuple[int, U64Array]] = []
-        self._copied = Members()
+        self._copied = PageKeySet()
 
     @property
     def rate_cap(self) -> float:
         """Accesses a second beyond which a page's heat does not grow."""
-        return LOOK_CEILING / (self.look_s * self.dilution)
+        return SCAN_CEILING / (self.scan_s * self.dilution)
 
     def begin(self, card: int, now_ns: int, scale: int) -> None:
         """A card's counters were cleared."""
@@ -186,11 +186,11 @@ class HotList:
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
         self._arrived = [each for each in self._arrived if now_ns - each[0] < COPY_SETTLES_NS]
-        self._copied = Members()
+        self._copied = PageKeySet()
         for _, arrived in self._arrived:
             self._copied.add(arrived)
         page, rate, told = self._stayed()
-        self._left = Members()
+        self._left = PageKeySet()
         self._reported = []
         return self._since(page, rate, told, now_ns)
 

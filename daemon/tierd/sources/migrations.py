@@ -91,7 +91,7 @@ class Migrations:
     demoted_from: Mapping[int, int]
     page: U64Array
     moves: npt.NDArray[np.uint32]
-    bounced: int
+    ping_pong: int
     tasks_moved: int
     lost: int
     unseen: int
@@ -291,7 +291,7 @@ class MigrationWatch:
             demoted_from={int(n): int(demoted[n]) for n in np.flatnonzero(demoted)},
             page=page,
             moves=moves,
-            bounced=int((moves > 1).sum()),
+            ping_pong=int((moves > 1).sum()),
             tasks_moved=now.tasks - before.tasks,
             lost=counts.lost,
             unseen=max(0, now.vmstat - before.vmstat - succeeded),

@@ -19,8 +19,8 @@ from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import U64Array
 from tierd.sources._scan_controller import KNOWN_ROUNDS
 from tierd.sources._scan_host import ScanSettings
-from tierd.sources.hmu_coverage import CardMap, Coverage
-from tierd.sources.hmu_devices import CardSet, CountSettings, availability
+from tierd.sources.hmu_coverage import Coverage, HmuCoverage
+from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability
 from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS, Epoch, HotList, empty_batch
 from tierd.sources.kmod.neoprof import Card, Cards, Profile
 from tierd.sources.kmod.requests import RequestCount
@@ -39,7 +39,7 @@ LEARN_NS: Final = 10**9
 """The scanner is asked this often what its looks saw, once it knows."""
 BEGIN_US: Final = 400_000
 """The scanner beside the cards begins with no longer period: what may leave has to be known."""
-LOOK_US: Final = 1_000_000
+SCAN_US: Final = 1_000_000
 """The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
 cards what is hot, and each look at a large fast tier is many records."""
 REQUESTS_PER_VISIT: Final = 8
@@ -94,16 +94,16 @@ class NeoProfSource:
         self._open_cards = open_cards
         self._open_ring = open_ring
         self._make_scan = make_scan or self._scanner
-        self._cards: CardSet | None = None
+        self._cards: HmuDevices | None = None
         self._requests = RequestCount(root)
         self._ring: Ring | None = None
         self._scan: ScanSource | None = None
-        self._map = CardMap(())
+        self._map = HmuCoverage(())
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
         looks = self.settings.scan
-        self._looks = replace(looks, period_us=min(looks.period_us, BEGIN_US))
-        self._list = HotList(self.name, self._looks.period_us / 1e6)
+        self._scan_controller = replace(looks, period_us=min(looks.period_us, BEGIN_US))
+        self._list = HotList(self.name, self._scan_controller.period_us / 1e6)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self._aim: float | None = None
@@ -170,7 +170,7 @@ class NeoProfSource:
             self._scan.close()
             self._scan = None
         self.rounds = 0
-        self._list = HotList(self.name, self._list.look_s)
+        self._list = HotList(self.name, self._list.scan_s)
 
     # ------------------------------------------------------------- for who steers it
 
@@ -278,7 +278,7 @@ class NeoProfSource:
     # ------------------------------------------------------------- inside
 
     def _start(self) -> None:
-        self._cards = CardSet(
+        self._cards = HmuDevices(
             self._open_cards(),
             self.settings,
             begun=self._epoch_begins,
@@ -300,7 +300,7 @@ class NeoProfSource:
         """Let the scanner see what the cards in use do not."""
         self._list.visits = self.visits
         self._list.copy_requests = self.copy_requests
-        self._map = CardMap(self.cards.values())
+        self._map = HmuCoverage(self.cards.values())
         self.coverage = self._map.coverage(self._root)
         for node in sorted(self.coverage.partial):
             share = self.coverage.covered[node]
@@ -308,7 +308,7 @@ class NeoProfSource:
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        looks = replace(self._looks, nodes=nodes, alone=False)
+        looks = replace(self._scan_controller, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
         self._scan = self._make_scan(looks, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim
@@ -316,11 +316,11 @@ class NeoProfSource:
 
     def _learn(self, scan: ScanSource) -> None:
         """How often the scanner has looked; it slows down when it knows hot from cold."""
-        self.rounds, self._list.look_s = scan.looked()
+        self.rounds, self._list.scan_s = scan.looked()
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
-            scan.pace(max(self.settings.scan.period_us, LOOK_US))
+            scan.pace(max(self.settings.scan.period_us, SCAN_US))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""

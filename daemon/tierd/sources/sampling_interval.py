@@ -50,7 +50,7 @@ class Seen:
     """
 
     share: float
-    exposure_s: float
+    sampling_interval_s: float
     period_s: float
 
 
@@ -59,9 +59,9 @@ def used_a_second(seen: Seen | None) -> float:
 
     Where looks find nearly all of them in use, it is the least that can be.
     """
-    if seen is None or seen.exposure_s <= 0:
+    if seen is None or seen.sampling_interval_s <= 0:
         return 0.0
-    return -math.log1p(-min(seen.share, SATURATED)) / seen.exposure_s
+    return -math.log1p(-min(seen.share, SATURATED)) / seen.sampling_interval_s
 
 
 def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) -> int:
@@ -83,7 +83,7 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
     # A whole period that finds too many in use has seen those that are used now and then, and
     # says nothing of how much the others are.
     factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / STEP
-    wanted_us = seen.exposure_s * factor * 1e6
+    wanted_us = seen.sampling_interval_s * factor * 1e6
     if wanted_us >= WHOLE * most_us:
         last_us = round(LAST * most_us)
         return last_us if least_us <= last_us and 0 < now_us < last_us else 0

@@ -2,7 +2,7 @@
 """The kernel module's accessed bits as an access source: every page, not regions.
 
 The module looks at each page once a period and keeps the last eight answers. What its
-records say of accesses is in `_scan_records`, how often it looks in `_looks`, and which
+records say of accesses is in `_scan_records`, how often it looks in `_scan_controller`, and which
 processes it scans in `_scan_targets`.
 
 The module goes away in two steps: it asks its readers to close the device (parameter
@@ -22,7 +22,7 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.sources._scan_controller import Looks
+from tierd.sources._scan_controller import ScanController
 from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
 from tierd.sources._scan_summary import turnovers
@@ -76,9 +76,9 @@ class ScanSource:
         )
         self._hot_scans = self._settings.hot_scans
         self._heard = 0
-        self._looks = Looks(
+        self._scan_controller = ScanController(
             self._settings.period_us,
-            self._settings.least_exposure_us,
+            self._settings.min_sampling_interval_us,
             clock,
             alone=self._settings.alone,
         )
@@ -118,19 +118,19 @@ class ScanSource:
         self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
         self._hot_scans = settings.hot_scans
-        self._looks.start()
+        self._scan_controller.start()
         # Nobody asks whose pages are shared, or of which order, before they move.
         flags = ScanFlags.BRIEF
         flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
         flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
         try:
             control.scan_set(
-                period_us=self._looks.period_us,
+                period_us=self._scan_controller.period_us,
                 budget_ppm=round(settings.cpu_share * 1e6),
                 hot_scans=settings.hot_scans,
                 cold_scans=settings.cold_scans,
                 report_scans=settings.report_scans,
-                exposure_us=self._looks.exposure_us,
+                exposure_us=self._scan_controller.exposure_us,
                 flags=flags,
                 hot_nodes=settings.nodes or range(MAX_NODES),
             )
@@ -176,9 +176,9 @@ class ScanSource:
         for view in ring.views():
             told = 0 if batches else lost
             for turnover in turnovers(view):
-                if self._looks.startle(turnover):
-                    self._set_looks()
-            fresh = self._looks.fresh
+                if self._scan_controller.on_phase_change(turnover):
+                    self._set_scan()
+            fresh = self._scan_controller.fresh
             batches.append(self._records.batch(view, now, lost=told, keep=self._keep, fresh=fresh))
             count += len(view)
         if count:
@@ -217,46 +217,48 @@ class ScanSource:
             UnavailableError: the module refused, or is about to be removed.
         """
         self._settings = replace(self._settings, period_us=period_us)
-        self._looks.pace(period_us)
-        self._set_looks()
+        self._scan_controller.pace(period_us)
+        self._set_scan()
 
-    def _set_looks(self) -> None:
+    def _set_scan(self) -> None:
         if self._control is not None:
-            looks = self._looks
+            looks = self._scan_controller
             self._control.scan_set(period_us=looks.period_us, exposure_us=looks.exposure_us)
 
     @property
     def aim(self) -> float | None:
         """Share of the targets' pages that fast memory has room for; None: not known."""
-        return self._looks.aim
+        return self._scan_controller.aim
 
     @aim.setter
     def aim(self, share: float | None) -> None:
-        self._looks.aim = share
+        self._scan_controller.aim = share
 
     @property
     def longest_us(self) -> int | None:
         """No exposure is longer, in us; None: none is too long."""
-        return self._looks.longest_us
+        return self._scan_controller.longest_us
 
     @longest_us.setter
     def longest_us(self, longest_us: int | None) -> None:
-        if longest_us != self._looks.longest_us and self._looks.bound(longest_us):
-            self._set_looks()
+        if longest_us != self._scan_controller.longest_us and self._scan_controller.bound(
+            longest_us
+        ):
+            self._set_scan()
 
     @property
     def lag_us(self) -> int:
         """Programs may have used other memory for so long before a look finds that, in us."""
-        return self._looks.lag_us
+        return self._scan_controller.lag_us
 
     @lag_us.setter
     def lag_us(self, lag_us: int) -> None:
-        if self._looks.rest(lag_us):
-            self._set_looks()
+        if self._scan_controller.rest(lag_us):
+            self._set_scan()
 
     def wake(self) -> None:
         """The targets' programs run, as somebody else has seen: pages not accessed are cold."""
-        self._looks.awake = True
+        self._scan_controller.awake = True
 
     @property
     def backlog(self) -> float:
@@ -268,35 +270,35 @@ class ScanSource:
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        least_ns = LEARN_CHECK_NS if self._looks.learning_ns else CHECK_NS
-        self._check_ns = self._clock() + max(least_ns, self._looks.period_us * 1000)
+        least_ns = LEARN_CHECK_NS if self._scan_controller.learning_ns else CHECK_NS
+        self._check_ns = self._clock() + max(least_ns, self._scan_controller.period_us * 1000)
         if self._control is None:
             return 0, self._settings.period_us / 1e6
         states = [each for each in self._control.targets() if each.target in self._targets]
         if not states:
-            return 0, self._looks.seen.period_s
-        if self._looks.take({each.target: each.stats for each in states}):
-            self._set_looks()
-        return self._looks.rounds, self._looks.seen.period_s
+            return 0, self._scan_controller.seen.period_s
+        if self._scan_controller.take({each.target: each.stats for each in states}):
+            self._set_scan()
+        return self._scan_controller.rounds, self._scan_controller.seen.period_s
 
     @property
     def seen(self) -> Seen | None:
         """The last whole looks at all targets, as measured; None when it is not in use."""
-        return None if self._control is None else self._looks.seen
+        return None if self._control is None else self._scan_controller.seen
 
     @property
     def dilution(self) -> float:
         """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
-        return self._looks.dilution
+        return self._scan_controller.dilution
 
     @property
-    def news_fd(self) -> int:
+    def phase_change_fd(self) -> int:
         """Readable when a look has ended, until `poll`; -1 when the source is not in use."""
         return -1 if self._ring is None else self._ring.fileno()
 
-    def news(self) -> bool:
+    def phase_changed(self) -> bool:
         """Whether to poll: programs began to use other memory, or the module is about to go."""
-        ring, looks = self._ring, self._looks
+        ring, looks = self._ring, self._scan_controller
         if ring is None:
             return False
         if ring.closing:
@@ -307,26 +309,26 @@ class ScanSource:
         for view in ring.views():
             # What was there when it was last asked was none.
             fresh = view[max(0, self._heard - count) :]
-            if any(map(looks.is_news, turnovers(fresh))):
+            if any(map(looks.is_phase_change, turnovers(fresh))):
                 return True
             count += len(view)
         self._heard = count
         return False
 
     @property
-    def news_ns(self) -> int:
+    def phase_change_ns(self) -> int:
         """When programs were seen to begin to use other memory, CLOCK_MONOTONIC; 0: not yet."""
-        return self._looks.news.last_ns
+        return self._scan_controller.phase_changed.last_ns
 
     @property
     def learning_ns(self) -> int:
         """Time of two looks while they teach something, 0 after that: to poll sooner is in vain."""
-        return 0 if self._control is None else self._looks.learning_ns
+        return 0 if self._control is None else self._scan_controller.learning_ns
 
     @property
     def taught_s(self) -> float:
         """For how long looks at programs that run have gone to heat."""
-        return self._looks.taught_s
+        return self._scan_controller.taught_s
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""

@@ -83,7 +83,7 @@ def _build(
     devices = evidence.devices.behind(raw.number)
     initiators = access.initiators or _nearest_cpu_nodes(evidence, raw)
     local = _reference(done, initiators)
-    told = _Told(evidence, raw, access, devices, override)
+    told = _Reported(evidence, raw, access, devices, override)
     kind = override.kind or _kind(told, local, notes)
     latency, bandwidth = told.latency(kind, local, notes), told.bandwidth(kind)
     if _is_lie(kind, latency, local):
@@ -142,7 +142,7 @@ def _reference(done: Mapping[int, MemoryNode], initiators: tuple[int, ...]) -> M
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Reported:
     """What is told about one node."""
 
     evidence: Evidence
@@ -157,14 +157,14 @@ class _Told:
         found = [regions[d.region] for d in self.devices if d.region in regions]
         return found[0] if found else AccessClass()
 
-    def told_latency(self) -> Quantity | None:
+    def reported_latency(self) -> Quantity | None:
         """Latency by configuration, HMAT or CDAT."""
         if self.override.latency_ns is not None:
             return Quantity(self.override.latency_ns, self.override.provenance)
         hmat, cdat = self.access.read_latency_ns, self.cdat().read_latency_ns
         return _firmware(hmat, cdat)
 
-    def told_bandwidth(self) -> Quantity | None:
+    def reported_bandwidth(self) -> Quantity | None:
         """Bandwidth by configuration, HMAT or CDAT."""
         if self.override.bandwidth_bytes_per_s is not None:
             return Quantity(self.override.bandwidth_bytes_per_s, self.override.provenance)
@@ -178,7 +178,7 @@ class _Told:
         )
 
     def latency(self, kind: MemoryKind, local: MemoryNode | None, notes: list[str]) -> Quantity:
-        told = self.told_latency()
+        told = self.reported_latency()
         if told is not None:
             return told
         distance = self.distance()
@@ -193,7 +193,7 @@ class _Told:
         return Quantity(value, Provenance.DISTANCE)
 
     def bandwidth(self, kind: MemoryKind) -> Quantity:
-        told = self.told_bandwidth()
+        told = self.reported_bandwidth()
         return told or Quantity(DEFAULT_BANDWIDTH[kind], Provenance.DEFAULT)
 
 
@@ -204,7 +204,7 @@ def _firmware(hmat: float | None, cdat: float | None) -> Quantity | None:
     return None if cdat is None else Quantity(cdat, Provenance.CDAT)
 
 
-def _kind(told: _Told, local: MemoryNode | None, notes: list[str]) -> MemoryKind:
+def _kind(told: _Reported, local: MemoryNode | None, notes: list[str]) -> MemoryKind:
     """What a node is made of: by its devices, its CPUs, its numbers, its distance."""
     for device in told.devices:
         if device.kind is not None:
@@ -212,7 +212,7 @@ def _kind(told: _Told, local: MemoryNode | None, notes: list[str]) -> MemoryKind
     number = told.raw.number
     if told.raw.cpus or local is None:
         return MemoryKind.DRAM
-    latency, bandwidth = told.told_latency(), told.told_bandwidth()
+    latency, bandwidth = told.reported_latency(), told.reported_bandwidth()
     lat_ratio = latency.value / local.latency_ns.value if latency else None
     if lat_ratio is None and (distance := told.distance()) is not None:
         lat_ratio = distance / LOCAL_DISTANCE

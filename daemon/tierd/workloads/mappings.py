@@ -141,8 +141,8 @@ def parse_policies(policy_text: bytes, locked_text: bytes, mappings: Mappings) -
     if lines:
         addresses = np.array([int(line[0], 16) for line in lines], dtype=np.uint64)
         first = np.searchsorted(addresses, mappings.start, side="left")
-        beyond = np.searchsorted(addresses, mappings.end, side="left")
-        there = (first < len(addresses)) & (beyond == first + 1)
+        past_limit = np.searchsorted(addresses, mappings.end, side="left")
+        there = (first < len(addresses)) & (past_limit == first + 1)
         there[there] &= addresses[first[there]] == mappings.start[there]
         line_of = first[there]
     else:
@@ -191,19 +191,19 @@ def _overlaps(start: U64Array, end: U64Array, ranges: Sequence[tuple[int, int]])
     low = np.array([item[0] for item in ranges], dtype=np.uint64)
     high = np.array([item[1] for item in ranges], dtype=np.uint64)
     first = np.searchsorted(high, start, side="right")
-    beyond = np.searchsorted(low, end, side="left")
-    return np.asarray(beyond > first, dtype=np.bool_)
+    past_limit = np.searchsorted(low, end, side="left")
+    return np.asarray(past_limit > first, dtype=np.bool_)
 
 
 def decide(mappings: Mappings, policies: Policies) -> MovableRanges:
     """Put both together; a mapping has the policies of all known ranges it covers."""
     start, end, reason = mappings.start, mappings.end, mappings.reason.copy()
     first = np.searchsorted(policies.end, start, side="right")
-    beyond = np.maximum(np.searchsorted(policies.start, end, side="left"), first)
+    past_limit = np.maximum(np.searchsorted(policies.start, end, side="left"), first)
     for name, marks in policies.marks.items():
         before = np.concatenate(([0], np.cumsum(marks)))
-        reason[(reason == "") & (before[beyond] > before[first])] = name
-    reason[(reason == "") & (beyond == first)] = "unread"
+        reason[(reason == "") & (before[past_limit] > before[first])] = name
+    reason[(reason == "") & (past_limit == first)] = "unread"
 
     pages = (end - start) >> np.uint64(PAGE_SHIFT)
     skipped: dict[str, int] = {}

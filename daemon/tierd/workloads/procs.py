@@ -119,11 +119,11 @@ def read_stat(pid: int, root: Path = PROC) -> Stat:
     Raises:
         TargetGoneError: there is no such process.
     """
-    return told_stat(stat_text(pid, root), pid)
+    return reported_stat(stat_text(pid, root), pid)
 
 
 def stat_text(pid: int, root: Path = PROC) -> bytes:
-    """What `told_stat` takes, as the kernel tells it now.
+    """What `reported_stat` takes, as the kernel tells it now.
 
     Raises:
         TargetGoneError: there is no such process.
@@ -131,7 +131,7 @@ def stat_text(pid: int, root: Path = PROC) -> bytes:
     return read_bytes(f"{root}/{pid}/stat", once=True)
 
 
-def told_stat(text: bytes, pid: int) -> Stat:
+def reported_stat(text: bytes, pid: int) -> Stat:
     """The reading that a process' stat file holds.
 
     Raises:

@@ -10,7 +10,7 @@ from typing import Final
 
 from tierd.core.errors import TargetGoneError
 from tierd.workloads.events import ProcessEvents
-from tierd.workloads.procs import Stat, list_pids, stat_text, told_stat
+from tierd.workloads.procs import Stat, list_pids, reported_stat, stat_text
 
 FULL_POLL_NS: Final = 60 * 10**9
 """With process events, all of /proc is still read once in this time, as a safety net."""
@@ -97,7 +97,7 @@ class Readings:
         try:
             text = stat_text(pid, self._root)
             same = before is not None and before.text == text
-            stat = before.stat if before is not None and same else told_stat(text, pid)
+            stat = before.stat if before is not None and same else reported_stat(text, pid)
         except TargetGoneError:
             return None
         if stat.kernel_thread or stat.ended:

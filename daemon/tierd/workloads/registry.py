@@ -23,7 +23,7 @@ from typing import Final
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
-from tierd.workloads.newcomers import Newcomers
+from tierd.workloads.new_processes import NewProcesses
 from tierd.workloads.numbers import Numbers
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import Readings
@@ -81,7 +81,7 @@ class TargetRegistry:
         self._readings = Readings(root)
         self._pending = ProcessEvents(lost=True)
         self._numbers = Numbers()
-        self._newcomers = Newcomers()
+        self._new_processes = NewProcesses()
         self.left_out = 0
         self.events: ProcessEventSocket | None = None
         self.events_refused = "not asked for"
@@ -103,9 +103,9 @@ class TargetRegistry:
         return self._numbers.unreleased
 
     @property
-    def newcomers_dropped(self) -> int:
+    def new_processes_dropped(self) -> int:
         """Processes that began when too many had, and were left to the refresh."""
-        return self._newcomers.dropped
+        return self._new_processes.dropped
 
     @property
     def full_polls(self) -> int:
@@ -128,13 +128,13 @@ class TargetRegistry:
         if self.events is None:
             return False
         found = self.events.drain()
-        if not (found or self._newcomers):
+        if not (found or self._new_processes):
             return False
         self._pending.add(found)
         now_ns = self._clock()
-        self._newcomers.begin(found.started | found.executed, now_ns)
-        self._newcomers.end(found.ended | self._by_pid.keys())
-        grown = self._newcomers.grown(now_ns, self._would_be_watched)
+        self._new_processes.begin(found.started | found.executed, now_ns)
+        self._new_processes.end(found.ended | self._by_pid.keys())
+        grown = self._new_processes.grown(now_ns, self._would_be_watched)
         self._pending.changed |= grown  # nobody of these rests
         return bool(grown) or not self._by_pid.keys().isdisjoint(found.ended | found.executed)
 

@@ -37,7 +37,7 @@ class Cell:
     seconds_to_95: float | None = None
     promoted: int = 0
     demoted: int = 0
-    bounced: int | None = None
+    ping_pong: int | None = None
     instructions: dict[str, int] = field(default_factory=dict)
     curve: list[tuple[float, float]] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)

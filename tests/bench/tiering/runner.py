@@ -207,7 +207,7 @@ def _cell(workload: Workload, method: str, region: Region, told: dict[str, dict[
         seconds_to_95=seconds_to_95(curve),
         promoted=figures.pop("promoted", 0),
         demoted=figures.pop("demoted", 0),
-        bounced=figures.pop("bounced", None),
+        ping_pong=figures.pop("bounced", None),
         instructions=region.instructions,
         curve=curve,
         facts={

@@ -84,7 +84,7 @@ def details(cells: Cells, workload: str, methods: Sequence[str]) -> str:
                 _number(cell.seconds_to_95, ".2f"),
                 str(cell.promoted),
                 str(cell.demoted),
-                _number(cell.bounced, "d"),
+                _number(cell.ping_pong, "d"),
                 _number(cell.daemon_share, ".2%"),
             ]
         )

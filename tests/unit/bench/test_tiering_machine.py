@@ -200,7 +200,7 @@ def test_the_spread_is_of_seeds_not_of_runs() -> None:
     assert told == "2 seeds: 2.000 to 3.000 s, mean 2.500, 40.0% from the least to the most"
 
 
-class Told(sealed.Sealed):
+class SplitRecord(sealed.Sealed):
     """A machine without QEMU, whose events are written by the test."""
 
     class Process:
@@ -211,12 +211,12 @@ class Told(sealed.Sealed):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(Machine.load("bench"), folder)
-        self.process = Told.Process()
+        self.process = SplitRecord.Process()
         self._process = self.process  # type: ignore[assignment]
 
 
 def test_events_are_taken_line_by_line(tmp_path: Path) -> None:
-    machine, seen = Told(tmp_path), list[dict[str, Any]]()
+    machine, seen = SplitRecord(tmp_path), list[dict[str, Any]]()
     file = tmp_path / sealed.EVENTS
 
     def take(event: dict[str, Any]) -> bool:
@@ -233,7 +233,7 @@ def test_events_are_taken_line_by_line(tmp_path: Path) -> None:
 
 
 def test_a_machine_that_ended_early_says_its_last_words(tmp_path: Path) -> None:
-    machine = Told(tmp_path)
+    machine = SplitRecord(tmp_path)
     (tmp_path / sealed.CONSOLE).write_text("Kernel panic - not syncing\n")
     (tmp_path / sealed.EVENTS).write_text(json.dumps({"event": "booted"}) + "\n")
     machine.process.status = 0

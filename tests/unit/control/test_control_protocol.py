@@ -17,7 +17,7 @@ from fuzz import inputs
 from hypothesis import given, settings
 
 from tierd.control import protocol
-from tierd.control.commands import COMMANDS, Desk, dispatch
+from tierd.control.commands import COMMANDS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Request, RequestError
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def test_any_bytes_are_a_request_or_malformed(line: bytes):
         assert json.loads(protocol.failure(error))["error"]["message"]
 
 
-class _Inline(Desk):
+class _Inline(ControlContext):
     """Runs what is for the loop at once."""
 
     def in_loop(self, function: Callable[[], T]) -> T:

@@ -216,7 +216,7 @@ def test_events_are_streamed_while_the_client_listens(tmp_path: Path, path: Path
 
 def test_a_reader_that_is_too_slow_misses_events_and_is_told_how_many():
     feed = EventFeed(dict)
-    reader = feed.subscribe(room=2)
+    reader = feed.subscribe(space=2)
     for number in range(5):
         feed.tell({"n": number})
     assert feed.dropped == reader.dropped == 3

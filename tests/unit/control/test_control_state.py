@@ -19,7 +19,7 @@ from tierd.control.pause import Pause, PauseFile
 from tierd.control.protocol import Request, RequestError
 from tierd.control.tune import parse_assignment, persist, tuned
 from tierd.core.errors import ConfigError, TierdError
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.engine.reload import Reloader
 from tierd.observe.tick_record import TickRecord
@@ -158,15 +158,15 @@ def test_nothing_is_persisted_that_would_not_be_valid_or_not_win(tmp_path: Path)
     assert [file.name for file in (tmp_path / "conf.d").iterdir()] == ["99-site.toml"]
 
 
-def tick(plan: MovePlan, report: MoveReport | None) -> TickRecord:
+def tick(plan: MigrationPlan, report: MigrationResult | None) -> TickRecord:
     tiers = tier_map(118, 430)
     return TickRecord(1, 0, 1, "", (), 0, 0, 1, tiers, {}, None, plan, report, {})
 
 
-def plan_of(targets: list[int], direction: list[Direction]) -> MovePlan:
+def plan_of(targets: list[int], direction: list[Direction]) -> MigrationPlan:
     up = np.array(direction) == Direction.PROMOTE
     n = len(targets)
-    return MovePlan(
+    return MigrationPlan(
         page=np.concatenate(
             [make_keys(t, np.array([i], np.uint64)) for i, t in enumerate(targets)]
         ),
@@ -182,7 +182,7 @@ def test_a_tick_is_told_target_by_target_and_way_by_way():
     up, down = Direction.PROMOTE, Direction.DEMOTE
     plan = plan_of([7, 7, 9, 7], [up, up, up, down])
     fate = np.array([Fate.MOVED, Fate.BUSY, Fate.MOVED, Fate.MOVED], np.uint8)
-    report = MoveReport(plan, fate, plan.dest, {16: 1}, 3 * 4096, 1, 1, 0)
+    report = MigrationResult(plan, fate, plan.dest, {16: 1}, 3 * 4096, 1, 1, 0)
     targets = {7: Target(7, 70, 1, -1, "seven\n", "/a", 0, 0)}
     told = list(tick_events(tick(plan, report), targets))
     assert [
@@ -199,15 +199,15 @@ def test_a_tick_is_told_target_by_target_and_way_by_way():
 
 def test_the_events_of_a_tick_are_bounded_and_the_rest_is_counted():
     plan = plan_of(list(range(MOST_A_TICK + 10)), [Direction.PROMOTE] * (MOST_A_TICK + 10))
-    told = list(tick_events(tick(plan, MoveReport.not_tried(plan)), {}))
+    told = list(tick_events(tick(plan, MigrationResult.not_tried(plan)), {}))
     assert len(told) == MOST_A_TICK + 1
     assert told[-1]["events"] == 10
 
 
 def test_a_tick_that_moved_nothing_tells_why():
-    empty = MovePlan.empty({"over budget": 3})
+    empty = MigrationPlan.empty({"over budget": 3})
     assert [e["reasons"] for e in tick_events(tick(empty, None), {})] == [{"over budget": 3}]
-    assert list(tick_events(tick(MovePlan.empty(), None), {})) == []
+    assert list(tick_events(tick(MigrationPlan.empty(), None), {})) == []
 
 
 def test_no_events_are_made_while_nobody_listens():
@@ -223,7 +223,7 @@ class _Explainer:
 def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     steering = SimpleNamespace(explainer=_Explainer())
-    object.__setattr__(bench.service.rooms, "steering", steering)
+    object.__setattr__(bench.service.components, "fast_path", steering)
     with serving(bench):
         one = dispatch(desk, ROOT, Request("explain", {"pid": 1, "address": 4096}))
         assert one == {"processes": [{"pid": 1, "address": 4096}]}

@@ -25,15 +25,18 @@ def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("exposure_s", "line"),
+    ("sampling_interval_s", "line"),
     [
         (0.0253, "looked at every 400 ms; accesses in the 25.3 ms before it count (exposure)"),
         (0.4, "looked at every 400 ms; all accesses in between count"),
     ],
 )
-def test_the_exposure_of_looks_is_told(tmp_path: Path, exposure_s: float, line: str):
-    told = told_of(tmp_path, Seen(0.3, exposure_s, 0.4))
-    assert told["source"]["looks"] == {"exposure_seconds": exposure_s, "period_seconds": 0.4}
+def test_the_exposure_of_looks_is_told(tmp_path: Path, sampling_interval_s: float, line: str):
+    told = told_of(tmp_path, Seen(0.3, sampling_interval_s, 0.4))
+    assert told["source"]["looks"] == {
+        "exposure_seconds": sampling_interval_s,
+        "period_seconds": 0.4,
+    }
     lines = head(told)
     place = next(index for index, each in enumerate(lines) if each.startswith("source"))
     assert lines[place + 1] == f"         a page is {line}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from steering_bench import Bench
+from fastpath_bench import Bench
 
 
 @pytest.fixture
@@ -15,6 +15,6 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     """A bench, taken down after the test."""
     made = Bench(tmp_path)
     yield made
-    made.steering.close()
+    made.fast_path.close()
     made.selector.close()
     made.mover.close()

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.table import HeatTable
@@ -64,10 +64,12 @@ class Bench:
         self.heat.ingest(AccessBatch(Domain.VIRTUAL, key, count, self.now, "test"))
         self.heat.place(key, np.array([node], np.int16), np.zeros(1, np.uint8), insert_on=())
 
-    def moved(self, vpn: int, fate: Fate, direction: Direction, heat: float = 9.0) -> MoveReport:
+    def moved(
+        self, vpn: int, fate: Fate, direction: Direction, heat: float = 9.0
+    ) -> MigrationResult:
         key = np.array([BASE | vpn], np.uint64)
         source, dest = (1, 0) if direction is Direction.PROMOTE else (0, 1)
-        plan = MovePlan(
+        plan = MigrationPlan(
             key,
             np.zeros(1, np.uint8),
             np.array([source], np.int16),
@@ -76,7 +78,7 @@ class Bench:
             np.array([heat], np.float32),
         )
         node = np.array([dest if fate is Fate.MOVED else source], np.int16)
-        return MoveReport(plan, np.array([fate], np.uint8), node, {}, 4096, 1, 1, 0)
+        return MigrationResult(plan, np.array([fate], np.uint8), node, {}, 4096, 1, 1, 0)
 
     def explain(self, vpn: int) -> dict[str, Any]:
         told = self.explainer.explain(PID, vpn << 12 | 0x123)
@@ -179,8 +181,8 @@ def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[tuple[int, boo
         written += [(time, float(each)) for each in heat]
         if of_a_plan:
             node, one = np.zeros(size, np.int16), np.ones(size, np.uint8)
-            plan = MovePlan(page, 0 * one, node, node, 0 * one, heat)
-            log.add_report(MoveReport(plan, one, node, {}, 0, 1, 1, 0), time)
+            plan = MigrationPlan(page, 0 * one, node, node, 0 * one, heat)
+            log.add_report(MigrationResult(plan, one, node, {}, 0, 1, 1, 0), time)
         else:
             told = np.zeros(size, ENTRY)
             told["page"], told["time_ns"], told["heat"] = page, time, heat

@@ -12,7 +12,7 @@ import pytest
 from tierd.config import loads
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import MovePlan
+from tierd.core.migration import MigrationPlan
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import TierMap
 from tierd.engine.build import make_companions
@@ -27,14 +27,14 @@ SECOND = 10**9
 def tick(end_ns: int) -> TickRecord:
     return TickRecord(
         number=1, time_ns=end_ns, end_ns=end_ns, source="", batches=(), located=0, walked=0,
-        targets=0, tiers=TierMap((), {}), usage={}, budget=None, plan=MovePlan.empty(),
+        targets=0, tiers=TierMap((), {}), usage={}, budget=None, plan=MigrationPlan.empty(),
         report=None, ms={},
     )  # fmt: skip
 
 
 def found(reasons: Mapping[str, Moved], pages: Mapping[int, int], **more: Any) -> Migrations:
     """A poll's answer; `pages` is times moved by virtual page number."""
-    figures = {"demoted_from": {}, "bounced": 0, "tasks_moved": 0, "lost": 0, "unseen": 0} | more
+    figures = {"demoted_from": {}, "ping_pong": 0, "tasks_moved": 0, "lost": 0, "unseen": 0} | more
     return Migrations(
         by_reason=reasons,
         page=make_keys(NO_TARGET, np.array(list(pages), np.uint64)),
@@ -102,9 +102,9 @@ def test_moves_are_told_by_who_made_them(caplog: pytest.LogCaptureFixture) -> No
 def test_a_page_that_moves_again_within_the_window_has_bounced() -> None:
     up = {"numa_misplaced": Moved(2)}
     down = {"syscall_or_cpuset": Moved(2, own=2)}
-    assert counted(found(up, {1: 1, 2: 1}), found(down, {2: 1, 3: 1})).bounced == 1
-    assert counted(found(up, {1: 2, 2: 1})).bounced == 1
-    assert counted(found(up, {1: 1}), found(down, {1: 1}), apart_ns=61 * SECOND).bounced == 0
+    assert counted(found(up, {1: 1, 2: 1}), found(down, {2: 1, 3: 1})).ping_pong == 1
+    assert counted(found(up, {1: 2, 2: 1})).ping_pong == 1
+    assert counted(found(up, {1: 1}), found(down, {1: 1}), apart_ns=61 * SECOND).ping_pong == 0
 
 
 def test_whose_a_page_is_does_not_matter_for_a_bounce() -> None:
@@ -118,7 +118,7 @@ def test_whose_a_page_is_does_not_matter_for_a_bounce() -> None:
 def test_moves_within_a_node_are_no_bounces_and_are_said_to_be_unclear() -> None:
     mixed = {"compaction": Moved(5), "demotion": Moved(1)}
     totals = counted(found({"demotion": Moved(1)}, {1: 1}), found(mixed, {1: 1, 2: 5}))
-    assert (totals.bounced, totals.unclear, totals.within_node) == (0, 2, 5)
+    assert (totals.ping_pong, totals.unclear, totals.within_node) == (0, 2, 5)
     assert (totals.by_kernel, totals.by_others) == (2, 0)
 
 

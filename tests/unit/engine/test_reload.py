@@ -40,7 +40,7 @@ def with_file(bench: Bench, file: Path, text: str = CONFIG) -> tuple[Reloader, L
 
 def snapshot(bench: Bench) -> tuple[object, ...]:
     service = bench.service
-    return service.config, service.work.rooms, service.work.tiers, bench.heat.half_lives[:]
+    return service.config, service.work.components, service.work.tiers, bench.heat.half_lives[:]
 
 
 def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
@@ -62,15 +62,15 @@ def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     assert bench.service.config == config
     assert bench.heat.half_lives == [3.0]
     assert bench.mover.settings == [("rate", 7_000_000), ("retries", 1), ("cpu", 0.09)]
-    assert bench.service.work.rooms.policy.settings.margin == 2.0
+    assert bench.service.work.components.policy.settings.margin == 2.0
     assert bench.tracking.configured == [(config.targets, (), config.loop.residency_interval_ns)]
-    assert bench.service.work.deciding.budget.next(1.0, None).move_bytes == 7_000_000
+    assert bench.service.work.decision.budget.next(1.0, None).move_bytes == 7_000_000
 
 
 def test_parts_that_do_not_change_stay(bench: Bench) -> None:
-    before = bench.service.work.rooms
+    before = bench.service.work.components
     assert bench.service.reconfigure(loads(CONFIG)) == Applied()
-    assert bench.service.work.rooms == before
+    assert bench.service.work.components == before
     assert bench.source.closed == 0
 
 
@@ -151,7 +151,9 @@ def test_a_topology_of_one_tier_is_refused(bench: Bench) -> None:
 def test_a_new_topology_is_read_at_once() -> None:
     bench = Bench(tier_map(118, 430), later=tier_map(99, 430))
     bench.service.reconfigure(loads(CONFIG + '[topology.nodes.0]\nlatency = "99ns"\n'))
-    assert bench.service.work.tiers == tier_map(99, 430) == bench.service.work.rooms.read_tiers()
+    assert (
+        bench.service.work.tiers == tier_map(99, 430) == bench.service.work.components.read_tiers()
+    )
 
 
 def test_a_defect_of_ours_is_a_failed_reload_not_the_end(bench: Bench, caplog) -> None:
@@ -205,12 +207,12 @@ def test_another_policy_makes_cards_anew_whose_requests_are_worth_something_else
 ) -> None:
     text = CONFIG + "[sources]\n" + sources
     bench.service.reconfigure(loads(text))
-    before = bench.service.rooms.sources
+    before = bench.service.components.sources
     bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\n'))
-    assert (bench.service.rooms.sources is not before) == anew
-    now = bench.service.rooms.sources
+    assert (bench.service.components.sources is not before) == anew
+    now = bench.service.components.sources
     bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\nmin_residency = "3s"\n'))
-    assert bench.service.rooms.sources is now
+    assert bench.service.components.sources is now
 
 
 def test_sources_of_which_none_works_are_refused_with_their_reasons(bench: Bench) -> None:
@@ -241,12 +243,12 @@ def test_a_request_from_before_the_loop_is_served_in_its_first_pass(
     bench: Bench, tmp_path: Path
 ) -> None:
     _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[budget]\nretries = 9\n")
-    bench.service.hung_up(signal.SIGHUP)
+    bench.service.sighup(signal.SIGHUP)
     bench.tracking.on_tick = interrupt_at(1)
     assert bench.service.run() == ExitCode.OK
     assert listener.heard == [(True, "")]
     assert bench.service.config.budget.retries == 9
-    assert not bench.service.hung_up.waits
+    assert not bench.service.sighup.waits
 
 
 def test_a_reload_while_the_mover_works_waits_for_it(bench: Bench, tmp_path: Path) -> None:

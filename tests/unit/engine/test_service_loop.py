@@ -20,9 +20,9 @@ import pytest
 from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode, UnavailableError
-from tierd.core.migration import Fate, MovePlan, MoveReport, SplitFate
-from tierd.engine.pressure import CgroupStrain
-from tierd.observe.tick_record import Calls, TickRecord
+from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
+from tierd.engine.pressure import CgroupPressureMonitor
+from tierd.observe.tick_record import LoopExecutor, TickRecord
 
 
 def test_once_acts_on_a_half_life_of_samples_and_ends():
@@ -154,7 +154,9 @@ def test_companions_live_as_long_as_the_loop():
         def close(self) -> None:
             seen.append(("close", bench.service.totals.ticks))
 
-    bench.service.work.rooms = dataclasses.replace(bench.service.work.rooms, companions=(Beside(),))
+    bench.service.work.components = dataclasses.replace(
+        bench.service.work.components, background=(Beside(),)
+    )
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
     assert seen == [("start", 0), ("close", 3)]
@@ -230,15 +232,15 @@ def test_a_call_from_another_thread_runs_between_ticks_in_the_loops_thread():
 
 
 def test_calls_that_nobody_serves_are_bounded_and_refused_at_the_end():
-    calls = Calls()
-    waiting = [calls.post(dict) for _ in range(Calls.LIMIT)]
+    calls = LoopExecutor()
+    waiting = [calls.post(dict) for _ in range(LoopExecutor.LIMIT)]
     with pytest.raises(queue.Full):
         calls.post(dict)
     calls.refuse("the service is stopping")
     assert all(str(future.exception(0)) == "the service is stopping" for future in waiting)
 
 
-class Steering:
+class FastPathController:
     """Writes down when it is called; between two ticks it has moved five pages up."""
 
     promotes = settled = False
@@ -260,9 +262,9 @@ class Steering:
     def prepare(self, tiers: Any, read_usage: Any) -> None:
         self.calls.append("prepare")
 
-    def begin(self, now_ns: int) -> MoveReport:
+    def begin(self, now_ns: int) -> MigrationResult:
         self.calls.append("begin")
-        plan = MovePlan(
+        plan = MigrationPlan(
             page=np.arange(5, dtype=np.uint64),
             order=np.zeros(5, np.uint8),
             source=np.ones(5, np.int16),
@@ -271,9 +273,9 @@ class Steering:
             heat=np.ones(5, np.float32),
         )
         fate = np.full(5, Fate.MOVED, np.uint8)
-        return MoveReport(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
+        return MigrationResult(plan, fate, plan.dest, {}, plan.bytes_planned, 1, 1, 0)
 
-    def allow(self, plan: MovePlan) -> MovePlan:
+    def allow(self, plan: MigrationPlan) -> MigrationPlan:
         self.calls.append("allow")
         return plan
 
@@ -284,14 +286,14 @@ class Steering:
         self.paused.append(paused)
 
     def tell(self, totals: Any) -> None:
-        totals.bounced_pages = 3
+        totals.ping_pong_pages = 3
 
     def close(self) -> None:
         self.calls.append("close")
 
 
 def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
-    steering = Steering()
+    steering = FastPathController()
     bench = Bench(tier_map(118, 430), steering=steering)
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
@@ -312,9 +314,9 @@ def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_pa
     folder = tmp_path / "init.scope"
     folder.mkdir()
     (folder / "cpu.pressure").write_text("some avg10=99.00 avg60=0.00 avg300=0.00 total=1\n")
-    bench = Bench(tier_map(118, 430), steering=Steering())
-    bench.service.work.rooms = dataclasses.replace(
-        bench.service.rooms, cgroup_strain=CgroupStrain(tmp_path)
+    bench = Bench(tier_map(118, 430), steering=FastPathController())
+    bench.service.work.components = dataclasses.replace(
+        bench.service.components, cgroup_pressure=CgroupPressureMonitor(tmp_path)
     )
     bench.source.on_poll = interrupt_at(1)
     bench.service.run()
@@ -325,7 +327,7 @@ def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_pa
 
 
 def test_a_paused_service_holds_the_native_path():
-    steering = Steering()
+    steering = FastPathController()
     bench = Bench(tier_map(118, 430), steering=steering)
     bench.service.paused = True
     bench.source.on_poll = interrupt_at(2)
@@ -338,18 +340,18 @@ def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_piece
     bench = Bench(tier_map(118, 430))
     keys = np.array([512, 1024, 1536, 2048], np.uint64)
     fates = np.array([getattr(SplitFate, n) for n in ("DONE", "REFUSED", "ALREADY", "GONE")])
-    plans: list[MovePlan] = []
+    plans: list[MigrationPlan] = []
     placed: list[tuple[list[int], list[int], int]] = []
 
     class Splits:
         name = "splits"
 
-        def decide(self, inputs: object) -> MovePlan:
-            return dataclasses.replace(MovePlan.empty(), split=keys)
+        def decide(self, inputs: object) -> MigrationPlan:
+            return dataclasses.replace(MigrationPlan.empty(), split=keys)
 
-    def execute(plan: MovePlan, pids: dict[int, int]) -> MoveReport:
+    def execute(plan: MigrationPlan, pids: dict[int, int]) -> MigrationResult:
         plans.append(plan)
-        report = MoveReport.not_tried(plan)
+        report = MigrationResult.not_tried(plan)
         return dataclasses.replace(report, split_fate=fates.astype(np.uint8))
 
     def place(page: np.ndarray, node: np.ndarray, order: np.ndarray, **_: object) -> None:
@@ -359,8 +361,8 @@ def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_piece
     heat.place, heat.where = place, lambda page: np.zeros(len(page), np.int16)
     mover: Any = bench.mover
     mover.execute = execute
-    rooms: Any = dataclasses.replace(bench.service.work.rooms, policy=Splits())
-    bench.service.work.rooms = rooms
+    rooms: Any = dataclasses.replace(bench.service.work.components, policy=Splits())
+    bench.service.work.components = rooms
     assert bench.service.run(once=True) == ExitCode.OK
     assert [plan.split.tolist() for plan in plans] == [keys.tolist()]
     # Before heat is told of the report: replays keep that order.

@@ -13,7 +13,7 @@ from typing import Any
 from loopbench import Bench, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode
-from tierd.engine.event_poller import Wake
+from tierd.engine.event_poller import EventPoller
 
 
 class Resting:
@@ -25,14 +25,14 @@ class Resting:
     def pause_ns(self, loop: Any, rooms: Any, tick: Any) -> int:
         return 60 * 10**9
 
-    def must_look(self, rooms: Any, tick: Any, now_ns: int) -> bool:
+    def must_tick(self, rooms: Any, tick: Any, now_ns: int) -> bool:
         self.asked += 1
         return self.asked == 3
 
 
 def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     bench = Bench(tier_map(118, 430))
-    resting = bench.service._cadence = Resting()  # type: ignore[assignment]
+    resting = bench.service._pacer = Resting()  # type: ignore[assignment]
     loop = dataclasses.replace(bench.service.config.loop, targets_refresh_ns=1)
     bench.service.work.config = dataclasses.replace(bench.service.config, loop=loop)
     bench.tracking.refresh = lambda now_ns: bench.service.totals.ticks == 2  # type: ignore[method-assign]
@@ -57,17 +57,22 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
     reader, writer = os.pipe()
     asked = 0
 
-    def news() -> bool:
+    def phase_changed() -> bool:
         nonlocal asked
         asked += 1
         return asked == 3
 
     source: Any = bench.source
-    source.news_fd, source.news, source.learning_ns, source.news_ns = reader, news, 0, 0
-    bench.service.rooms.sources.watch([], 0)
+    source.phase_change_fd, source.phase_changed, source.learning_ns, source.phase_change_ns = (
+        reader,
+        phase_changed,
+        0,
+        0,
+    )
+    bench.service.components.sources.watch([], 0)
     os.write(writer, b"a look has ended")
     now = time.monotonic_ns()
-    with Wake(-1, on_stop=lambda name: None, on_hang_up=lambda: None) as wake:
+    with EventPoller(-1, on_stop=lambda name: None, on_hang_up=lambda: None) as wake:
         later = now + 10 * 10**9
         bench.service._sleep(later, later, now + 50_000_000, wake)
         assert asked == 0  # there is no CPU time for a pass: it is asked for when there is
@@ -85,16 +90,21 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
 def test_news_are_counted_once() -> None:
     bench = Bench(tier_map(118, 430))
     source: Any = bench.source
-    source.news_fd, source.news, source.learning_ns, source.news_ns = -1, lambda: False, 0, 0
+    source.phase_change_fd, source.phase_changed, source.learning_ns, source.phase_change_ns = (
+        -1,
+        lambda: False,
+        0,
+        0,
+    )
     stop = interrupt_at(4)
 
     def tell(polls: int) -> None:
-        source.news_ns = (0, 7, 7, 9)[min(polls, 4) - 1]
+        source.phase_change_ns = (0, 7, 7, 9)[min(polls, 4) - 1]
         stop(polls)
 
     bench.source.on_poll = tell
     assert bench.service.run() == ExitCode.OK
-    assert bench.service.totals.hot_set_news == 2
+    assert bench.service.totals.scan_phase_changes == 2
     assert bench.service.totals.as_json()["hot_set_news"] == 2
 
 

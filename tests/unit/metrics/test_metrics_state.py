@@ -10,7 +10,7 @@ import numpy as np
 from desk import make_desk
 from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
@@ -23,11 +23,11 @@ from tierd.workloads.target import Target
 UP, DOWN = Direction.PROMOTE, Direction.DEMOTE
 
 
-def report_of(moves: list[tuple[int, int, int, Direction, int, Fate]]) -> MoveReport:
+def report_of(moves: list[tuple[int, int, int, Direction, int, Fate]]) -> MigrationResult:
     """A report of (target, source, dest, direction, order, fate)."""
     target, source, dest, direction, order, fate = np.array(moves).T
     pages = [make_keys(int(t), np.array([i * 512], np.uint64)) for i, t in enumerate(target)]
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=np.concatenate(pages),
         order=order.astype(np.uint8),
         source=source.astype(np.int16),
@@ -35,7 +35,7 @@ def report_of(moves: list[tuple[int, int, int, Direction, int, Fate]]) -> MoveRe
         direction=direction.astype(np.uint8),
         heat=np.zeros(len(moves), np.float32),
     )
-    return MoveReport(plan, fate.astype(np.uint8), plan.dest, {16: 3, 9999: 1}, 0, 1, 1, 0)
+    return MigrationResult(plan, fate.astype(np.uint8), plan.dest, {16: 3, 9999: 1}, 0, 1, 1, 0)
 
 
 MIXED = report_of(
@@ -117,7 +117,7 @@ def test_how_a_source_looks_is_told_while_it_is_in_use(tmp_path: Path):
 
     def on_tick(count: int) -> None:
         values = desk.state.values.snapshot.values
-        told.append((values[f.EXPOSURE], values[f.LOOK_PERIOD]))
+        told.append((values[f.SAMPLING_INTERVAL], values[f.SCAN_INTERVAL]))
         bench.source.seen = Seen(0.4, 0.025 * count, 0.4)
         bench.source.ok = count < 3
         interrupt_at(6)(count)
@@ -134,7 +134,7 @@ def test_how_a_source_looks_is_told_while_it_is_in_use(tmp_path: Path):
 def test_a_source_that_does_not_look_has_no_exposure(tmp_path: Path):
     _, state = run_three_ticks(tmp_path)
     values = state.values.snapshot.values
-    assert (values[f.EXPOSURE], values[f.LOOK_PERIOD]) == ({}, {})
+    assert (values[f.SAMPLING_INTERVAL], values[f.SCAN_INTERVAL]) == ({}, {})
 
 
 def test_reports_that_a_source_left_out_are_counted(tmp_path: Path):

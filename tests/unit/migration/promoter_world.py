@@ -9,7 +9,7 @@ import numpy as np
 from fake_kernel import FIRST_PAGE
 from fakering import FakeRing, hot_records
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.migration import promoter as binding
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.migration.promoter import Promoter
@@ -31,10 +31,10 @@ SETTINGS = PromoterSettings(
 )
 
 
-def moves_of_a_tick(pages: range, direction: Direction, *, order: int = 0) -> MoveReport:
+def moves_of_a_tick(pages: range, direction: Direction, *, order: int = 0) -> MigrationResult:
     """What a tick tells of folios that it moved."""
     n = len(pages)
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=np.array(pages, np.uint64) + np.uint64(FIRST_PAGE),
         order=np.full(n, order, np.uint8),
         source=np.zeros(n, np.int16),
@@ -43,7 +43,7 @@ def moves_of_a_tick(pages: range, direction: Direction, *, order: int = 0) -> Mo
         heat=np.ones(n, np.float32),
     )
     fate = np.full(n, Fate.MOVED, np.uint8)
-    return MoveReport(plan, fate, plan.dest, {}, n << 12 << order, 1, 1, 0)
+    return MigrationResult(plan, fate, plan.dest, {}, n << 12 << order, 1, 1, 0)
 
 
 class FakeMover:

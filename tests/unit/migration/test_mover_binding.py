@@ -14,17 +14,17 @@ import numpy as np
 import pytest
 
 from tierd._native import lib
-from tierd.core.migration import Fate, MovePlan, SplitFate
+from tierd.core.migration import Fate, MigrationPlan, SplitFate
 from tierd.migration import DryMover, Mover, NativeMover
 from tierd.migration.executor import LEAST_BURST_BYTES
 from tierd.migration.processes import NO_PIDFD, Processes
 
 
-def plan(n: int, target: int = 1) -> MovePlan:
+def plan(n: int, target: int = 1) -> MigrationPlan:
     """Pages that nobody has: up to 15 are below the lowest address that may be mapped, more are at
     70 TB, between programs and their libraries."""
     first = 1 if n < 16 else 1 << 34
-    return MovePlan(
+    return MigrationPlan(
         page=np.arange(n, dtype=np.uint64) + np.uint64((target << 48) + first),
         order=np.zeros(n, np.uint8),
         source=np.ones(n, np.int16),
@@ -51,7 +51,7 @@ def test_both_movers_are_movers() -> None:
         each.stop()
         each.resume()
         each.forget(1)
-        report = each.execute(MovePlan.empty(), {})
+        report = each.execute(MigrationPlan.empty(), {})
         assert report.moved_bytes == 0
         each.close()
 
@@ -60,7 +60,7 @@ def test_a_dry_mover_tries_nothing() -> None:
     report = DryMover().execute(plan(5), {1: os.getpid()})
     assert (report.fate == Fate.NOT_TRIED).all()
     assert (report.node == 1).all()
-    wanted = replace(MovePlan.empty(), split=np.array([512, 1024], np.uint64))
+    wanted = replace(MigrationPlan.empty(), split=np.array([512, 1024], np.uint64))
     split = DryMover().execute(wanted, {1: os.getpid()}).split_fate
     assert split.tolist() == [SplitFate.NOT_TRIED] * 2
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 from tierd.migration.results import flows, join, pages_moved, report_of, write
@@ -69,7 +69,7 @@ def test_flows_are_what_moved_by_target_and_way(targets: int) -> None:
 
 
 def test_nothing_flows_where_nothing_moved() -> None:
-    assert flows(MoveReport.not_tried(MovePlan.empty())) == []
+    assert flows(MigrationResult.not_tried(MigrationPlan.empty())) == []
     still = outcomes(20)
     still["fate"] = Fate.BUSY
     assert flows(report_of(still, **NOTHING)) == []  # type: ignore[arg-type]

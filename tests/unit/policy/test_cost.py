@@ -16,7 +16,7 @@ from fakeheat import ArrayHeat, pages
 from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.core.migration import Direction, MovePlan
+from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.view import PageSet
@@ -158,10 +158,10 @@ def test_watermarks_are_kept(unrest: Loop) -> None:
 @pytest.mark.parametrize(
     "hbm",
     [
-        replace(HBM, told_bandwidth=0.0),
-        replace(HBM, told_bandwidth=float("nan"), told_latency_ns=0.0),
+        replace(HBM, reported_bandwidth=0.0),
+        replace(HBM, reported_bandwidth=float("nan"), told_latency_ns=0.0),
         replace(HBM, latency_ns=1000, told_latency_ns=60.0),
-        replace(HBM, bandwidth=8e9, told_bandwidth=400e9),
+        replace(HBM, bandwidth=8e9, reported_bandwidth=400e9),
     ],
     ids=["no bandwidth", "nothing", "slow and says near", "narrow and says wide"],
 )
@@ -228,7 +228,7 @@ def decide(
     *,
     budget: int = 1 << 30,
     groups: Groups | None = None,
-) -> MovePlan:
+) -> MigrationPlan:
     traffic = Traffic(0, 5.0, lines_per_count=1000.0)
     inputs = Inputs(ArrayHeat(tracked), MAP, free, Budget(budget), groups=groups, traffic=traffic)
     return (made or policy()).decide(inputs)

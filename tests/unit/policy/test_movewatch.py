@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from movewatch import MoveWatch
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.policy.inputs import NodeUsage
 
 PAGE = 4096
@@ -25,7 +25,7 @@ def tick(
 ) -> Any:
     """At a second: (page, source, dest) that moved, and free pages by node before."""
     page, source, dest = np.array(moves or np.zeros((0, 3))).T
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=page.astype(np.uint64),
         order=np.zeros(len(page), np.uint8),
         source=source.astype(np.int16),
@@ -34,7 +34,7 @@ def tick(
         heat=np.ones(len(page), np.float32),
     )
     fates = np.full(len(page), fate, np.uint8)
-    report = MoveReport(plan, fates, plan.dest, {}, 0, 0, 0, 0) if len(page) else None
+    report = MigrationResult(plan, fates, plan.dest, {}, 0, 0, 0, 0) if len(page) else None
     usage = {node: NodeUsage(TOTAL, pages * PAGE, 0) for node, pages in free.items()}
     now_ns = int((1 + second) * 1e9)
     return SimpleNamespace(

@@ -11,7 +11,7 @@ from fakeheat import ArrayHeat, pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.core.migration import Direction, MovePlan
+from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
@@ -54,12 +54,12 @@ def decide(
     knobs: WatermarkSettings = SETTINGS,
     *,
     exchanged: frozenset[int] = frozenset(),
-) -> MovePlan:
+) -> MigrationPlan:
     inputs = Inputs(ArrayHeat(tracked), tiers, free, budget, exchanged=exchanged)
     return WatermarkPolicy(knobs).decide(inputs)
 
 
-def ways(plan: MovePlan) -> tuple[int, int]:
+def ways(plan: MigrationPlan) -> tuple[int, int]:
     """(demotions, promotions)."""
     up = int(np.count_nonzero(plan.direction == Direction.PROMOTE))
     return len(plan) - up, up

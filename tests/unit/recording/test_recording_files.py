@@ -21,7 +21,7 @@ from madeup_host import MadeUpHost, record, two_tiers
 from tierd.config import loads
 from tierd.core.access import AccessBatch, Domain
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import MovePlan
+from tierd.core.migration import MigrationPlan
 from tierd.hotness.table import HeatTable
 from tierd.observe.recording import RecordingError, recorder, writer
 from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
@@ -243,7 +243,7 @@ def test_a_recording_belongs_to_its_owner_and_replaces_nothing(tmp_path: Path) -
 
 def tick(number: int, time_ns: int = 0) -> TickRecord:
     return TickRecord(number, time_ns, time_ns, "s", (), 0, 0, 0, two_tiers((10, 10)), {}, None,
-                      MovePlan.empty(), None, {}, loads(""))  # fmt: skip
+                      MigrationPlan.empty(), None, {}, loads(""))  # fmt: skip
 
 
 def test_who_exchanged_pages_comes_back_with_each_tick(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from tierd.cli import main
 from tierd.config import Config, loads
 from tierd.config.model import POLICIES
 from tierd.core.errors import ConfigError, ExitCode
-from tierd.core.migration import MovePlan, MoveReport
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.change import differences, make_change, parse_setting
@@ -373,7 +373,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)
     move = made.execute
 
-    def slow(plan: MovePlan, pids: Mapping[int, int]) -> MoveReport:
+    def slow(plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         made.now += 300_000_000
         time.sleep(0.05)
         return move(plan, pids)

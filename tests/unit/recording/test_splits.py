@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.tiermap import TierMap
 from tierd.hotness.pattern import Patterns
 from tierd.observe.recording import RecordingError
@@ -25,9 +25,9 @@ FATE = np.array([SplitFate.DONE, SplitFate.REFUSED], np.uint8)
 def tick(split: np.ndarray, pages: tuple[float, float], *, own: bool = False) -> RecordedTick:
     one = np.ones(2)
     patterns = Patterns(np.array([1, 9], np.uint64), one, one, one, one, np.array(pages))
-    plan = replace(MovePlan.empty({"no room": 3}), split=split)
+    plan = replace(MigrationPlan.empty({"no room": 3}), split=split)
     told = replace(plan, notes={}) if own else plan
-    report = replace(MoveReport.not_tried(told), split_fate=FATE[: len(split)])
+    report = replace(MigrationResult.not_tried(told), split_fate=FATE[: len(split)])
     return RecordedTick(
         number=1,
         time_ns=2,
@@ -72,7 +72,7 @@ def test_a_tick_without_splits_takes_no_more_than_before_there_were_any() -> Non
 
 
 def test_plans_that_split_others_differ() -> None:
-    one, other = (replace(MovePlan.empty(), split=split) for split in (SPLIT, SPLIT[:1]))
+    one, other = (replace(MigrationPlan.empty(), split=split) for split in (SPLIT, SPLIT[:1]))
     assert plan_difference(one, one) == ""
     assert "split" in plan_difference(one, other)
 

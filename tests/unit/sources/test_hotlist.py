@@ -9,11 +9,11 @@ from fakering import hot_records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.sources.hotlist import LOOK_CEILING, HotList
+from tierd.sources.hotlist import SCAN_CEILING, HotList
 
 S = 10**9
 LOOK_S = 0.4
-CAP = LOOK_CEILING / LOOK_S
+CAP = SCAN_CEILING / LOOK_S
 
 
 def made() -> HotList:

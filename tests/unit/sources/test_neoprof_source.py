@@ -19,7 +19,7 @@ from tierd.sources.kmod.cardapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
-    LOOK_US,
+    SCAN_US,
     NeoProfSource,
 )
 from tierd.sources.sampling_interval import Seen
@@ -99,7 +99,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     scanner.rounds = 4
     bench.source.poll()
     bench.source.poll()
-    assert scanner.paces == [LOOK_US]
+    assert scanner.paces == [SCAN_US]
 
 
 def test_the_scanners_looks_are_told_while_it_is_in_use(bench: Bench) -> None:

@@ -12,9 +12,9 @@ from fakering import page_record
 
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources._scan_controller import KNOWN_ROUNDS, LEARN_LOOKS
+from tierd.sources._scan_controller import KNOWN_ROUNDS, WARMUP_SCANS
 from tierd.sources._scan_host import ScanSettings
-from tierd.sources._scan_summary import Turnover, turnovers
+from tierd.sources._scan_summary import ScanSummary, turnovers
 from tierd.sources._scan_targets import merged
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
@@ -30,7 +30,7 @@ class FakeControl:
         self.gone: set[int] = set()
         self.broken = False
         self.closed = False
-        self.exposures: list[int] = []
+        self.sampling_intervals: list[int] = []
         self.periods: list[int] = []
         self.stats: dict[int, dict[str, int]] = {}
 
@@ -41,7 +41,7 @@ class FakeControl:
 
     def scan_set(self, **settings: Any) -> None:
         if "exposure_us" in settings:
-            self.exposures.append(settings["exposure_us"])
+            self.sampling_intervals.append(settings["exposure_us"])
         if "period_us" in settings:
             self.periods.append(settings["period_us"])
         if "budget_ppm" in settings:
@@ -113,7 +113,7 @@ def source(control: FakeControl, ring: FakeRing) -> ScanSource:
     opened_control: Any = lambda: control  # noqa: E731
     opened_ring: Any = lambda root: ring  # noqa: E731
     return ScanSource(
-        ScanSettings(period_us=100_000, cpu_share=0.02, least_exposure_us=50_000),
+        ScanSettings(period_us=100_000, cpu_share=0.02, min_sampling_interval_us=50_000),
         clock=lambda: 77,
         open_control=opened_control,
         open_ring=opened_ring,
@@ -283,18 +283,18 @@ class World:
             "exposure_ns": int(exposure_ms * 1e6),
         }
         self.source.poll()
-        return self.control.periods[-1], self.control.exposures[-1]
+        return self.control.periods[-1], self.control.sampling_intervals[-1]
 
 
 def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     """Whole periods at first; short exposures at once where all is used, and slower when known."""
     world = World()
-    assert (world.control.periods, world.control.exposures) == ([200_000], [0])
+    assert (world.control.periods, world.control.sampling_intervals) == ([200_000], [0])
     assert world.look(0.97, 0) == (200_000, 0)  # of the time before
     assert world.look(0.97, 0) == (50_000, 12_500)
     assert world.source.looked()[0] < KNOWN_ROUNDS
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(LEARN_LOOKS):
+    for _ in range(WARMUP_SCANS):
         assert world.look(0.4, 12.5)[1] == 12_500
     rounds, period_s = world.source.looked()
     assert rounds >= KNOWN_ROUNDS
@@ -313,74 +313,83 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
     assert world.source.looked() == (0, 0.8)
     assert world.source.seen is None
     world.source.watch([target(1, 10, (0, 5))])
-    assert (world.control.periods[-1], world.control.exposures[-1]) == (200_000, 0)
+    assert (world.control.periods[-1], world.control.sampling_intervals[-1]) == (200_000, 0)
     assert world.source.looked()[0] == 0
 
 
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
-    assert [world.look(0.1, 0) for _ in range(LEARN_LOOKS + 1)][-1] == (800_000, 0)
+    assert [world.look(0.1, 0) for _ in range(WARMUP_SCANS + 1)][-1] == (800_000, 0)
     assert world.source.looked()[0] >= KNOWN_ROUNDS
 
 
 def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_in_use() -> None:
     world = World()
     world.source.longest_us = 7_800
-    assert (world.control.periods[-1], world.control.exposures[-1]) == (50_000, 7_800)
+    assert (world.control.periods[-1], world.control.sampling_intervals[-1]) == (50_000, 7_800)
     assert world.source.longest_us == 7_800
     world.source.close()
     world.source.longest_us = 15_600
-    assert len(world.control.exposures) == 2
+    assert len(world.control.sampling_intervals) == 2
     world.source.watch([target(1, 10, (0, 5))])
-    assert world.control.exposures[-1] == 15_600
+    assert world.control.sampling_intervals[-1] == 15_600
 
 
 def ended(
     *,
     accessed: int = 0,
-    newcomers: int = 0,
-    silent: int = 0,
-    newcomers_share: int = 0,
-    silent_share: int = 0,
+    newly_hot: int = 0,
+    newly_idle: int = 0,
+    newly_hot_fraction: int = 0,
+    newly_idle_fraction: int = 0,
 ) -> np.ndarray:
     """The module's record of a look that found this; shares of 255."""
     record = np.zeros(1, RECORD)
     record["kind"], record["page"] = Kind.ROUND, 7 << 48 | accessed
-    record["pfn"] = np.array([newcomers, silent], np.uint32).view(np.uint64)
-    record["order"], record["history"] = newcomers_share, silent_share
+    record["pfn"] = np.array([newly_hot, newly_idle], np.uint32).view(np.uint64)
+    record["order"], record["history"] = newly_hot_fraction, newly_idle_fraction
     return record
 
 
 def test_what_looks_found_is_read_of_the_records_of_their_ends() -> None:
-    record = ended(accessed=5, newcomers=2**32 - 1, silent=3, newcomers_share=51, silent_share=255)
+    record = ended(
+        accessed=5,
+        newly_hot=2**32 - 1,
+        newly_idle=3,
+        newly_hot_fraction=51,
+        newly_idle_fraction=255,
+    )
     other = page_record(1, 0xFF, 8)
     (found,) = list(turnovers(np.concatenate([other, record, other])))
-    assert found == Turnover(5, 2**32 - 1, 0.2, 3, 1.0)
+    assert found == ScanSummary(5, 2**32 - 1, 0.2, 3, 1.0)
     assert list(turnovers(np.empty(0, RECORD))) == []
 
 
 def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> None:
     world = World()
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         world.look(0.1, 0)
-    assert (world.source.news(), world.source.learning_ns) == (False, 0)
+    assert (world.source.phase_changed(), world.source.learning_ns) == (False, 0)
     pages = [page_record(n, 0b11000000, 8, PageFlags.HOT) for n in range(100)]
     world.ring.unread = [np.concatenate([*pages, ended(accessed=9)])]
-    assert world.source.news_fd == 99
-    assert not world.source.news()
-    world.ring.unread = [world.ring.unread[0], ended(accessed=100, silent=100, silent_share=255)]
-    assert world.source.news()
-    assert world.source.news()  # until it is polled
+    assert world.source.phase_change_fd == 99
+    assert not world.source.phase_changed()
+    world.ring.unread = [
+        world.ring.unread[0],
+        ended(accessed=100, newly_idle=100, newly_idle_fraction=255),
+    ]
+    assert world.source.phase_changed()
+    assert world.source.phase_changed()  # until it is polled
     assert world.ring.consumed == 0
     assert world.control.periods[-1] == 800_000
     batch, _ = world.source.poll()
     assert (len(batch), world.ring.consumed) == (100, 102)
     assert world.control.periods[-1] == 200_000
-    assert (world.source.learning_ns, world.source.news_ns) == (400_000_000, world.now)
-    assert not world.source.news()
+    assert (world.source.learning_ns, world.source.phase_change_ns) == (400_000_000, world.now)
+    assert not world.source.phase_changed()
     world.ring.closing = True
-    assert world.source.news()  # `poll` lets go of it
+    assert world.source.phase_changed()  # `poll` lets go of it
     world.source.close()
-    assert (world.source.news_fd, world.source.news()) == (-1, False)
+    assert (world.source.phase_change_fd, world.source.phase_changed()) == (-1, False)
     assert world.source.learning_ns == 0

@@ -10,7 +10,7 @@ import pytest
 from fakering import page_record
 
 from tierd._native import lib
-from tierd.sources._scan_records import COUNTS, TABLES, Fresh, ScanRecords
+from tierd.sources._scan_records import COUNTS, TABLES, ScanRecords, WarmupState
 from tierd.sources.kmod.uapi import RECORD, Kind, PageFlags
 
 
@@ -82,7 +82,7 @@ def test_reports_in_turns_add_up_to_the_accesses(rate: float, report_scans: int)
 
 
 def test_of_what_may_have_begun_looks_before_the_first_use_do_not_count() -> None:
-    start, others = TABLES[Fresh.START], TABLES[Fresh.OTHERS]
+    start, others = TABLES[WarmupState.START], TABLES[WarmupState.OTHERS]
     assert start[8, 0b11000000] == COUNTS[2, 0b11000000]
     assert start[8, 0b10110000] == COUNTS[4, 0b10110000]
     # They may only go through it: two looks tell of no stay.
@@ -93,6 +93,6 @@ def test_of_what_may_have_begun_looks_before_the_first_use_do_not_count() -> Non
         assert np.array_equal(table[8, 1::2], COUNTS[8, 1::2])  # used in the first of eight
     record = page_record(1, 0b11000000, 8, PageFlags.HOT | PageFlags.CHANGED)
     records = ScanRecords("scan", 3, writes=False)
-    counts = [records.batch(record, 0, fresh=fresh).count[0] for fresh in Fresh]
+    counts = [records.batch(record, 0, fresh=fresh).count[0] for fresh in WarmupState]
     assert counts[1] > 4 * counts[0]
     assert counts[2] == counts[0]

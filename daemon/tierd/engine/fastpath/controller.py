@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch
-from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MovePlan, MoveReport
+from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, small_pages
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.destinations import within_quota
-from tierd.engine.fastpath.runner import NativePath
-from tierd.engine.fastpath.thresholds import Costs, Thresholds
-from tierd.engine.fastpath.update import Briefing, SteeringSettings
-from tierd.engine.miss_burst import Sudden
-from tierd.engine.phase_detector import Changes, ForgetSettings
-from tierd.engine.service_view import Surroundings
+from tierd.engine.fastpath.runner import FastPathRunner
+from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
+from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater
+from tierd.engine.miss_burst import MissBurstDetector
+from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
+from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
@@ -45,7 +45,7 @@ from tierd.sources.selection import SourceSelector
 log = logging.getLogger(__name__)
 
 
-class Steering:
+class FastPathController:
     """See the module's text.
 
     Args:
@@ -60,15 +60,15 @@ class Steering:
 
     def __init__(
         self,
-        settings: SteeringSettings,
+        settings: FastPathSettings,
         policy: WatermarkSettings,
         *,
         heat: HeatTable,
         tracking: Tracking,
         sources: SourceSelector,
         mover: Mover,
-        thresholds: Thresholds,
-        forget: ForgetSettings,
+        thresholds: HotnessThresholdController,
+        forget: CoolingSettings,
         open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
         root: Path = Path("/"),
     ) -> None:
@@ -76,16 +76,16 @@ class Steering:
         self._heat = heat
         self._sources = sources
         self.thresholds_of = thresholds
-        self.changes = Changes(heat, forget)
-        self._sudden = Sudden()
-        self._epochs_cut = 0
+        self.changes = PhaseDetector(heat, forget)
+        self._miss_burst = MissBurstDetector()
+        self._epoch_restarts = 0
         self.log = DecisionLog()
-        self.around = Surroundings(tracking, sources)
+        self.around = ServiceView(tracking, sources)
         self.explainer = Explainer(heat, self.log, self.around, policy)
-        self._briefing = Briefing(settings, policy, heat=heat, tracking=tracking, root=root)
+        self._updater = FastPathUpdater(settings, policy, heat=heat, tracking=tracking, root=root)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
         self._native = (
-            NativePath(mover, self._briefing.settings(None), open_ring=open_ring, root=root)
+            FastPathRunner(mover, self._updater.settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
@@ -118,7 +118,7 @@ class Steering:
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
-        signs = self._sudden.take() if self.leapt(now_ns) else frozenset()
+        signs = self._miss_burst.take() if self.miss_burst_seen(now_ns) else frozenset()
         if source is None or not (moved or signs):
             return moved
         self._stands_ns = now_ns
@@ -127,17 +127,17 @@ class Steering:
         if moved:
             self.thresholds_of.forget()
         else:
-            self._epochs_cut += 1
-            self._may_come = self._sudden.pages(signs, self._refused(), self._rate)
+            self._epoch_restarts += 1
+            self._may_come = self._miss_burst.pages(signs, self._refused(), self._rate)
             log.info("event=epoch_cut reason=%s", ",".join(sorted(signs)))
         return moved
 
-    def leapt(self, now_ns: int) -> bool:
+    def miss_burst_seen(self, now_ns: int) -> bool:
         """Whether there are signs that the hot set has moved, since the last pass."""
         source, native = self._source, self._native
         if source is None or native is None or not native.running:
             return False
-        return self._sudden.look(source, self._refused(), now_ns)
+        return self._miss_burst.look(source, self._refused(), now_ns)
 
     def _refused(self) -> int:
         """Pages that the native path did not find hot enough since the start."""
@@ -153,9 +153,9 @@ class Steering:
             return
         self.around.tiers, self.around.usage = tiers, read_usage(tiers)
         self._stands_ns = 0
-        self._run(source, native, self._briefing.least_rate(source, tiers, 0.0))
+        self._run(source, native, self._updater.least_rate(source, tiers, 0.0))
 
-    def begin(self, now_ns: int) -> MoveReport | None:
+    def begin(self, now_ns: int) -> MigrationResult | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
         if self._native is None:
             return None
@@ -169,7 +169,7 @@ class Steering:
             self._stop(self._native)
         return report if ran or len(report.plan) else None
 
-    def allow(self, plan: MovePlan) -> MovePlan:
+    def allow(self, plan: MigrationPlan) -> MigrationPlan:
         """What of a tick's plan the quota leaves to it, where the native path shares it.
 
         To be called just before the plan is carried out.
@@ -187,7 +187,7 @@ class Steering:
         now_ns: int,
         tiers: TierMap,
         usage: Mapping[int, NodeUsage],
-        report: MoveReport | None,
+        report: MigrationResult | None,
         *,
         paused: bool = False,
         groups: Groups | None = None,
@@ -209,7 +209,7 @@ class Steering:
             return
         self._stands_ns = self._stands_ns or now_ns
         stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
-        rate = self._briefing.least_rate(source, tiers, stood_still_s)
+        rate = self._updater.least_rate(source, tiers, stood_still_s)
         self.thresholds_of.update(source, self._costs(), now_ns, rate, stood_still_s)
         if not paused and self._settings.enabled and self._native is not None:
             self._run(source, self._native, rate)
@@ -237,14 +237,14 @@ class Steering:
 
     def tell(self, totals: Totals) -> None:
         """Add what is counted here to the service's totals."""
-        totals.hot_set_moves, totals.epochs_cut = self.changes.found, self._epochs_cut
+        totals.heat_phase_changes, totals.epoch_restarts = self.changes.found, self._epoch_restarts
         stats = self.stats()
         if stats is None:
             return
-        totals.bounced_pages = stats.counters["bounced"]
-        totals.bounces_held = stats.counters["bounce_held"]
+        totals.ping_pong_pages = stats.counters["bounced"]
+        totals.ping_pong_prevented = stats.counters["bounce_held"]
         # Asked for far less often than told.
-        totals.tell_native = partial(_native, stats, self._over_quota, self._epochs_cut)
+        totals.tell_native = partial(_native, stats, self._over_quota, self._epoch_restarts)
 
     # ------------------------------------------------------------- inside
 
@@ -252,22 +252,22 @@ class Steering:
     def _source(self) -> NeoProfSource | None:
         return self.around.source
 
-    def _run(self, source: NeoProfSource, native: NativePath, rate: float) -> None:
+    def _run(self, source: NeoProfSource, native: FastPathRunner, rate: float) -> None:
         native.hold()
         self._rate = rate
         # Those that were refused, or not told of, may come in now that their epoch is new.
         comes, self._may_come = max(self._recent_pages, self._may_come), 0
         native.run(
-            self._briefing.settings(source, rate),
-            self._briefing.orders(source, self.around, comes, self._groups),
+            self._updater.settings(source, rate),
+            self._updater.orders(source, self.around, comes, self._groups),
         )
 
-    def _stop(self, native: NativePath) -> None:
+    def _stop(self, native: FastPathRunner) -> None:
         """The thread ends; what is known of late moves stays."""
         if native.stop():
             self.thresholds_of.forget()
 
-    def _collect(self, native: NativePath, now_ns: int) -> MoveReport:
+    def _collect(self, native: FastPathRunner, now_ns: int) -> MigrationResult:
         """Outcomes since the last tick: to heat, to the log, to the source."""
         self.listen()
         outcomes, report = native.take(now_ns)
@@ -291,8 +291,8 @@ class Steering:
         )
 
 
-def _native(stats: PromoterStats, over_quota: int, epochs_cut: int) -> dict[str, Any]:
+def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
     """All that is counted of the native path, for `Totals.native`."""
     held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
-    more = {"ticks_over_quota": over_quota, "epochs_cut": epochs_cut, "held": held}
+    more = {"ticks_over_quota": over_quota, "epochs_cut": epoch_restarts, "held": held}
     return dict(stats.counters) | more

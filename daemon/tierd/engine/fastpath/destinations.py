@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import PROMOTE, MovePlan
+from tierd.core.migration import PROMOTE, MigrationPlan
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.core.tiermap import Tier, TierMap
 from tierd.hotness.view import HeatView
@@ -80,12 +80,12 @@ def victims(
     """
     above = promoted_into(tiers)
     nodes = [node for tier in above for node in tier.nodes]
-    room = sum(
+    space = sum(
         max(0, usage[node].free_bytes - floor_bytes(usage[node], policy))
         for node in nodes
         if node in usage
     )
-    if wanted <= 0 or room // PAGE_SIZE > 2 * wanted:
+    if wanted <= 0 or space // PAGE_SIZE > 2 * wanted:
         return np.zeros(0, VICTIM)
     inputs = Inputs(heat, tiers, usage, Budget(0), groups=groups)
     fair = _fairness(groups, usage)
@@ -117,12 +117,12 @@ def held_back(
     fair = _fairness(groups, usage)
     if fair is None:
         return np.zeros(MAX_TARGETS, np.bool_)
-    room = [fair.room(tier.nodes) for tier in promoted_into(tiers)]
-    least = np.min(room, axis=0) if room else np.full(len(fair), slack_bytes)
+    space = [fair.space(tier.nodes) for tier in promoted_into(tiers)]
+    least = np.min(space, axis=0) if space else np.full(len(fair), slack_bytes)
     return fair.targets(set(np.flatnonzero(least < slack_bytes).tolist()), inside=True)
 
 
-def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
+def within_quota(plan: MigrationPlan, left_bytes: int) -> tuple[MigrationPlan, int]:
     """A plan that promotes no more than so much, and the pages of it that must wait.
 
     The first of its promotions stay, which are the hottest. What was to be demoted last made
@@ -139,7 +139,7 @@ def within_quota(plan: MovePlan, left_bytes: int) -> tuple[MovePlan, int]:
     from_end = np.cumsum(np.where(up, 0, size)[::-1])[::-1]
     keep = ~waits & (up | (from_end > missing))
     kept = {name: getattr(plan, name)[keep] for name in MOVE_COLUMNS}
-    return MovePlan(**kept, notes=plan.notes, split=plan.split), missing // PAGE_SIZE
+    return MigrationPlan(**kept, notes=plan.notes, split=plan.split), missing // PAGE_SIZE
 
 
 def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness | None:

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import MoveReport
+from tierd.core.migration import MigrationResult
 from tierd.migration import NativeMover
 from tierd.migration.fastpath_update import Orders, OutcomeArray, PromoterSettings, PromoterStats
 from tierd.migration.promoter import Promoter
@@ -20,7 +20,7 @@ from tierd.sources.kmod.uapi import Kind
 log = logging.getLogger(__name__)
 
 
-class NativePath:
+class FastPathRunner:
     """See the module's text. It remembers late moves for as long as it lives, running or not.
 
     Args:
@@ -98,7 +98,7 @@ class NativePath:
         self._before_ns = now_ns
         return True
 
-    def take(self, now_ns: int) -> tuple[OutcomeArray, MoveReport]:
+    def take(self, now_ns: int) -> tuple[OutcomeArray, MigrationResult]:
         """What became of pages since the last call, and the moves of it as a report."""
         self.look()
         outcomes, stats = join(self._seen), self._promoter.stats().counters
@@ -125,7 +125,7 @@ class NativePath:
         """Bytes that may still be promoted, now; moves of ticks that are noted count."""
         return self._promoter.quota_left()
 
-    def note(self, report: MoveReport, now_ns: int) -> None:
+    def note(self, report: MigrationResult, now_ns: int) -> None:
         """Tell of moves that a tick made."""
         self._promoter.note(report, now_ns)
 

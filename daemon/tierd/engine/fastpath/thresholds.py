@@ -35,7 +35,7 @@ class Costs:
     ring_dropped: int
 
 
-class Thresholds:
+class HotnessThresholdController:
     """Keeps the cards' thresholds.
 
     Args:

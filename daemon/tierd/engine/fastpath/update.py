@@ -14,11 +14,11 @@ import numpy.typing as npt
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.destinations import Paths, held_back, paths, victims, ways
-from tierd.engine.service_view import Surroundings
+from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, Orders, PromoterSettings
-from tierd.policy.break_even import RETURN, least_rate, payback_s
+from tierd.policy.break_even import RETURN, break_even_s, least_rate
 from tierd.policy.group_limits import Groups
 from tierd.policy.posterior import expected
 from tierd.policy.watermark import WatermarkSettings
@@ -38,7 +38,7 @@ SLACK_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class SteeringSettings:
+class FastPathSettings:
     """How the native path is steered.
 
     Attributes:
@@ -53,10 +53,10 @@ class SteeringSettings:
     interval_ns: int
     quota_bytes_per_s: int
     half_life_s: float
-    payback_s: float
+    break_even_s: float
 
 
-class Briefing:
+class FastPathUpdater:
     """Makes settings and orders; what they are made of is made anew only when it has changed.
 
     Args:
@@ -68,7 +68,7 @@ class Briefing:
 
     def __init__(
         self,
-        settings: SteeringSettings,
+        settings: FastPathSettings,
         policy: WatermarkSettings,
         *,
         heat: HeatView,
@@ -98,7 +98,7 @@ class Briefing:
         if known is None or known[0] is not tiers or known[1] != nodes:
             self._rate_of = tiers, nodes
             self._a_second = least_rate(tiers, nodes, 1.0)
-        return self._a_second / payback_s(self._settings.payback_s, stood_still_s)
+        return self._a_second / break_even_s(self._settings.break_even_s, stood_still_s)
 
     def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
         """How it promotes what this source tells of; None: it only remembers what was moved.
@@ -125,12 +125,14 @@ class Briefing:
             visits=visits,
             copy_requests=copy_requests,
             least_rate=rate,
-            return_rate=0.0 if rate <= 0 else self._a_second / (RETURN * self._settings.payback_s),
+            return_rate=0.0
+            if rate <= 0
+            else self._a_second / (RETURN * self._settings.break_even_s),
             expected=rate > 0 and source is not None and used_a_second(source.seen) > 0,
         )
 
     def orders(
-        self, source: NeoProfSource, around: Surroundings, came_in: int, groups: Groups | None
+        self, source: NeoProfSource, around: ServiceView, came_in: int, groups: Groups | None
     ) -> Orders:
         """What it may move, and where to; `came_in` pages were promoted since the last orders."""
         tiers, usage = around.tiers, around.usage
@@ -153,7 +155,7 @@ class Briefing:
             return 0
         return min(max(LEAST_VICTIMS, 2 * came_in), self._policy.max_moves_per_tick)
 
-    def _movable(self, around: Surroundings, groups: Groups | None) -> npt.NDArray[np.void]:
+    def _movable(self, around: ServiceView, groups: Groups | None) -> npt.NDArray[np.void]:
         """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
         known = self._tracking.spans()
         if known != self._known_spans:

@@ -58,7 +58,7 @@ class Conflicts:
         known = [one.id for one in all_probes() if one.group is Group.CONFLICTS]
         return {CONFLICT: {(_short(name),): float(name in there) for name in known}}
 
-    def told(self) -> list[dict[str, str]]:
+    def reported(self) -> list[dict[str, str]]:
         """For the status."""
         return [
             {"conflict": _short(one.id), "reason": one.reason, "hint": one.hint}

@@ -10,10 +10,10 @@ from typing import Any
 from tierd.core.tiermap import TierMap
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Values
-from tierd.policy.cost import Sight
+from tierd.policy.cost import CostPolicyState
 
 
-def set_cost(values: Values, names: Sequence[str], sight: Sight) -> None:
+def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> None:
     """Publish what the last decision was made on.
 
     Args:
@@ -35,7 +35,7 @@ def set_cost(values: Values, names: Sequence[str], sight: Sight) -> None:
         values.set(f.COST_CORRELATION, sight.correlation)
 
 
-def cost_of(tiers: TierMap, sight: Sight) -> dict[str, Any]:
+def cost_of(tiers: TierMap, sight: CostPolicyState) -> dict[str, Any]:
     """The same for JSON, with the origin of each number."""
     model = sight.model
     return {

@@ -93,7 +93,7 @@ HOT_SET_CHANGES = _counter(
     "Times programs were found to use other memory, by the sign: heat, looks, cards.",
     "sign",
 )
-BOUNCED = _counter(
+PING_PONG = _counter(
     "tierd_bounced_pages_total", "Pages that moved again within a minute, whoever moved them."
 )
 HOST_MOVED = _counter(
@@ -112,12 +112,12 @@ SOURCE_ACTIVE = _gauge("tierd_source_active", "1 for the source in use.", "sourc
 SOURCE_AVAILABLE = _gauge(
     "tierd_source_available", "0 for a source that was tried and refused, else 1.", "source"
 )
-EXPOSURE = _gauge(
+SAMPLING_INTERVAL = _gauge(
     "tierd_source_exposure_seconds",
     "For how long before a look at an accessed bit accesses count, as measured.",
     "source",
 )
-LOOK_PERIOD = _gauge(
+SCAN_INTERVAL = _gauge(
     "tierd_source_look_period_seconds",
     "Time between two looks at a page's accessed bit, as measured.",
     "source",
@@ -138,7 +138,7 @@ WALKED = _counter("tierd_residency_pages_total", "Pages whose node was asked fro
 
 TARGETS = _gauge("tierd_targets", "Processes that are watched.")
 LEFT_OUT = _gauge("tierd_targets_left_out", "Processes that match but exceed the limit.")
-NEWCOMERS_DROPPED = _counter(
+NEW_PROCESSES_DROPPED = _counter(
     "tierd_targets_newcomers_dropped_total",
     "Processes that began when too many had: the refresh finds them, not sooner.",
 )

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.migration import Direction, Fate, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationResult
 from tierd.core.pagekey import target_of
 from tierd.core.tiermap import TierMap
 
@@ -40,12 +40,12 @@ def ranks(tiers: TierMap) -> npt.NDArray[np.int64]:
     return table
 
 
-def _moved(report: MoveReport) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
+def _moved(report: MigrationResult) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.int64]]:
     done = report.fate == Fate.MOVED
     return done, np.int64(1) << report.plan.order[done].astype(np.int64)
 
 
-def flows(report: MoveReport, table: npt.NDArray[np.int64]) -> Iterator[Flow]:
+def flows(report: MigrationResult, table: npt.NDArray[np.int64]) -> Iterator[Flow]:
     """What moved by direction and tiers; `table` is that of `ranks`."""
     done, pages = _moved(report)
     if not len(pages):
@@ -67,7 +67,7 @@ def flows(report: MoveReport, table: npt.NDArray[np.int64]) -> Iterator[Flow]:
         yield Flow(Direction(direction), source - 1, dest - 1, int(sums[code]))
 
 
-def flows_by_target(report: MoveReport) -> Iterator[TargetFlow]:
+def flows_by_target(report: MigrationResult) -> Iterator[TargetFlow]:
     """What moved by target and direction."""
     done, pages = _moved(report)
     if not len(pages):

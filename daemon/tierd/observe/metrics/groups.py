@@ -38,9 +38,9 @@ class Groups:
         gone = self._kept - resident.keys()
         self._kept -= gone
         waiting = sorted(resident.keys() - self._kept, key=lambda group: (-resident[group], group))
-        room = max(0, self._limit - len(self._kept))
-        self._kept.update(waiting[:room])
-        self.folded = len(waiting[room:])
+        space = max(0, self._limit - len(self._kept))
+        self._kept.update(waiting[:space])
+        self.folded = len(waiting[space:])
         return frozenset(gone)
 
     def name(self, group: str) -> str:

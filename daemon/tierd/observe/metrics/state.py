@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 
 from tierd import __version__
 from tierd.config import Config
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport, SplitFate
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import TierMap
 from tierd.observe.metrics import families as f
@@ -50,7 +50,7 @@ class Observed(Protocol):
         ...
 
     @property
-    def rooms(self) -> Any:
+    def components(self) -> Any:
         """The loop's rooms."""
         ...
 
@@ -115,7 +115,7 @@ class MetricsState:
         self._capacity(tick)
         self._sources(tick)
         self._plan(tick.plan)
-        sight = getattr(self._service.rooms.policy, "sight", None)
+        sight = getattr(self._service.components.policy, "sight", None)
         if sight is not None:
             set_cost(self.values, self._names, sight)
         if tick.report is not None:
@@ -167,7 +167,7 @@ class MetricsState:
         self.values.replace(f.RESERVE, reserve)
 
     def _sources(self, tick: TickRecord) -> None:
-        values, selector = self.values, self._service.rooms.sources
+        values, selector = self.values, self._service.components.sources
         for batch in tick.batches:
             values.add(f.SAMPLES, len(batch), batch.source)
             values.add(f.LOST, batch.lost, batch.source)
@@ -179,23 +179,23 @@ class MetricsState:
         values.replace(
             f.SOURCE_AVAILABLE, {(name,): float(name not in selector.reasons) for name in active}
         )
-        exposure: dict[Labels, float] = {}
+        sampling_interval: dict[Labels, float] = {}
         period: dict[Labels, float] = {}
         source = selector.active
         seen = getattr(source, "seen", None)
         if source is not None and seen is not None:
-            exposure[(source.name,)] = seen.exposure_s
+            sampling_interval[(source.name,)] = seen.sampling_interval_s
             period[(source.name,)] = seen.period_s
         if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
             values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
         totals = self._service.totals
-        values.set(f.HOT_SET_CHANGES, totals.hot_set_moves, "heat")
-        values.set(f.HOT_SET_CHANGES, totals.hot_set_news, "looks")
-        values.set(f.HOT_SET_CHANGES, totals.epochs_cut, "cards")
-        values.replace(f.EXPOSURE, exposure)
-        values.replace(f.LOOK_PERIOD, period)
+        values.set(f.HOT_SET_CHANGES, totals.heat_phase_changes, "heat")
+        values.set(f.HOT_SET_CHANGES, totals.scan_phase_changes, "looks")
+        values.set(f.HOT_SET_CHANGES, totals.epoch_restarts, "cards")
+        values.replace(f.SAMPLING_INTERVAL, sampling_interval)
+        values.replace(f.SCAN_INTERVAL, period)
 
-    def _plan(self, plan: MovePlan) -> None:
+    def _plan(self, plan: MigrationPlan) -> None:
         for reason, count in plan.notes.items():
             if reason != "paused":
                 self.values.add(f.HELD_BACK, count, reason.replace(" ", "_"))
@@ -206,7 +206,7 @@ class MetricsState:
         ):
             self.values.set(f.PLANNED_PAGES, pages, direction.name.lower())
 
-    def _report(self, report: MoveReport) -> None:
+    def _report(self, report: MigrationResult) -> None:
         values, totals = self.values, self._service.totals
         for flow in flows(report, self._table):
             labels = (flow.direction.name.lower(), self._names[flow.source], self._names[flow.dest])
@@ -230,12 +230,12 @@ class MetricsState:
 
     def _slow(self) -> None:
         """What is counted target by target, and the heat table."""
-        values, rooms = self.values, self._service.rooms
+        values, components = self.values, self._service.components
         resident: Counter[str] = Counter()
         processes: Counter[str] = Counter()
         rules: Counter[Labels] = Counter()
         rule_names = [label(rule.name) for rule in self._service.config.rules]
-        tracked = rooms.tracking.targets
+        tracked = components.tracking.targets
         self._group_of = {}
         for number, target in tracked.items():
             group = label(target.cgroup)
@@ -253,23 +253,23 @@ class MetricsState:
         for number, target in tracked.items():
             group = self._groups.name(self._group_of[number])
             rule = _rule(rule_names, target.rule)
-            for node, size in rooms.tracking.residents.of(number).items():
+            for node, size in components.tracking.resident_bytes.of(number).items():
                 tier = self._names[int(self._table[min(node, len(self._table) - 1)])]
                 by_group[group, tier] += size
                 by_rule[rule, tier] += size
         values.replace(f.GROUP_TIER, {key: float(size) for key, size in by_group.items()})
         values.replace(f.RULE_TIER, {key: float(size) for key, size in by_rule.items()})
-        strain = rooms.cgroup_strain
-        values.set(f.STRAINED, len(strain.strained))
-        values.set(f.STRAIN_DEFERRED, strain.deferred)
+        pressure_monitor = components.cgroup_pressure
+        values.set(f.STRAINED, len(pressure_monitor.strained))
+        values.set(f.STRAIN_DEFERRED, pressure_monitor.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
-        values.set(f.LEFT_OUT, rooms.tracking.left_out)
-        values.set(f.NEWCOMERS_DROPPED, rooms.tracking.newcomers_dropped)
+        values.set(f.LEFT_OUT, components.tracking.left_out)
+        values.set(f.NEW_PROCESSES_DROPPED, components.tracking.new_processes_dropped)
         values.replace(
             f.SKIPPED,
-            {(why.replace(" ", "_"),): float(n) for why, n in rooms.tracking.skipped.items()},
+            {(why.replace(" ", "_"),): float(n) for why, n in components.tracking.skipped.items()},
         )
-        heat = rooms.heat.stats()
+        heat = components.heat.stats()
         values.set(f.HEAT_PAGES, heat.tracked)
         values.set(f.HEAT_CAPACITY, heat.capacity)
         values.set(f.HEAT_BYTES, heat.memory_bytes)
@@ -278,7 +278,7 @@ class MetricsState:
             values.set(f.HEAT_DROPPED, count, reason)
         migrations = getattr(self._service.totals, "migrations", None)
         if migrations is not None and migrations.watched:
-            values.set(f.BOUNCED, migrations.bounced)
+            values.set(f.PING_PONG, migrations.ping_pong)
             values.set(f.HOST_MOVED, migrations.by_kernel, "kernel")
             values.set(f.HOST_MOVED, migrations.by_tierd, "tierd")
             values.set(f.HOST_MOVED, migrations.by_others, "others")

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import AccessBatch, WatchedRange
-from tierd.core.migration import I16Array, MoveReport, U8Array
+from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import U64Array
 from tierd.hotness.table import HeatTable
 from tierd.observe.recording.records import (
@@ -86,7 +86,7 @@ class RecordingHeat(HeatTable):
         super().place(page, node, order, insert_on=insert_on)
         self._tap(Place(_owned(page), _owned(node), _owned(order), tuple(insert_on)))
 
-    def moved(self, report: MoveReport) -> None:
+    def moved(self, report: MigrationResult) -> None:
         """As `HeatTable.moved`."""
         super().moved(report)
         self._tap(Moved(report))

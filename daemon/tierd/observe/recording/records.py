@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
-from tierd.core.migration import I16Array, MovePlan, MoveReport, U8Array
+from tierd.core.migration import I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import TierMap
 from tierd.policy.group_limits import Groups
@@ -77,7 +77,7 @@ class Keep:
 class Moved:
     """`HeatTable.moved`."""
 
-    report: MoveReport
+    report: MigrationResult
 
 
 HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
@@ -135,8 +135,8 @@ class RecordedTick:
     tiers: TierMap
     usage: Mapping[int, NodeUsage]
     budget: Budget | None
-    plan: MovePlan
-    report: MoveReport | None
+    plan: MigrationPlan
+    report: MigrationResult | None
     moved: bool
     ms: Mapping[str, int]
     groups: Groups | None = None
@@ -150,7 +150,7 @@ class RecordedTick:
         return [op.batch for op in (*self.ops, *self.late) if isinstance(op, Ingest)]
 
 
-def plan_difference(one: MovePlan, other: MovePlan) -> str:
+def plan_difference(one: MigrationPlan, other: MigrationPlan) -> str:
     """The first thing in which two plans differ, "" where they are the same bit for bit."""
     if not np.array_equal(one.split, other.split):
         return f"{len(one.split)} splits and {len(other.split)}, or of other folios"

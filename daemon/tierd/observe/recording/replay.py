@@ -12,7 +12,7 @@ import numpy as np
 
 from tierd.config import Config, loads
 from tierd.core.errors import ConfigError
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
 from tierd.observe.recording.change import differences
 from tierd.observe.recording.errors import RecordingError
@@ -39,7 +39,7 @@ class Side:
     moved: Counter[str] = field(default_factory=Counter)
     served: Counter[str] = field(default_factory=Counter)
 
-    def add(self, plan: MovePlan, report: MoveReport | None) -> None:
+    def add(self, plan: MigrationPlan, report: MigrationResult | None) -> None:
         """Count a plan and what became of it."""
         for direction, name in ((Direction.PROMOTE, "promoted"), (Direction.DEMOTE, "demoted")):
             pages = 1 << plan.order[plan.direction == direction].astype(np.int64)
@@ -66,13 +66,13 @@ class Compared:
     """
 
     tick: RecordedTick
-    plan: MovePlan
-    report: MoveReport | None
+    plan: MigrationPlan
+    report: MigrationResult | None
     difference: str
     moves_differ: bool
 
 
-def shared_moves(one: MovePlan, other: MovePlan) -> int:
+def shared_moves(one: MigrationPlan, other: MigrationPlan) -> int:
     """Moves that two plans have in common: the same page to the same node."""
     if not len(one) or not len(other):
         return 0
@@ -129,7 +129,7 @@ class Replay:
         world: World | None = None
         policy: Policy | None = None
         rate = 1.0
-        last: MoveReport | None = None
+        last: MigrationResult | None = None
         start_ns: int | None = None
         gap = False
         for tick in self._recording:
@@ -193,8 +193,8 @@ class Replay:
     def _count(
         self,
         tick: RecordedTick,
-        plan: MovePlan,
-        report: MoveReport | None,
+        plan: MigrationPlan,
+        report: MigrationResult | None,
         difference: str,
         *,
         gap: bool,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.hotness.focus import PAGES
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
@@ -15,11 +15,11 @@ from tierd.policy.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SplitRecord:
     """The three words of a tick that tell of folios."""
 
-    plan: MovePlan
-    report: MoveReport | None
+    plan: MigrationPlan
+    report: MigrationResult | None
     traffic: Traffic | None
 
     @property
@@ -32,7 +32,7 @@ class Told:
         )
 
 
-def encode_splits(out: Encoder, told: Told) -> None:
+def encode_splits(out: Encoder, told: SplitRecord) -> None:
     """Append it."""
     out.pages(told.plan.split)
     if told.report is not None:
@@ -42,7 +42,7 @@ def encode_splits(out: Encoder, told: Told) -> None:
         out.array(told.traffic.patterns.pages, np.float64)
 
 
-def decode_splits(take: Decoder, told: Told) -> Told:
+def decode_splits(take: Decoder, told: SplitRecord) -> SplitRecord:
     """Take it off, and put it in.
 
     Raises:
@@ -64,4 +64,4 @@ def decode_splits(take: Decoder, told: Told) -> Told:
         if np.any((pages < 1) | (pages > PAGES) | np.isinf(pages)):
             raise RecordingError("a region's accesses on less than one of its pages, or on more")
         traffic = replace(traffic, patterns=replace(traffic.patterns, pages=pages))
-    return Told(plan, report, traffic)
+    return SplitRecord(plan, report, traffic)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from tierd.core.access import AccessBatch, Domain, WatchedRange
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import MAX_TARGETS
 from tierd.core.tiermap import TierMap
 from tierd.observe.recording.columns import Decoder, Encoder
@@ -25,13 +25,13 @@ from tierd.observe.recording.records import (
     RecordedTick,
     SetHalfLife,
 )
-from tierd.observe.recording.splits import Told, decode_splits, encode_splits
+from tierd.observe.recording.splits import SplitRecord, decode_splits, encode_splits
 from tierd.observe.recording.traffic import decode_traffic, encode_traffic
 from tierd.policy.group_limits import Groups
 from tierd.policy.inputs import Budget, NodeUsage
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
-_DECIDED, _MOVED_TOLD, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
+_DECIDED, _MOVED_REPORTED, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64
 _SPLITS = 128
 _WRITES, _ORDERED, _NODES = 1, 2, 4
 MAX_CAPACITY: Final = (1 << 31) - 1
@@ -45,11 +45,11 @@ def encode_tick(tick: RecordedTick) -> bytes:
     """The raw bytes of a TICK frame; `config` and `tiers` are in frames of their own."""
     out = Encoder()
     flags = _DECIDED if tick.budget is not None else 0
-    flags |= _MOVED_TOLD if tick.moved else 0
+    flags |= _MOVED_REPORTED if tick.moved else 0
     flags |= _GROUPS if tick.groups is not None else 0
     flags |= _LATE if tick.late else 0
     flags |= _TRAFFIC if tick.traffic is not None else 0
-    folios = Told(tick.plan, tick.report, tick.traffic)
+    folios = SplitRecord(tick.plan, tick.report, tick.traffic)
     flags |= _SPLITS if folios.needed else 0
     if tick.report is not None:
         flags |= _REPORT | (0 if tick.report.plan is tick.plan else _OWN_PLAN)
@@ -112,10 +112,10 @@ def decode_tick(
         late = tuple(_decode_op(take) for _ in range(take.one("I")))
     traffic = decode_traffic(take) if flags & _TRAFFIC else None
     if flags & _SPLITS:
-        folios = decode_splits(take, Told(plan, report, traffic))
+        folios = decode_splits(take, SplitRecord(plan, report, traffic))
         plan, report, traffic = folios.plan, folios.report, folios.traffic
     take.done()
-    if flags & _MOVED_TOLD and report is None:
+    if flags & _MOVED_REPORTED and report is None:
         raise RecordingError("a tick's moves were taken in, and there is no report of them")
     return RecordedTick(
         number=number,
@@ -132,7 +132,7 @@ def decode_tick(
         budget=Budget(budget) if flags & _DECIDED else None,
         plan=plan,
         report=report,
-        moved=bool(flags & _MOVED_TOLD),
+        moved=bool(flags & _MOVED_REPORTED),
         ms=ms,
         groups=groups,
         late=late,
@@ -243,7 +243,7 @@ def _decode_batch(take: Decoder) -> AccessBatch:
     return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost, ordered, node)
 
 
-def _encode_plan(out: Encoder, plan: MovePlan) -> None:
+def _encode_plan(out: Encoder, plan: MigrationPlan) -> None:
     out.pages(plan.page)
     out.array(plan.order, np.uint8)
     out.array(plan.source, np.int16)
@@ -253,10 +253,10 @@ def _encode_plan(out: Encoder, plan: MovePlan) -> None:
     out.counts(plan.notes)
 
 
-def _decode_plan(take: Decoder) -> MovePlan:
+def _decode_plan(take: Decoder) -> MigrationPlan:
     page = take.pages()
     n = len(page)
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=page,
         order=take.array(n, np.uint8),
         source=take.array(n, np.int16),
@@ -270,7 +270,7 @@ def _decode_plan(take: Decoder) -> MovePlan:
     return plan
 
 
-def _encode_report(out: Encoder, report: MoveReport, *, own_plan: bool) -> None:
+def _encode_report(out: Encoder, report: MigrationResult, *, own_plan: bool) -> None:
     if own_plan:
         _encode_plan(out, report.plan)
     out.array(report.fate, np.uint8)
@@ -279,7 +279,7 @@ def _encode_report(out: Encoder, report: MoveReport, *, own_plan: bool) -> None:
     out.number("QQQQ", report.moved_bytes, report.duration_ns, report.cpu_ns, report.retries)
 
 
-def _decode_report(take: Decoder, plan: MovePlan | None) -> MoveReport:
+def _decode_report(take: Decoder, plan: MigrationPlan | None) -> MigrationResult:
     plan = _decode_plan(take) if plan is None else plan
     fate = take.array(len(plan), np.uint8)
     node = take.array(len(plan), np.int16)
@@ -290,7 +290,7 @@ def _decode_report(take: Decoder, plan: MovePlan | None) -> MoveReport:
     except ValueError:
         raise RecordingError("an error of a move is no number") from None
     moved_bytes, duration_ns, cpu_ns, retries = take.number("QQQQ")
-    return MoveReport(plan, fate, node, errors, moved_bytes, duration_ns, cpu_ns, retries)
+    return MigrationResult(plan, fate, node, errors, moved_bytes, duration_ns, cpu_ns, retries)
 
 
 def _encode_groups(out: Encoder, groups: Groups) -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tierd.core.migration import Fate, I16Array, MovePlan, MoveReport, U8Array
+from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
@@ -136,7 +136,7 @@ class World:
         here = self.heat.where(page)
         return self.divergence.recorded_nodes(page, here), here
 
-    def carry_out(self, tick: RecordedTick, plan: MovePlan) -> MoveReport | None:
+    def carry_out(self, tick: RecordedTick, plan: MigrationPlan) -> MigrationResult | None:
         """The tick's moves, in the recording and here; the report of those here."""
         retry = self._all_succeed and len(plan) > 0
         if not len(self.divergence) and not retry and not plan_difference(plan, tick.plan):
@@ -155,7 +155,7 @@ class World:
         )
         return report
 
-    def _recorded_moves(self, report: MoveReport) -> None:
+    def _recorded_moves(self, report: MigrationResult) -> None:
         plan = report.plan
         done = (report.fate == Fate.MOVED) & (report.node >= 0)
         self.divergence.move(
@@ -167,11 +167,13 @@ class World:
             self.heat.moved(_part(report, gone))
 
 
-def _part(report: MoveReport, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> MoveReport:
+def _part(
+    report: MigrationResult, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
+) -> MigrationResult:
     plan = report.plan
     return replace(
         report,
-        plan=MovePlan(
+        plan=MigrationPlan(
             page=plan.page[chosen],
             order=plan.order[chosen],
             source=plan.source[chosen],
@@ -184,7 +186,9 @@ def _part(report: MoveReport, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]
     )
 
 
-def _simulate(plan: MovePlan, recorded: MoveReport | None, *, all_succeed: bool) -> MoveReport:
+def _simulate(
+    plan: MigrationPlan, recorded: MigrationResult | None, *, all_succeed: bool
+) -> MigrationResult:
     """What would have become of `plan`."""
     fate: U8Array = np.full(len(plan), Fate.MOVED, np.uint8)
     if recorded is not None and len(recorded.plan):
@@ -198,7 +202,7 @@ def _simulate(plan: MovePlan, recorded: MoveReport | None, *, all_succeed: bool)
         fate[same] = recorded.fate[at[same]]
     moved = fate == Fate.MOVED
     size = np.int64(PAGE_SIZE) << plan.order.astype(np.int64)
-    return MoveReport(
+    return MigrationResult(
         plan=plan,
         fate=fate,
         node=np.where(moved, plan.dest, plan.source).astype(np.int16),

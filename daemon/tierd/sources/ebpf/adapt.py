@@ -118,7 +118,7 @@ class ModeControl:
     ) -> None:
         self.mode = mode
         self.scan_ns, self.sample_ns = scan_ns, sample_ns
-        self._room = ring_samples
+        self._space = ring_samples
         self._allowed = allowed
         self._better = 0
         self._held = 0
@@ -136,7 +136,7 @@ class ModeControl:
             return False
         count_ns, pass_ns = self.scan_ns, seen.samples * self.sample_ns
         now, other = (count_ns, pass_ns) if self.mode == MODE_COUNT else (pass_ns, count_ns)
-        fits = self.mode == MODE_PASS or 2 * seen.samples < self._room
+        fits = self.mode == MODE_PASS or 2 * seen.samples < self._space
         self._better = self._better + 1 if fits and other * self.GAIN < now else 0
         if self._better < self.PATIENCE:
             return False
@@ -152,7 +152,7 @@ class ModeControl:
 
     def _flee_loss(self, seen: Interval) -> bool:
         """Go where the loss is not; from the table only if the rings hold the samples."""
-        if self._held or (self.mode == MODE_COUNT and 2 * seen.samples >= self._room):
+        if self._held or (self.mode == MODE_COUNT and 2 * seen.samples >= self._space):
             return False
         self._held, self._hold = self._hold, min(self.MAX_HOLD, 2 * self._hold)
         return self._switch()

@@ -81,10 +81,10 @@ def decode(data: bytes, dtype: np.dtype[np.void]) -> Records:
     while at + _HEADER.size <= len(data):
         kind, _, length = _HEADER.unpack_from(data, at)
         if kind == RECORD_SAMPLE and length == size and at + size <= len(data):
-            room = min((len(data) - at) // size, _RUN)
-            block = np.frombuffer(data, dtype, room, at)
+            space = min((len(data) - at) // size, _RUN)
+            block = np.frombuffer(data, dtype, space, at)
             other = (block["type"] != RECORD_SAMPLE) | (block["size"] != size)
-            run = int(other.argmax()) if other.any() else room
+            run = int(other.argmax()) if other.any() else space
             runs.append(block[:run])
             at += run * size
             continue

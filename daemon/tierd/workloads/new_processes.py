@@ -17,7 +17,7 @@ LIMIT: Final = 256
 """Newcomers at a time. More wait for the refresh."""
 
 
-class Newcomers:
+class NewProcesses:
     """Who began a program lately.
 
     Attributes:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from fakeheat import pages
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.hotness.pattern import REGION_SHIFT
 from tierd.policy.demand import Demand
-from tierd.policy.perturbation import BEYOND, EPOCHS, LEAST, PAUSE, Climb
+from tierd.policy.perturbation import BEYOND, EPOCHS, LEAST, PAUSE, HillClimber
 from tierd.policy.streaming_regions import Regions
 
 EPOCH_NS = 1_000_000_000
@@ -46,23 +46,25 @@ class Bench:
     """A climb with its memory, an epoch a tick."""
 
     def __init__(self, residency_s: float = 1.0) -> None:
-        self.climb, self.now, self.time_ns = Climb(1.0, residency_s), Now(), EPOCH_NS
-        self.climb.stirred(self.time_ns)
+        self.hill_climber, self.now, self.time_ns = HillClimber(1.0, residency_s), Now(), EPOCH_NS
+        self.hill_climber.reset_trials(self.time_ns)
         self.back: list[int] = []
 
     def epoch(self, loaded: np.ndarray = LOADED) -> None:
         """One, with whatever follows from it carried out."""
         self.time_ns += EPOCH_NS
-        if self.climb.planned:
+        if self.hill_climber.planned:
             source = self.now.ways[-1][0]
-            self.climb.carried_out(self.time_ns, report([source], source, self.now.ways[-1][1]))
+            self.hill_climber.carried_out(
+                self.time_ns, report([source], source, self.now.ways[-1][1])
+            )
             return
-        assert self.climb.look(self.time_ns, self.now)
-        back = self.climb.verdict()
+        assert self.hill_climber.look(self.time_ns, self.now)
+        back = self.hill_climber.verdict()
         if back is not None:
             self.back += back[0].tolist()
-        elif not self.climb.trying:
-            self.climb.due(self.now, loaded, IDLE, USED)
+        elif not self.hill_climber.trying:
+            self.hill_climber.due(self.now, loaded, IDLE, USED)
 
     def until_tried(self, most: int = 2 * PAUSE[1]) -> int:
         """Epochs until the next slice is on its way."""
@@ -76,17 +78,17 @@ class Bench:
     def until_told(self) -> int:
         """Epochs with the slice in its new place until its fate is known."""
         self.epoch()
-        told = self.climb.kept + self.climb.failed
+        told = self.hill_climber.kept + self.hill_climber.failed
         for count in range(1, 99):
             self.epoch()
-            if self.climb.kept + self.climb.failed > told:
+            if self.hill_climber.kept + self.hill_climber.failed > told:
                 return count
         raise AssertionError("no verdict")
 
 
-def report(page: list[int], source: int, dest: int) -> MoveReport:
+def report(page: list[int], source: int, dest: int) -> MigrationResult:
     count = len(page)
-    plan = MovePlan(
+    plan = MigrationPlan(
         np.array(page, np.uint64),
         np.full(count, source, np.int16),
         np.full(count, dest, np.int16),
@@ -95,7 +97,7 @@ def report(page: list[int], source: int, dest: int) -> MoveReport:
         np.zeros(count, np.float32),
     )
     fates = np.full(count, Fate.MOVED, np.uint8)
-    return MoveReport(plan, fates, plan.dest.copy(), {}, 4096 * count, 0, 0, 0)
+    return MigrationResult(plan, fates, plan.dest.copy(), {}, 4096 * count, 0, 0, 0)
 
 
 @pytest.fixture
@@ -118,7 +120,7 @@ def test_what_pays_stays_and_another_follows_at_once(bench: Bench) -> None:
     bench.until_tried()
     bench.now.rate *= 1.06
     bench.until_told()
-    assert bench.climb.kept == 1
+    assert bench.hill_climber.kept == 1
     assert not bench.back
     assert bench.now.ways == [(0, 1), (0, 1)]
 
@@ -126,7 +128,7 @@ def test_what_pays_stays_and_another_follows_at_once(bench: Bench) -> None:
 def test_what_does_not_pay_goes_back_and_the_way_back_is_tried(bench: Bench) -> None:
     bench.until_tried()
     assert bench.until_told() == EPOCHS
-    assert bench.climb.failed == 1
+    assert bench.hill_climber.failed == 1
     assert bench.back == [0]
     bench.until_tried()
     assert bench.now.ways == [(0, 1), (1, 0)]
@@ -176,19 +178,19 @@ def test_regions_that_failed_are_avoided(bench: Bench) -> None:
 def test_a_slice_that_stays_contradicts_what_the_model_promises(bench: Bench) -> None:
     bench.until_tried()
     bench.now.rate *= 1.06
-    bench.climb.promised(0.2)
+    bench.hill_climber.promised(0.2)
     bench.until_told()
-    assert bench.climb.least == pytest.approx(BEYOND * 0.2)
-    bench.climb.forget(bench.time_ns, None)
-    assert bench.climb.least == LEAST
+    assert bench.hill_climber.least == pytest.approx(BEYOND * 0.2)
+    bench.hill_climber.forget(bench.time_ns, None)
+    assert bench.hill_climber.least == LEAST
 
 
 def test_other_moves_end_a_trial(bench: Bench) -> None:
     bench.until_tried()
     bench.epoch()
-    assert bench.climb.busy
-    bench.climb.stirred(bench.time_ns)
-    assert not bench.climb.busy
+    assert bench.hill_climber.busy
+    bench.hill_climber.reset_trials(bench.time_ns)
+    assert not bench.hill_climber.busy
     assert not bench.back
 
 
@@ -264,8 +266,8 @@ def test_memory_that_serves_nothing_is_not_tried(bench: Bench) -> None:
 
 def test_a_slice_that_nobody_carried_out_is_no_trial(bench: Bench) -> None:
     """The mover was stopped, or the plan was left with nothing."""
-    while not bench.climb.planned:
+    while not bench.hill_climber.planned:
         bench.epoch()
-    bench.climb.carried_out(bench.time_ns, None)
-    assert not bench.climb.trying
-    assert bench.climb.verdict() is None
+    bench.hill_climber.carried_out(bench.time_ns, None)
+    assert not bench.hill_climber.trying
+    assert bench.hill_climber.verdict() is None

@@ -8,7 +8,7 @@ from fakeheat import ArrayHeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tierd.core.migration import Direction, MovePlan
+from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
@@ -70,7 +70,7 @@ def decide(
     shares: Groups | None,
     free: tuple[int, int] = (400, 9000),
     settings: WatermarkSettings = SETTINGS,
-) -> MovePlan:
+) -> MigrationPlan:
     usage = {
         node: NodeUsage(NODE_PAGES * PAGE_SIZE, count * PAGE_SIZE, 0)
         for node, count in enumerate(free)
@@ -79,7 +79,7 @@ def decide(
     return WatermarkPolicy(settings).decide(inputs)
 
 
-def moves(plan: MovePlan, target: int) -> tuple[int, int]:
+def moves(plan: MigrationPlan, target: int) -> tuple[int, int]:
     """(demotions, promotions) of a target."""
     own = target_of(plan.page) == target
     up = plan.direction == Direction.PROMOTE

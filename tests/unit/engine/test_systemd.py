@@ -15,7 +15,7 @@ from loopbench import CONFIG, Bench, interrupt_at, tier_map
 from tierd.config import load, loads
 from tierd.core.errors import ExitCode
 from tierd.engine.reload import Reloader
-from tierd.engine.systemd import Manager
+from tierd.engine.systemd import SystemdNotifier
 
 
 class Systemd:
@@ -44,14 +44,14 @@ def systemd(request, tmp_path: Path) -> Iterator[Systemd]:
     made.socket.close()
 
 
-def managed(bench: Bench, manager: Manager) -> Bench:
+def managed(bench: Bench, manager: SystemdNotifier) -> Bench:
     bench.service.manager = manager
     bench.service.work.observers.append(manager)
     return bench
 
 
 def test_ready_comes_after_the_first_good_tick_and_stopping_at_the_end(systemd: Systemd) -> None:
-    bench = managed(Bench(tier_map(118, 430)), Manager({"NOTIFY_SOCKET": systemd.path}))
+    bench = managed(Bench(tier_map(118, 430)), SystemdNotifier({"NOTIFY_SOCKET": systemd.path}))
     seen: list[list[str]] = []
     bench.tracking.on_tick = lambda count: (seen.append(systemd.heard()), interrupt_at(2)(count))
     assert bench.service.run() == ExitCode.OK
@@ -64,7 +64,7 @@ def test_ready_comes_after_the_first_good_tick_and_stopping_at_the_end(systemd: 
 
 def test_a_tick_without_a_source_is_not_good(systemd: Systemd) -> None:
     """Not ready yet: the source breaks in the first pass and comes back in the third."""
-    bench = managed(Bench(tier_map(118, 430)), Manager({"NOTIFY_SOCKET": systemd.path}))
+    bench = managed(Bench(tier_map(118, 430)), SystemdNotifier({"NOTIFY_SOCKET": systemd.path}))
     bench.source.ok = True
     heard: list[str] = []
 
@@ -79,7 +79,7 @@ def test_a_tick_without_a_source_is_not_good(systemd: Systemd) -> None:
 
 def test_waiting_for_a_second_tier_is_ready(systemd: Systemd) -> None:
     bench = Bench(tier_map(118), wait=True)
-    manager = Manager({"NOTIFY_SOCKET": systemd.path})
+    manager = SystemdNotifier({"NOTIFY_SOCKET": systemd.path})
     managed(bench, manager)
     bench.service.calls.post(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert bench.service.run() == ExitCode.OK
@@ -99,7 +99,7 @@ def test_the_loop_feeds_the_watchdog_also_while_it_sleeps(systemd: Systemd) -> N
         "WATCHDOG_USEC": "4000000",
         "WATCHDOG_PID": str(os.getpid()),
     }
-    bench = managed(Bench(tier_map(118, 430)), Manager(environment, clock=clock))
+    bench = managed(Bench(tier_map(118, 430)), SystemdNotifier(environment, clock=clock))
     beats = []
 
     def on_tick(count: int) -> None:
@@ -126,7 +126,7 @@ def test_the_loop_feeds_the_watchdog_also_while_it_sleeps(systemd: Systemd) -> N
     ],
 )
 def test_without_a_manager_that_listens_nothing_happens(environment: dict[str, str]) -> None:
-    manager = Manager(environment)
+    manager = SystemdNotifier(environment)
     manager.beat()
     manager.ready("fine")
     manager.reloading()
@@ -137,7 +137,7 @@ def test_without_a_manager_that_listens_nothing_happens(environment: dict[str, s
 
 
 def test_a_watchdog_of_another_process_is_not_fed(systemd: Systemd) -> None:
-    manager = Manager(
+    manager = SystemdNotifier(
         {"NOTIFY_SOCKET": systemd.path, "WATCHDOG_USEC": "1", "WATCHDOG_PID": str(os.getpid() + 1)}
     )
     manager.beat()
@@ -145,7 +145,7 @@ def test_a_watchdog_of_another_process_is_not_fed(systemd: Systemd) -> None:
 
 
 def test_a_failed_reload_is_in_the_status_until_one_works(systemd: Systemd, tmp_path: Path) -> None:
-    manager = Manager({"NOTIFY_SOCKET": systemd.path})
+    manager = SystemdNotifier({"NOTIFY_SOCKET": systemd.path})
     bench = managed(Bench(tier_map(118, 430)), manager)
     file = tmp_path / "tierd.toml"
     file.write_text("[loop\n")
@@ -174,7 +174,7 @@ def test_a_failed_reload_is_in_the_status_until_one_works(systemd: Systemd, tmp_
 
 
 def test_what_a_file_says_cannot_forge_a_message(systemd: Systemd) -> None:
-    manager = Manager({"NOTIFY_SOCKET": systemd.path})
+    manager = SystemdNotifier({"NOTIFY_SOCKET": systemd.path})
     manager.ready("fine\nMAINPID=1\x00")
     manager.reload_result(False, "bad\nWATCHDOG=trigger\n" + "x" * 100_000)
     for message in systemd.heard():

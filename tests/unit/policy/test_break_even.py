@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.policy.break_even import MOVE_S, least_rate, payback_s
+from tierd.policy.break_even import MOVE_S, break_even_s, least_rate
 
 
 def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> TierMap:
@@ -30,7 +30,7 @@ def test_the_saved_time_pays_for_both_moves(seconds: float, requests: float) -> 
 
 @pytest.mark.parametrize(("stood_still_s", "pays_in_s"), [(0, 0.5), (3.9, 0.5), (8, 1), (80, 10)])
 def test_what_has_lasted_is_trusted_for_longer(stood_still_s: float, pays_in_s: float) -> None:
-    assert payback_s(0.5, stood_still_s) == pays_in_s
+    assert break_even_s(0.5, stood_still_s) == pays_in_s
 
 
 def test_of_several_nodes_the_farthest_one_counts() -> None:

@@ -12,7 +12,7 @@ from fakeheat import ArrayHeat
 from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
-from tierd.core.migration import MovePlan, MoveReport, SplitFate
+from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.pattern import REGION_SHIFT, Patterns
@@ -21,7 +21,7 @@ from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.cost_decision import SETTLING
 from tierd.policy.demand import estimate
-from tierd.policy.folio_split import AGAIN_S, MOST, Bids, Folios, room_prices, split_gain
+from tierd.policy.folio_split import AGAIN_S, MOST, Bids, SplitHistory, space_prices, split_gain
 from tierd.policy.inputs import Budget, Inputs, NodeUsage
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
@@ -71,7 +71,7 @@ def known(pages: PageSet, busy: float | Sequence[float], parallel: float = 0.0) 
     )
 
 
-class Desk:
+class ControlContext:
     """A policy that is asked once a second; loads are what pages' heat says."""
 
     def __init__(self, tracked: PageSet, busy: float | Sequence[float], free: int) -> None:
@@ -81,15 +81,15 @@ class Desk:
         self.free = (free, 2 * PAGES)
         self.time_ns = 100 * SECOND
         self.budget = Budget(1 << 30)
-        self.last: MoveReport | None = None
+        self.last: MigrationResult | None = None
 
-    def settled(self) -> MovePlan:
+    def settled(self) -> MigrationPlan:
         """The first plan after an epoch, in which it has only looked."""
         for _ in range(3):
             self.decide()
         return self.decide()
 
-    def decide(self) -> MovePlan:
+    def decide(self) -> MigrationPlan:
         self.time_ns += SECOND
         traffic = Traffic(self.time_ns, HALF_LIFE_S, lines_per_count=PERIOD, patterns=self.patterns)
         demand = estimate(self.tracked, traffic)
@@ -129,14 +129,14 @@ def occupied() -> PageSet:
 
 def test_a_concentrated_folio_is_split_where_fast_memory_is_full() -> None:
     tracked = pageset.concat([folios(1, (8, HOT, CXL)), occupied()])
-    plan = Desk(tracked, 16, FULL).settled()
+    plan = ControlContext(tracked, 16, FULL).settled()
     assert sorted(plan.split.tolist()) == tracked.page[:8].tolist()
     assert not np.isin(plan.split, plan.page).any()
 
 
 @pytest.mark.parametrize("left", [0, 1 << 30])
 def test_without_budget_nothing_is_split(left: int) -> None:
-    desk = Desk(pageset.concat([folios(1, (8, HOT, CXL)), occupied()]), 16, FULL)
+    desk = ControlContext(pageset.concat([folios(1, (8, HOT, CXL)), occupied()]), 16, FULL)
     desk.budget = Budget(left)
     assert bool(len(desk.settled().split)) == bool(left)
 
@@ -144,12 +144,12 @@ def test_without_budget_nothing_is_split(left: int) -> None:
 @pytest.mark.parametrize("busy", [512, 400, np.nan])
 def test_a_folio_used_all_over_and_an_unknown_one_stay_whole(busy: float) -> None:
     tracked = pageset.concat([folios(1, (8, HOT, CXL)), occupied()])
-    assert not len(Desk(tracked, busy, FULL).settled().split)
+    assert not len(ControlContext(tracked, busy, FULL).settled().split)
 
 
 def test_where_there_is_room_a_concentrated_folio_moves_whole() -> None:
     tracked = pageset.concat([folios(1, (8, HOT, CXL)), occupied()])
-    plan = Desk(tracked, 16, FREE).settled()
+    plan = ControlContext(tracked, 16, FREE).settled()
     assert not len(plan.split)
     assert len(plan) > 0
     assert set(plan.order) == {9}
@@ -160,33 +160,35 @@ def test_a_mostly_idle_folio_in_full_fast_memory_is_split_for_what_waits_outside
     inside = folios(1, (8, HOT, DRAM))
     outside = small(3000, 20_000, 0.75 * HOT / FOLIO, CXL)
     tracked = pageset.concat([inside, outside])
-    plan = Desk(tracked, 16, FULL).settled()
+    plan = ControlContext(tracked, 16, FULL).settled()
     assert sorted(plan.split.tolist()) == inside.page.tolist()
 
 
 def test_a_mostly_idle_folio_stays_whole_where_nothing_waits_outside() -> None:
     tracked = pageset.concat([folios(1, (8, HOT, DRAM)), small(3000, 20_000, 0.0, CXL)])
-    assert not len(Desk(tracked, 16, FULL).settled().split)
+    assert not len(ControlContext(tracked, 16, FULL).settled().split)
 
 
 def test_a_folio_that_is_hardly_used_is_not_worth_a_split() -> None:
     tracked = pageset.concat([folios(1, (8, 0.02, CXL)), occupied()])
-    assert not len(Desk(tracked, 4, FULL).settled().split)
+    assert not len(ControlContext(tracked, 4, FULL).settled().split)
 
 
 def test_splits_of_a_pass_are_bounded_and_what_is_put_off_is_told() -> None:
     tracked = pageset.concat([folios(1, (MOST + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)])
-    plan = Desk(tracked, 8, FULL).settled()
+    plan = ControlContext(tracked, 8, FULL).settled()
     assert len(plan.split) == MOST
     assert plan.notes["more splits than one pass makes"] == 9
 
 
 def test_the_pages_of_a_split_folio_rest_and_it_is_not_split_again() -> None:
     tracked = pageset.concat([folios(1, (1, HOT, CXL)), occupied()])
-    desk = Desk(tracked, 16, FULL)
+    desk = ControlContext(tracked, 16, FULL)
     plan = desk.settled()
     assert len(plan.split) == 1
-    desk.last = replace(MoveReport.not_tried(plan), split_fate=np.array([SplitFate.DONE], np.uint8))
+    desk.last = replace(
+        MigrationResult.not_tried(plan), split_fate=np.array([SplitFate.DONE], np.uint8)
+    )
     desk.tracked = pageset.concat([small(1, FOLIO, HOT / FOLIO, CXL), occupied()])
     desk.free = (FREE, 2 * PAGES)
     for _ in range(int(SETTLING * HALF_LIFE_S)):
@@ -202,11 +204,13 @@ def test_the_pages_of_a_split_folio_rest_and_it_is_not_split_again() -> None:
 
 def test_what_was_split_is_forgotten_in_time_and_what_was_not_tried_at_once() -> None:
     key = np.array([FOLIO], np.uint64)
-    plan = replace(MovePlan.empty(), split=key)
-    memory, gain = Folios(), np.ones(1)
-    memory.follow(SECOND, MoveReport.not_tried(plan))
+    plan = replace(MigrationPlan.empty(), split=key)
+    memory, gain = SplitHistory(), np.ones(1)
+    memory.follow(SECOND, MigrationResult.not_tried(plan))
     assert len(memory.choose(key, gain)[0]) == 1
-    done = replace(MoveReport.not_tried(plan), split_fate=np.array([SplitFate.REFUSED], np.uint8))
+    done = replace(
+        MigrationResult.not_tried(plan), split_fate=np.array([SplitFate.REFUSED], np.uint8)
+    )
     memory.follow(SECOND, done)
     assert len(memory.choose(key, gain)[0]) == 0
     # What stayed whole need not rest.
@@ -226,25 +230,25 @@ def bids(tier: Sequence[int], size: Sequence[int], to: Sequence[Sequence[float]]
 
 def test_room_costs_nothing_while_all_that_wants_in_fits() -> None:
     made = bids([1, 1], [10, 10], [[5.0, 0], [3.0, 0]])
-    assert room_prices(made, np.array([20, 99])).tolist() == [0, 0]
+    assert space_prices(made, np.array([20, 99])).tolist() == [0, 0]
 
 
 def test_room_costs_what_the_last_one_that_fits_not_would_pay() -> None:
     made = bids([1, 1, 1], [10, 10, 10], [[5.0, 0], [3.0, 0], [1.0, 0]])
-    assert room_prices(made, np.array([10, 99]))[0] == pytest.approx(0.3)
-    assert room_prices(made, np.array([29, 99]))[0] == pytest.approx(0.1)
+    assert space_prices(made, np.array([10, 99]))[0] == pytest.approx(0.3)
+    assert space_prices(made, np.array([29, 99]))[0] == pytest.approx(0.1)
 
 
 def test_what_would_leave_for_less_bounds_the_price() -> None:
     made = bids([1, 0, 0], [10, 10, 10], [[5.0, 0], [0, -2.0], [0, -9.0]])
-    assert room_prices(made, np.array([0, 99]))[0] == pytest.approx(0.2)
+    assert space_prices(made, np.array([0, 99]))[0] == pytest.approx(0.2)
     # With nowhere to go it does not leave.
-    assert room_prices(made, np.array([0, 0]))[0] == pytest.approx(0.5)
+    assert space_prices(made, np.array([0, 0]))[0] == pytest.approx(0.5)
 
 
 def test_room_that_lacks_costs_what_must_leave_loses() -> None:
     made = bids([0, 0], [10, 10], [[0, -2.0], [0, -9.0]])
-    assert room_prices(made, np.array([-15, 99]))[0] == pytest.approx(0.9)
+    assert space_prices(made, np.array([-15, 99]))[0] == pytest.approx(0.9)
 
 
 def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.sources._scan_controller import KNOWN_ROUNDS, LEARN_LOOKS, Looks
-from tierd.sources._scan_phase import CALM, FEW, WARY, News
-from tierd.sources._scan_records import Fresh
-from tierd.sources._scan_summary import Turnover
+from tierd.sources._scan_controller import KNOWN_ROUNDS, WARMUP_SCANS, ScanController
+from tierd.sources._scan_phase import BACKOFF, CALM, FEW, ScanPhaseDetector
+from tierd.sources._scan_records import WarmupState
+from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.kmod.uapi import HISTORY
 
 
@@ -19,23 +19,23 @@ def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dic
             "period_ns": 10**8, "exposure_ns": 1000 * us}  # fmt: skip
 
 
-def looks() -> Looks:
-    made = Looks(800_000, 2_000, lambda: 0)
+def looks() -> ScanController:
+    made = ScanController(800_000, 2_000, lambda: 0)
     made.aim = 0.3
     return made
 
 
-def came(pages: int) -> Turnover:
+def came(pages: int) -> ScanSummary:
     """Nearly all pages that became hot are newcomers, so many."""
-    return Turnover(accessed=pages, newcomers=pages, newcomers_share=0.9)
+    return ScanSummary(accessed=pages, newly_hot=pages, newly_hot_fraction=0.9)
 
 
-def went(pages: int) -> Turnover:
+def went(pages: int) -> ScanSummary:
     """So many of the pages that were in steady use are not any more; as many others are."""
-    return Turnover(accessed=pages, silent=pages, silent_share=0.9)
+    return ScanSummary(accessed=pages, newly_idle=pages, newly_idle_fraction=0.9)
 
 
-def known(made: Looks) -> bool:
+def known(made: ScanController) -> bool:
     """Whether silence about a page means something."""
     return made.rounds >= KNOWN_ROUNDS
 
@@ -45,7 +45,7 @@ class World:
 
     def __init__(self, *, period_us: int = 800_000, alone: bool = True) -> None:
         self.now, self.rounds = 10**9, 0
-        self.looks = Looks(period_us, 2_000, lambda: self.now, alone=alone)
+        self.looks = ScanController(period_us, 2_000, lambda: self.now, alone=alone)
         self.looks.aim = 0.3
 
     def look(self, share: float, exposure_ms: float) -> int:
@@ -64,7 +64,7 @@ def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -
     world = World()
     assert (world.looks.exposure_us, world.looks.period_us) == (0, 200_000)
     assert not known(world.looks)
-    for _ in range(LEARN_LOOKS):
+    for _ in range(WARMUP_SCANS):
         assert world.look(0.1, 0) == 0
         assert world.looks.period_us == 200_000
     assert known(world.looks)
@@ -79,7 +79,7 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     assert world.look(0.97, 0) == 12_500
     assert world.looks.period_us == 50_000
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(LEARN_LOOKS):
+    for _ in range(WARMUP_SCANS):
         assert world.look(0.4, 12.5) == 12_500
     assert known(world.looks)
     assert world.looks.period_us == 800_000
@@ -117,7 +117,7 @@ def test_programs_that_somebody_else_saw_run_are_not_asleep() -> None:
 
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
     world = World()
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         world.look(0.3, 0)
     assert known(world.looks)
     assert world.look(0.95, 0) == 0  # once is none
@@ -195,10 +195,10 @@ def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> No
     """Cards tell of what becomes hot."""
     world = World(alone=False)
     for _ in range(KNOWN_ROUNDS + 1):
-        assert (world.looks.learning_ns, world.looks.fresh) == (0, Fresh.NOTHING)
+        assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
         world.look(0.3, 0)
     assert world.looks.period_us == 800_000
-    assert not world.looks.startle(10**6)
+    assert not world.looks.on_phase_change(10**6)
 
 
 def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
@@ -225,11 +225,11 @@ def test_a_bound_of_half_the_period_is_none_and_no_bound_is_shorter_than_the_lea
 
 def test_passes_are_for_two_looks_while_they_teach() -> None:
     world = World()
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         assert world.looks.learning_ns == 2 * 200_000_000
-        assert world.looks.fresh is Fresh.START
+        assert world.looks.fresh is WarmupState.START
         world.look(0.1, 0)
-    assert (world.looks.learning_ns, world.looks.fresh) == (0, Fresh.NOTHING)
+    assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
 
 
 def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
@@ -243,73 +243,83 @@ def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
 
 def test_news_make_looks_quick_again() -> None:
     world = World()
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         world.look(0.1, 0)
-    assert not world.looks.startle(came(FEW - 1))
-    assert world.looks.news.last_ns == 0
-    assert world.looks.startle(came(FEW))
-    assert world.looks.news.last_ns == world.now
-    assert (world.looks.period_us, world.looks.fresh) == (200_000, Fresh.OTHERS)
-    assert not world.looks.startle(came(10**6))  # they are being learned
-    for _ in range(LEARN_LOOKS):
+    assert not world.looks.on_phase_change(came(FEW - 1))
+    assert world.looks.phase_changed.last_ns == 0
+    assert world.looks.on_phase_change(came(FEW))
+    assert world.looks.phase_changed.last_ns == world.now
+    assert (world.looks.period_us, world.looks.fresh) == (200_000, WarmupState.OTHERS)
+    assert not world.looks.on_phase_change(came(10**6))  # they are being learned
+    for _ in range(WARMUP_SCANS):
         world.look(0.1, 0)
-    assert (world.looks.period_us, world.looks.fresh) == (800_000, Fresh.NOTHING)
+    assert (world.looks.period_us, world.looks.fresh) == (800_000, WarmupState.NOTHING)
     assert known(world.looks)
 
 
 def test_what_another_exposure_finds_is_no_news() -> None:
     world = World()
     world.looks.bound(7_800)
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         world.look(0.01, 7.8)
     world.looks.bound(15_600)
     for _ in range(3):
         world.look(0.01, 7.8)
     assert world.looks.exposure_us == 15_600
     for _ in range(HISTORY):
-        assert not world.looks.is_news(came(10**6))
-        assert not world.looks.is_news(went(10**6))
+        assert not world.looks.is_phase_change(came(10**6))
+        assert not world.looks.is_phase_change(went(10**6))
         world.look(0.02, 15.6)
-    assert world.looks.is_news(came(10**6))
-    assert world.looks.is_news(went(10**6))
+    assert world.looks.is_phase_change(came(10**6))
+    assert world.looks.is_phase_change(went(10**6))
 
 
 def test_news_that_come_again_and_again_are_none() -> None:
-    news = News(10)
+    phase_changed = ScanPhaseDetector(10)
     waits = []
     for _ in range(3):
-        looks = next(each for each in range(1000) if news.is_news(came(FEW), 0, each))
+        looks = next(
+            each for each in range(1000) if phase_changed.is_phase_change(came(FEW), 0, each)
+        )
         waits.append(looks)
-        news.tell(looks, 1)
-    assert waits == [10, 10 * WARY, 10 * WARY**2]
-    news.tell(CALM * 10 * WARY**3, 2)
-    assert news.is_news(came(FEW), 0, 10)
+        phase_changed.tell(looks, 1)
+    assert waits == [10, 10 * BACKOFF, 10 * BACKOFF**2]
+    phase_changed.tell(CALM * 10 * BACKOFF**3, 2)
+    assert phase_changed.is_phase_change(came(FEW), 0, 10)
 
 
 def test_of_much_memory_it_takes_more_to_be_news() -> None:
-    news = News(10)
+    phase_changed = ScanPhaseDetector(10)
     for found in (came, went):
-        assert news.is_news(found(1000), 128_000, 10)
-        assert not news.is_news(found(999), 128_000, 10)
+        assert phase_changed.is_phase_change(found(1000), 128_000, 10)
+        assert not phase_changed.is_phase_change(found(999), 128_000, 10)
 
 
 def test_pages_that_are_found_by_chance_are_no_news() -> None:
-    news = News(10)
-    assert not news.is_news(Turnover(900, newcomers=900, newcomers_share=0.4), 0, 10)
-    assert not news.is_news(Turnover(900, silent=900, silent_share=0.6), 0, 10)
+    phase_changed = ScanPhaseDetector(10)
+    assert not phase_changed.is_phase_change(
+        ScanSummary(900, newly_hot=900, newly_hot_fraction=0.4), 0, 10
+    )
+    assert not phase_changed.is_phase_change(
+        ScanSummary(900, newly_idle=900, newly_idle_fraction=0.6), 0, 10
+    )
 
 
 def test_programs_that_pause_are_no_news() -> None:
-    news = News(10)
-    assert news.is_news(Turnover(500, silent=1000, silent_share=1.0), 0, 10)
-    assert not news.is_news(Turnover(499, silent=1000, silent_share=1.0), 0, 10)
+    phase_changed = ScanPhaseDetector(10)
+    assert phase_changed.is_phase_change(
+        ScanSummary(500, newly_idle=1000, newly_idle_fraction=1.0), 0, 10
+    )
+    assert not phase_changed.is_phase_change(
+        ScanSummary(499, newly_idle=1000, newly_idle_fraction=1.0), 0, 10
+    )
 
 
 def test_looks_are_rarer_once_all_has_stood_still() -> None:
     world = World()
     world.looks.bound(7_800)
     assert not world.looks.rest(10**7)  # not while they teach
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         world.look(0.1, 7.8)
     assert world.looks.period_us == 1_600_000
     assert not world.looks.rest(1_600_000)
@@ -317,14 +327,14 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert world.looks.period_us == 800_000
     assert not world.looks.rest(500_000)
     assert world.looks.rest(10**7)
-    assert world.looks.startle(went(FEW))
+    assert world.looks.on_phase_change(went(FEW))
     assert world.looks.period_us == 50_000
 
 
 def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
     whole, cards = World(), World(alone=False)
     cards.looks.bound(7_800)
-    for _ in range(LEARN_LOOKS + 1):
+    for _ in range(WARMUP_SCANS + 1):
         whole.look(0.1, 0)
         cards.look(0.1, 7.8)
     assert cards.looks.exposure_us

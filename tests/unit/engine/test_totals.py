@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.observe.totals import Totals
 
 
-def report(n: int) -> MoveReport:
+def report(n: int) -> MigrationResult:
     random = np.random.default_rng(n)
-    plan = MovePlan(
+    plan = MigrationPlan(
         page=np.arange(n, dtype=np.uint64),
         order=random.choice(np.array([0, 9], np.uint8), n),
         source=np.zeros(n, np.int16),
@@ -21,7 +21,7 @@ def report(n: int) -> MoveReport:
         notes={"why": 2},
     )
     fate = random.integers(0, len(Fate), n).astype(np.uint8)
-    return MoveReport(plan, fate, plan.dest, {16: 3}, 5, 6, 7, 8)
+    return MigrationResult(plan, fate, plan.dest, {16: 3}, 5, 6, 7, 8)
 
 
 def test_counts_by_fate_and_direction_are_those_of_each() -> None:
@@ -37,8 +37,8 @@ def test_plans_and_reports_add_up() -> None:
     for _ in range(2):
         totals.add_plan(made.plan)
         totals.add_report(made)
-    totals.add_plan(MovePlan.empty({"why": 1}))
-    totals.add_report(MoveReport.not_tried(MovePlan.empty()))
+    totals.add_plan(MigrationPlan.empty({"why": 1}))
+    totals.add_report(MigrationResult.not_tried(MigrationPlan.empty()))
     pages = 1 << made.plan.order.astype(int)
     up = made.plan.direction == Direction.PROMOTE
     assert totals.planned_promotions == 2 * pages[up].sum()

@@ -7,9 +7,9 @@ import time
 from typing import Any
 
 import pytest
-from steering_bench import LONG_S, Bench, S, two_tiers
+from fastpath_bench import LONG_S, Bench, S, two_tiers
 
-from tierd.engine.fastpath.thresholds import Costs, Thresholds
+from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources.kmod.neoprof import histogram_edges
 
@@ -25,14 +25,17 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     threshold = bench.cards.known[0].settings.threshold
     edges = histogram_edges()
     assert edges[45] <= threshold < edges[46]
-    assert bench.steering.around.thresholds() == {"0": threshold}
+    assert bench.fast_path.around.thresholds() == {"0": threshold}
 
 
 def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     """The counters of pages that pay have come to so much by the time that thresholds are decided
     next, and no others are reported until then, who would be refused."""
     bench.watch()
-    thresholds, start = Thresholds(NeoMemSettings(), S), bench.source.epochs[0].start_ns
+    thresholds, start = (
+        HotnessThresholdController(NeoMemSettings(), S),
+        bench.source.epochs[0].start_ns,
+    )
     bench.cards.histogram[0] = 1 << 19
     # As long as the last time, and no longer than twice the interval.
     # And no longer than the time for which all has stood still.
@@ -47,19 +50,19 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
 
 def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Bench) -> None:
     bench.watch()
-    given, told = [], bench.steering.thresholds_of.update
+    given, told = [], bench.fast_path.thresholds_of.update
 
     def update(source: Any, costs: Costs, now_ns: int, least_rate: float, still: float) -> bool:
         given.append(least_rate)
         return told(source, costs, now_ns, least_rate, still)
 
-    bench.steering.thresholds_of.update = update  # type: ignore[method-assign]
+    bench.fast_path.thresholds_of.update = update  # type: ignore[method-assign]
     start = time.monotonic_ns()
     for seconds in (0, 1, 80):
-        bench.steering.end(start + seconds * S, two_tiers(), bench.usage, None)
+        bench.fast_path.end(start + seconds * S, two_tiers(), bench.usage, None)
     # Two moves of 10 us in a second, and 80 s later in an eighth of these.
     assert given == pytest.approx([64.1, 64.1, 6.41], rel=0.01)
-    native = bench.steering._native
+    native = bench.fast_path._native
     assert native is not None
     assert native._promoter._settings.least_rate == given[-1]
     # Who left by mistake may come back if that pays in an eighth of the least time, always.
@@ -68,7 +71,7 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
 
 def test_an_overflow_that_the_driver_meets_later_is_not_another_one(bench: Bench) -> None:
     bench.watch()
-    thresholds, now = Thresholds(NeoMemSettings(), S), time.monotonic_ns()
+    thresholds, now = HotnessThresholdController(NeoMemSettings(), S), time.monotonic_ns()
     costs = Costs(0, 0, 0, 0, 0)
 
     def overflows(seconds: int) -> bool:

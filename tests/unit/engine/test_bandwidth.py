@@ -14,7 +14,7 @@ from madeup_host import MadeUpHost, record
 
 from tierd.config import loads as parse
 from tierd.core.access import AccessBatch, Domain
-from tierd.engine.bandwidth import Loads
+from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.hotness.pattern import Patterns
 from tierd.hotness.table import HeatTable
@@ -60,7 +60,7 @@ class Cards(NeoProfSource):
 class World:
     """Pages 0 to 99 on node 0, 100 to 199 on node 1."""
 
-    loads: Loads
+    loads: BandwidthMonitor
     heat: HeatTable = field(default_factory=lambda: HeatTable(capacity_pages=1000, half_life_s=5))
     now_ns: int = SECOND
 
@@ -70,7 +70,7 @@ class World:
         page = np.arange(200, dtype=np.uint64)
         node = (page >= 100).astype(np.int16)
         heat.place(page, node, np.zeros(200, np.uint8), insert_on=(0, 1))
-        world = World(Loads(heat, 5.0, root=tmp_path, **more), heat)
+        world = World(BandwidthMonitor(heat, 5.0, root=tmp_path, **more), heat)
         world.loads.read(world.now_ns, (0, 1), None)
         return world
 
@@ -234,7 +234,7 @@ def test_a_recording_of_the_cost_policy_replays_to_the_same_plans(tmp_path: Path
 def test_status_tells_numbers_and_their_origin() -> None:
     host = MadeUpHost(3, parse(COST))
     host.run(10)
-    policy = host.service.rooms.policy
+    policy = host.service.components.policy
     assert isinstance(policy, CostPolicy)
     assert policy.sight is not None
     told = cost_of(host.tiers, policy.sight)
@@ -246,7 +246,7 @@ def test_status_tells_numbers_and_their_origin() -> None:
 
 def test_a_page_is_explained_by_the_rule() -> None:
     host = MadeUpHost(3, parse(COST))
-    policy = host.service.rooms.policy
+    policy = host.service.components.policy
     assert isinstance(policy, CostPolicy)
     assert policy.explain(host.heat.hottest(1, 1)) == ""
     host.run(10)

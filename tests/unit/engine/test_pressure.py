@@ -12,8 +12,8 @@ from tierd.engine.pressure import (
     ENOUGH_PAGES,
     MOST_CGROUPS,
     READ_NS,
-    CgroupStrain,
-    Strain,
+    CgroupPressureMonitor,
+    PressureMonitor,
     parse_pressure,
 )
 from tierd.policy.inputs import Pressure
@@ -39,7 +39,7 @@ def test_the_share_of_time_in_which_some_task_waited(text: bytes, share: float):
 def test_the_files_are_read_every_two_seconds(tmp_path: Path):
     (tmp_path / "memory").write_bytes(TEXT % b"50.00")
     (tmp_path / "cpu").write_bytes(TEXT % b"25.00")
-    strain = Strain(tmp_path)
+    strain = PressureMonitor(tmp_path)
     assert strain.read(1) == Pressure(0.5, 0.25)
     (tmp_path / "memory").write_bytes(TEXT % b"0.00")
     assert strain.read(READ_NS) == Pressure(0.5, 0.25)
@@ -47,18 +47,18 @@ def test_the_files_are_read_every_two_seconds(tmp_path: Path):
 
 
 def test_a_kernel_without_pressure_information_is_calm(tmp_path: Path):
-    assert Strain(tmp_path / "none").read(0) == Pressure()
+    assert PressureMonitor(tmp_path / "none").read(0) == Pressure()
 
 
 def test_bounces_are_a_share_of_what_moved_since(tmp_path: Path):
-    strain = Strain(tmp_path)
-    totals = SimpleNamespace(watched=True, by_tierd=0, by_kernel=0, by_others=0, bounced=0)
+    strain = PressureMonitor(tmp_path)
+    totals = SimpleNamespace(watched=True, by_tierd=0, by_kernel=0, by_others=0, ping_pong=0)
 
     def after(seconds: int) -> float:
-        return strain.read(seconds * 10**9, totals).bounced
+        return strain.read(seconds * 10**9, totals).ping_pong
 
     assert after(0) == 0
-    totals.by_tierd, totals.by_kernel, totals.bounced = ENOUGH_PAGES, ENOUGH_PAGES, ENOUGH_PAGES
+    totals.by_tierd, totals.by_kernel, totals.ping_pong = ENOUGH_PAGES, ENOUGH_PAGES, ENOUGH_PAGES
     assert after(2) == 0.5
     totals.by_tierd += 1  # too few to judge anew
     assert after(4) == 0.5
@@ -75,7 +75,7 @@ def put(root: Path, group: str, memory: bytes, cpu: bytes = b"0.00") -> None:
     (folder / "cpu.pressure").write_bytes(TEXT % cpu)
 
 
-def strained(strain: CgroupStrain, now_ns: int, *groups: str) -> frozenset[str]:
+def strained(strain: CgroupPressureMonitor, now_ns: int, *groups: str) -> frozenset[str]:
     """What is strained after pages of processes in `groups` were moved."""
     strain.note(range(len(groups)))
     return strain.read(now_ns, lambda: dict(enumerate(groups)), 0.2, 0.9)
@@ -88,7 +88,7 @@ def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are
     put(tmp_path, "/b", b"5.00")
     put(tmp_path, "/c", b"0.00", b"95.00")
     put(tmp_path, "/never", b"99.00")
-    strain = CgroupStrain(tmp_path)
+    strain = CgroupPressureMonitor(tmp_path)
     assert strained(strain, 0) == frozenset()
     assert strained(strain, 1, "/a", "/b", "/c", "/gone") == {"/a", "/c"}
     put(tmp_path, "/c", b"0.00")
@@ -101,7 +101,7 @@ def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are
 def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: Path):
     put(tmp_path / "tree", "/", b"99.00")
     put(tmp_path, "/out", b"99.00")
-    strain = CgroupStrain(tmp_path / "tree")
+    strain = CgroupPressureMonitor(tmp_path / "tree")
     assert strained(strain, 0, "/", "/../out") == frozenset()
 
 
@@ -110,7 +110,7 @@ def test_too_many_groups_have_their_turn_one_after_the_other(tmp_path: Path):
     for name in names:
         put(tmp_path, name, b"1.00")
     put(tmp_path, names[-1], b"50.00")
-    strain = CgroupStrain(tmp_path)
+    strain = CgroupPressureMonitor(tmp_path)
     assert strained(strain, 0, *names) == frozenset()
     assert strain.deferred == 3
     assert strained(strain, READ_NS) == {names[-1]}

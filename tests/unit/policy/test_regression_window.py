@@ -13,16 +13,16 @@ from tierd.policy.regression_window import (
     SETTLED,
     SETTLED_LOSS,
     Before,
-    Series,
-    Swing,
+    NoiseEstimate,
+    RegressionWindow,
 )
 
 BEFORE = 1e6
 
 
-def begun() -> tuple[Series, Swing]:
+def begun() -> tuple[RegressionWindow, NoiseEstimate]:
     """A series of one move, after rates that were all alike."""
-    series, swing = Series(), Swing()
+    series, swing = RegressionWindow(), NoiseEstimate()
     for _ in range(99):
         swing.add(BEFORE, alike=True)
     for _ in range(LATEST):
@@ -32,7 +32,7 @@ def begun() -> tuple[Series, Swing]:
     return series, swing
 
 
-def told(series: Series, swing: Swing, rate: float, *, moved: bool) -> list[bool]:
+def told(series: RegressionWindow, swing: NoiseEstimate, rate: float, *, moved: bool) -> list[bool]:
     return [series.lost(rate, swing, alike=True, moved=moved) for _ in range(SETTLED)]
 
 

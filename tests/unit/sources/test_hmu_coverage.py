@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from fakecards import MIB, card, host
 
-from tierd.sources.hmu_coverage import CardMap
+from tierd.sources.hmu_coverage import HmuCoverage
 from tierd.sources.kmod.neoprof import CardRange
 
 
 def test_a_card_over_a_whole_node_leaves_the_others_unseen(tmp_path: Path) -> None:
     host(tmp_path, {0: (0, 4), 1: (4, 8)})
-    coverage = CardMap([card(0, (4 * 128, 8 * 128))]).coverage(tmp_path)
+    coverage = HmuCoverage([card(0, (4 * 128, 8 * 128))]).coverage(tmp_path)
     assert coverage.covered == {0: 0.0, 1: 1.0}
     assert coverage.whole == {1}
     assert coverage.unseen == (0,)
@@ -23,7 +23,7 @@ def test_a_card_over_a_whole_node_leaves_the_others_unseen(tmp_path: Path) -> No
 
 def test_a_card_over_a_part_of_a_node_leaves_the_node_unseen(tmp_path: Path) -> None:
     host(tmp_path, {0: (0, 4), 1: (4, 8)})
-    cards = CardMap([card(0, (6 * 128, 8 * 128))])
+    cards = HmuCoverage([card(0, (6 * 128, 8 * 128))])
     coverage = cards.coverage(tmp_path)
     assert coverage.covered[1] == 0.5
     assert coverage.partial == {1}
@@ -35,12 +35,12 @@ def test_a_card_over_a_part_of_a_node_leaves_the_node_unseen(tmp_path: Path) -> 
 def test_two_cards_add_up(tmp_path: Path) -> None:
     host(tmp_path, {1: (4, 8)})
     pair = [card(0, (4 * 128, 6 * 128)), card(1, (6 * 128, 8 * 128))]
-    assert CardMap(pair).coverage(tmp_path).whole == {1}
+    assert HmuCoverage(pair).coverage(tmp_path).whole == {1}
 
 
 def test_interleaved_cards_have_every_other_block() -> None:
     way = CardRange(0, 1024 * MIB, granularity=8192, ways=2, position=1)
-    one = CardMap([card(0, ranges=(way,))])
+    one = HmuCoverage([card(0, ranges=(way,))])
     assert (
         one.sees(np.arange(6, dtype=np.uint64)).tolist() == [False, False, True, True] + [False] * 2
     )
@@ -49,12 +49,12 @@ def test_interleaved_cards_have_every_other_block() -> None:
 def test_interleaving_finer_than_a_page_sees_every_page(tmp_path: Path) -> None:
     host(tmp_path, {1: (0, 8)})
     way = CardRange(0, 1024 * MIB, granularity=256, ways=2, position=1)
-    one = CardMap([card(0, ranges=(way,))])
+    one = HmuCoverage([card(0, ranges=(way,))])
     assert one.sees(np.arange(6, dtype=np.uint64)).all()
     assert one.coverage(tmp_path).covered[1] == pytest.approx(1.0)
 
 
 def test_without_cards_nothing_is_seen(tmp_path: Path) -> None:
     host(tmp_path, {0: (0, 1)})
-    assert CardMap([]).coverage(tmp_path).unseen == (0,)
-    assert not CardMap([]).sees(np.arange(3, dtype=np.uint64)).any()
+    assert HmuCoverage([]).coverage(tmp_path).unseen == (0,)
+    assert not HmuCoverage([]).sees(np.arange(3, dtype=np.uint64)).any()

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.core.migration import Direction, MovePlan
+from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.fastpath.destinations import low_bytes, paths, ways, within_quota
@@ -16,12 +16,12 @@ from tierd.policy.watermark import WatermarkSettings
 HUGE = 512 * PAGE_SIZE
 
 
-def plan(demoted: int, promoted: int, order: int = 0) -> MovePlan:
+def plan(demoted: int, promoted: int, order: int = 0) -> MigrationPlan:
     """Demotions, then promotions, pages numbered in that order."""
     n = demoted + promoted
     direction = np.full(n, Direction.PROMOTE, np.uint8)
     direction[:demoted] = Direction.DEMOTE
-    return MovePlan(
+    return MigrationPlan(
         page=np.arange(n, dtype=np.uint64),
         order=np.full(n, order, np.uint8),
         source=np.ones(n, np.int16),

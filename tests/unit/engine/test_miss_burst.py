@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tierd.engine.miss_burst import EACH_NS, REFUSED, REQUESTS, Sudden
+from tierd.engine.miss_burst import EACH_NS, REFUSED, REQUESTS, MissBurstDetector
 
 S = 10**9
 QUARTER = S // 4
@@ -16,7 +16,7 @@ class Course:
     """A card that sees requests, and a native path that refuses."""
 
     def __init__(self) -> None:
-        self.sudden, self.now_ns, self.asked = Sudden(), S, 0
+        self.miss_burst, self.now_ns, self.asked = MissBurstDetector(), S, 0
         self.seen = self.refused = 0
         self.source: Any = SimpleNamespace(
             epochs={0: SimpleNamespace(start_ns=S)}, requests=self._requests
@@ -28,7 +28,7 @@ class Course:
         return self.seen
 
     def look(self) -> bool:
-        return self.sudden.look(self.source, self.refused, self.now_ns)
+        return self.miss_burst.look(self.source, self.refused, self.now_ns)
 
     def go(self, requests: int, times: int = 1, refused: int = 0) -> bool:
         """So much more each quarter of a second; whether there was a sign."""
@@ -44,9 +44,9 @@ def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
     assert not course.go(REQUESTS // 8, 12)
     assert course.go(2 * REQUESTS)
     assert course.look(), "until it is taken"
-    assert course.sudden.take() == {"many_requests"}
+    assert course.miss_burst.take() == {"many_requests"}
     assert not course.look()
-    assert course.sudden.take() == frozenset()
+    assert course.miss_burst.take() == frozenset()
 
 
 def test_few_requests_are_none_however_many_times_as_many() -> None:
@@ -58,7 +58,7 @@ def test_few_requests_are_none_however_many_times_as_many() -> None:
 def test_what_is_always_much_is_no_sign() -> None:
     course = Course()
     course.go(10 * REQUESTS)
-    course.sudden.take()
+    course.miss_burst.take()
     course.source.epochs[0].start_ns = course.now_ns
     assert not course.go(10 * REQUESTS, 40)
 
@@ -83,11 +83,11 @@ def test_both_signs_have_room_made_for_as_many_as_either_tells() -> None:
     course = Course()
     course.go(0, 12)
     assert course.go(REQUESTS, refused=REFUSED)
-    signs = course.sudden.take()
+    signs = course.miss_burst.take()
     assert signs == {"many_refused", "many_requests"}
     # 65,536 requests a second, of pages with 100 each at least.
-    assert course.sudden.pages(signs, course.refused, 100.0) == 4 * REQUESTS // 100
-    assert course.sudden.pages(signs, course.refused, 1e9) == REFUSED
-    assert course.sudden.pages(signs, course.refused, 0.0) == REFUSED
-    assert course.sudden.pages(frozenset({"many_requests"}), course.refused, 1e9) == 0
-    assert course.sudden.pages(frozenset({"many_refused"}), course.refused, 1.0) == REFUSED
+    assert course.miss_burst.pages(signs, course.refused, 100.0) == 4 * REQUESTS // 100
+    assert course.miss_burst.pages(signs, course.refused, 1e9) == REFUSED
+    assert course.miss_burst.pages(signs, course.refused, 0.0) == REFUSED
+    assert course.miss_burst.pages(frozenset({"many_requests"}), course.refused, 1e9) == 0
+    assert course.miss_burst.pages(frozenset({"many_refused"}), course.refused, 1.0) == REFUSED

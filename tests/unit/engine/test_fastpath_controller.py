@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from fakecards import card
 from fakering import hot_records
-from steering_bench import GIB, PAGES, Bench, two_tiers
+from fastpath_bench import GIB, PAGES, Bench, two_tiers
 
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import VPN_BITS
 from tierd.engine.fastpath.destinations import victims
 from tierd.hotness.table import HeatTable
@@ -36,10 +36,10 @@ def test_hot_pages_are_taken_to_the_kernel_between_ticks_and_told_of(bench: Benc
     assert set(between.fate) == {Fate.ALREADY_THERE}
     assert set(between.node) == {0}
     assert set(between.plan.direction) == {Direction.PROMOTE}
-    told = bench.steering.explainer.explain(os.getpid(), bench.vpn << 12)
+    told = bench.fast_path.explainer.explain(os.getpid(), bench.vpn << 12)
     assert told["decisions"][0]["fate"] == "already_there"
     totals = Totals()
-    bench.steering.tell(totals)
+    bench.fast_path.tell(totals)
     assert totals.native["records"] == 40
 
 
@@ -54,7 +54,7 @@ def test_a_node_that_went_offline_and_is_back_is_asked_anew(bench: Bench, tmp_pa
     meminfo.write_text(text)
     bench.usage[1] = usage
     bench.tick()
-    native = bench.steering._native
+    native = bench.fast_path._native
     assert native is not None
     assert os.fstat(native._promoter._meminfo[1]).st_nlink == 1
 
@@ -102,7 +102,7 @@ def test_pages_that_may_not_move_are_never_asked_for(bench: Bench) -> None:
     between = bench.tick()
     assert between is not None
     assert len(between.plan) == 4
-    stats = bench.steering.stats()
+    stats = bench.fast_path.stats()
     assert stats is not None
     assert stats.held[Reason.NOT_MOVABLE] == 4
 
@@ -117,7 +117,7 @@ def test_what_may_move_is_asked_for_in_each_tick(bench: Bench) -> None:
     between = bench.tick()
     assert between is not None
     assert len(between.plan) == 4
-    stats = bench.steering.stats()
+    stats = bench.fast_path.stats()
     assert stats is not None
     assert stats.held[Reason.NOT_MOVABLE] == 4
 
@@ -157,16 +157,16 @@ def test_a_dry_run_has_no_native_path(tmp_path: Path) -> None:
     made.put(range(4))
     time.sleep(0.05)
     assert made.rings[-1].unread == 4
-    assert made.steering.stats() is None
-    made.steering.close()
+    assert made.fast_path.stats() is None
+    made.fast_path.close()
     made.selector.close()
 
 
 def test_the_ticks_own_moves_count_for_bounces(bench: Bench) -> None:
     page = np.array([bench.vpn], np.uint64)
 
-    def report(direction: Direction) -> MoveReport:
-        plan = MovePlan(
+    def report(direction: Direction) -> MigrationResult:
+        plan = MigrationPlan(
             page,
             np.zeros(1, np.uint8),
             np.ones(1, np.int16),
@@ -174,20 +174,20 @@ def test_the_ticks_own_moves_count_for_bounces(bench: Bench) -> None:
             np.array([direction], np.uint8),
             np.ones(1, np.float32),
         )
-        return MoveReport(
+        return MigrationResult(
             plan, np.array([Fate.MOVED], np.uint8), np.zeros(1, np.int16), {}, 4096, 1, 1, 0
         )
 
     bench.tick(report(Direction.DEMOTE))
     bench.tick(report(Direction.PROMOTE))
     totals = Totals()
-    bench.steering.tell(totals)
-    assert totals.bounced_pages == 1
+    bench.fast_path.tell(totals)
+    assert totals.ping_pong_pages == 1
 
 
 def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> None:
-    def plan(pages: int) -> MovePlan:
-        return MovePlan(
+    def plan(pages: int) -> MigrationPlan:
+        return MigrationPlan(
             np.arange(pages, dtype=np.uint64),
             np.zeros(pages, np.uint8),
             np.ones(pages, np.int16),
@@ -197,26 +197,26 @@ def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> Non
         )
 
     quota = 256_000_000 // 4096
-    assert len(bench.steering.allow(plan(quota + 10))) == quota + 10
+    assert len(bench.fast_path.allow(plan(quota + 10))) == quota + 10
     bench.watch()
     bench.tick()
-    assert len(bench.steering.allow(plan(quota + 10))) == quota
+    assert len(bench.fast_path.allow(plan(quota + 10))) == quota
     totals = Totals()
-    bench.steering.tell(totals)
+    bench.fast_path.tell(totals)
     assert totals.native["ticks_over_quota"] == 10
 
 
 def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(
     bench: Bench,
 ) -> None:
-    assert not bench.steering.exchanged
+    assert not bench.fast_path.exchanged
     bench.watch()
     bench.tick()
-    assert not bench.steering.exchanged
+    assert not bench.fast_path.exchanged
     bench.source.poll()
-    assert bench.steering.exchanged == bench.source.coverage.whole == {1}
-    bench.steering.close()
-    assert not bench.steering.exchanged
+    assert bench.fast_path.exchanged == bench.source.coverage.whole == {1}
+    bench.fast_path.close()
+    assert not bench.fast_path.exchanged
 
 
 def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
@@ -224,5 +224,5 @@ def test_stopping_is_quick_while_records_come(bench: Bench) -> None:
     bench.tick()
     for _ in range(20):
         bench.put(range(PAGES))
-    bench.steering.close()
-    assert not bench.steering._native.running  # type: ignore[union-attr]
+    bench.fast_path.close()
+    assert not bench.fast_path._native.running  # type: ignore[union-attr]

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tierd.core.migration import Direction, Fate, I16Array, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, I16Array, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
-from tierd.policy.feedback import EPOCH_S, FIRST, Outcomes
+from tierd.policy.feedback import EPOCH_S, FIRST, FeedbackController
 from tierd.policy.gains import rank_correlation
 
 EPOCH_NS = int(EPOCH_S * 1e9)
@@ -36,8 +36,8 @@ class Present:
         return self.gain, len(page)
 
 
-def report(pages: int = 100, *, moved: float = 1.0, cpu_s: float = 1e-4) -> MoveReport:
-    plan = MovePlan(
+def report(pages: int = 100, *, moved: float = 1.0, cpu_s: float = 1e-4) -> MigrationResult:
+    plan = MigrationPlan(
         page=np.arange(pages, dtype=np.uint64),
         order=np.zeros(pages, np.uint8),
         source=np.full(pages, 1, np.int16),
@@ -46,14 +46,18 @@ def report(pages: int = 100, *, moved: float = 1.0, cpu_s: float = 1e-4) -> Move
         heat=np.ones(pages, np.float32),
     )
     fate = np.where(np.arange(pages) < moved * pages, Fate.MOVED, Fate.BUSY).astype(np.uint8)
-    return MoveReport(plan, fate, plan.dest, {}, 0, 0, int(cpu_s * 1e9), 0)
+    return MigrationResult(plan, fate, plan.dest, {}, 0, 0, int(cpu_s * 1e9), 0)
 
 
 class Course:
     """Epoch after epoch."""
 
     def __init__(self, margin: float = 0.5, horizon_s: float = 10.0) -> None:
-        self.out, self.now, self.time_ns = Outcomes(margin, horizon_s), Present(), EPOCH_NS
+        self.out, self.now, self.time_ns = (
+            FeedbackController(margin, horizon_s),
+            Present(),
+            EPOCH_NS,
+        )
         self.out.look(self.time_ns, self.now)
         self.epoch()
 
@@ -151,7 +155,7 @@ def test_moves_that_cost_more_than_they_gain_are_losses() -> None:
 
 
 def test_nothing_changes_tier_before_the_first_rate_is_known() -> None:
-    out = Outcomes(0.5, 10)
+    out = FeedbackController(0.5, 10)
     assert out.lines_left == 0
 
 

@@ -10,7 +10,7 @@ import pytest
 from fake_proc import FakeEvents, FakeProc
 
 from tierd import config
-from tierd.workloads.newcomers import AGES_NS, LIMIT, Newcomers
+from tierd.workloads.new_processes import AGES_NS, LIMIT, NewProcesses
 from tierd.workloads.registry import TargetRegistry
 
 MIB = 1 << 20
@@ -102,7 +102,7 @@ def test_one_that_ends_is_forgotten(world: World) -> None:
 
 
 def test_looks_are_few_and_newcomers_bounded() -> None:
-    newcomers, asked = Newcomers(), []
+    newcomers, asked = NewProcesses(), []
 
     def small(pid: int) -> bool:
         asked.append(pid)
@@ -117,7 +117,7 @@ def test_looks_are_few_and_newcomers_bounded() -> None:
 
 
 def test_a_late_look_stands_for_those_missed() -> None:
-    newcomers, asked = Newcomers(), []
+    newcomers, asked = NewProcesses(), []
 
     def small(pid: int) -> bool:
         asked.append(pid)

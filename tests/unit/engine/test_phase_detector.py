@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from steering_bench import Bench, S
+from fastpath_bench import Bench, S
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.engine.fastpath.runner import NativePath
-from tierd.engine.fastpath.update import Briefing
+from tierd.engine.fastpath.runner import FastPathRunner
+from tierd.engine.fastpath.update import FastPathUpdater
 from tierd.engine.miss_burst import REFUSED
-from tierd.engine.phase_detector import Changes, ForgetSettings
+from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
 from tierd.hotness.table import HeatTable
 from tierd.migration.fastpath_update import Orders, PromoterStats
 from tierd.observe.explain import Reason
@@ -35,7 +35,7 @@ def test_a_moved_hot_set_fades_heat_and_begins_a_new_epoch(bench: Bench) -> None
         now += S // 2
         hot = range(1000, 2000) if tick < 20 else range(5000, 6000)
         batches = seen(hot, 5.0) + seen(range(10_000 + 20 * tick, 10_020 + 20 * tick), 1.0)
-        if bench.steering.see(batches, now):
+        if bench.fast_path.see(batches, now):
             found.append(tick)
         for batch in batches:
             bench.heat.ingest(batch)
@@ -52,47 +52,49 @@ def test_many_refused_at_once_begin_a_new_epoch(
     refused = 0
     held = [0] * len(Reason)
 
-    def stats(native: NativePath) -> PromoterStats:
+    def stats(native: FastPathRunner) -> PromoterStats:
         held[Reason.NOT_HOTTER] = refused
         return PromoterStats({}, tuple(held))
 
-    monkeypatch.setattr(NativePath, "stats", stats)
+    monkeypatch.setattr(FastPathRunner, "stats", stats)
     now = time.monotonic_ns()
-    assert not bench.steering.leapt(now)
+    assert not bench.fast_path.miss_burst_seen(now)
     asked = len(bench.cards.asked)
     for _ in range(8):
         now += S // 2
-        assert not bench.steering.leapt(now)
-        assert not bench.steering.see([], now)
+        assert not bench.fast_path.miss_burst_seen(now)
+        assert not bench.fast_path.see([], now)
     refused += 10 * REFUSED
-    assert bench.steering.leapt(now + S // 4)
-    assert bench.steering.leapt(now + S // 4), "until a pass has seen to it"
+    assert bench.fast_path.miss_burst_seen(now + S // 4)
+    assert bench.fast_path.miss_burst_seen(now + S // 4), "until a pass has seen to it"
     before = next(iter(bench.source.epochs.values())).start_ns
-    assert not bench.steering.see([], now + S // 2), "no hot set has moved, as far as is known"
+    assert not bench.fast_path.see([], now + S // 2), "no hot set has moved, as far as is known"
     assert "do" in bench.cards.asked[asked][1]
     assert next(iter(bench.source.epochs.values())).start_ns > before
-    assert not bench.steering.leapt(now + S)
+    assert not bench.fast_path.miss_burst_seen(now + S)
     monkeypatch.undo()
     came: list[int] = []
-    orders = Briefing.orders
+    orders = FastPathUpdater.orders
 
-    def told(briefing: Briefing, source: Any, around: Any, came_in: int, groups: Any) -> Orders:
+    def told(
+        briefing: FastPathUpdater, source: Any, around: Any, came_in: int, groups: Any
+    ) -> Orders:
         came.append(came_in)
         return orders(briefing, source, around, came_in, groups)
 
-    monkeypatch.setattr(Briefing, "orders", told)
+    monkeypatch.setattr(FastPathUpdater, "orders", told)
     bench.tick()
     bench.tick()
     # As many as were refused may come in now, once.
     assert came == [10 * REFUSED, 0]
     totals = Totals()
-    bench.steering.tell(totals)
+    bench.fast_path.tell(totals)
     assert totals.native["epochs_cut"] == 1
 
 
 def test_another_source_starts_another_watch() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
-    changes = Changes(heat, ForgetSettings())
+    changes = PhaseDetector(heat, CoolingSettings())
     page, now = np.arange(100, dtype=np.uint64), S
     few = AccessBatch(Domain.VIRTUAL, page[:1], np.ones(1, np.float32), S, "a")
     many = AccessBatch(Domain.VIRTUAL, page, np.full(100, 50, np.float32), S, "b")
@@ -107,7 +109,7 @@ def test_another_source_starts_another_watch() -> None:
 def test_a_cards_silence_is_a_level_to_rise_from_while_others_see_accesses(beside: bool) -> None:
     """All that is hot lies in fast memory, until the hot set moves."""
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
-    changes = Changes(heat, ForgetSettings())
+    changes = PhaseDetector(heat, CoolingSettings())
     page, now = np.arange(300, dtype=np.uint64), S
     told = []
     for tick in range(30):
@@ -129,7 +131,7 @@ def test_a_cards_silence_is_a_level_to_rise_from_while_others_see_accesses(besid
 
 def test_the_first_accesses_after_silence_are_no_change() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
-    changes = Changes(heat, ForgetSettings())
+    changes = PhaseDetector(heat, CoolingSettings())
     page, now = np.arange(100, dtype=np.uint64), S
     told = []
     for tick in range(40):

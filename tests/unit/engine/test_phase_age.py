@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch, Domain
-from tierd.engine.phase_age import Stillness
+from tierd.engine.phase_age import PhaseAge
 
 S = 10**9
 
@@ -19,8 +19,8 @@ def batches() -> list[AccessBatch]:
     return [AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), S, "scan")]
 
 
-def source(news_ns: int) -> Any:
-    return SimpleNamespace(name="scan", news_fd=3, news_ns=news_ns)
+def source(phase_change_ns: int) -> Any:
+    return SimpleNamespace(name="scan", phase_change_fd=3, phase_change_ns=phase_change_ns)
 
 
 def changes(last_ns: int) -> Any:
@@ -28,13 +28,13 @@ def changes(last_ns: int) -> Any:
 
 
 def test_before_anything_was_seen_it_has_not_stood() -> None:
-    still = Stillness()
+    still = PhaseAge()
     still.see(None, [], 5 * S)
     assert (still.begun_ns, still.seconds(None, 9 * S)) == (0, 0.0)
 
 
 def test_it_stands_since_the_first_samples_or_the_last_sign_of_a_change() -> None:
-    still = Stillness()
+    still = PhaseAge()
     still.see(source(0), batches(), 10 * S)
     still.see(source(0), batches(), 12 * S)
     assert still.seconds(None, 15 * S) == 5.0
@@ -48,7 +48,7 @@ def test_it_stands_since_the_first_samples_or_the_last_sign_of_a_change() -> Non
 
 
 def test_news_are_counted_once() -> None:
-    still = Stillness()
-    for news_ns in (0, 7, 7, 9, 9):
-        still.see(source(news_ns), [], 10)
-    assert still.news == 2
+    still = PhaseAge()
+    for phase_change_ns in (0, 7, 7, 9, 9):
+        still.see(source(phase_change_ns), [], 10)
+    assert still.phase_changed == 2

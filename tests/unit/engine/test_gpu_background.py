@@ -21,7 +21,7 @@ from tierd.core.errors import ConfigError, UnavailableError
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.build import make_companions
 from tierd.observe.totals import MigrationTotals
-from tierd_gpu.background import GpuCompanion, harvest_settings, server_settings, with_gpus
+from tierd_gpu.background import GpuBackgroundService, harvest_settings, server_settings, with_gpus
 from tierd_gpu.lattice import with_coherent
 from tierd_gpu.links import Gpu, GpuTopology
 
@@ -67,9 +67,9 @@ def until(true: Callable[[], bool], what: str) -> None:
         time.sleep(0.01)
 
 
-def companion(path: Path, nvml: Nvml) -> GpuCompanion:
+def companion(path: Path, nvml: Nvml) -> GpuBackgroundService:
     config = dataclasses.replace(loads("").gpu, socket=path)
-    made: Any = GpuCompanion(config, lambda: nvml)  # type: ignore[arg-type, return-value]
+    made: Any = GpuBackgroundService(config, lambda: nvml)  # type: ignore[arg-type, return-value]
     return made
 
 
@@ -117,7 +117,9 @@ def test_without_nvml_it_does_not_start_and_says_why(tmp_path: Path) -> None:
     def no_nvml() -> Any:
         raise UnavailableError("NVML finds no GPU")
 
-    served = GpuCompanion(dataclasses.replace(loads("").gpu, socket=tmp_path / "s"), no_nvml)
+    served = GpuBackgroundService(
+        dataclasses.replace(loads("").gpu, socket=tmp_path / "s"), no_nvml
+    )
     with pytest.raises(UnavailableError, match="no GPU"):
         served.start()
     served.close()

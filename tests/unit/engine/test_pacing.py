@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from tierd.config import LoopConfig
-from tierd.core.migration import Direction, Fate, MovePlan, MoveReport
+from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.pacing import BACKLOG, FEW_PAGES, Cadence
+from tierd.engine.pacing import BACKLOG, FEW_PAGES, TickPacer
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
@@ -34,18 +34,18 @@ def tiers() -> TierMap:
     return TierMap(tuple(made), nodes)
 
 
-def plan(pages: int) -> MovePlan:
+def plan(pages: int) -> MigrationPlan:
     key = np.arange(pages, dtype=np.uint64)
     nodes = np.ones(pages, np.int16)
     up = np.full(pages, Direction.PROMOTE, np.uint8)
     heat = np.ones(pages, np.float32)
-    return MovePlan(key, np.zeros(pages, np.uint8), nodes, 0 * nodes, up, heat, {})
+    return MigrationPlan(key, np.zeros(pages, np.uint8), nodes, 0 * nodes, up, heat, {})
 
 
-def moved(pages: int) -> MoveReport:
+def moved(pages: int) -> MigrationResult:
     fate = np.full(pages, Fate.MOVED, np.uint8)
     done = plan(pages)
-    return MoveReport(done, fate, done.dest, {}, done.bytes_planned, 1, 1, 0)
+    return MigrationResult(done, fate, done.dest, {}, done.bytes_planned, 1, 1, 0)
 
 
 class Host:
@@ -53,7 +53,7 @@ class Host:
 
     def __init__(self) -> None:
         self.counters = {"victims": 512, "pending": 0}
-        self.leapt = False
+        self.miss_burst_seen = False
         self.usage = dict.fromkeys(NODES, NodeUsage(GIB, GIB // 2, 0))
         self.source = SimpleNamespace(backlog=0.0)
         steering = SimpleNamespace(
@@ -61,10 +61,10 @@ class Host:
             settled=True,
             around=SimpleNamespace(source=self.source),
             stats=lambda: SimpleNamespace(counters=self.counters),
-            leapt=lambda now_ns: self.leapt,
+            miss_burst_seen=lambda now_ns: self.miss_burst_seen,
         )
-        self.rooms: Any = SimpleNamespace(
-            steering=steering,
+        self.components: Any = SimpleNamespace(
+            fast_path=steering,
             sources=SimpleNamespace(active=self.source),
             tracking=SimpleNamespace(all_walked=True),
             policy=WatermarkPolicy(WatermarkSettings()),
@@ -89,44 +89,46 @@ class Host:
         )
 
 
-def pauses(host: Host, cadence: Cadence, count: int) -> list[int]:
-    return [cadence.pause_ns(LOOP, host.rooms, host.tick) // MS for _ in range(count)]
+def pauses(host: Host, cadence: TickPacer, count: int) -> list[int]:
+    return [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(count)]
 
 
 def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     busy = replace(host.tick, hot_set_moved=True)
-    assert cadence.pause_ns(LOOP, host.rooms, busy) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.tick_ns
     assert pauses(host, cadence, 4) == [1000, 1800, 1800, 1800]
-    assert cadence.pause_ns(LOOP, host.rooms, busy) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.tick_ns
     assert pauses(host, cadence, 1) == [1000]
 
 
 def test_a_few_pages_are_nothing_to_do() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     host.tick = replace(host.tick, plan=plan(FEW_PAGES - 1))
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
 
 
 def test_what_the_native_path_moves_by_itself_is_no_reason_for_a_pass() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     host.tick = replace(host.tick, between=moved(10**4))
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
     host.counters["pending"] = 10**4
-    assert not cadence.must_look(host.rooms, host.tick, 0)
+    assert not cadence.must_tick(host.components, host.tick, 0)
 
 
 def test_a_pass_that_moves_pages_halves_the_time() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
     host.tick = replace(host.tick, plan=plan(FEW_PAGES))
     assert pauses(host, cadence, 3) == [900, 500, 500]
 
 
 def test_a_bound_below_the_tick_leaves_the_tick() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     loop = replace(LOOP, quiet_tick_ns=10 * MS)
-    assert [cadence.pause_ns(loop, host.rooms, host.tick) for _ in range(3)] == 3 * [LOOP.tick_ns]
+    assert [cadence.pause_ns(loop, host.components, host.tick) for _ in range(3)] == 3 * [
+        LOOP.tick_ns
+    ]
 
 
 @pytest.mark.parametrize(
@@ -140,33 +142,33 @@ def test_a_bound_below_the_tick_leaves_the_tick() -> None:
     ids=lambda busy: next(iter(busy)),
 )
 def test_after_a_change_it_is_a_tick_again(busy: dict[str, Any]) -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     pauses(host, cadence, 3)
     tick = replace(host.tick, **busy)
-    assert cadence.pause_ns(LOOP, host.rooms, tick) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, tick) == LOOP.tick_ns
 
 
 def test_without_a_native_path_it_is_never_quiet() -> None:
-    host, cadence = Host(), Cadence()
-    host.rooms.steering.settled = False
+    host, cadence = Host(), TickPacer()
+    host.components.fast_path.settled = False
     assert pauses(host, cadence, 3) == [500, 500, 500]
-    host.rooms.steering = None
+    host.components.fast_path = None
     assert pauses(host, cadence, 3) == [500, 500, 500]
 
 
 def test_a_source_that_reports_at_intervals_is_asked_for_a_few_reports_at_once() -> None:
-    host, cadence = Host(), Cadence()
-    host.rooms.steering.settled = False
-    host.rooms.steering.around.source = None
+    host, cadence = Host(), TickPacer()
+    host.components.fast_path.settled = False
+    host.components.fast_path.around.source = None
     host.source.report_ns = 400 * MS
     assert pauses(host, cadence, 3) == [1200, 1200, 1200]
-    assert not cadence.must_look(host.rooms, host.tick, 500 * MS)
+    assert not cadence.must_tick(host.components, host.tick, 500 * MS)
     host.source.report_ns = 1600 * MS
     assert pauses(host, cadence, 2) == [2000, 2000]
     host.source.report_ns = 6400 * MS
     assert pauses(host, cadence, 3) == [6400, 6400, 6400]
     host.usage[0] = FULL
-    assert cadence.must_look(host.rooms, host.tick, 1000 * MS)
+    assert cadence.must_tick(host.components, host.tick, 1000 * MS)
     assert pauses(host, cadence, 1) == [500]
     host.source.report_ns = 100 * MS
     host.usage[0] = NodeUsage(GIB, GIB // 2, 0)
@@ -174,97 +176,97 @@ def test_a_source_that_reports_at_intervals_is_asked_for_a_few_reports_at_once()
 
 
 def test_while_it_is_not_known_what_may_leave_passes_come_every_tick() -> None:
-    host, cadence = Host(), Cadence()
-    host.rooms.steering.settled = False
+    host, cadence = Host(), TickPacer()
+    host.components.fast_path.settled = False
     assert pauses(host, cadence, 3) == [500, 500, 500]
-    host.rooms.steering.settled = True
+    host.components.fast_path.settled = True
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
 
 
 def test_while_pages_are_still_looked_up_it_is_not_quiet() -> None:
-    host, cadence = Host(), Cadence()
-    host.rooms.tracking.all_walked = False
+    host, cadence = Host(), TickPacer()
+    host.components.tracking.all_walked = False
     assert pauses(host, cadence, 2) == [500, 500]
 
 
 def test_a_slow_node_that_is_full_is_no_work() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     host.usage[1] = FULL
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
-    assert not cadence.must_look(host.rooms, host.tick, 0)
+    assert not cadence.must_tick(host.components, host.tick, 0)
 
 
 def test_what_ends_a_rest() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
-    assert not cadence.must_look(host.rooms, host.tick, 0)
+    assert not cadence.must_tick(host.components, host.tick, 0)
     host.counters |= {"victims": 0, "pending": FEW_PAGES - 1}
-    assert not cadence.must_look(host.rooms, host.tick, 0)
+    assert not cadence.must_tick(host.components, host.tick, 0)
     host.counters["pending"] += 1
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    assert cadence.must_tick(host.components, host.tick, 0)
     pauses(host, cadence, 1)
-    assert not cadence.must_look(host.rooms, host.tick, 0), "there are no victims to be had"
+    assert not cadence.must_tick(host.components, host.tick, 0), "there are no victims to be had"
     host.counters["pending"] = 0
     host.source.backlog = BACKLOG + 0.01
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
     # It is asked for no more often than there would be passes.
-    assert not cadence.must_look(host.rooms, host.tick, 500 * MS - 1)
-    assert cadence.must_look(host.rooms, host.tick, 500 * MS)
+    assert not cadence.must_tick(host.components, host.tick, 500 * MS - 1)
+    assert cadence.must_tick(host.components, host.tick, 500 * MS)
 
 
 def test_a_source_that_went_away_ends_a_rest() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
-    host.rooms.steering.around.source = None
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    host.components.fast_path.around.source = None
+    assert cadence.must_tick(host.components, host.tick, 0)
 
 
 def test_when_many_are_refused_three_passes_come_without_waiting() -> None:
-    host, cadence = Host(), Cadence()
+    host, cadence = Host(), TickPacer()
     pauses(host, cadence, 3)
-    host.leapt = True
-    assert cadence.must_look(host.rooms, host.tick, 0)
-    host.leapt = False
+    host.miss_burst_seen = True
+    assert cadence.must_tick(host.components, host.tick, 0)
+    host.miss_burst_seen = False
     host.tick = replace(host.tick, between=moved(FEW_PAGES))
     assert pauses(host, cadence, 4) == [500, 500, 1000, 1800]
 
 
 def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
-    host, cadence = Host(), Cadence()
-    host.leapt = True
-    assert cadence.must_look(host.rooms, host.tick, 0)
-    host.leapt = False
+    host, cadence = Host(), TickPacer()
+    host.miss_burst_seen = True
+    assert cadence.must_tick(host.components, host.tick, 0)
+    host.miss_burst_seen = False
     host.tick = replace(host.tick, between=moved(FEW_PAGES - 1))
     assert pauses(host, cadence, 3) == [500, 1000, 1800]
 
 
 def test_while_looks_teach_passes_come_as_often_as_they_tell_something_new() -> None:
-    host, cadence = Host(), Cadence()
-    host.source.news_fd, host.source.learning_ns = 3, 200 * MS
-    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 200 * MS
+    host, cadence = Host(), TickPacer()
+    host.source.phase_change_fd, host.source.learning_ns = 3, 200 * MS
+    assert cadence.pause_ns(LOOP, host.components, host.tick) == 200 * MS
     host.source.learning_ns = 800 * MS
-    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 500 * MS
+    assert cadence.pause_ns(LOOP, host.components, host.tick) == 500 * MS
     host.source.learning_ns = 0
-    assert cadence.pause_ns(LOOP, host.rooms, host.tick) == 1000 * MS
+    assert cadence.pause_ns(LOOP, host.components, host.tick) == 1000 * MS
 
 
 def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
-    host, cadence = Host(), Cadence()
-    host.rooms.steering.settled, host.rooms.steering.around.source = False, None
-    host.source.news_fd, host.source.learning_ns = 3, 0
-    host.source.news = lambda: False
-    pauses = [cadence.pause_ns(LOOP, host.rooms, host.tick) // MS for _ in range(3)]
+    host, cadence = Host(), TickPacer()
+    host.components.fast_path.settled, host.components.fast_path.around.source = False, None
+    host.source.phase_change_fd, host.source.learning_ns = 3, 0
+    host.source.phase_changed = lambda: False
+    pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
-    assert not cadence.must_look(host.rooms, host.tick, 0)
+    assert not cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = BACKLOG + 0.01
-    assert cadence.must_look(host.rooms, host.tick, 0)
+    assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
-    host.source.news = lambda: True
-    assert cadence.must_look(host.rooms, host.tick, 0)
-    host.source.news = lambda: False
+    host.source.phase_changed = lambda: True
+    assert cadence.must_tick(host.components, host.tick, 0)
+    host.source.phase_changed = lambda: False
     host.usage = dict.fromkeys(NODES, FULL)
-    assert cadence.must_look(host.rooms, host.tick, 500 * MS)
+    assert cadence.must_tick(host.components, host.tick, 500 * MS)
     busy = replace(host.tick, plan=plan(FEW_PAGES))
-    assert cadence.pause_ns(LOOP, host.rooms, busy) == 900 * MS
+    assert cadence.pause_ns(LOOP, host.components, busy) == 900 * MS

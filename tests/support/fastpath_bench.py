@@ -19,12 +19,12 @@ from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
 
 from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
-from tierd.core.migration import MoveReport
+from tierd.core.migration import MigrationResult
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.fastpath.controller import Steering
-from tierd.engine.fastpath.thresholds import Thresholds
-from tierd.engine.fastpath.update import SteeringSettings
-from tierd.engine.phase_detector import ForgetSettings
+from tierd.engine.fastpath.controller import FastPathController
+from tierd.engine.fastpath.thresholds import HotnessThresholdController
+from tierd.engine.fastpath.update import FastPathSettings
+from tierd.engine.phase_detector import CoolingSettings
 from tierd.hotness.table import HeatTable
 from tierd.migration import NativeMover
 from tierd.policy.inputs import NodeUsage
@@ -113,15 +113,15 @@ class Bench:
         self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)
         self.mover = mover or NativeMover(rate_bytes_per_s=GIB)
         self.tracking = Tracking(self.vpn)
-        self.steering = Steering(
-            SteeringSettings(True, 5_000_000, 256_000_000, 5.0, 1.0),
+        self.fast_path = FastPathController(
+            FastPathSettings(True, 5_000_000, 256_000_000, 5.0, 1.0),
             WatermarkSettings(),
             heat=self.heat,
             tracking=self.tracking,  # type: ignore[arg-type]
             sources=self.selector,
             mover=self.mover,
-            thresholds=Thresholds(NeoMemSettings(), S),
-            forget=ForgetSettings(),
+            thresholds=HotnessThresholdController(NeoMemSettings(), S),
+            forget=CoolingSettings(),
             open_ring=self.open_ring,
             root=root,
         )
@@ -136,10 +136,10 @@ class Bench:
         target = WatchedTarget(0, os.getpid(), (WatchedRange(self.vpn, self.vpn + PAGES),))
         self.selector.watch([target], time.monotonic_ns())
 
-    def tick(self, report: MoveReport | None = None, **more: Any) -> MoveReport | None:
+    def tick(self, report: MigrationResult | None = None, **more: Any) -> MigrationResult | None:
         now = time.monotonic_ns()
-        between = self.steering.begin(now)
-        self.steering.end(now, two_tiers(), self.usage, report, **more)
+        between = self.fast_path.begin(now)
+        self.fast_path.end(now, two_tiers(), self.usage, report, **more)
         return between
 
     def put(self, pages: range, count: int = 40) -> None:

@@ -11,7 +11,7 @@ from tierd.core.errors import UnavailableError
 from tierd.engine.background import beside
 
 
-class Companion:
+class BackgroundService:
     def __init__(self, name: str, log: list[str], error: Exception | None = None) -> None:
         self.name, self.log, self.error = name, log, error
 
@@ -28,7 +28,10 @@ class Companion:
 
 def test_companions_are_closed_in_the_other_order_whatever_ends_the_block() -> None:
     log: list[str] = []
-    with contextlib.suppress(KeyError), beside([Companion("a", log), Companion("b", log)]):
+    with (
+        contextlib.suppress(KeyError),
+        beside([BackgroundService("a", log), BackgroundService("b", log)]),
+    ):
         log.append("loop")
         raise KeyError
     assert log == ["start a", "start b", "loop", "close b", "close a"]
@@ -39,7 +42,7 @@ def test_one_that_does_not_start_is_told_of_and_the_loop_runs(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     log: list[str] = []
-    with caplog.at_level("WARNING", "tierd"), beside([Companion("a", log, error)]):
+    with caplog.at_level("WARNING", "tierd"), beside([BackgroundService("a", log, error)]):
         log.append("loop")
     assert log == ["start a", "loop", "close a"]
     assert "name=a" in caplog.text

@@ -10,8 +10,8 @@ import pytest
 
 from tierd.core.access import AccessBatch, Domain
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.groups import Residents
-from tierd.engine.sampling_limits import Exposing, longest_exposure_us, room_share
+from tierd.engine.groups import ResidentBytes
+from tierd.engine.sampling_limits import SamplingLimits, max_sampling_interval_us, space_fraction
 from tierd.hotness.table import HeatTable
 from tierd.policy.inputs import NodeUsage
 
@@ -44,8 +44,8 @@ class Source:
     lag_us: int = 0
 
 
-def residents(fast_mib: int, slow_mib: int) -> Residents:
-    found = Residents()
+def resident_bytes(fast_mib: int, slow_mib: int) -> ResidentBytes:
+    found = ResidentBytes()
     found.begin(1)
     node = np.repeat(np.array([0, 1], np.int16), [fast_mib * PAGES, slow_mib * PAGES])
     found.count(1, node, np.zeros(len(node), np.uint8))
@@ -58,19 +58,19 @@ def usage(total_mib: int, free_mib: int, reserve_mib: int = 0) -> dict[int, Node
 
 
 def test_room_is_what_targets_have_and_what_is_free_beyond_what_is_kept() -> None:
-    share = room_share(residents(30, 70), TIERS, usage(1000, 60), 0.04)
+    share = space_fraction(resident_bytes(30, 70), TIERS, usage(1000, 60), 0.04)
     assert share == pytest.approx(0.5)  # 30 + 60 - 40 of 100
-    kept = room_share(residents(30, 70), TIERS, usage(1000, 60, reserve_mib=55), 0.04)
+    kept = space_fraction(resident_bytes(30, 70), TIERS, usage(1000, 60, reserve_mib=55), 0.04)
     assert kept == pytest.approx(0.35)
-    assert room_share(residents(30, 70), TIERS, usage(1000, 900), 0.04) == 1.0
-    assert room_share(Residents(), TIERS, usage(1000, 900), 0.04) is None
+    assert space_fraction(resident_bytes(30, 70), TIERS, usage(1000, 900), 0.04) == 1.0
+    assert space_fraction(ResidentBytes(), TIERS, usage(1000, 900), 0.04) is None
 
 
 def test_heat_fades_and_grows_with_the_unit() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     page = np.array([7 | 1 << 48], np.uint64)
     heat.ingest(AccessBatch(Domain.VIRTUAL, page, np.array([64.0], np.float32), 10**9, "scan"))
-    exposing, source = Exposing(heat, residents(1, 1)), Source()
+    exposing, source = SamplingLimits(heat, resident_bytes(1, 1)), Source()
     exposing.aim(source, TIERS, usage(100, 50), 0.04)
     assert source.aim == 1.0
     assert not exposing.changed(source)
@@ -86,18 +86,18 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
 
 def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
     """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
-    assert longest_exposure_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
+    assert max_sampling_interval_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
     # It doubles with an eighth of the time for which all has stood still.
-    times = [longest_exposure_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
+    times = [max_sampling_interval_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
     assert times == [7800, 7800, 15_600, 31_200, 124_800]
-    assert longest_exposure_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
+    assert max_sampling_interval_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
 
 
 def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     one = TierMap(TIERS.tiers[:1], {0: TIERS.nodes[0]})
-    assert longest_exposure_us(one, 0.5, 0.0) is None
+    assert max_sampling_interval_us(one, 0.5, 0.0) is None
     exposing, source = (
-        Exposing(HeatTable(capacity_pages=10, half_life_s=5.0), residents(1, 1)),
+        SamplingLimits(HeatTable(capacity_pages=10, half_life_s=5.0), resident_bytes(1, 1)),
         Source(),
     )
     exposing.bound(source, TIERS, 0.5, 0.0)

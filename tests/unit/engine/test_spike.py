@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tierd.engine.spike import LEAP, OLD_NS, Leap
+from tierd.engine.spike import OLD_NS, SPIKE, SpikeDetector
 
 LEAST = 256
 
@@ -17,14 +17,14 @@ class Course:
     """Refusals every quarter of a second, in an epoch that began at 1 s."""
 
     def __init__(self) -> None:
-        self.seen, self.count, self.now_ns, self.epoch_ns = Leap(LEAST), 0, S, S
-        self.seen.leap(0, S, S)
+        self.seen, self.count, self.now_ns, self.epoch_ns = SpikeDetector(LEAST), 0, S, S
+        self.seen.is_spike(0, S, S)
 
     def go(self, each: int, times: int = 1) -> list[bool]:
         found = []
         for _ in range(times):
             self.count, self.now_ns = self.count + each, self.now_ns + QUARTER
-            found.append(self.seen.leap(self.count, self.now_ns, self.epoch_ns))
+            found.append(self.seen.is_spike(self.count, self.now_ns, self.epoch_ns))
         return found
 
 
@@ -92,8 +92,8 @@ def test_what_is_usual_is_none() -> None:
     course = Course()
     course.go(2 * LEAST, 60)
     course.epoch_ns = course.now_ns - 2 * OLD_NS
-    assert not course.go(int(LEAP * LEAST))[0]
-    assert course.go(int(3 * LEAP * LEAST))[0]
+    assert not course.go(int(SPIKE * LEAST))[0]
+    assert course.go(int(3 * SPIKE * LEAST))[0]
 
 
 def test_in_a_young_epoch_all_come_again() -> None:
@@ -104,6 +104,6 @@ def test_in_a_young_epoch_all_come_again() -> None:
 
 
 def test_the_first_look_and_a_counter_that_begins_anew_tell_nothing() -> None:
-    seen = Leap(LEAST)
-    assert not seen.leap(10 * LEAST, 10 * S, S)
-    assert not seen.leap(0, 11 * S, S)
+    seen = SpikeDetector(LEAST)
+    assert not seen.is_spike(10 * LEAST, 10 * S, S)
+    assert not seen.is_spike(0, 11 * S, S)
