@@ -2,7 +2,7 @@
 """Programs on DRAM, HBM and CXL in the lab's modelled time, in one boot; one line of JSON a run.
 
 `mixed`: a triad beside a pointer chase, of which first touch fills DRAM with the triad's arrays
-and leaves HBM to the chase, the wrong way round; by the cost policy, by its ladder of latency, and
+and leaves HBM to the chase, the wrong way round; by the cost policy, by idle latency alone, and
 by all placements of whole arrays (`search`). `streams`, `tenants` and `analytics` (hbmcases.py):
 static placements, and tierd. `restless`: what moves did to single pages and to watermarks under
 load that is never at rest. Nobody tells the daemon what is what.
@@ -78,10 +78,10 @@ def tell_gains(lab: HbmLab) -> None:
 def mixed(lab: HbmLab, sweeps: int) -> None:
     """First touch, and both ladders."""
     tell("mixed, first touch", lab.run([*MIXED, "7"], free=FREE))
-    for ladder in ("time", "latency"):
-        config = CONFIG.format(ladder=ladder)
+    for latency_model in ("loaded", "idle"):
+        config = CONFIG.format(latency_model=latency_model)
         figures = lab.run([*MIXED, str(sweeps)], free=FREE, config=config)
-        tell(f"mixed, tierd by {ladder}", figures)
+        tell(f"mixed, tierd by {latency_model}", figures)
 
 
 def search(lab: HbmLab) -> None:

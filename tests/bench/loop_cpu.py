@@ -125,7 +125,7 @@ def main() -> None:
                 ResidencyScanner(),
                 heat,
                 MapReader(),
-                config.loop.residency_interval_ns,
+                config.residency.interval_ns,
             ),
             heat=heat,
             policy=make_policy(config),

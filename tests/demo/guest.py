@@ -33,7 +33,7 @@ TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
 STEADY_REPORTS = 10
 """So many in a row, for --until."""
-VARIANTS = {"-still": "\n[policy.change]\nenabled = false\n"}
+VARIANTS = {"-still": "\n[policy.phase_change]\nenabled = false\n"}
 """Endings of a source's name on the command line, and what they add to the configuration."""
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CGROUP = Path("/sys/fs/cgroup/tiered")

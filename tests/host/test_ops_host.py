@@ -60,12 +60,12 @@ class Host:
         self.config.write_text(
             f"""
 [loop]
-tick = "100ms"
+interval = "100ms"
 [targets]
 match = {{ pid = {target} }}
 min_rss = "1MiB"
 [policy]
-min_residency = "1s"
+migration_cooldown = "1s"
 [metrics]
 port = 0
 [control]
@@ -174,7 +174,7 @@ def test_the_commands_work_on_a_running_service(host: Host):
     events = host.tierd("events", "--json", "--count", "2").stdout.splitlines()
     assert {json.loads(line)["kind"] for line in events} <= {"moves", "held back"}
 
-    done = host.tierd("tune", "budget.rate=3MB/s", "--persist")
+    done = host.tierd("tune", "migration.rate_limit=3MB/s", "--persist")
     assert "is in force" in done.stdout
     assert host.status()["budget"]["bytes_per_second"] == 3_000_000
     assert 'rate = "3MB/s"' in (host.folder / "conf.d/90-tuned.toml").read_text()
@@ -341,7 +341,7 @@ def test_a_real_prometheus_scrapes_and_an_alert_fires_on_a_refused_reload(
 
     assert "TierdReloadFailed" not in firing()
     good = host.config.read_text()
-    host.config.write_text(good + "\n[budget]\nrat = 5\n")
+    host.config.write_text(good + "\n[migration]\nrat = 5\n")
     assert host.process is not None
     host.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "TierdReloadFailed" in firing(), "the alert fires")
@@ -368,12 +368,12 @@ def test_a_hang_up_while_it_starts_is_a_reload_once_it_runs(tmp_path: Path) -> N
         with pipe.open("w") as held:  # opens when the service reads it
             process.send_signal(signal.SIGHUP)
             pipe.unlink()
-            main.write_text(text + "[budget]\nretries = 9\n")
-            held.write("[budget]\nretries = 1\n")
+            main.write_text(text + "[migration]\nretries = 9\n")
+            held.write("[migration]\nretries = 1\n")
         wait_for(
             lambda: process.poll() is not None or "event=reloaded" in log.read_text(), "a word"
         )
-        assert "changed=budget.retries" in log.read_text()
+        assert "changed=migration.retries" in log.read_text()
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(ENOUGH_S) == 0, log.read_text()

@@ -88,7 +88,7 @@ def test_a_recording_of_the_real_loop_replays_bit_for_bit(tmp_path: Path) -> Non
             assert child.stdout is not None
             child.stdout.readline()
             config = loads(
-                f'[targets]\nmatch = {{ pid = {child.pid} }}\n[loop]\ntick = "100ms"\n'
+                f'[targets]\nmatch = {{ pid = {child.pid} }}\n[loop]\ninterval = "100ms"\n'
                 'residency_interval = "200ms"\n'
             )
             recorder = Recorder(tmp_path / "a.rec", 1 << 30, dry_run=True)
@@ -100,7 +100,7 @@ def test_a_recording_of_the_real_loop_replays_bit_for_bit(tmp_path: Path) -> Non
                     ResidencyScanner(),
                     heat,
                     MapReader(),
-                    config.loop.residency_interval_ns,
+                    config.residency.interval_ns,
                 ),
                 heat=heat,
                 policy=make_policy(config),

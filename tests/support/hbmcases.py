@@ -20,7 +20,7 @@ STATIC_SWEEPS = "7"
 FOOTPRINT = 32 * MIB
 HBM_KEPT = int(2.75 * MIB)
 """Of what is free in HBM, what tierd's high watermark and its own noise leave."""
-SLOWER = CONFIG.format(ladder="time")
+SLOWER = CONFIG.format(latency_model="loaded")
 for _was, _is in (
     ('tick = "50ms"', 'tick = "200ms"'),
     ('half_life = "250ms"', 'half_life = "500ms"'),
@@ -52,7 +52,7 @@ class Case:
     sweeps: int
     first: Mapping[str, Sequence[str]] = field(default_factory=dict)
     weights: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    config: str = CONFIG.format(ladder="time")
+    config: str = CONFIG.format(latency_model="loaded")
 
     def _command(self, sweeps: int | str, first: Sequence[str] = ()) -> list[str]:
         program = str(ROOT / "build/workloads" / self.program)

@@ -43,27 +43,28 @@ SETTINGS = "\n".join(
 CONFIG = """
 [targets]
 match = {{ cgroup = "/tiered" }}
+refresh_interval = "250ms"
+[residency]
+interval = "30s"
 [loop]
-tick = "50ms"
-cpu = "25%"
-targets_refresh = "250ms"
-residency_interval = "30s"
+interval = "50ms"
+cpu_limit = "25%"
 [heat]
 half_life = "250ms"
 [policy]
 name = "cost"
-min_residency = "1s"
+migration_cooldown = "1s"
 low_watermark = "0.5%"
 high_watermark = "1%"
 [policy.cost]
-epoch = "150ms"
-ladder = "{ladder}"
-placement = true
+feedback_interval = "150ms"
+latency_model = "{latency_model}"
+weighted_interleave = true
 # The daemon starts before time is modelled: it would measure the emulator.
-probe = false
-[budget]
-rate = "400MB/s"
-cpu = "50%"
+measure_tiers = false
+[migration]
+rate_limit = "400MB/s"
+cpu_limit = "50%"
 [control]
 enabled = false
 [metrics]
@@ -74,24 +75,25 @@ RESTLESS = """
 [targets]
 match = {{ cgroup = "/tiered" }}
 min_rss = "1MiB"
+refresh_interval = "2s"
+[residency]
+interval = "10s"
 [loop]
-tick = "{tick_s}s"
-cpu = "25%"
-targets_refresh = "2s"
-residency_interval = "10s"
+interval = "{tick_s}s"
+cpu_limit = "25%"
 [heat]
 half_life = "4s"
 [policy]
 name = "cost"
-min_residency = "10s"
+migration_cooldown = "10s"
 low_watermark = "0.5%"
 high_watermark = "1%"
 [policy.cost]
-epoch = "4s"
-probe = false
-[budget]
-rate = "100MB/s"
-cpu = "50%"
+feedback_interval = "4s"
+measure_tiers = false
+[migration]
+rate_limit = "100MB/s"
+cpu_limit = "50%"
 [control]
 enabled = false
 [metrics]
@@ -273,7 +275,7 @@ class HbmLab:
         self._wait("done", deadline)
         figures: dict[str, Any] = json.loads((self.shared / "figures").read_text())
         assert region is not None
-        blind = 'ladder = "latency"' in (request["config"] or "")
+        blind = 'latency_model = "idle"' in (request["config"] or "")
         if (daemon := figures.get("daemon")) and not blind:
             self.epochs.append(np.array(daemon["epochs"]).reshape(-1, 4))
             seconds = [tick["s"] for tick in daemon["ticks"]]

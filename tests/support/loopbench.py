@@ -37,8 +37,8 @@ FREE = WatermarkSettings().high_watermark
 """Of the fast node: what comes in has something leave."""
 CONFIG = """
 [loop]
-tick = "10ms"
-cpu = "100%"
+interval = "10ms"
+cpu_limit = "100%"
 [heat]
 half_life = "100ms"
 """
@@ -234,7 +234,9 @@ class Bench:
         self.lacks: frozenset[str] = frozenset()
         """Capabilities that the loop has not."""
         makers = ComponentFactory(
-            policy=lambda config: WatermarkPolicy(WatermarkSettings(margin=config.policy.margin)),
+            policy=lambda config: WatermarkPolicy(
+                WatermarkSettings(margin=config.policy.hysteresis)
+            ),
             sources=self._make_sources,
             read_tiers=lambda config: lambda: later or tiers,
             lacking=lambda config: self.lacks & needed(config),

@@ -115,7 +115,7 @@ class MadeUpHost:
         """So many passes of the loop, half a second of made-up time apart."""
         with ThreadPoolExecutor(1) as worker:
             for _ in range(ticks):
-                self.now += int(self.config.loop.tick_ns * self.random.uniform(0.9, 1.3))
+                self.now += int(self.config.loop.interval_ns * self.random.uniform(0.9, 1.3))
                 self.service.paused = bool(self.random.random() < self.trouble / 4)
                 self.service.work.run(self.now, worker, gather=False)
                 if self.random.random() < self.trouble:

@@ -77,7 +77,7 @@ def main() -> int:
     policy = service.components.policy
     assert isinstance(policy, CostPolicy)
     notes = Notes(policy)
-    watch = MoveWatch(settings.policy.low_watermark, settings.policy.min_residency_ns / 1e9)
+    watch = MoveWatch(settings.policy.low_watermark, settings.policy.migration_cooldown_ns / 1e9)
     service.observe(notes)
     service.observe(watch)
     print("ready", flush=True)

@@ -24,13 +24,13 @@ CONFIG = Path("/tmp/mishaps.toml")
 SETTINGS = """
 [targets]
 match = { exe = "hotset" }
+refresh_interval = "500ms"
 [loop]
-targets_refresh = "500ms"
-cpu = "60%"
+cpu_limit = "60%"
 [sources.damon]
-cpu = "30%"
-[budget]
-cpu = "60%"
+cpu_limit = "30%"
+[migration]
+cpu_limit = "60%"
 """
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 INSTANCE = Path("/sys/kernel/tracing/instances/tierd-damon")

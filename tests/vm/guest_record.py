@@ -33,21 +33,21 @@ DEADLINE_S = 240
 SETTINGS = """
 [targets]
 match = { exe = "hotset" }
+refresh_interval = "500ms"
 [loop]
-targets_refresh = "500ms"
-cpu = "60%"
+cpu_limit = "60%"
 [sources]
 order = ["damon"]
 [sources.damon]
-cpu = "30%"
+cpu_limit = "30%"
 [policy]
-min_residency = "3s"
-[budget]
-cpu = "60%"
+migration_cooldown = "3s"
+[migration]
+cpu_limit = "60%"
 [[rule]]
 name = "capped"
 match = { exe = "hotset" }
-max_fast = "6%"
+fast_max = "6%"
 """
 
 

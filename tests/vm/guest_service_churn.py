@@ -42,18 +42,18 @@ GOOD = """
 [targets]
 match = {{ exe = "hotset" }}
 min_rss = "1MiB"
+refresh_interval = "1s"
 [loop]
-tick = "{tick}ms"
-targets_refresh = "1s"
+interval = "{tick}ms"
 [sources]
 order = ["scan", "damon"]
 [heat]
 memory = "16MiB"
 [policy]
-min_residency = "1s"
-[budget]
-cpu = "50%"
-rate = "{rate}MB/s"
+migration_cooldown = "1s"
+[migration]
+cpu_limit = "50%"
+rate_limit = "{rate}MB/s"
 [control]
 socket = "{folder}/control.sock"
 state = "{folder}"
@@ -63,7 +63,7 @@ port = 0
 [[rule]]
 name = "some"
 match = {{ min_rss = "{rss}MiB" }}
-max_fast = "60%"
+fast_max = "60%"
 """
 BROKEN = ("[loop]\ntik = 1\n", "[[[", '[policy]\nlow_watermark = "50%"\n')
 

@@ -71,8 +71,8 @@ def settle(text: str = "") -> None:
     """The configuration: what is asked, with a workload of its own and quick looks."""
     CONF.mkdir(exist_ok=True)
     (CONF / "test.toml").write_text(
-        '[targets]\nmatch = { exe = "hotset" }\n[loop]\ntick = "500ms"\ncpu = "100%"\n'
-        '[sources]\norder = ["damon"]\n[policy]\nmin_residency = "2s"\n[budget]\ncpu = "50%"\n'
+        '[targets]\nmatch = { exe = "hotset" }\n[loop]\ninterval = "500ms"\ncpu_limit = "100%"\n'
+        '[sources]\norder = ["damon"]\n[policy]\nmigration_cooldown = "2s"\n[migration]\ncpu_limit = "50%"\n'
         + text
     )
 
@@ -149,7 +149,7 @@ def reload() -> None:
     pid = show("MainPID")["MainPID"]
     settle('rate = "77MB/s"\n')
     status = run("systemctl", "reload", "tierd").returncode
-    good = wait(lambda: "changed=budget.rate" in journal())
+    good = wait(lambda: "changed=migration.rate_limit" in journal())
     (CONF / "zz-broken.toml").write_text("[loop]\ntik = 5\n")
     run("systemctl", "reload", "tierd")
     refused = wait(lambda: "event=reload_failed" in journal())

@@ -26,7 +26,7 @@ from tierd.policy.gains import rank_correlation
 
 MINUTES = float(os.environ.get("TIERD_HBM_MINUTES", "2"))
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
-SWEEPS = {"time": 420, "latency": 90}
+SWEEPS = {"loaded": 420, "idle": 90}
 MIXED = [str(ROOT / "build/workloads/mixed"), "--size", "32M", "--work"]
 BEST = {"a": HBM, "b": HBM, "c": HBM, "chase": DRAM}
 """The best of those tried in tests/bench/hbm_lab.py."""
@@ -41,9 +41,9 @@ def lab() -> Iterator[HbmLab]:
         yield booted
 
 
-def run(lab: HbmLab, ladder: str) -> dict[str, Any]:
-    command = [*MIXED, str(SWEEPS[ladder])]
-    return lab.run(command, free=FREE, config=CONFIG.format(ladder=ladder))
+def run(lab: HbmLab, latency_model: str) -> dict[str, Any]:
+    command = [*MIXED, str(SWEEPS[latency_model])]
+    return lab.run(command, free=FREE, config=CONFIG.format(latency_model=latency_model))
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def best(lab: HbmLab) -> float:
 
 @pytest.fixture(scope="module")
 def by_time(lab: HbmLab) -> dict[str, Any]:
-    return run(lab, "time")
+    return run(lab, "loaded")
 
 
 def test_the_arrays_end_in_hbm_and_the_chase_in_dram(by_time: dict[str, Any]) -> None:
@@ -84,7 +84,7 @@ def test_weights_of_interleaving_are_set_and_put_back(by_time: dict[str, Any]) -
 
 
 def test_a_ladder_of_latency_loses(lab: HbmLab, best: float) -> None:
-    figures = run(lab, "latency")
+    figures = run(lab, "idle")
     print(f"{sweep_ms(figures):.2f} ms a sweep, {best:.2f} at best; {figures['last']}")
     streamed = sum(figures["last"][name][HBM] for name in "abc")
     assert streamed < 0.6 * sum(sum(figures["last"][name]) for name in "abc")

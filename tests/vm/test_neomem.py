@@ -20,11 +20,11 @@ from tierd_lab import Machine
 
 ROOT = Path(__file__).resolve().parents[2]
 MACHINE = "dram-cxl-card"
-PATIENT = "policy.neomem.payback_ns=60000000000"
+PATIENT = "policy.break_even_time_ns=60000000000"
 """At 13 requests a second to a hot page, not thousands, no page would pay for its moves soon."""
-SMALL = ["--size", "300M", "--rate", "100000", "--set", "loop.residency_pages=8192", PATIENT]
+SMALL = ["--size", "300M", "--rate", "100000", "--set", "residency.pages_per_tick=8192", PATIENT]
 """A guest second of this costs a few host seconds."""
-RESTLESS = "policy.min_residency_ns=1000000000"
+RESTLESS = "policy.migration_cooldown_ns=1000000000"
 """With the default of 10 s no page could come back within 5 s."""
 BUDGET, QUOTA = 200_000_000, 256_000_000
 SMALL_QUOTA = 8_000_000
@@ -76,7 +76,7 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
 def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any) -> None:
     """Others leave so little DRAM that for most of what comes in something must leave."""
     short = ["--others-leave", "130MiB", "--leave-free", "50M"]
-    quota = f"policy.neomem.quota_bytes_per_s={SMALL_QUOTA}"
+    quota = f"policy.promotion_rate_limit_bytes_per_s={SMALL_QUOTA}"
     told = run(vm, "--seconds", "30", "--move-after", "11", *short, *SMALL, RESTLESS, quota)
     log, hot = told["log"], told["hot_pages"]
     assert min(told[each]["final"] for each in ("first", "move_1", "move_2")) >= 0.9

@@ -61,7 +61,7 @@ def test_a_recording_of_the_guest_replays_on_the_host_bit_for_bit(
     assert replayed["recorded"]["accesses"] > 0
     # Another setting gives other plans, so the equality above says something.
     other = subprocess.run(
-        [str(TIERD), "replay", str(path), "--json", "--set", "policy.confidence=20"],
+        [str(TIERD), "replay", str(path), "--json", "--set", "policy.confidence_sigmas=20"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert json.loads(other.stdout)["decisions_whose_moves_differ"] > 0

@@ -175,5 +175,5 @@ class Endpoints:
     def healthy(self) -> bool:
         """Whether the loop ended a pass lately; true before the first."""
         last = self.state.values.snapshot.values[f.LAST_TICK].get((), 0.0)
-        limit = max(LEAST_STUCK_S, STUCK_TICKS * self._service.config.loop.tick_ns / 1e9)
+        limit = max(LEAST_STUCK_S, STUCK_TICKS * self._service.config.loop.interval_ns / 1e9)
         return not last or time.time() - last < limit

@@ -36,10 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another setting, for example policy.margin=0.8; may be given several times",
+        help="another setting, for example policy.hysteresis=0.8; may be given several times",
     )
     parser.add_argument(
-        "--config", type=Path, metavar="FILE", help="take [policy], [heat], [budget] from FILE"
+        "--config", type=Path, metavar="FILE", help="take [policy], [heat], [migration] from FILE"
     )
     parser.add_argument("--all", action="store_true", help="print every differing decision")
     parser.add_argument(

@@ -19,7 +19,9 @@ HELP = "give a key of the running service's configuration another value"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd tune`."""
     add_common(parser)
-    parser.add_argument("assignment", metavar="KEY=VALUE", help='e.g. budget.rate="500MB/s"')
+    parser.add_argument(
+        "assignment", metavar="KEY=VALUE", help='e.g. migration.rate_limit="500MB/s"'
+    )
     parser.add_argument(
         "--persist",
         action="store_true",

@@ -8,11 +8,11 @@
 from tierd.config.diff import Difference, differences
 from tierd.config.files import DEFAULT_PATH, check_against, load, load_section, loads
 from tierd.config.model import (
-    BudgetConfig,
     Config,
     HeatConfig,
     LogConfig,
     LoopConfig,
+    MigrationConfig,
     PolicyConfig,
     RecordConfig,
     TargetsConfig,
@@ -24,7 +24,6 @@ from tierd.config.write import as_table, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
-    "BudgetConfig",
     "Config",
     "ControlConfig",
     "DamonConfig",
@@ -33,6 +32,7 @@ __all__ = [
     "LogConfig",
     "LoopConfig",
     "MetricsConfig",
+    "MigrationConfig",
     "NeoProfConfig",
     "PolicyConfig",
     "RecordConfig",

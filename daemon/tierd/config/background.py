@@ -41,11 +41,11 @@ class PathKind:
 
 
 @dataclass(frozen=True, slots=True)
-class MigrationsConfig:
-    """[migrations]: counting what moves pages, whoever does, by eBPF."""
+class MigrationTracingConfig:
+    """[migration_tracing]: counting of all page migrations of the host, by eBPF."""
 
-    watch: bool = option(
-        "watch",
+    enabled: bool = option(
+        "enabled",
         Flag(),
         False,
         "Count pages that the kernel or others move, and ping-pong; needs eBPF and tracefs.",

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tierd.config.background import GpuConfig, MigrationsConfig
+from tierd.config.background import GpuConfig, MigrationTracingConfig
 from tierd.config.matchers import Matcher
 from tierd.config.overrides import TopologyKind
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
@@ -20,48 +20,50 @@ from tierd.core.overrides import TopologyOverrides
 from tierd.core.pagekey import MAX_TARGETS
 
 POLICIES = ("watermark", "cost")
-LADDERS = ("time", "latency")
-"""What `policy.cost.ladder` may be; a test compares it with the policy's."""
+LATENCY_MODELS = ("loaded", "idle")
+"""What `policy.cost.latency_model` may be; a test compares it with the policy's."""
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
 @dataclass(frozen=True, slots=True)
 class LoopConfig:
-    """[loop]: how often the control loop does what."""
+    """[loop]: how often the control loop runs."""
 
-    tick_ns: int = option(
-        "tick", duration("10ms", "1min"), "500ms", "Time between two passes of the control loop."
+    interval_ns: int = option(
+        "interval", duration("10ms", "1min"), "500ms", "Time between two ticks of the control loop."
     )
-    quiet_tick_ns: int = option(
-        "quiet_tick",
+    max_interval_ns: int = option(
+        "max_interval",
         duration("10ms", "1min"),
         "8s",
-        "... while the native path promotes, or looks at accessed bits tell of news, and passes"
-        " themselves find little to move. With DAMON three of its reports are waited for, or 2 s.",
+        "Longest time between two ticks. The loop backs off to it while ticks find little to move"
+        " and something else can wake the loop: the fast path, or a source that reports phase"
+        " changes. With DAMON the loop waits for three reports, or 2 s.",
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "3%",
-        "Most of one CPU that the control loop may take, and what ten seconds left over of that.",
+        "Share of one CPU that the control loop may use. What was left unused in the last ten"
+        " seconds may be used at once.",
     )
-    residency_pages: int = option(
-        "residency_pages",
+
+
+@dataclass(frozen=True, slots=True)
+class ResidencyConfig:
+    """[residency]: how the nodes of pages are looked up."""
+
+    pages_per_tick: int = option(
+        "pages_per_tick",
         Number(256, 10_000_000),
         65536,
-        "Pages whose node is asked from the kernel in one pass.",
+        "Pages whose node is asked from the kernel in one tick.",
     )
-    residency_interval_ns: int = option(
-        "residency_interval",
+    interval_ns: int = option(
+        "interval",
         duration("0s", "1h"),
         "20s",
-        "Time after which all pages of a process are looked up once more, if that is cheap.",
-    )
-    targets_refresh_ns: int = option(
-        "targets_refresh",
-        duration("100ms", "10min"),
-        "5s",
-        "Time between two looks at which processes are watched.",
+        "Time after which all pages of a process are looked up again, if that is cheap.",
     )
 
 
@@ -90,6 +92,12 @@ class TargetsConfig:
         256,
         "Most processes watched at a time; those with the most resident memory are kept.",
     )
+    refresh_interval_ns: int = option(
+        "refresh_interval",
+        duration("100ms", "10min"),
+        "5s",
+        "Time between two refreshes of the list of watched processes.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,56 +116,21 @@ class HeatConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class NeoMemConfig:
-    """[policy.neomem]: promotion between passes, where NeoProf cards count."""
+class FastPathConfig:
+    """[fast_path]: promotion between ticks, where NeoProf cards count."""
 
     enabled: bool = option(
-        "enabled", Flag(), True, "Promote between passes; if not, cards only feed heat."
+        "enabled",
+        Flag(),
+        True,
+        "Promote between ticks. Without it, cards only feed the heat table.",
     )
     interval_ns: int = option(
         "interval",
         duration("1ms", "1s"),
         "10ms",
-        "Time between two looks for pages to promote.",
+        "Time between two promotions of the fast path.",
     )
-    threshold_interval_ns: int = option(
-        "threshold_interval",
-        duration("100ms", "1min"),
-        "1s",
-        "Time between two decisions about a card's threshold.",
-    )
-    p_min: float = option(
-        "p_min", Share(1e-6, 1.0), "0.01%", "Least share of a card's counters that is hot."
-    )
-    p_init: float = option("p_init", Share(1e-6, 1.0), "0.1%", "... at first.")
-    p_max: float = option("p_max", Share(1e-6, 1.0), "1.56%", "... at most.")
-    quota_bytes_per_s: int = option(
-        "quota", rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes promoted in any second."
-    )
-    break_even_ns: int = option(
-        "payback",
-        duration("10ms", "1h"),
-        "500ms",
-        "Least time in which what a page saves must pay for two moves of 10 us each. Exposures of"
-        " the scanner are matched to it.",
-    )
-    alpha: float = option(
-        "alpha",
-        Number(0.0, 10.0, whole=False),
-        1.0,
-        "How much a card's busy memory raises the hot share.",
-    )
-    beta: float = option(
-        "beta",
-        Number(0.0, 10.0, whole=False),
-        2.0,
-        "How much promoting what was just demoted lowers it.",
-    )
-
-    def check(self, path: str) -> None:
-        """Refuse values that contradict each other."""
-        if not self.p_min <= self.p_init <= self.p_max:
-            raise ConfigError(join(path, "p_init"), "must lie between p_min and p_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,17 +143,17 @@ class CostConfig:
         "10s",
         "Time for which accesses are expected to go on; a move pays within it.",
     )
-    margin: float = option(
-        "margin",
+    hysteresis: float = option(
+        "hysteresis",
         Number(0.0, 100.0, whole=False),
         0.5,
-        "A move happens when it saves more than it costs by this share; learned upwards.",
+        "A move happens when it saves more than it costs by this ratio; learned upwards.",
     )
-    epoch_ns: int = option(
-        "epoch",
+    feedback_interval_ns: int = option(
+        "feedback_interval",
         duration("50ms", "5min"),
         "2s",
-        "Time for which what moves brought is looked at before more follow, at first.",
+        "Time for which the effect of moves is observed before more moves follow, at first.",
     )
     reserve: float = option(
         "hbm_reserve",
@@ -188,38 +161,43 @@ class CostConfig:
         "0%",
         "Share of HBM that migration leaves free for urgent allocations.",
     )
-    ladder: str = option(
-        "ladder",
-        Text(LADDERS),
-        "time",
-        "What tiers differ in: loaded time by kind of access, or idle latency alone.",
+    latency_model: str = option(
+        "latency_model",
+        Text(LATENCY_MODELS),
+        "loaded",
+        "How long an access takes: the latency of a tier under its load, or its idle latency.",
     )
-    probe: bool = option(
-        "probe", Flag(), True, "Measure each tier now and then, in case its numbers are wrong."
+    measure_tiers: bool = option(
+        "measure_tiers",
+        Flag(),
+        True,
+        "Measure the latency and bandwidth of each tier once a minute, in case the firmware's"
+        " numbers are wrong.",
     )
-    placement: bool = option(
-        "placement",
+    weighted_interleave: bool = option(
+        "weighted_interleave",
         Flag(),
         False,
-        "Set the kernel's weights of interleaving by what tiers can serve; put back at the end.",
+        "Set the kernel's interleave weights by the bandwidth of the tiers. The weights of before"
+        " are restored at the end.",
     )
 
 
 @dataclass(frozen=True, slots=True)
-class ChangeConfig:
-    """[policy.change]: what is done when the hot set moves."""
+class PhaseChangeConfig:
+    """[policy.phase_change]: what is done when the hot set changes."""
 
     enabled: bool = option(
-        "enabled", Flag(), True, "Notice that the hot set has moved, and forget old heat."
+        "enabled", Flag(), True, "Detect that the hot set has changed, and cool old heat."
     )
-    certainty: float = option(
-        "certainty", Share(0.5, 1.0), "90%", "Probability from which on a change is believed."
+    probability: float = option(
+        "probability", Share(0.5, 1.0), "90%", "Probability from which a change is believed."
     )
-    half_lives: float = option(
-        "half_lives",
+    cooling: float = option(
+        "cooling",
         Number(0.0, 30.0, whole=False),
         3.0,
-        "By how many half-lives all heat decays at once.",
+        "Half-lives by which all heat is cooled at once.",
     )
 
 
@@ -237,32 +215,45 @@ class PolicyConfig:
     high_watermark: float = option(
         "high_watermark", Share(0.0, 0.95), "2.5%", "Free share at which demotion stops."
     )
-    margin: float = option(
-        "margin",
+    hysteresis: float = option(
+        "hysteresis",
         Number(0.0, 100.0, whole=False),
         0.5,
-        "A page is promoted over another only when it is hotter by this share of its heat.",
+        "A page replaces another only when it is hotter by this ratio of the other's heat.",
     )
-    confidence: float = option(
-        "confidence",
+    confidence_sigmas: float = option(
+        "confidence_sigmas",
         Number(0.0, 20.0, whole=False),
         2.5,
         "Standard errors by which the sampled heat of two pages must differ.",
     )
-    min_residency_ns: int = option(
-        "min_residency",
+    migration_cooldown_ns: int = option(
+        "migration_cooldown",
         duration("0s", "1h"),
         "10s",
-        "Time for which a moved page stays where it is.",
+        "Time for which a page that was moved is not moved again.",
     )
     max_moves_per_tick: int = option(
-        "max_moves_per_tick", Number(1, 10_000_000), 32768, "Most pages moved in one pass."
+        "max_moves_per_tick", Number(1, 10_000_000), 32768, "Most pages moved in one tick."
     )
-    neomem: NeoMemConfig = section(
-        "neomem", NeoMemConfig, "Promotion between passes, where NeoProf cards count."
+    break_even_time_ns: int = option(
+        "break_even_time",
+        duration("10ms", "1h"),
+        "500ms",
+        "Shortest time in which the accesses of a page must save as much as two moves of 10 us"
+        " cost. It is the least horizon of the fast path, and bounds the scanner's sampling"
+        " interval.",
+    )
+    promotion_rate_limit_bytes_per_s: int = option(
+        "promotion_rate_limit",
+        rate("4KiB/s", "1TB/s"),
+        "256MB/s",
+        "Most bytes that the fast path promotes in any second.",
     )
     cost: CostConfig = section("cost", CostConfig, "The policy cost: by the time that moves save.")
-    change: ChangeConfig = section("change", ChangeConfig, "What is done when the hot set moves.")
+    phase_change: PhaseChangeConfig = section(
+        "phase_change", PhaseChangeConfig, "What is done when the hot set changes."
+    )
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -271,20 +262,21 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetConfig:
-    """[budget]: what moving may cost."""
+class MigrationConfig:
+    """[migration]: what moving may cost, and when it slows down."""
 
-    rate_bytes_per_s: int = option(
-        "rate", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
+    rate_limit_bytes_per_s: int = option(
+        "rate_limit", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
-        "Most of one CPU that moving pages may take, and what ten seconds left over of that.",
+        "Share of one CPU that moving pages may use. What was left unused in the last ten seconds"
+        " may be used at once.",
     )
-    failure_share: float = option(
-        "failures", Share(), "20%", "Share of failed moves above which moving slows down."
+    max_failure_ratio: float = option(
+        "max_failure_ratio", Share(), "20%", "Ratio of failed moves above which moving slows down."
     )
     memory_pressure: float = option(
         "memory_pressure",
@@ -299,10 +291,10 @@ class BudgetConfig:
         "Share of time in which tasks wait for a CPU above which moving slows down.",
     )
     max_ping_pong_ratio: float = option(
-        "bounces",
+        "max_ping_pong_ratio",
         Share(),
         "30%",
-        "Share of moved pages that moved within a minute before above which moving slows down.",
+        "Ratio of moved pages that moved within the minute before, above which moving slows down.",
     )
     retries: int = option(
         "retries", Number(0, 100), 3, "Times a busy page is tried again before it is given up."
@@ -354,14 +346,24 @@ class Config:
     rules: tuple[RuleConfig, ...] = option(
         "rule", RulesKind(), [], "Processes with shares and budgets of their own, or none at all."
     )
-    loop: LoopConfig = section("loop", LoopConfig, "How often the control loop does what.")
+    loop: LoopConfig = section("loop", LoopConfig, "How often the control loop runs.")
+    residency: ResidencyConfig = section(
+        "residency", ResidencyConfig, "How the nodes of pages are looked up."
+    )
     targets: TargetsConfig = section("targets", TargetsConfig, "Which processes are watched.")
     sources: SourcesConfig = section("sources", SourcesConfig, "Who sees accesses.")
     heat: HeatConfig = section("heat", HeatConfig, "The table of page heat.")
     policy: PolicyConfig = section("policy", PolicyConfig, "What is moved.")
-    budget: BudgetConfig = section("budget", BudgetConfig, "What moving may cost.")
-    migrations: MigrationsConfig = section(
-        "migrations", MigrationsConfig, "Counting what moves pages, whoever does, by eBPF."
+    fast_path: FastPathConfig = section(
+        "fast_path", FastPathConfig, "Promotion between ticks, where NeoProf cards count."
+    )
+    migration: MigrationConfig = section(
+        "migration", MigrationConfig, "What moving may cost, and when it slows down."
+    )
+    migration_tracing: MigrationTracingConfig = section(
+        "migration_tracing",
+        MigrationTracingConfig,
+        "Counting of all page migrations of the host, by eBPF.",
     )
     gpu: GpuConfig = section("gpu", GpuConfig, "Lending free memory of GPUs to their neighbours.")
     topology: TopologyOverrides = field(

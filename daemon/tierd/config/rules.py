@@ -45,17 +45,17 @@ class RuleConfig:
         "match", MatcherKind(), "Processes; the first rule that matches one counts."
     )
     deny: bool = option("deny", Flag(), False, "Leave these processes alone.")
-    min_fast: float = option(
-        "min_fast",
+    fast_min: float = option(
+        "fast_min",
         Share(),
         "0%",
         "Share of each tier but the slowest that is theirs before others get more.",
     )
-    max_fast: float = option(
-        "max_fast", Share(), "100%", "Share of each tier but the slowest that they may take."
+    fast_max: float = option(
+        "fast_max", Share(), "100%", "Share of each tier but the slowest that they may take."
     )
-    rate_bytes_per_s: int | None = option(
-        "rate",
+    rate_limit_bytes_per_s: int | None = option(
+        "rate_limit",
         Optional(rate("4KiB/s", "1TB/s")),
         None,
         "Most bytes of theirs moved in a second, within the whole budget.",
@@ -63,8 +63,8 @@ class RuleConfig:
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
-        if self.min_fast > self.max_fast:
-            raise ConfigError(join(path, "min_fast"), "must not be larger than max_fast")
+        if self.fast_min > self.fast_max:
+            raise ConfigError(join(path, "fast_min"), "must not be larger than fast_max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +82,8 @@ class RulesKind:
             if each.name in names:
                 raise ConfigError(join(where, "name"), f"two rules are called {each.name!r}")
             names.add(each.name)
-        if (total := sum(each.min_fast for each in rules)) > 1:
-            raise ConfigError(path, f"the rules' min_fast add up to {total:.0%}, more than all")
+        if (total := sum(each.fast_min for each in rules)) > 1:
+            raise ConfigError(path, f"the rules' fast_min add up to {total:.0%}, more than all")
         return rules
 
     def text(self, value: Any) -> Any:

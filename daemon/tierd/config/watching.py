@@ -15,19 +15,22 @@ SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 """What `sources.pmu.events` may name; a test compares it with `tierd.sources.ebpf.events.ROLES`."""
 SAMPLE_MODES = ("auto", "table", "raw")
-TRACKS = ("auto", "reads", "writes", "both")
-"""What `sources.neoprof.track` may be; a test compares it with the source's."""
+ACCESS_TYPES = ("auto", "reads", "writes", "both")
+"""What `sources.neoprof.access_type` may be; a test compares it with the source's."""
 
 
 @dataclass(frozen=True, slots=True)
 class DamonConfig:
     """[sources.damon]: sampling by the kernel's DAMON."""
 
-    sample_ns: int = option(
-        "sample", duration("1ms", "10s"), "20ms", "Time between two looks at a region."
+    sampling_interval_ns: int = option(
+        "sampling_interval", duration("1ms", "10s"), "20ms", "Time between two checks of a region."
     )
-    aggregation_ns: int = option(
-        "aggregation", duration("10ms", "1min"), "400ms", "Time over which looks are counted."
+    aggregation_interval_ns: int = option(
+        "aggregation_interval",
+        duration("10ms", "1min"),
+        "400ms",
+        "Time over which DAMON counts the checks that found an access.",
     )
     min_regions: int = option(
         "min_regions", Number(10, 100_000), 500, "Least regions a target is divided into."
@@ -35,11 +38,11 @@ class DamonConfig:
     max_regions: int = option(
         "max_regions", Number(10, 100_000), 2000, "Most regions a target is divided into."
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "2%",
-        "Most of one CPU that the kernel's sampling may take; it samples less often then.",
+        "Share of one CPU that DAMON may use; it samples less often when that is used up.",
     )
 
     def check(self, path: str) -> None:
@@ -49,93 +52,139 @@ class DamonConfig:
                 join(path, "min_regions"),
                 f"{self.min_regions} is more than max_regions, {self.max_regions}",
             )
-        if self.aggregation_ns < self.sample_ns:
-            raise ConfigError(join(path, "aggregation"), "is shorter than sample")
+        if self.aggregation_interval_ns < self.sampling_interval_ns:
+            raise ConfigError(
+                join(path, "aggregation_interval"), "is shorter than sampling_interval"
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class ScanConfig:
     """[sources.scan]: accessed bits of every page, by the kernel module."""
 
-    period_ns: int = option(
-        "period",
+    interval_ns: int = option(
+        "interval",
         duration("10ms", "1min"),
         "800ms",
-        "Least time between two looks at a page; a part of it while there is something to learn.",
+        "Shortest time between two scans of a page. Scans follow each other faster during warm-up"
+        " and after a phase change.",
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
-        "Most of one CPU that the scanner may take; it looks less often then.",
+        "Share of one CPU that the scanner may use; it scans less often when that is used up.",
     )
-    hot_scans: int = option(
-        "hot_scans",
+    hot_threshold: int = option(
+        "hot_threshold",
         Number(1, 8),
         2,
-        "A page is reported from this many accesses in its last eight looks on.",
+        "A page is reported once this many of its last eight scans found it accessed.",
     )
-    cold_scans: int = option(
-        "cold_scans", Number(0, 7), 1, "... and until it has no more than this many."
+    cold_threshold: int = option(
+        "cold_threshold",
+        Number(0, 7),
+        1,
+        "A reported page is reported until no more than this many of its last eight scans found"
+        " it accessed.",
     )
     min_sampling_interval_ns: int = option(
-        "least_exposure",
+        "min_sampling_interval",
         duration("100us", "1min"),
         "2ms",
-        "Where more pages are in use than fast memory has room for, accesses count for a part"
-        " of the period only, but for so long at least; half the period or more: all of it.",
+        "Shortest time from clearing an accessed bit to checking it. Where more pages are in use"
+        " than fast memory can hold, the scanner shortens this time to tell them apart. From half"
+        " the scan interval on, it is the whole scan interval.",
     )
-    writes: bool = option("writes", Flag(), False, "Tell writes from reads; costs TLB flushes.")
-    flush: bool = option(
-        "flush", Flag(), False, "Flush the TLB with each look; for emulated machines."
+    track_writes: bool = option(
+        "track_writes", Flag(), False, "Tell writes from reads; costs TLB flushes."
+    )
+    flush_tlb: bool = option(
+        "flush_tlb", Flag(), False, "Flush the TLB with each scan; for emulated machines."
     )
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
-        if self.cold_scans >= self.hot_scans:
-            raise ConfigError(join(path, "cold_scans"), "must be smaller than hot_scans")
+        if self.cold_threshold >= self.hot_threshold:
+            raise ConfigError(join(path, "cold_threshold"), "must be smaller than hot_threshold")
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdConfig:
+    """[sources.neoprof.threshold]: NeoMem's Algorithm 1 (NeoMem, MICRO 2024), in its symbols."""
+
+    interval_ns: int = option(
+        "interval",
+        duration("100ms", "1min"),
+        "1s",
+        "Time between two decisions about the hotness threshold of a card.",
+    )
+    p_min: float = option(
+        "p_min", Share(1e-6, 1.0), "0.01%", "Smallest share of a card's counters that is hot."
+    )
+    p_init: float = option("p_init", Share(1e-6, 1.0), "0.1%", "That share at first.")
+    p_max: float = option("p_max", Share(1e-6, 1.0), "1.56%", "Largest share that is hot.")
+    alpha: float = option(
+        "alpha",
+        Number(0.0, 10.0, whole=False),
+        1.0,
+        "How much the bandwidth utilisation of a card's memory raises the hot share.",
+    )
+    beta: float = option(
+        "beta", Number(0.0, 10.0, whole=False), 2.0, "How much ping-pong lowers the hot share."
+    )
+
+    def check(self, path: str) -> None:
+        """Refuse values that contradict each other."""
+        if not self.p_min <= self.p_init <= self.p_max:
+            raise ConfigError(join(path, "p_init"), "must lie between p_min and p_max")
 
 
 @dataclass(frozen=True, slots=True)
 class NeoProfConfig:
     """[sources.neoprof]: requests to slow memory, counted by NeoProf cards."""
 
-    drain_ns: int = option(
-        "drain", duration("1ms", "10s"), "10ms", "Time between two looks into a card's hot list."
+    poll_interval_ns: int = option(
+        "poll_interval",
+        duration("1ms", "10s"),
+        "10ms",
+        "Time between two reads of a card's hot list.",
     )
-    clear_ns: int = option(
-        "clear",
+    epoch_ns: int = option(
+        "epoch",
         duration("100ms", "10min"),
         "5s",
-        "Time after which counting begins anew; a page is reported once in it.",
+        "Time after which counting starts again from zero; a page is reported once in it.",
     )
-    track: str = option(
-        "track",
-        Text(TRACKS),
+    access_type: str = option(
+        "access_type",
+        Text(ACCESS_TYPES),
         "auto",
-        "Which requests are counted; auto: reads, which programs wait for, or both where the"
-        " policy is cost, which weighs lines.",
+        "Which requests are counted. auto: reads, which programs wait for; with the policy cost,"
+        " which needs all traffic, both.",
     )
-    conservative: bool = option(
-        "conservative",
+    conservative_update: bool = option(
+        "conservative_update",
         Flag(),
         True,
-        "Count in the rows of the sketch that need it only: closer estimates.",
+        "Raise only the smallest counters of a page in the sketch: closer estimates.",
     )
-    coalesce: bool = option(
-        "coalesce",
+    merge_requests: bool = option(
+        "merge_requests",
         Flag(),
         True,
-        "Count a run of requests to one page once, where all cards can; not where"
-        " the policy is cost, which weighs lines.",
+        "Count a run of requests to one page once, where all cards can; not with the policy cost,"
+        " which needs all traffic.",
     )
-    requests_per_visit: int = option(
-        "requests_per_visit",
+    lines_per_access: int = option(
+        "lines_per_access",
         Number(0, 64),
         0,
-        "Counted requests to a page that are taken for one use of it, as a look at its accessed"
-        " bit finds it. 0: 1 where runs count once or the policy is cost; else 8, for a page has"
-        " 64 lines.",
+        "Requests for cache lines that count as one access of a page. 0: 1 where requests are"
+        " merged or the policy is cost, else 8.",
+    )
+    threshold: ThresholdConfig = section(
+        "threshold", ThresholdConfig, "NeoMem's algorithm for the hotness threshold of a card."
     )
 
 
@@ -155,11 +204,11 @@ class PmuConfig:
     samples_per_s: int = option(
         "samples", Number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "3%",
-        "Most of one CPU that sampling may take; it samples less often then.",
+        "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
     mode: str = option("mode", Text(SAMPLE_MODES), "auto", "Where samples are counted.")
 
@@ -171,11 +220,11 @@ class FaultsConfig:
     samples_per_s: int = option(
         "samples", Number(100, 10_000_000), 200_000, "Faults a second that are looked at."
     )
-    cpu_share: float = option(
-        "cpu",
+    cpu_limit: float = option(
+        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
-        "Most of one CPU that sampling may take; it samples less often then.",
+        "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
     hint_faults: bool = option(
         "hint_faults", Flag(), True, "Tell NUMA hint faults apart where the kernel can."

@@ -46,7 +46,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "dry_run": bool(_one(values, f.DRY_RUN)),
         "loop": {
             "ticks": int(_one(values, f.TICKS)),
-            "tick_seconds": config.loop.tick_ns / 1e9,
+            "tick_seconds": config.loop.interval_ns / 1e9,
             "last_tick_seconds_ago": round(now - last, 3) if last else None,
         },
         "tiers": _tiers(service, values),
@@ -64,7 +64,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         ],
         "totals": service.totals.as_json(),
         "budget": {
-            "bytes_per_second": config.budget.rate_bytes_per_s,
+            "bytes_per_second": config.migration.rate_limit_bytes_per_s,
             "share": service.budget_share,
         },
         "targets": {

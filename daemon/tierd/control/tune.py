@@ -31,7 +31,9 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     """
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
-        raise ConfigError("", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. budget.rate="1GB/s"')
+        raise ConfigError(
+            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
+        )
     try:
         read = tomllib.loads(f"value = {value}")
     except (ValueError, RecursionError):

@@ -53,9 +53,9 @@ def make_mover(config: Config, *, dry_run: bool) -> Mover:
     if dry_run:
         return DryMover()
     return NativeMover(
-        rate_bytes_per_s=config.budget.rate_bytes_per_s,
-        busy_retries=config.budget.retries,
-        cpu_share=config.budget.cpu_share,
+        rate_bytes_per_s=config.migration.rate_limit_bytes_per_s,
+        busy_retries=config.migration.retries,
+        cpu_share=config.migration.cpu_limit,
     )
 
 
@@ -67,10 +67,10 @@ def make_policy(config: Config) -> Policy:
             CostSettings(
                 watermarks=_watermarks(config),
                 horizon_s=cost.horizon_ns / 1e9,
-                margin=cost.margin,
+                margin=cost.hysteresis,
                 reserve=cost.reserve,
-                epoch_s=cost.epoch_ns / 1e9,
-                ladder=cost.ladder,
+                epoch_s=cost.feedback_interval_ns / 1e9,
+                latency_model=cost.latency_model,
             )
         )
     return WatermarkPolicy(_watermarks(config))
@@ -83,7 +83,7 @@ def make_loads(config: Config, heat: HeatTable) -> BandwidthMonitor | None:
     measured: Callable[[], Mapping[int, Measured]] = dict
     read_tiers = tier_reader(config)
     uncore = Uncore(read_tiers().nodes)
-    if config.policy.cost.probe:
+    if config.policy.cost.measure_tiers:
 
         def measured() -> Mapping[int, Measured]:
             tiers = read_tiers()
@@ -98,9 +98,9 @@ def _watermarks(config: Config) -> WatermarkSettings:
     return WatermarkSettings(
         low_watermark=policy.low_watermark,
         high_watermark=policy.high_watermark,
-        margin=policy.margin,
-        confidence=policy.confidence,
-        min_residency_s=policy.min_residency_ns / 1e9,
+        margin=policy.hysteresis,
+        confidence=policy.confidence_sigmas,
+        min_residency_s=policy.migration_cooldown_ns / 1e9,
         max_moves_per_tick=policy.max_moves_per_tick,
     )
 
@@ -109,18 +109,18 @@ def make_fast_path(
     config: Config, heat: HeatTable, tracking: Tracking, sources: SourceSelector, mover: Mover
 ) -> FastPathController:
     """What steers the native path between ticks, and forgets when the hot set moves."""
-    neomem, change = config.policy.neomem, config.policy.change
-    least = config.policy.confidence**2
+    algorithm, change = config.sources.neoprof.threshold, config.policy.phase_change
+    least = config.policy.confidence_sigmas**2
     # A page known from fewer accesses is not surely hotter than one of a fifth of its heat: it
     # would be reported too early to take that one's place, and once an epoch only.
-    certain = (config.policy.confidence / (1 - 0.2 * (1 + config.policy.margin))) ** 2
+    certain = (config.policy.confidence_sigmas / (1 - 0.2 * (1 + config.policy.hysteresis))) ** 2
     return FastPathController(
         FastPathSettings(
-            enabled=neomem.enabled,
-            interval_ns=neomem.interval_ns,
-            quota_bytes_per_s=neomem.quota_bytes_per_s,
+            enabled=config.fast_path.enabled,
+            interval_ns=config.fast_path.interval_ns,
+            quota_bytes_per_s=config.policy.promotion_rate_limit_bytes_per_s,
             half_life_s=config.heat.half_life_ns / 1e9,
-            break_even_s=neomem.break_even_ns / 1e9,
+            break_even_s=config.policy.break_even_time_ns / 1e9,
         ),
         _watermarks(config),
         heat=heat,
@@ -129,20 +129,20 @@ def make_fast_path(
         mover=mover,
         thresholds=HotnessThresholdController(
             NeoMemSettings(
-                p_min=neomem.p_min,
-                p_init=neomem.p_init,
-                p_max=neomem.p_max,
-                alpha=neomem.alpha,
-                beta=neomem.beta,
-                quota_bytes_per_s=neomem.quota_bytes_per_s,
+                p_min=algorithm.p_min,
+                p_init=algorithm.p_init,
+                p_max=algorithm.p_max,
+                alpha=algorithm.alpha,
+                beta=algorithm.beta,
+                quota_bytes_per_s=config.policy.promotion_rate_limit_bytes_per_s,
                 least_count=math.floor(certain),
             ),
-            neomem.threshold_interval_ns,
+            algorithm.interval_ns,
         ),
         forget=CoolingSettings(
             enabled=change.enabled,
-            certainty=change.certainty,
-            half_lives=change.half_lives,
+            certainty=change.probability,
+            half_lives=change.cooling,
             least=least,
         ),
     )
@@ -194,7 +194,7 @@ def build(
     migrations = MigrationTotals()
     background, own = make_companions(config, migrations)
     interleave = None
-    if config.policy.name == CostPolicy.name and config.policy.cost.placement:
+    if config.policy.name == CostPolicy.name and config.policy.cost.weighted_interleave:
         from tierd.engine.interleave import Interleave
 
         interleave = Interleave(config.policy.low_watermark)
@@ -214,7 +214,7 @@ def build(
         ResidencyScanner(),
         heat,
         MapReader(),
-        config.loop.residency_interval_ns,
+        config.residency.interval_ns,
     )
     mover = make_mover(config, dry_run=dry_run)
     components = Components(
@@ -255,7 +255,7 @@ def make_companions(
     """
     background: list[BackgroundService] = []
     observers: list[Observer] = []
-    if config.migrations.watch:
+    if config.migration_tracing.enabled:
         from tierd.engine.migration_counter import MigrationCounter
         from tierd.sources.migrations import MigrationWatch
 

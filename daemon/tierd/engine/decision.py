@@ -75,7 +75,7 @@ class DecisionContext:
             now_ns: CLOCK_MONOTONIC.
             migrations: totals of what others moved, for `PressureMonitor.read`.
         """
-        tick_s = config.loop.tick_ns / 1e9
+        tick_s = config.loop.interval_ns / 1e9
         elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
         self._last_ns, self._decided = now_ns, True
         # A tick that came late may not spend what it missed all at once.
@@ -115,22 +115,19 @@ def _strained(
     config: Config, components: Components, last: MigrationResult | None, now_ns: int
 ) -> set[int]:
     """Targets whose control groups wait for memory or a CPU."""
-    budget, pressure_monitor, tracking = (
-        config.budget,
-        components.cgroup_pressure,
-        components.tracking,
-    )
+    limits, tracking = config.migration, components.tracking
+    pressure_monitor = components.cgroup_pressure
     if last is not None:
         pressure_monitor.note_moves(last)
 
     def group_of() -> dict[int, str]:
         return {number: target.cgroup for number, target in tracking.targets.items()}
 
-    groups = pressure_monitor.read(now_ns, group_of, budget.memory_pressure, budget.cpu_pressure)
+    groups = pressure_monitor.read(now_ns, group_of, limits.memory_pressure, limits.cpu_pressure)
     return {n for n, group in group_of().items() if group in groups} if groups else set()
 
 
 def _guards(config: Config) -> RateLimiterSettings:
-    budget = config.budget
-    most = Pressure(budget.memory_pressure, budget.cpu_pressure, budget.max_ping_pong_ratio)
-    return RateLimiterSettings(budget.rate_bytes_per_s, budget.failure_share, most)
+    limits = config.migration
+    most = Pressure(limits.memory_pressure, limits.cpu_pressure, limits.max_ping_pong_ratio)
+    return RateLimiterSettings(limits.rate_limit_bytes_per_s, limits.max_failure_ratio, most)

@@ -116,8 +116,8 @@ class Shares:
                     on[group] += size
         budget = np.full(count, NO_LIMIT, np.int64)
         for index, rule_config in enumerate(self._rules):
-            if rule_config.rate_bytes_per_s is not None:
-                saved = self._saved[index] + rule_config.rate_bytes_per_s * elapsed_s
+            if rule_config.rate_limit_bytes_per_s is not None:
+                saved = self._saved[index] + rule_config.rate_limit_bytes_per_s * elapsed_s
                 self._saved[index] = min(saved, _burst(rule_config))
                 budget[index] = max(0, int(self._saved[index]))
         for group in slowed:  # -1, those without a rule, is the last one
@@ -125,8 +125,8 @@ class Shares:
         others = count - len(self._rules)
         return Groups(
             of_target=of_target,
-            floor=np.array([rule.min_fast for rule in self._rules] + [0.0] * others),
-            cap=np.array([rule.max_fast for rule in self._rules] + [1.0] * others),
+            floor=np.array([rule.fast_min for rule in self._rules] + [0.0] * others),
+            cap=np.array([rule.fast_max for rule in self._rules] + [1.0] * others),
             budget=budget,
             resident=resident,
         )
@@ -142,4 +142,4 @@ class Shares:
 
 
 def _burst(rule: RuleConfig) -> int:
-    return max(rule.rate_bytes_per_s or 0, LEAST_BURST_BYTES)
+    return max(rule.rate_limit_bytes_per_s or 0, LEAST_BURST_BYTES)

@@ -198,10 +198,10 @@ class Service:
                 on_summary()
             spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
-            paid_ns = max(paid_ns, start) + int(spent / loop.cpu_share)
+            paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
             allowed = paid_ns - CREDIT_NS
             pause = self._pacer.pause_ns(loop, self.components, self.work.last)
-            least = max(start + min(loop.tick_ns, pause), allowed)
+            least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
 

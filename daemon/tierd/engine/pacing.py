@@ -4,17 +4,17 @@
 A pass costs the same whether it finds something to move or not, and what it reads and writes pushes
 out of the caches what others had there. Where the native path promotes, what must be quick is done
 without passes: they bring it victims, and look after what it does not see. So the time between two
-passes doubles, up to `loop.quiet_tick`, while they move little themselves, however much the native
-path does; it is halved by a pass that moves more, and is `loop.tick` again when the hot set,
-targets or free memory change, and until it is known what may leave: by then passes are what makes
-room. When pages wait and the native path has used up its victims, or when it suddenly refuses many,
-the next pass need not wait (`must_tick`); after the latter two more come as quickly, to see whether
-the hot set has moved, as long as the native path finds pages to move now that their epoch is new.
-Where looks tell of news (`tierd.engine.event_source`) it grows as well, without a native path, but
-not while they teach something: there is a pass after every second one by then. Other sources
-without a native path are read, and acted upon, by passes only: there it is the time of a few
-reports, or of one where they are rare, where they are made at intervals, and does not grow where a
-source has something to tell at any time.
+passes doubles, up to `loop.max_interval`, while they move little themselves, however much the
+native path does; it is halved by a pass that moves more, and is `loop.interval` again when the hot
+set, targets or free memory change, and until it is known what may leave: by then passes are what
+makes room. When pages wait and the native path has used up its victims, or when it suddenly refuses
+many, the next pass need not wait (`must_tick`); after the latter two more come as quickly, to see
+whether the hot set has moved, as long as the native path finds pages to move now that their epoch
+is new. Where looks tell of news (`tierd.engine.event_source`) it grows as well, without a native
+path, but not while they teach something: there is a pass after every second one by then. Other
+sources without a native path are read, and acted upon, by passes only: there it is the time of a
+few reports, or of one where they are rare, where they are made at intervals, and does not grow
+where a source has something to tell at any time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from tierd.policy.watermark import WatermarkSettings
 FEW_PAGES: Final = 128
 """Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
 SCANS: Final = 3
-"""Passes in a row at `loop.tick` when many pages were refused."""
+"""Passes in a row at `loop.interval` when many pages were refused."""
 REPORTS: Final = 3
 """Where a source makes reports at intervals a pass takes so many together: each is a sample."""
 TOGETHER_NS: Final = 2 * 10**9
@@ -59,8 +59,8 @@ class TickPacer:
         """Time from the start of the last pass to that of the next one."""
         source = event_driven(components.sources.active)
         if source is not None and source.learning_ns:
-            return min(loop.tick_ns, source.learning_ns)
-        last_ns = max(self._pause_ns, loop.tick_ns)
+            return min(loop.interval_ns, source.learning_ns)
+        last_ns = max(self._pause_ns, loop.interval_ns)
         self._scan_controller = max(0, self._scan_controller - 1)
         if (
             0 < self._scan_controller < SCANS - 1
@@ -70,13 +70,13 @@ class TickPacer:
             self._scan_controller = 0
         report = report_ns(components.sources.active)
         if tick is None or self._scan_controller or not _can_wait(components, tick):
-            self._pause_ns = loop.tick_ns
+            self._pause_ns = loop.interval_ns
         elif report:
-            self._pause_ns = max(loop.tick_ns, report, min(REPORTS * report, TOGETHER_NS))
+            self._pause_ns = max(loop.interval_ns, report, min(REPORTS * report, TOGETHER_NS))
         elif len(tick.plan) >= FEW_PAGES:
-            self._pause_ns = max(loop.tick_ns, last_ns // 2)
+            self._pause_ns = max(loop.interval_ns, last_ns // 2)
         else:
-            self._pause_ns = max(loop.tick_ns, min(2 * last_ns, loop.quiet_tick_ns))
+            self._pause_ns = max(loop.interval_ns, min(2 * last_ns, loop.max_interval_ns))
         stats = _native(components)
         self._had_victims = stats is not None and stats.counters["victims"] > 0
         return self._pause_ns
@@ -110,7 +110,7 @@ class TickPacer:
         """Whether free memory is a reason for a pass, as often as there would be passes."""
         if now_ns < self._usage_ns:
             return False
-        self._usage_ns = now_ns + tick.config.loop.tick_ns
+        self._usage_ns = now_ns + tick.config.loop.interval_ns
         return _short(components.read_usage(tick.tiers), components, tick)
 
 

@@ -53,7 +53,7 @@ def needed(config: Config) -> frozenset[str]:
     names = set(ALWAYS)
     for source in config.sources.order:
         names |= _NEEDS.get(source, frozenset())
-    if config.migrations.watch:
+    if config.migration_tracing.enabled:
         names |= SAMPLING
     return frozenset(names)
 

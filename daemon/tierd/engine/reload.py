@@ -24,9 +24,9 @@ from tierd.sources.selection import SourceSelector
 
 log = logging.getLogger(__name__)
 
-RESTART: Final = ("control", "heat.memory", "metrics", "policy.cost.placement")
+RESTART: Final = ("control", "heat.memory", "metrics", "policy.cost.weighted_interleave")
 """Keys, and tables of keys, that take effect only at the next start."""
-PRIVILEGED: Final = ("migrations", "sources")
+PRIVILEGED: Final = ("migration_tracing", "sources")
 """Those that do where they need a capability which the loop has given up."""
 
 
@@ -82,9 +82,11 @@ class Change:
         old.heat.set_half_life(config.heat.half_life_ns / 1e9)
         if self.components.loads is not None:
             self.components.loads.set_half_life(config.heat.half_life_ns / 1e9)
-        old.mover.set_rate(config.budget.rate_bytes_per_s)
-        old.mover.set_limits(busy_retries=config.budget.retries, cpu_share=config.budget.cpu_share)
-        old.tracking.configure(config.targets, config.rules, config.loop.residency_interval_ns)
+        old.mover.set_rate(config.migration.rate_limit_bytes_per_s)
+        old.mover.set_limits(
+            busy_retries=config.migration.retries, cpu_share=config.migration.cpu_limit
+        )
+        old.tracking.configure(config.targets, config.rules, config.residency.interval_ns)
         if old.sources is not self.components.sources:
             # Before the new ones start: two may want the same ability of the kernel.
             with contextlib.suppress(UnavailableError):
@@ -131,7 +133,7 @@ def prepare(
         if config.policy.name != old.policy.name:
             fresh["loads"] = factory.loads(config, components.heat)
     # What a card's request is worth depends on the policy where it is not configured.
-    by_policy = not config.sources.neoprof.requests_per_visit and "neoprof" in config.sources.order
+    by_policy = not config.sources.neoprof.lines_per_access and "neoprof" in config.sources.order
     if config.sources != old.sources or (by_policy and config.policy.name != old.policy.name):
         fresh["sources"] = _usable(factory.sources(config), components.sources)
     return Change(

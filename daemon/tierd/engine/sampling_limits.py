@@ -84,7 +84,7 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
 
     Args:
         tiers: the host's.
-        least_s: time in which promotions must pay, at least (`policy.neomem.payback`).
+        least_s: time in which promotions must pay, at least (`policy.break_even_time`).
         stood_still_s: for so long the hot set has not moved, as far as is known.
 
     Returns:

@@ -116,7 +116,7 @@ class Tick:
 
     def _refresh_targets(self, now: int) -> None:
         if now >= self._targets_ns:
-            self._targets_ns = now + self.config.loop.targets_refresh_ns
+            self._targets_ns = now + self.config.targets.refresh_interval_ns
             self._changed = self.components.tracking.refresh(now) or self._changed
 
     def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
@@ -141,9 +141,9 @@ class Tick:
         if components.fast_path is not None and not (self.paused or gather or unknown):
             components.fast_path.prepare(self.tiers, components.read_usage)
         laps.mark("ingest")
-        budget = config.loop.residency_pages
+        budget = config.residency.pages_per_tick
         # Of pages that are not worth a move it is enough to know in time where they are.
-        least = config.policy.confidence**2 * LOCATE_HEAT
+        least = config.policy.confidence_sigmas**2 * LOCATE_HEAT
         located = components.tracking.locate(int(budget * LOCATE_SHARE), least)
         walked = components.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
@@ -276,7 +276,7 @@ class Tick:
             active, self.tiers, self._usage, self.config.policy.high_watermark
         )
         changes = None if fast_path is None else fast_path.changes
-        break_even_s = self.config.policy.neomem.break_even_ns / 1e9
+        break_even_s = self.config.policy.break_even_time_ns / 1e9
         self._sampling_limits.bound(
             active, self.tiers, break_even_s, self._still.seconds(changes, now)
         )

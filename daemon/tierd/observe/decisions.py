@@ -37,7 +37,7 @@ class Reason(enum.IntEnum):
     OVERFLOW = 8
     """Held back: more hot pages were reported in one interval than are looked at."""
     NOT_WORTH = 9
-    """Held back: what it would save does not pay for the moves in `policy.neomem.payback`."""
+    """Held back: what it would save does not pay for the moves in `policy.break_even_time`."""
 
 
 WORDS: Final = {
@@ -50,7 +50,7 @@ WORDS: Final = {
     Reason.OVER_QUOTA: "the bytes that may move in a second were spent",
     Reason.PART_OF_HUGE: "part of a 2 MiB folio, which the next tick moves whole",
     Reason.OVERFLOW: "more hot pages were reported in one interval than are looked at",
-    Reason.NOT_WORTH: "asked for too seldom to pay for its moves (policy.neomem.payback)",
+    Reason.NOT_WORTH: "asked for too seldom to pay for its moves (policy.break_even_time)",
 }
 
 ENTRY: Final = OUTCOME

@@ -142,7 +142,7 @@ class Explainer:
         if idle < self._settings.min_residency_s:
             return (
                 f"it stays: moved {idle:.1f} s ago, and a moved page stays for "
-                f"{self._settings.min_residency_s:g} s (policy.min_residency)"
+                f"{self._settings.min_residency_s:g} s (policy.migration_cooldown)"
             )
         return (self.judge(page) if self.judge is not None else "") or self._by_heat(page)
 
@@ -159,7 +159,7 @@ class Explainer:
         if heat <= least:
             return (
                 f"it stays: its heat, {heat:.2f} accesses, is not above {least:.2f} "
-                "(policy.confidence squared), the least that is worth a move"
+                "(policy.confidence_sigmas squared), the least that is worth a move"
             )
         cold = [self._heat.coldest(each, 1) for each in above.nodes]
         victims = [float(each.heat[0]) for each in cold if len(each)]
@@ -172,7 +172,8 @@ class Explainer:
             )
         return (
             f"it stays: its heat, {heat:.2f}, is not above {bar:.2f}, which the coldest page "
-            f"of {above.name} ({victim:.2f}) sets with policy.margin and policy.confidence"
+            f"of {above.name} ({victim:.2f}) sets with policy.hysteresis and "
+            "policy.confidence_sigmas"
         )
 
     def _on_fast(self, node: int, heat: float) -> str:

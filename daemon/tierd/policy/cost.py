@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from tierd.core.migration import MigrationPlan
 from tierd.hotness.view import PageSet
-from tierd.policy.cost_decision import LADDERS, SETTLING, CostRound, CostSettings
+from tierd.policy.cost_decision import LATENCY_MODELS, SETTLING, CostRound, CostSettings
 from tierd.policy.demand import Kinds
 from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
@@ -200,4 +200,4 @@ class CostPolicy:
         return standing
 
 
-__all__ = ["LADDERS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]
+__all__ = ["LATENCY_MODELS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]

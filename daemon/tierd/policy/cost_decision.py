@@ -25,7 +25,7 @@ from tierd.policy.tiermodel import TierModel
 from tierd.policy.traffic import LINE_BYTES, Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 
-LADDERS = ("time", "latency")
+LATENCY_MODELS = ("loaded", "idle")
 SETTLING = 2.0
 """Half-lives of heat for which what is used is not known then."""
 SPREAD = 256
@@ -42,7 +42,7 @@ class CostSettings:
         margin: by how much, relative to a move's cost, its benefit exceeds it, at least.
         reserve: share of HBM that is kept free for groups with a floor.
         epoch_s: how long what moves bring is looked at before the next ones follow.
-        ladder: "time", or "latency" for tiers that differ in idle latency alone.
+        latency_model: "loaded", or "idle" for tiers that differ in idle latency alone.
     """
 
     watermarks: WatermarkSettings = field(default_factory=WatermarkSettings)
@@ -50,7 +50,7 @@ class CostSettings:
     margin: float = 0.5
     reserve: float = 0.0
     epoch_s: float = EPOCH_S
-    ladder: str = "time"
+    latency_model: str = "loaded"
 
 
 class CostRound(Round):
@@ -74,7 +74,7 @@ class CostRound(Round):
         wait_s = SETTLING * traffic.half_life_s
         self.model = residual.follow(model, known, traffic, wait_s)
         self.surprised = residual.surprised(wait_s)
-        if settings.ladder == "latency":
+        if settings.latency_model == "idle":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, share=np.ones(len(self.pages)))
         self.weight = _weight(self.model, self.tier, self.demand)

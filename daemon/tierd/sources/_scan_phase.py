@@ -22,8 +22,8 @@ CHANCE: Final = 2
 """They are so many times as many as by chance: where looks find each page with a chance p, three in
 a row find p**3 of all, and the next one does not find 1 - p of these."""
 AWAKE: Final = 0.5
-"""A look that finds fewer pages in use than this share of those that fell newly_idle tells of programs
-that pause."""
+"""A look that finds fewer pages in use than this share of those that fell newly_idle tells of
+programs that pause."""
 FEW: Final = 64
 FEW_OF: Final = 128
 """Fewer pages than this, or than one page of so many, are no news."""

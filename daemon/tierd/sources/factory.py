@@ -35,11 +35,13 @@ def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> Acc
 def _counting(config: NeoProfConfig, *, lines: bool) -> NeoProfConfig:
     """What cards count where it is left to the policy: reads, which programs wait for; or lines."""
     if lines:
-        per_visit, track = config.requests_per_visit or 1, "both"
-        config = replace(config, coalesce=False, requests_per_visit=per_visit)
+        per_access, access_type = config.lines_per_access or 1, "both"
+        config = replace(config, merge_requests=False, lines_per_access=per_access)
     else:
-        track = "reads"
-    return replace(config, track=track) if config.track == "auto" else config
+        access_type = "reads"
+    if config.access_type != "auto":
+        return config
+    return replace(config, access_type=access_type)
 
 
 def _neoprof(config: SourcesConfig) -> AccessSource:
@@ -47,12 +49,12 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
 
     return NeoProfSource(
         NeoProfSettings(
-            drain_us=config.neoprof.drain_ns // 1000,
-            clear_us=config.neoprof.clear_ns // 1000,
-            track=config.neoprof.track,
-            conservative=config.neoprof.conservative,
-            coalesce=config.neoprof.coalesce,
-            requests_per_visit=config.neoprof.requests_per_visit,
+            drain_us=config.neoprof.poll_interval_ns // 1000,
+            clear_us=config.neoprof.epoch_ns // 1000,
+            track=config.neoprof.access_type,
+            conservative=config.neoprof.conservative_update,
+            coalesce=config.neoprof.merge_requests,
+            requests_per_visit=config.neoprof.lines_per_access,
             scan=_scan_settings(config),
         )
     )
@@ -62,13 +64,13 @@ def _scan_settings(config: SourcesConfig) -> ScanSettings:
     from tierd.sources._scan_host import ScanSettings
 
     return ScanSettings(
-        period_us=config.scan.period_ns // 1000,
-        cpu_share=config.scan.cpu_share,
-        hot_scans=config.scan.hot_scans,
-        cold_scans=config.scan.cold_scans,
+        period_us=config.scan.interval_ns // 1000,
+        cpu_share=config.scan.cpu_limit,
+        hot_scans=config.scan.hot_threshold,
+        cold_scans=config.scan.cold_threshold,
         min_sampling_interval_us=config.scan.min_sampling_interval_ns // 1000,
-        dirty=config.scan.writes,
-        flush=config.scan.flush,
+        dirty=config.scan.track_writes,
+        flush=config.scan.flush_tlb,
     )
 
 
@@ -86,7 +88,7 @@ def _pmu(config: SourcesConfig) -> AccessSource:
             events=config.pmu.events,
             latency_cycles=config.pmu.latency_cycles,
             samples_per_s=config.pmu.samples_per_s,
-            cpu_share=config.pmu.cpu_share,
+            cpu_share=config.pmu.cpu_limit,
             mode=config.pmu.mode,
         )
     )
@@ -97,11 +99,11 @@ def _damon(config: SourcesConfig) -> AccessSource:
 
     return DamonSource(
         DamonSettings(
-            sample_us=config.damon.sample_ns // 1000,
-            aggregation_us=config.damon.aggregation_ns // 1000,
+            sample_us=config.damon.sampling_interval_ns // 1000,
+            aggregation_us=config.damon.aggregation_interval_ns // 1000,
             min_regions=config.damon.min_regions,
             max_regions=config.damon.max_regions,
-            cpu_share=config.damon.cpu_share,
+            cpu_share=config.damon.cpu_limit,
         )
     )
 
@@ -112,7 +114,7 @@ def _faults(config: SourcesConfig) -> AccessSource:
     return FaultSource(
         FaultSettings(
             samples_per_s=config.faults.samples_per_s,
-            cpu_share=config.faults.cpu_share,
+            cpu_share=config.faults.cpu_limit,
             hint_faults=config.faults.hint_faults,
             mode=config.faults.mode,
         )

@@ -22,8 +22,8 @@ GROUPS = b"""
 [[rule]]
 name = "first"
 match = { cgroup = "/kubepods.slice/*" }
-min_fast = "50%"
-rate = "20MB/s"
+fast_min = "50%"
+rate_limit = "20MB/s"
 [[rule]]
 name = "second"
 match = { uid = 1000 }

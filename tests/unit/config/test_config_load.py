@@ -35,18 +35,18 @@ def error(folder: Path, text: str | bytes, **drop_ins: str) -> ConfigError:
 def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
     loaded = config.load(write(tmp_path, ""))
     assert loaded == config.Config()
-    assert loaded.loop.tick_ns == 500_000_000
-    assert loaded.loop.targets_refresh_ns == 5_000_000_000
+    assert loaded.loop.interval_ns == 500_000_000
+    assert loaded.targets.refresh_interval_ns == 5_000_000_000
     assert loaded.targets.min_rss_bytes == 16 << 20
     assert loaded.targets.match == matchers.EVERYTHING
     assert loaded.sources.order == ("neoprof", "scan", "pmu", "damon")
-    assert loaded.sources.damon.aggregation_ns == 400_000_000
+    assert loaded.sources.damon.aggregation_interval_ns == 400_000_000
     assert loaded.heat.memory_bytes == 64 << 20
     assert loaded.policy.low_watermark == 0.02
-    assert loaded.policy.min_residency_ns == 10_000_000_000
-    assert loaded.budget.rate_bytes_per_s == 200_000_000
-    assert loaded.budget.cpu_share == 0.05
-    assert loaded.budget.failure_share == 0.2
+    assert loaded.policy.migration_cooldown_ns == 10_000_000_000
+    assert loaded.migration.rate_limit_bytes_per_s == 200_000_000
+    assert loaded.migration.cpu_limit == 0.05
+    assert loaded.migration.max_failure_ratio == 0.2
     assert loaded.log.level == "info"
 
 
@@ -60,14 +60,14 @@ def test_the_default_file_is_the_defaults_and_names_every_key() -> None:
 def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
     main = write(
         tmp_path,
-        '[budget]\nrate = "1MB/s"\nretries = 1\n[topology.nodes.1]\nlatency = "400ns"',
-        b='[budget]\nrate = "3MB/s"',
-        a='[budget]\nrate = "2MB/s"\ncpu = "7%"\n[topology.nodes.1]\nkind = "cxl"',
+        '[migration]\nrate_limit = "1MB/s"\nretries = 1\n[topology.nodes.1]\nlatency = "400ns"',
+        b='[migration]\nrate_limit = "3MB/s"',
+        a='[migration]\nrate_limit = "2MB/s"\ncpu_limit = "7%"\n[topology.nodes.1]\nkind = "cxl"',
     )
     loaded = config.load(main)
-    assert loaded.budget.rate_bytes_per_s == 3_000_000
-    assert loaded.budget.cpu_share == 0.07
-    assert loaded.budget.retries == 1
+    assert loaded.migration.rate_limit_bytes_per_s == 3_000_000
+    assert loaded.migration.cpu_limit == 0.07
+    assert loaded.migration.retries == 1
     assert loaded.topology.nodes[1] == NodeOverride(latency_ns=400, kind=MemoryKind.CXL)
     assert [Path(file).name for file in loaded.files] == ["tierd.toml", "a.toml", "b.toml"]
 
@@ -90,28 +90,28 @@ def test_without_a_file_the_built_in_defaults_count(
     monkeypatch.setattr("tierd.config.files.DEFAULT_PATH", tmp_path / "tierd.toml")
     assert config.load() == config.Config()
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "a.toml").write_text("[budget]\nretries = 9")
-    assert config.load().budget.retries == 9
+    (tmp_path / "conf.d" / "a.toml").write_text("[migration]\nretries = 9")
+    assert config.load().migration.retries == 9
 
 
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
-        ("[loop]\ntik = 1", "loop.tik", "did you mean 'tick'"),
+        ("[loop]\ninterva = 1", "loop.interva", "did you mean 'interval'"),
         ("[lop]\n", "lop", "did you mean 'loop'"),
-        ("xyz = 1", "xyz", "known keys here: budget, "),
-        ("[loop]\ntick = 5", "loop.tick", "duration with its unit in quotes, not 5"),
-        ('[loop]\ntick = "5"', "loop.tick", "unit of time"),
-        ('[loop]\ntick = "5MB"', "loop.tick", "unit of time"),
-        ('[loop]\ntick = "1h"', "loop.tick", "not between 10ms and 1min"),
+        ("xyz = 1", "xyz", "known keys here: control, "),
+        ("[loop]\ninterval = 5", "loop.interval", "duration with its unit in quotes, not 5"),
+        ('[loop]\ninterval = "5"', "loop.interval", "unit of time"),
+        ('[loop]\ninterval = "5MB"', "loop.interval", "unit of time"),
+        ('[loop]\ninterval = "1h"', "loop.interval", "not between 10ms and 1min"),
         ("loop = 3", "loop", "must be a table, not 3"),
-        ('[budget]\nrate = "200MB"', "budget.rate", 'a size and "/s"'),
-        ('[budget]\ncpu = "500%"', "budget.cpu", "between 0 and 1"),
-        ("[budget]\ncpu = 5", "budget.cpu", "between 0 and 1"),
-        ("[budget]\nretries = 3.5", "budget.retries", "whole number"),
-        ("[budget]\nretries = true", "budget.retries", "not true"),
-        ("[budget]\nretries = -1", "budget.retries", "not between 0 and 100"),
-        ("[policy]\nmargin = nan", "policy.margin", "not between"),
+        ('[migration]\nrate_limit = "200MB"', "migration.rate_limit", 'a size and "/s"'),
+        ('[migration]\ncpu_limit = "500%"', "migration.cpu_limit", "between 0 and 1"),
+        ("[migration]\ncpu_limit = 5", "migration.cpu_limit", "between 0 and 1"),
+        ("[migration]\nretries = 3.5", "migration.retries", "whole number"),
+        ("[migration]\nretries = true", "migration.retries", "not true"),
+        ("[migration]\nretries = -1", "migration.retries", "not between 0 and 100"),
+        ("[policy]\nhysteresis = nan", "policy.hysteresis", "not between"),
         ('[policy]\nname = "watermrak"', "policy.name", "did you mean 'watermark'"),
         ('[policy]\nlow_watermark = "4%"', "policy.low_watermark", "smaller than high_watermark"),
         ('[sources]\norder = "damon"', "sources.order", "list in square brackets"),
@@ -119,7 +119,11 @@ def test_without_a_file_the_built_in_defaults_count(
         ('[sources]\norder = ["damn"]', "sources.order[0]", "did you mean 'damon'"),
         ('[sources]\norder = ["damon", "damon"]', "sources.order[1]", "there twice"),
         ("[sources.damon]\nmin_regions = 3000", "sources.damon.min_regions", "max_regions"),
-        ('[sources.damon]\nsample = "1s"', "sources.damon.aggregation", "shorter than sample"),
+        (
+            '[sources.damon]\nsampling_interval = "1s"',
+            "sources.damon.aggregation_interval",
+            "shorter than sampling_interval",
+        ),
         ('[log]\nlevel = ""', "log.level", "text in quotes"),
         ("[targets]\nmatch = 'redis'", "targets.match", "table such as"),
         ("[targets]\nmatch = { any = [{ cgrup = '/x' }] }", "targets.match.any[0].cgrup", "cgroup"),
@@ -160,8 +164,8 @@ def test_a_tier_name_is_given_once(tmp_path: Path) -> None:
 
 
 def test_a_mistake_in_a_drop_in_names_the_drop_in(tmp_path: Path) -> None:
-    found = error(tmp_path, "[budget]\nretries = 1", x='[budget]\nrate = "fast"')
-    assert (found.path, Path(found.file).name) == ("budget.rate", "x.toml")
+    found = error(tmp_path, "[migration]\nretries = 1", x='[migration]\nrate_limit = "fast"')
+    assert (found.path, Path(found.file).name) == ("migration.rate_limit", "x.toml")
 
 
 def test_a_contradiction_between_files_names_the_file_that_gave_the_key(tmp_path: Path) -> None:
@@ -173,10 +177,10 @@ def test_a_contradiction_between_files_names_the_file_that_gave_the_key(tmp_path
     ("text", "words"),
     [
         ("[loop\ntick = 1", "line 1, column 6"),
-        ('[loop]\ntick = "1s"\ntick = "2s"', "line 3"),
+        ('[loop]\ninterval = "1s"\ninterval = "2s"', "line 3"),
         (b"[loop]\n# \xff\n", "not UTF-8 text (line 2)"),
         ("a = " + "[" * 100_000, "TOML"),
-        ("[budget]\nretries = " + "9" * 5000, "TOML"),
+        ("[migration]\nretries = " + "9" * 5000, "TOML"),
         ("a = 2026-13-45", "TOML"),
         ("#" * (1 << 20) + "\n", "larger than"),
     ],
@@ -204,7 +208,7 @@ def test_a_path_that_is_no_path_is_an_error() -> None:
 def test_one_section_is_read_whatever_is_wrong_elsewhere(tmp_path: Path) -> None:
     main = write(
         tmp_path,
-        "[budget]\nrat = 1\n[control]\nsocket = '/a'\ntimeout = '1s'",
+        "[migration]\nrat = 1\n[control]\nsocket = '/a'\ntimeout = '1s'",
         b="[control]\nsocket = '/b'",
         c="this is no TOML",
     )

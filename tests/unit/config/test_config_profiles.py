@@ -21,9 +21,9 @@ RULE = """
 [[rule]]
 name = "database"
 match = { cgroup = "/system.slice/postgresql.service" }
-min_fast = "30%"
-max_fast = "80%"
-rate = "50MB/s"
+fast_min = "30%"
+fast_max = "80%"
+rate_limit = "50MB/s"
 [[rule]]
 name = "batch"
 match = { any = [{ exe = "/usr/bin/batch" }, { uid = 1000 }] }
@@ -45,28 +45,28 @@ def test_a_profile_is_valid_and_prints_back_to_the_same(name: str) -> None:
 def test_cautious_does_less_than_balanced_and_aggressive_more() -> None:
     cautious, balanced, aggressive = (config.loads(f'profile = "{n}"') for n in PROFILES)
     for read in (
-        lambda c: c.budget.rate_bytes_per_s,
-        lambda c: c.budget.cpu_share,
-        lambda c: c.loop.cpu_share,
-        lambda c: c.sources.damon.cpu_share,
-        lambda c: -c.policy.margin,
-        lambda c: -c.policy.confidence,
-        lambda c: -c.policy.min_residency_ns,
+        lambda c: c.migration.rate_limit_bytes_per_s,
+        lambda c: c.migration.cpu_limit,
+        lambda c: c.loop.cpu_limit,
+        lambda c: c.sources.damon.cpu_limit,
+        lambda c: -c.policy.hysteresis,
+        lambda c: -c.policy.confidence_sigmas,
+        lambda c: -c.policy.migration_cooldown_ns,
         lambda c: -c.heat.half_life_ns,
     ):
         assert read(cautious) < read(balanced) < read(aggressive)
 
 
 def test_what_a_file_says_wins_over_the_profile(tmp_path: Path) -> None:
-    (tmp_path / "tierd.toml").write_text('profile = "cautious"\n[budget]\nretries = 9\n')
+    (tmp_path / "tierd.toml").write_text('profile = "cautious"\n[migration]\nretries = 9\n')
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d/1.toml").write_text('[budget]\nrate = "9MB/s"\n')
+    (tmp_path / "conf.d/1.toml").write_text('[migration]\nrate_limit = "9MB/s"\n')
     found = config.load(tmp_path / "tierd.toml")
-    assert (found.budget.rate_bytes_per_s, found.budget.retries) == (9_000_000, 9)
-    assert found.budget.cpu_share == 0.02
+    assert (found.migration.rate_limit_bytes_per_s, found.migration.retries) == (9_000_000, 9)
+    assert found.migration.cpu_limit == 0.02
     (tmp_path / "conf.d/2.toml").write_text('profile = "aggressive"\n')
     found = config.load(tmp_path / "tierd.toml")
-    assert (found.budget.rate_bytes_per_s, found.budget.cpu_share) == (9_000_000, 0.25)
+    assert (found.migration.rate_limit_bytes_per_s, found.migration.cpu_limit) == (9_000_000, 0.25)
 
 
 def test_a_contradiction_with_the_profile_names_the_file_that_made_it(tmp_path: Path) -> None:
@@ -83,16 +83,16 @@ def test_an_unknown_profile_names_the_nearest() -> None:
 
 
 def test_profiles_do_not_share_what_a_file_changes() -> None:
-    config.loads('profile = "cautious"\n[sources.scan]\ncpu = "90%"\n')
-    assert config.loads('profile = "cautious"').sources.scan.cpu_share == 0.02
+    config.loads('profile = "cautious"\n[sources.scan]\ncpu_limit = "90%"\n')
+    assert config.loads('profile = "cautious"').sources.scan.cpu_limit == 0.02
 
 
 def test_rules_are_read_and_printed_back() -> None:
     found = config.loads(RULE)
     first, second = found.rules
-    assert (first.name, first.min_fast, first.max_fast) == ("database", 0.3, 0.8)
-    assert (first.rate_bytes_per_s, first.deny) == (50_000_000, False)
-    assert (second.deny, second.rate_bytes_per_s) == (True, None)
+    assert (first.name, first.fast_min, first.fast_max) == ("database", 0.3, 0.8)
+    assert (first.rate_limit_bytes_per_s, first.deny) == (50_000_000, False)
+    assert (second.deny, second.rate_limit_bytes_per_s) == (True, None)
     assert config.loads(config.dumps(found)) == found
 
 
@@ -103,9 +103,9 @@ def test_rules_are_read_and_printed_back() -> None:
         ("[[rule]]\nmatch = { pid = 1 }\n", "rule[0].name", "is missing"),
         ('[[rule]]\nname = "a"\nmatch = {}\n', "rule[0].match", "every process"),
         (RULE + RULE, "rule[2].name", "two rules are called 'database'"),
-        (RULE.replace("80%", "20%"), "rule[0].min_fast", "larger than max_fast"),
-        (RULE.replace("deny = true", 'min_fast = "71%"'), "rule", "add up to 101%"),
-        (RULE.replace("max_fast", "max_fats"), "rule[0].max_fats", "did you mean 'max_fast'"),
+        (RULE.replace("80%", "20%"), "rule[0].fast_min", "larger than fast_max"),
+        (RULE.replace("deny = true", 'fast_min = "71%"'), "rule", "add up to 101%"),
+        (RULE.replace("fast_max", "fats_max"), "rule[0].fats_max", "did you mean 'fast_max'"),
         (RULE.replace("exe", "exec"), "rule[1].match.any[0].exec", "did you mean 'exe'"),
         ('rule = "x"', "rule", "must be a list"),
     ],
@@ -120,11 +120,11 @@ def test_a_mistake_in_a_rule_names_its_key(text: str, path: str, said: str) -> N
 def test_differences_are_told_key_by_key() -> None:
     old = config.loads("")
     new = config.loads(
-        '[loop]\ntick = "1s"\n[sources.damon]\nmin_regions = 600\n'
+        '[loop]\ninterval = "1s"\n[sources.damon]\nmin_regions = 600\n'
         '[topology.nodes.1]\nlatency = "9ns"\n[targets]\nmatch = { pid = 7 }\n'
     )
     assert [(d.key, d.old, d.new) for d in config.differences(old, new)] == [
-        ("loop.tick", "500ms", "1s"),
+        ("loop.interval", "500ms", "1s"),
         ("targets.match", {}, {"pid": 7}),
         ("sources.damon.min_regions", 500, 600),
         ("topology.nodes.1.latency", None, "9ns"),
@@ -134,15 +134,15 @@ def test_differences_are_told_key_by_key() -> None:
 
 def test_the_command_shows_what_a_file_changes(tmp_path: Path, capsys) -> None:
     file = tmp_path / "tierd.toml"
-    file.write_text('profile = "cautious"\n[budget]\nrate = "9MB/s"\n')
+    file.write_text('profile = "cautious"\n[migration]\nrate_limit = "9MB/s"\n')
     assert main(["config", "diff", "--config", str(file)]) == ExitCode.FAILURE
-    assert capsys.readouterr().out == 'budget.rate = "50MB/s" → "9MB/s"\n'
+    assert capsys.readouterr().out == 'migration.rate_limit = "50MB/s" → "9MB/s"\n'
     other = tmp_path / "other.toml"
     other.write_text('profile = "cautious"\n')
     command = ["config", "diff", "--json", "--config", str(file), "--against", str(other)]
     assert main(command) == ExitCode.FAILURE
     assert json.loads(capsys.readouterr().out) == [
-        {"key": "budget.rate", "old": "50MB/s", "new": "9MB/s"}
+        {"key": "migration.rate_limit", "old": "50MB/s", "new": "9MB/s"}
     ]
     assert main(["config", "diff", "--config", str(other)]) == ExitCode.OK
     assert capsys.readouterr().out == ""
@@ -177,8 +177,8 @@ def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong() -> None:
         assert not validator.is_valid(wrong), wrong
 
 
-def test_the_ladders_of_the_configuration_are_those_of_the_policy() -> None:
-    from tierd.config.model import LADDERS
+def test_the_latency_models_of_the_configuration_are_those_of_the_policy() -> None:
+    from tierd.config.model import LATENCY_MODELS
     from tierd.policy import cost
 
-    assert cost.LADDERS == LADDERS
+    assert cost.LATENCY_MODELS == LATENCY_MODELS

@@ -67,8 +67,8 @@ def test_every_key_has_a_purpose_and_a_range() -> None:
     walk(config.Config)
 
 
-WORDS = """loop tick targets match deny any all not exe pid uid cmdline cgroup min_rss limit
-sources order damon heat policy margin budget rate cpu topology tiers nodes 1 name kind log"""
+WORDS = """loop interval targets match deny any all not exe pid uid cmdline cgroup min_rss limit
+sources order damon heat policy hysteresis migration rate_limit cpu_limit topology tiers nodes 1 name kind log"""
 KEYS = st.sampled_from(WORDS.split()) | st.text(max_size=5)
 LEAVES = (
     st.none().map(lambda _: {})
@@ -156,11 +156,11 @@ def test_the_command_tells_a_mistake_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "tierd.toml"
-    file.write_text("[loop]\ntick = 5")
+    file.write_text("[loop]\ninterval = 5")
     assert main(["config", "check", "--config", str(file)]) == ExitCode.CONFIG
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert shown.err.splitlines()[0].startswith(f"tierd config: {file}: loop.tick: must be")
+    assert shown.err.splitlines()[0].startswith(f"tierd config: {file}: loop.interval: must be")
 
 
 @given(st.integers(0, (1 << 53) - 1))

@@ -146,10 +146,14 @@ def test_readers_may_read_and_nothing_else(tmp_path: Path):
         (request("explain", pid=-4), ErrorKind.MALFORMED, "no process"),
         (request("explain", pid=1, address=1 << 64), ErrorKind.MALFORMED, "no process"),
         (request("tune", key="a"), ErrorKind.MALFORMED, "needs a key and a value"),
-        (request("tune", key="budget.rat", value=1), ErrorKind.REFUSED, "budget.rat: unknown key"),
-        (request("tune", key="budget", value={}), ErrorKind.REFUSED, "is a section"),
+        (
+            request("tune", key="migration.rat", value=1),
+            ErrorKind.REFUSED,
+            "migration.rat: unknown key",
+        ),
+        (request("tune", key="migration", value={}), ErrorKind.REFUSED, "is a section"),
         (request("tune", key="nothing.at.all", value=1), ErrorKind.REFUSED, "unknown key"),
-        (request("tune", key="budget.rate", value=5), ErrorKind.REFUSED, "must be a rate"),
+        (request("tune", key="migration.rate_limit", value=5), ErrorKind.REFUSED, "must be a rate"),
         (request("tune", key="targets.deny.0", value=5), ErrorKind.REFUSED, "targets.deny"),
     ],
 )

@@ -98,11 +98,13 @@ def test_tune_is_in_force_at_once_and_only_that_key(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     before = bench.service.config
     with serving(bench):
-        told = dispatch(desk, ROOT, Request("tune", {"key": "budget.rate", "value": "7MB/s"}))
-    assert told["changed"] == ["budget.rate"]
+        told = dispatch(
+            desk, ROOT, Request("tune", {"key": "migration.rate_limit", "value": "7MB/s"})
+        )
+    assert told["changed"] == ["migration.rate_limit"]
     assert ("rate", 7_000_000) in bench.mover.settings
     assert config.differences(before, bench.service.config) == [
-        config.Difference("budget.rate", "200MB/s", "7MB/s")
+        config.Difference("migration.rate_limit", "200MB/s", "7MB/s")
     ]
 
 
@@ -116,13 +118,13 @@ def test_tune_refuses_what_the_schema_refuses_and_changes_nothing(tmp_path: Path
 
 
 def test_an_assignment_is_toml_or_plain_text():
-    assert parse_assignment("budget.retries=5") == ("budget.retries", 5)
+    assert parse_assignment("migration.retries=5") == ("migration.retries", 5)
     assert parse_assignment("a.b = [1, 2]") == ("a.b", [1, 2])
-    assert parse_assignment("budget.rate=5MB/s") == ("budget.rate", "5MB/s")
+    assert parse_assignment("migration.rate_limit=5MB/s") == ("migration.rate_limit", "5MB/s")
     assert parse_assignment('x="a=b"') == ("x", "a=b")
     assert parse_assignment("a=1\nb=2") == ("a", "1\nb=2")
     with pytest.raises(ConfigError, match="not KEY=VALUE"):
-        parse_assignment("budget.rate")
+        parse_assignment("migration.rate_limit")
 
 
 def test_matchers_and_lists_can_be_tuned():
@@ -133,15 +135,15 @@ def test_matchers_and_lists_can_be_tuned():
 
 def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):
     main = tmp_path / "tierd.toml"
-    main.write_text("[loop]\ntick = '1s'\n")
-    first = persist(main, "budget.rate", "7MB/s")
-    persist(main, "budget.retries", 9)
-    persist(main, "sources.damon.cpu", "2%")
+    main.write_text("[loop]\ninterval = '1s'\n")
+    first = persist(main, "migration.rate_limit", "7MB/s")
+    persist(main, "migration.retries", 9)
+    persist(main, "sources.damon.cpu_limit", "2%")
     loaded = config.load(main)
-    assert loaded.budget.rate_bytes_per_s == 7_000_000
-    assert loaded.budget.retries == 9
-    assert loaded.sources.damon.cpu_share == 0.02
-    assert loaded.loop.tick_ns == 10**9
+    assert loaded.migration.rate_limit_bytes_per_s == 7_000_000
+    assert loaded.migration.retries == 9
+    assert loaded.sources.damon.cpu_limit == 0.02
+    assert loaded.loop.interval_ns == 10**9
     assert [file.name for file in first.parent.iterdir()] == ["90-tuned.toml"]
 
 
@@ -152,9 +154,9 @@ def test_nothing_is_persisted_that_would_not_be_valid_or_not_win(tmp_path: Path)
         persist(main, "policy.low_watermark", "3.5%")
     assert not (tmp_path / "conf.d").exists()
     (tmp_path / "conf.d").mkdir()
-    (tmp_path / "conf.d" / "99-site.toml").write_text("[budget]\nrate = '1MB/s'\n")
+    (tmp_path / "conf.d" / "99-site.toml").write_text("[migration]\nrate_limit = '1MB/s'\n")
     with pytest.raises(ConfigError, match="with a later name"):
-        persist(main, "budget.rate", "7MB/s")
+        persist(main, "migration.rate_limit", "7MB/s")
     assert [file.name for file in (tmp_path / "conf.d").iterdir()] == ["99-site.toml"]
 
 
@@ -237,14 +239,14 @@ def test_explain_asks_about_a_page_a_process_or_the_processes_of_a_group(tmp_pat
 def test_reload_tells_what_is_in_force_or_why_nothing_is(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     file = tmp_path / "tierd.toml"
-    file.write_text(CONFIG + "[budget]\nretries = 9\n")
+    file.write_text(CONFIG + "[migration]\nretries = 9\n")
     bench.service.reloader = Reloader(lambda: config.load(file), bench.service.reconfigure)
     with serving(bench):
         told = dispatch(desk, ROOT, Request("reload", {}))
-        assert told == {"changed": ["budget.retries"], "restart": []}
+        assert told == {"changed": ["migration.retries"], "restart": []}
         file.write_text("[loop\n")
         with pytest.raises(RequestError, match="not valid TOML"):
             dispatch(desk, ROOT, Request("reload", {}))
-        assert bench.service.config.budget.retries == 9
+        assert bench.service.config.migration.retries == 9
     assert bench.service.reloader.last is not None
     assert not bench.service.reloader.last.ok

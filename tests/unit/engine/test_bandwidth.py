@@ -212,7 +212,7 @@ def test_damaged_traffic_is_refused(at: int) -> None:
         decode_traffic(Decoder(bytes(data)))
 
 
-COST = '[policy]\nname = "cost"\nmin_residency = "1s"\n'
+COST = '[policy]\nname = "cost"\nmigration_cooldown = "1s"\n'
 
 
 def test_a_recording_of_the_cost_policy_replays_to_the_same_plans(tmp_path: Path) -> None:

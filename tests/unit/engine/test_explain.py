@@ -138,7 +138,7 @@ def test_a_page_that_was_moved_lately_stays(bench: Bench) -> None:
     bench.heat.moved(report)
     bench.log.add_report(report, bench.now)
     told = bench.explain(0x1000)
-    assert "policy.min_residency" in told["verdict"]
+    assert "policy.migration_cooldown" in told["verdict"]
     assert told["moved_s_ago"] == pytest.approx(0.0, abs=0.2)
     assert told["decisions"][0]["what"] == "demoted"
     assert told["decisions"][0]["why"] == WORDS[Reason.MAKES_ROOM]

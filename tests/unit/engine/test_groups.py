@@ -20,9 +20,9 @@ RULES = """
 [[rule]]
 name = "a"
 match = { pid = 1 }
-min_fast = "10%"
-max_fast = "50%"
-rate = "1MB/s"
+fast_min = "10%"
+fast_max = "50%"
+rate_limit = "1MB/s"
 [[rule]]
 name = "b"
 match = { pid = 2 }

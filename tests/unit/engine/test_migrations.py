@@ -174,7 +174,7 @@ def test_a_watch_that_fails_later_is_closed_with_one_line(
 def test_it_runs_only_where_it_is_configured() -> None:
     assert make_companions(loads(""), MigrationTotals()) == ([], [])
     totals = MigrationTotals()
-    companions, observers = make_companions(loads("[migrations]\nwatch = true"), totals)
+    companions, observers = make_companions(loads("[migration_tracing]\nenabled = true"), totals)
     assert [c.name for c in companions] == ["migrations"]
     assert observers == companions
     assert companions[0].totals is totals  # type: ignore[attr-defined]

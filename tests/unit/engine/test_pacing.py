@@ -20,7 +20,7 @@ from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 GIB = 1 << 30
 MS = 10**6
-LOOP = LoopConfig(tick_ns=500 * MS, quiet_tick_ns=1800 * MS)
+LOOP = LoopConfig(interval_ns=500 * MS, max_interval_ns=1800 * MS)
 NODES = (0, 1)
 FULL = NodeUsage(GIB, GIB // 1000, 0)
 """Less free than the low watermark."""
@@ -96,9 +96,9 @@ def pauses(host: Host, cadence: TickPacer, count: int) -> list[int]:
 def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
     host, cadence = Host(), TickPacer()
     busy = replace(host.tick, hot_set_moved=True)
-    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.interval_ns
     assert pauses(host, cadence, 4) == [1000, 1800, 1800, 1800]
-    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, busy) == LOOP.interval_ns
     assert pauses(host, cadence, 1) == [1000]
 
 
@@ -125,9 +125,9 @@ def test_a_pass_that_moves_pages_halves_the_time() -> None:
 
 def test_a_bound_below_the_tick_leaves_the_tick() -> None:
     host, cadence = Host(), TickPacer()
-    loop = replace(LOOP, quiet_tick_ns=10 * MS)
+    loop = replace(LOOP, max_interval_ns=10 * MS)
     assert [cadence.pause_ns(loop, host.components, host.tick) for _ in range(3)] == 3 * [
-        LOOP.tick_ns
+        LOOP.interval_ns
     ]
 
 
@@ -145,7 +145,7 @@ def test_after_a_change_it_is_a_tick_again(busy: dict[str, Any]) -> None:
     host, cadence = Host(), TickPacer()
     pauses(host, cadence, 3)
     tick = replace(host.tick, **busy)
-    assert cadence.pause_ns(LOOP, host.components, tick) == LOOP.tick_ns
+    assert cadence.pause_ns(LOOP, host.components, tick) == LOOP.interval_ns
 
 
 def test_without_a_native_path_it_is_never_quiet() -> None:

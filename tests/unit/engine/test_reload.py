@@ -46,24 +46,24 @@ def snapshot(bench: Bench) -> tuple[object, ...]:
 def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     config = loads(
         CONFIG.replace('"100ms"', '"3s"')
-        + '[budget]\nrate = "7MB/s"\nretries = 1\ncpu = "9%"\n[policy]\nmargin = 2.0\n'
+        + '[migration]\nrate_limit = "7MB/s"\nretries = 1\ncpu_limit = "9%"\n[policy]\nhysteresis = 2.0\n'
         "[targets]\nlimit = 5\n"
     )
     applied = bench.service.reconfigure(config)
     assert applied.restart == ()
     assert set(applied.changed) == {
         "heat.half_life",
-        "budget.rate",
-        "budget.retries",
-        "budget.cpu",
-        "policy.margin",
+        "migration.rate_limit",
+        "migration.retries",
+        "migration.cpu_limit",
+        "policy.hysteresis",
         "targets.limit",
     }
     assert bench.service.config == config
     assert bench.heat.half_lives == [3.0]
     assert bench.mover.settings == [("rate", 7_000_000), ("retries", 1), ("cpu", 0.09)]
     assert bench.service.work.components.policy.settings.margin == 2.0
-    assert bench.tracking.configured == [(config.targets, (), config.loop.residency_interval_ns)]
+    assert bench.tracking.configured == [(config.targets, (), config.residency.interval_ns)]
     assert bench.service.work.decision.budget.next(1.0, None).move_bytes == 7_000_000
 
 
@@ -86,17 +86,17 @@ def test_what_needs_a_restart_is_said_each_time_and_not_in_force(bench: Bench) -
 def test_sources_that_need_a_capability_given_up_wait_and_the_rest_is_in_force(
     bench: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watch = "[migrations]\nwatch = false\n"
+    watch = "[migration_tracing]\nenabled = false\n"
     before = loads(CONFIG + watch + '[sources]\norder = ["damon"]\n')
     bench.service.reconfigure(before)
     bench.lacks = frozenset(("CAP_BPF", "CAP_NET_ADMIN"))
-    text = CONFIG + watch + '[sources]\norder = ["faults", "damon"]\n[budget]\nretries = 1\n'
+    text = CONFIG + watch + '[sources]\norder = ["faults", "damon"]\n[migration]\nretries = 1\n'
     for _ in range(2):
         applied = bench.service.reconfigure(loads(text))
         assert applied.restart == ("sources.order",)
     assert "event=reload_lacks_privileges lacking=CAP_BPF" in caplog.text
     assert bench.service.config.sources == before.sources
-    assert bench.service.config.budget.retries == 1
+    assert bench.service.config.migration.retries == 1
     assert bench.fresh["damon"].closed == 0
     # Where no more is needed than before, sources change as ever.
     bench.lacks = frozenset()
@@ -108,7 +108,7 @@ def test_sources_that_need_a_capability_given_up_wait_and_the_rest_is_in_force(
     [
         (lambda file: file.write_text("[loop\n"), "not valid TOML"),
         (lambda file: file.write_bytes(b"\xff\xfe"), "is not UTF-8"),
-        (lambda file: file.write_text("[loop]\ntik = '1s'\n"), "did you mean 'tick'"),
+        (lambda file: file.write_text("[loop]\ninterva = '1s'\n"), "did you mean 'interval'"),
         (lambda file: file.unlink(), "cannot read it"),
         (lambda file: (file.unlink(), file.mkdir()), "cannot read it"),
         (
@@ -198,7 +198,7 @@ def test_sources_are_swapped_while_running_and_the_old_one_lets_go_first(
     ("sources", "anew"),
     [
         ('order = ["faults", "neoprof"]\n', True),
-        ('order = ["faults", "neoprof"]\nneoprof.requests_per_visit = 2\n', False),
+        ('order = ["faults", "neoprof"]\nneoprof.lines_per_access = 2\n', False),
         ('order = ["faults"]\n', False),
     ],
 )
@@ -211,7 +211,7 @@ def test_another_policy_makes_cards_anew_whose_requests_are_worth_something_else
     bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\n'))
     assert (bench.service.components.sources is not before) == anew
     now = bench.service.components.sources
-    bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\nmin_residency = "3s"\n'))
+    bench.service.reconfigure(loads(text + '[policy]\nname = "cost"\nmigration_cooldown = "3s"\n'))
     assert bench.service.components.sources is now
 
 
@@ -242,24 +242,24 @@ def test_a_reload_takes_effect_without_waiting_for_a_long_tick(tmp_path: Path) -
 def test_a_request_from_before_the_loop_is_served_in_its_first_pass(
     bench: Bench, tmp_path: Path
 ) -> None:
-    _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[budget]\nretries = 9\n")
+    _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[migration]\nretries = 9\n")
     bench.service.sighup(signal.SIGHUP)
     bench.tracking.on_tick = interrupt_at(1)
     assert bench.service.run() == ExitCode.OK
     assert listener.heard == [(True, "")]
-    assert bench.service.config.budget.retries == 9
+    assert bench.service.config.migration.retries == 9
     assert not bench.service.sighup.waits
 
 
 def test_a_reload_while_the_mover_works_waits_for_it(bench: Bench, tmp_path: Path) -> None:
     """Parts are never swapped under a running plan."""
-    _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[budget]\nretries = 7\n")
+    _, listener = with_file(bench, tmp_path / "tierd.toml", CONFIG + "[migration]\nretries = 7\n")
     during: list[int] = []
     execute = bench.mover.execute
 
     def slow(plan, pids):
         os.kill(os.getpid(), signal.SIGHUP)
-        during.append(bench.service.config.budget.retries)
+        during.append(bench.service.config.migration.retries)
         return execute(plan, pids)
 
     bench.mover.execute = slow  # type: ignore[method-assign]
@@ -267,12 +267,14 @@ def test_a_reload_while_the_mover_works_waits_for_it(bench: Bench, tmp_path: Pat
     assert bench.service.run() == ExitCode.OK
     assert during[0] == 3
     assert listener.heard[0] == (True, "")
-    assert bench.service.config.budget.retries == 7
+    assert bench.service.config.migration.retries == 7
 
 
 def test_a_config_error_is_one_of_ours(bench: Bench) -> None:
     def broken() -> Config:
-        raise ConfigError("loop.tik", "unknown key", hint="did you mean 'tick'?", file="/x.toml")
+        raise ConfigError(
+            "loop.interva", "unknown key", hint="did you mean 'interval'?", file="/x.toml"
+        )
 
     result = Reloader(broken, bench.service.reconfigure).reload()
-    assert result.reason == "/x.toml: loop.tik: unknown key (did you mean 'tick'?)"
+    assert result.reason == "/x.toml: loop.interva: unknown key (did you mean 'interval'?)"

@@ -33,8 +33,8 @@ class Resting:
 def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     bench = Bench(tier_map(118, 430))
     resting = bench.service._pacer = Resting()  # type: ignore[assignment]
-    loop = dataclasses.replace(bench.service.config.loop, targets_refresh_ns=1)
-    bench.service.work.config = dataclasses.replace(bench.service.config, loop=loop)
+    targets = dataclasses.replace(bench.service.config.targets, refresh_interval_ns=1)
+    bench.service.work.config = dataclasses.replace(bench.service.config, targets=targets)
     bench.tracking.refresh = lambda now_ns: bench.service.totals.ticks == 2  # type: ignore[method-assign]
     bench.source.on_poll = interrupt_at(3)
     assert bench.service.run() == ExitCode.OK
@@ -126,7 +126,7 @@ def test_nobody_is_watched_while_there_is_one_tier() -> None:
 def test_looks_at_targets_between_passes_are_paid_for_by_the_next() -> None:
     bench = Bench(tier_map(118, 430))
     work = bench.service.work
-    loop = dataclasses.replace(work.config.loop, cpu_share=0.001)
+    loop = dataclasses.replace(work.config.loop, cpu_limit=0.001)
     work.config = dataclasses.replace(work.config, loop=loop)
     allowed: list[int] = []
 

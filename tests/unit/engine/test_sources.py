@@ -18,7 +18,7 @@ def test_every_name_makes_its_source(name: str) -> None:
 
 
 def test_settings_reach_the_source() -> None:
-    text = '[sources.scan]\nperiod = "2s"\ncpu = "9%"\n[sources.damon]\nsample = "7ms"\n'
+    text = '[sources.scan]\ninterval = "2s"\ncpu_limit = "9%"\n[sources.damon]\nsampling_interval = "7ms"\n'
     config = loads(text).sources
     scan, damon = make_source("scan", config), make_source("damon", config)
     assert (scan._settings.period_us, scan._settings.cpu_share) == (2_000_000, 0.09)
@@ -30,8 +30,8 @@ def test_settings_reach_the_source() -> None:
     [
         (False, "", 1 / 8),
         (True, "", 1.0),
-        (False, "[sources.neoprof]\nrequests_per_visit = 2\n", 1 / 2),
-        (True, "[sources.neoprof]\nrequests_per_visit = 2\n", 1 / 2),
+        (False, "[sources.neoprof]\nlines_per_access = 2\n", 1 / 2),
+        (True, "[sources.neoprof]\nlines_per_access = 2\n", 1 / 2),
     ],
 )
 def test_what_a_request_is_worth_depends_on_what_the_policy_weighs(
@@ -47,10 +47,10 @@ def test_what_a_request_is_worth_depends_on_what_the_policy_weighs(
     [
         (False, "", "reads", True),
         (True, "", "both", False),
-        (True, "coalesce = true\n", "both", False),
-        (False, "coalesce = false\n", "reads", False),
-        (False, 'track = "both"\n', "both", True),
-        (True, 'track = "reads"\n', "reads", False),
+        (True, "merge_requests = true\n", "both", False),
+        (False, "merge_requests = false\n", "reads", False),
+        (False, 'access_type = "both"\n', "both", True),
+        (True, 'access_type = "reads"\n', "reads", False),
     ],
 )
 def test_what_cards_count_depends_on_what_the_policy_weighs(

@@ -87,7 +87,7 @@ def test_a_tick_is_seen_in_the_figures(tmp_path: Path):
     assert sum(values[f.HELD_BACK].values()) == sum(totals.notes.values())
     assert values[f.FREE][("dram", "0")] == int(FREE * PAGES) * 4096
     assert values[f.RANK] == {("dram",): 0.0, ("cxl",): 1.0}
-    assert values[f.BUDGET_RATE][()] == bench.service.config.budget.rate_bytes_per_s
+    assert values[f.BUDGET_RATE][()] == bench.service.config.migration.rate_limit_bytes_per_s
     assert values[f.BUDGET_GRANTED][()] > 0
     assert values[f.LEFT_OUT][()] == 5
     assert values[f.SKIPPED] == {("not_anonymous",): 6.0}

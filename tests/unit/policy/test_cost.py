@@ -63,7 +63,7 @@ def test_streams_end_in_hbm_and_the_chase_in_dram_without_being_told() -> None:
 
 def test_a_ladder_of_latency_loses() -> None:
     rule, ladder = (
-        started(triad_and_chase(), policy(ladder=ladder)) for ladder in ("time", "latency")
+        started(triad_and_chase(), policy(latency_model=model)) for model in ("loaded", "idle")
     )
     for loop in (rule, ladder):
         loop.run(25)

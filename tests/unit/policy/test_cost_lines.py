@@ -47,9 +47,11 @@ def analytics(hbm: int) -> LineMachine:
     return LineMachine(tiers(64 * MIB, hbm), [keys, index, merge, records], TURNS)
 
 
-def placed(machine: LineMachine, where: Mapping[str, list[int]], ladder: str = "time") -> LineLoop:
+def placed(
+    machine: LineMachine, where: Mapping[str, list[int]], latency_model: str = "loaded"
+) -> LineLoop:
     marks = WatermarkSettings(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
-    policy = CostPolicy(CostSettings(watermarks=marks, epoch_s=0.15, ladder=ladder))
+    policy = CostPolicy(CostSettings(watermarks=marks, epoch_s=0.15, latency_model=latency_model))
     loop = LineLoop(machine, policy)
     loop.place(where)
     return loop
@@ -73,7 +75,7 @@ def test_three_groups_change_places_where_two_would_not() -> None:
 
 
 def test_a_ladder_of_latency_leaves_the_chase_in_hbm() -> None:
-    loop = placed(triad_and_chase(), WRONG, ladder="latency")
+    loop = placed(triad_and_chase(), WRONG, latency_model="idle")
     loop.run(4)
     assert loop.share_on("chase", DRAM) < 0.5
     assert loop.sweep_ms() > 1.5 * placed(triad_and_chase(), BEST).sweep_ms()

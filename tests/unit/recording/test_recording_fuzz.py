@@ -37,12 +37,12 @@ RULES = """
 [[rule]]
 name = "first"
 match = { exe = "a" }
-min_fast = "30%"
+fast_min = "30%"
 [[rule]]
 name = "second"
 match = { exe = "b" }
-max_fast = "10%"
-rate = "20MB/s"
+fast_max = "10%"
+rate_limit = "20MB/s"
 """
 DAMAGED, FORGED_TICKS, FORGED_TABLES = inputs(170_000), inputs(50_000), inputs(20_000)
 FORGED_FILES, REPLAYED = inputs(12_000), inputs(2_000)
@@ -158,7 +158,7 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
 
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"
-    change = make_change([("policy.confidence", 0.5)], None)
+    change = make_change([("policy.confidence_sigmas", 0.5)], None)
     for number in range(REPLAYED):
         parts = [
             pack_frame(kind, mutated(raw, draw) if kind is FrameType.TICK else raw)

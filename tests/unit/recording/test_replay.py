@@ -32,17 +32,17 @@ from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.replay import Replay, shared_moves
 from tierd.observe.recording.world import World
 
-SETTINGS = '[policy]\nmin_residency = "2s"\nname = "{name}"\n'
+SETTINGS = '[policy]\nmigration_cooldown = "2s"\nname = "{name}"\n'
 RULES = """
 [[rule]]
 name = "first"
 match = { exe = "a" }
-min_fast = "30%"
+fast_min = "30%"
 [[rule]]
 name = "second"
 match = { exe = "b" }
-max_fast = "10%"
-rate = "20MB/s"
+fast_max = "10%"
+rate_limit = "20MB/s"
 """
 
 
@@ -103,18 +103,20 @@ def change(*texts: str) -> Any:
 
 
 def test_a_replay_is_deterministic(busy: Path) -> None:
-    first, second = (replay(busy, change("policy.margin=2")) for _ in range(2))
+    first, second = (replay(busy, change("policy.hysteresis=2")) for _ in range(2))
     assert first.moves_differing > 0
     assert (first.recorded, first.replayed) == (second.recorded, second.replayed)
 
 
 def test_the_default_said_again_is_no_change(busy: Path) -> None:
-    found = replay(busy, change("policy.margin=0.5", "budget.rate=200MB/s", "heat.half_life=5s"))
+    found = replay(
+        busy, change("policy.hysteresis=0.5", "migration.rate_limit=200MB/s", "heat.half_life=5s")
+    )
     assert (found.differing, found.changed) == (0, {})
 
 
 def test_a_policy_that_moves_nothing_leaves_every_page_where_it_began(busy: Path) -> None:
-    found = replay(busy, change("policy.confidence=20", "policy.margin=100"))
+    found = replay(busy, change("policy.confidence_sigmas=20", "policy.hysteresis=100"))
     assert found.replayed.planned["promoted"] < found.recorded.planned["promoted"] / 10
     share, theirs = found.replayed.share("dram"), found.recorded.share("dram")
     assert share is not None
@@ -123,9 +125,9 @@ def test_a_policy_that_moves_nothing_leaves_every_page_where_it_began(busy: Path
 
 
 def test_a_lower_rate_moves_less(busy: Path) -> None:
-    found = replay(busy, change("budget.rate=200kB/s"))
+    found = replay(busy, change("migration.rate_limit=200kB/s"))
     assert 0 < found.replayed.planned["promoted"] < found.recorded.planned["promoted"]
-    assert found.changed == {"budget.rate": ("200MB/s", "200kB/s")}
+    assert found.changed == {"migration.rate_limit": ("200MB/s", "200kB/s")}
 
 
 def test_another_half_life_and_a_smaller_table_are_used(busy: Path) -> None:
@@ -138,13 +140,13 @@ def test_another_half_life_and_a_smaller_table_are_used(busy: Path) -> None:
 
 def test_what_a_replay_foretells_is_what_a_run_with_these_settings_does(tmp_path: Path) -> None:
     """On a host whose accesses and knowledge do not depend on places, the figures agree."""
-    texts = {"a": "confidence = 2.5", "b": "confidence = 6.0"}
+    texts = {"a": "confidence_sigmas = 2.5", "b": "confidence_sigmas = 6.0"}
     hosts: dict[str, MadeUpHost] = {}
     for name, text in texts.items():
         hosts[name], _ = record(
             tmp_path / name, 7, text=f"[policy]\n{text}\n", ticks=50, trouble=0.0, huge=False
         )
-    foretold = replay(tmp_path / "a", change("policy.confidence=6.0"))
+    foretold = replay(tmp_path / "a", change("policy.confidence_sigmas=6.0"))
     happened = replay(tmp_path / "b")
     one, other = foretold.replayed, happened.recorded
     assert foretold.moves_differing > 0
@@ -159,7 +161,7 @@ def test_groups_are_recorded_and_what_they_have_follows_the_replay(tmp_path: Pat
     groups = [tick.groups for tick in Recording(tmp_path / "a.rec") if hasattr(tick, "groups")]
     assert any(each is not None and len(each) == 2 and each.resident for each in groups)
     assert replay(tmp_path / "a.rec").differing == 0
-    foretold = replay(tmp_path / "a.rec", change("policy.confidence=6.0"))
+    foretold = replay(tmp_path / "a.rec", change("policy.confidence_sigmas=6.0"))
     assert foretold.moves_differing > 0
     assert foretold.replayed.moved["promoted"] > 0
 
@@ -205,7 +207,7 @@ def test_a_plan_that_is_not_the_recorded_one_fails_the_command(
     busy: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def other(config: Config) -> Any:
-        policy = dataclasses.replace(config.policy, margin=9.0)
+        policy = dataclasses.replace(config.policy, hysteresis=9.0)
         return make_policy(dataclasses.replace(config, policy=policy))
 
     monkeypatch.setattr("tierd.engine.build.make_policy", other)
@@ -216,36 +218,40 @@ def test_a_plan_that_is_not_the_recorded_one_fails_the_command(
 
 
 def test_the_command_tells_what_other_settings_change(busy: Path, capsys: Any) -> None:
-    assert main(["replay", str(busy), "--set", "policy.margin=3", "--json"]) == ExitCode.OK
+    assert main(["replay", str(busy), "--set", "policy.hysteresis=3", "--json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
-    assert told["changed"] == {"policy.margin": [0.5, 3.0]}
+    assert told["changed"] == {"policy.hysteresis": [0.5, 3.0]}
     assert len(told["differences"]) == told["decisions_whose_moves_differ"] > 0
     first = told["differences"][0]
     assert first["same_moves"] <= min(first["recorded_moves"], first["replayed_moves"])
-    assert main(["replay", str(busy), "--set", "policy.margin=3"]) == ExitCode.OK
+    assert main(["replay", str(busy), "--set", "policy.hysteresis=3"]) == ExitCode.OK
     out = capsys.readouterr().out
-    assert "policy.margin: 0.5 -> 3.0" in out
+    assert "policy.hysteresis: 0.5 -> 3.0" in out
     assert "What the replayed side assumes" in out
 
 
 def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) -> None:
-    (tmp_path / "t.toml").write_text("[policy]\nconfidence = 9.0\n[loop]\ntick = '1s'\n")
+    (tmp_path / "t.toml").write_text("[policy]\nconfidence_sigmas = 9.0\n[loop]\ninterval = '1s'\n")
     arguments = ["replay", str(busy), "--config", str(tmp_path / "t.toml"), "--json"]
-    assert main([*arguments, "--set", "policy.margin=1"]) == ExitCode.OK
+    assert main([*arguments, "--set", "policy.hysteresis=1"]) == ExitCode.OK
     changed = json.loads(capsys.readouterr().out)["changed"]
-    assert changed["policy.confidence"] == [2.5, 9.0]
-    assert changed["policy.margin"] == [0.5, 1.0]
-    assert set(changed) == {"policy.confidence", "policy.margin", "policy.min_residency"}
+    assert changed["policy.confidence_sigmas"] == [2.5, 9.0]
+    assert changed["policy.hysteresis"] == [0.5, 1.0]
+    assert set(changed) == {
+        "policy.confidence_sigmas",
+        "policy.hysteresis",
+        "policy.migration_cooldown",
+    }
 
 
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("policy.margin", "is not KEY=VALUE"),
-        ("loop.tick=1s", "changes nothing in a replay"),
+        ("policy.hysteresis", "is not KEY=VALUE"),
+        ("loop.interval=1s", "changes nothing in a replay"),
         ("policy.margn=1", "unknown key"),
         ("heat.memroy=1MiB", "did you mean 'heat.memory'"),
-        ("policy.margin=-1", "is not between"),
+        ("policy.hysteresis=-1", "is not between"),
         ("policy.name=oracle", "is not one of"),
     ],
 )
@@ -291,7 +297,7 @@ def test_heat_before_it_is_made_is_an_error() -> None:
 
 
 def test_differences_name_what_counts(busy: Path) -> None:
-    one, other = loads(""), loads('[loop]\ntick = "1s"\n[heat]\nmemory = "1MiB"\n')
+    one, other = loads(""), loads('[loop]\ninterval = "1s"\n[heat]\nmemory = "1MiB"\n')
     assert differences(one, other) == {"heat.memory": ("64MiB", "1MiB")}
     with pytest.raises(ConfigError):
         make_change([], busy.parent / "absent.toml")

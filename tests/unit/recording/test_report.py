@@ -38,7 +38,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A recording of two processes, one with a name made to do harm."""
     path = tmp_path_factory.mktemp("report") / "a.rec"
     made = Recorder(path, 1 << 30)
-    host = MadeUpHost(2, loads('[policy]\nmin_residency = "2s"\n'), recorder=made, pages=4000)
+    host = MadeUpHost(2, loads('[policy]\nmigration_cooldown = "2s"\n'), recorder=made, pages=4000)
     made.targets = lambda: [
         RecordedTarget(0, 100, HOSTILE, "/"),
         RecordedTarget(1, 101, "plain", "/"),

@@ -227,6 +227,6 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
 
 
 def test_the_configurations_words_are_the_sources() -> None:
-    from tierd.config.watching import TRACKS as WORDS
+    from tierd.config.watching import ACCESS_TYPES as WORDS
 
     assert set(WORDS) == {"auto", *TRACKS}

@@ -143,7 +143,7 @@ class MetricsState:
         if tick.budget is not None:
             values.set(f.LAST_DECISION, now)
             values.add(f.BUDGET_GRANTED, tick.budget.move_bytes)
-        values.set(f.BUDGET_RATE, self._service.config.budget.rate_bytes_per_s)
+        values.set(f.BUDGET_RATE, self._service.config.migration.rate_limit_bytes_per_s)
         values.set(f.BUDGET_SHARE, self._service.budget_share)
         values.set(f.TARGETS, tick.targets)
         values.add(f.WALKED, tick.located + tick.walked)

@@ -14,9 +14,9 @@ from tierd.config import Config, as_table, load
 from tierd.config.model import ROOT
 from tierd.core.errors import ConfigError
 
-SECTIONS: Final = ("policy", "heat", "budget")
+SECTIONS: Final = ("policy", "heat", "migration")
 """Tables of the configuration that a replay uses."""
-USED: Final = ("budget.rate", "heat.half_life", "heat.memory")
+USED: Final = ("migration.rate_limit", "heat.half_life", "heat.memory")
 """Their keys that can change a replay, beside all of [policy]."""
 
 
@@ -29,7 +29,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
     key, equals, value = text.partition("=")
     key = key.strip()
     if not equals or not key:
-        raise ConfigError("", f"{text!r} is not KEY=VALUE", hint="for example policy.margin=0.8")
+        raise ConfigError(
+            "", f"{text!r} is not KEY=VALUE", hint="for example policy.hysteresis=0.8"
+        )
     if not key.startswith("policy.") and key not in USED:
         near = difflib.get_close_matches(key, [*USED, *_policy_keys()], n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -52,7 +54,7 @@ def make_change(
 
     Args:
         settings: dotted keys and values; they win over the file.
-        file: a configuration whose [policy], [heat] and [budget] are used.
+        file: a configuration whose [policy], [heat] and [migration] are used.
 
     Raises:
         ConfigError: the file is wrong.

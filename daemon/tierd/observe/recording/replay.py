@@ -142,7 +142,7 @@ class Replay:
                 new = old if self._change is None else self._change(old)
                 policy = self._make_policy(new)
                 self.changed.update(differences(old, new))
-                rate = new.budget.rate_bytes_per_s / old.budget.rate_bytes_per_s
+                rate = new.migration.rate_limit_bytes_per_s / old.migration.rate_limit_bytes_per_s
                 if world is None:
                     world = self._world(old, new)
             start_ns = tick.time_ns if start_ns is None else start_ns

@@ -34,7 +34,7 @@ KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 WARM_S = 3.0
 """For so long a service has watched another process when the workload comes."""
 PASS_S = 0.5
-"""Time between two passes of a service (`loop.tick`)."""
+"""Time between two passes of a service (`loop.interval`)."""
 SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
 
 
@@ -206,7 +206,7 @@ class Tierd(Method):
     def begin(self, pid: int) -> None:
         self._threads = threads_of(self._daemon)
         (CGROUP / "cgroup.procs").write_text(str(pid))
-        # A process that is moved tells nobody: it would be found within loop.targets_refresh.
+        # A process that is moved tells nobody: it would be found within targets.refresh_interval.
         # A reload begins a pass, and others follow it: not where this workload happens to begin.
         time.sleep((PASS_S / 2 - (time.monotonic() - self._since)) % PASS_S)
         self._daemon.send_signal(signal.SIGHUP)

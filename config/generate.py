@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writes what repeats the configuration's keys: generate.py [--check].
+
+`config/tierd.toml` (every key with its default), `config/tierd.schema.json`, and in
+`docs/config.md` the table of profiles and the tables of keys. With `--check` nothing is
+written, and the exit status is 1 if a file is not what it would be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tierd.config import Config, as_table, loads
+from tierd.config.jsonschema import schema
+from tierd.config.profiles import PROFILES
+from tierd.config.schema import REQUIRED, Option, Section, options_of
+from tierd.config.write import toml_value
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAD = """\
+# SPDX-License-Identifier: Apache-2.0
+#
+# tierd configuration. Every key is here with its default value.
+#
+# Quantities carry their unit: sizes "64MiB" or "64MB", rates "200MB/s", times
+# "500ms", shares "5%". Files conf.d/*.toml beside this one are read after it in
+# the order of their names, a later value replacing an earlier one.
+# `tierd config check` says whether all is well; docs/config.md explains each key.
+#
+# Made by config/generate.py from the keys of daemon/tierd/config.
+"""
+EXAMPLES = {
+    "rule": """\
+Replace the next line with one [[rule]] table per rule; the first that matches a process counts:
+  [[rule]]
+  name = "database"
+  match = { cgroup = "/system.slice/postgresql.service" }
+  deny = false
+  fast_min = "30%"
+  fast_max = "80%"
+  rate_limit = "50MB/s\"""",
+    "targets.match": """\
+For example:
+  match = { any = [ { exe = "redis-server" }, { cgroup = "/kubepods.slice" } ] }
+Keys: pid, exe, cmdline, cgroup, uid, min_rss, all, any, not (docs/targets.md).""",
+    "topology.tiers": """\
+Tiers, fastest first, where the host's own ranking is wrong. Replace the next
+line with one [[topology.tiers]] table per tier:
+  [[topology.tiers]]
+  name = "dram"
+  nodes = [0]
+  kind = "dram\"""",
+    "topology.nodes": """\
+Numbers that the host does not tell, or tells wrongly, by node. For example:
+  [topology.nodes.1]
+  latency = "430ns"
+  bandwidth = "20GB/s"
+  kind = "cxl\"""",
+}
+"""What stands above a key besides its purpose."""
+
+
+def sections() -> Iterator[tuple[str, str, dict[str, tuple[str, Option]]]]:
+    """Path, purpose and options of each table that is a section, in the order of the file."""
+
+    def walk(path: str, purpose: str, cls: type[Any]) -> Any:
+        options = options_of(cls)
+        yield path, purpose, options
+        for key, (_, made) in options.items():
+            if isinstance(made.kind, Section):
+                yield from walk(f"{path}.{key}".lstrip("."), made.doc, made.kind.cls)
+
+    yield from walk("", "", Config)
+
+
+def comment(text: str) -> str:
+    """Lines of a comment; what is indented stays as it is."""
+    lines: list[str] = []
+    for line in text.split("\n"):
+        lines += [line] if line.startswith("  ") else textwrap.wrap(line, 97)
+    return "".join(f"# {line}\n" for line in lines)
+
+
+def example_file() -> str:
+    """The text of config/tierd.toml."""
+    table = as_table(Config())
+    parts = [HEAD]
+    for path, purpose, options in sections():
+        values = table
+        for step in filter(None, path.split(".")):
+            values = values[step]
+        own = {k: made for k, (_, made) in options.items() if not isinstance(made.kind, Section)}
+        if path == "topology":
+            continue
+        if path and own:
+            parts.append(f"\n{comment(purpose)}[{path}]\n")
+        elif own:
+            parts.append("\n")
+        for key, made in own.items():
+            name = f"{path}.{key}".lstrip(".")
+            if name == "topology":
+                continue
+            example = comment(EXAMPLES[name]) if name in EXAMPLES else ""
+            parts.append(comment(made.doc) + example)
+            parts.append(f"{key} = {toml_value(values[key])}\n")
+    parts.append(f"\n[topology]\n{comment(EXAMPLES['topology.tiers'])}tiers = []\n")
+    parts.append(f"{comment(EXAMPLES['topology.nodes'])}[topology.nodes]\n")
+    return "".join(parts)
+
+
+def key_tables(manual: str) -> str:
+    """docs/config.md with its tables of keys made anew; what stands between them stays."""
+    from tierd.config.rules import RuleConfig
+
+    found = {f"[{path}]" if path else "": options for path, _, options in sections()}
+    found["[[rule]]"] = options_of(RuleConfig)
+
+    def table(match: re.Match[str]) -> str:
+        title = match["title"].strip("`")
+        options = found.pop("" if title == "At the top" else title, None)
+        if options is None:
+            return match[0]
+        rows = ""
+        for key, (_, made) in options.items():
+            if isinstance(made.kind, Section) or key == "topology":
+                continue
+            default = "required" if made.default is REQUIRED else _shown(made)
+            rows += f"| `{key}` | {default} | {made.kind.describe()} | {made.doc} |\n"
+        return f"### {match['title']}\n{match['text']}{match['head']}{rows}"
+
+    made = re.sub(
+        r"### (?P<title>[^\n]*)\n(?P<text>(?:(?!### |\| key)[^\n]*\n)*)"
+        r"(?P<head>\| key \| default \|[^\n]*\n\|---[^\n]*\n)(?:\|[^\n]*\n)*",
+        table,
+        manual,
+    )
+    missing = [title for title, options in found.items() if _plain(options)]
+    if missing:
+        raise SystemExit(f"docs/config.md has no table for {', '.join(missing)}")
+    return made
+
+
+def _plain(options: dict[str, tuple[str, Option]]) -> bool:
+    return any(not isinstance(made.kind, Section) for _, made in options.values())
+
+
+def _shown(made: Option) -> str:
+    return "" if made.default is None else f"`{toml_value(made.default)}`"
+
+
+def profile_table(manual: str) -> str:
+    """docs/config.md with its table of profiles made anew."""
+    names = ("cautious", "balanced", "aggressive")
+    tables = [as_table(loads(f'profile = "{name}"')) for name in names]
+    keys: dict[str, None] = {}
+
+    def walk(part: dict[str, Any], path: str) -> None:
+        for key, value in part.items():
+            if isinstance(value, dict):
+                walk(value, f"{path}{key}.")
+            else:
+                keys[path + key] = None
+
+    for profile in PROFILES.values():
+        walk(profile, "")
+    order = list(_flat(tables[0]))
+    rows = "".join(
+        f"| `{key}` | {' | '.join(f'`{toml_value(_flat(table)[key])}`' for table in tables)} |\n"
+        for key in sorted(keys, key=order.index)
+    )
+    head = "| key | cautious | balanced | aggressive |\n|---|---|---|---|\n"
+    return re.sub(re.escape(head) + r"(?:\|[^\n]*\n)*", lambda _: head + rows, manual)
+
+
+def _flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and value:
+            flat |= _flat(value, f"{path}{key}.")
+        else:
+            flat[path + key] = value
+    return flat
+
+
+def main() -> int:
+    """0 if all is as it should be, or was written."""
+    parser = argparse.ArgumentParser(description="write what repeats the configuration's keys")
+    parser.add_argument("--check", action="store_true", help="write nothing, compare")
+    args = parser.parse_args()
+    manual = ROOT / "docs/config.md"
+    texts = {
+        ROOT / "config/tierd.toml": example_file(),
+        ROOT / "config/tierd.schema.json": json.dumps(schema(), indent=2) + "\n",
+        manual: profile_table(key_tables(manual.read_text())),
+    }
+    stale = [path for path, text in texts.items() if path.read_text() != text]
+    for path in stale:
+        if args.check:
+            print(f"{path.relative_to(ROOT)} is not what config/generate.py makes", file=sys.stderr)
+        else:
+            path.write_text(texts[path])
+            print(f"wrote {path.relative_to(ROOT)}")
+    return 1 if args.check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
