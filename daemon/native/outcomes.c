@@ -72,7 +72,7 @@ size_t tierd_outcome_pages(const struct tierd_outcome *outcome, size_t n, int di
 static bool same_way(const struct tierd_flow *flow, const struct tierd_moves *moves, size_t i)
 {
 	return flow->target == key_target(moves->page[i]) && flow->source == moves->source[i] &&
-	       flow->dest == moves->dest[i];
+	       flow->dest == moves->dest[i] && flow->direction == moves->direction[i];
 }
 
 size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, struct tierd_flow *flow,
@@ -94,6 +94,7 @@ size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, stru
 				    .target = key_target(moves->page[i]),
 				    .source = moves->source[i],
 				    .dest = moves->dest[i],
+				    .direction = moves->direction[i],
 				};
 		}
 		flow[last].bytes += (uint64_t)PAGE_BYTES << moves->order[i];

@@ -157,6 +157,7 @@ struct tierd_flow {
 	uint32_t target;
 	int16_t source;
 	int16_t dest;
+	uint8_t direction;
 	uint64_t bytes;
 };
 

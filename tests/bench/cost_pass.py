@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from tiersim import SimTier, tier_map
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.pattern import PatternTracker
@@ -71,7 +71,7 @@ def _decisions(policy: Policy, tiers: object, pages: int, sizes: tuple[int, ...]
         now += 10**9
         page = (rng.integers(0, pages // 10, 100_000) * 10).astype(np.uint64)
         ones = np.ones(len(page), np.float32)
-        batch = AccessBatch(Domain.VIRTUAL, page, ones, now, "bench", ordered=True)
+        batch = AccessBatch(page, ones, now, "bench", ordered=True)
         heat.ingest(batch)
         patterns.add(batch)
         traffic = Traffic(

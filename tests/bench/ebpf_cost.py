@@ -35,12 +35,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "vm"))
 import numpy as np
 from guest_ebpf_ground import Touch
 
-from tierd.core.access import AccessBatch, Domain, WatchedRange, WatchedTarget
-from tierd.sources.ebpf import cpus, syscalls
+from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loading, Program
-from tierd.sources.ebpf.ranges import Watched
-from tierd.sources.ebpf.ring import decode, sample_dtype
+from tierd.sources.ebpf.perf import decode, sample_dtype
 from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.samples import Watched
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 from tierd.sources.faults import SAMPLE, fault_event
 
@@ -57,7 +57,7 @@ def kernel(program: str, way: str, pages: int) -> None:
     touch = Touch(program, pages, 1, 0)
     empty = Loading(Program("empty", (("on_nothing", "perf_event"),)), [way]).wait()
     settings = SamplerSettings(
-        table_bytes=16 << 20, ring_bytes=1024 * cpus.possible() * 4096, ways=(way,)
+        table_bytes=16 << 20, ring_bytes=1024 * host.possible_cpus() * 4096, ways=(way,)
     )
     plan = EventPlan(fault_event(), "on_fault", None)
     watched = Watched([touch.target])
@@ -163,7 +163,7 @@ def user(way: str) -> None:
             key = np.ascontiguousarray(slots["key"])
             key = key[watched.inside(key)]
             count = slots["count"].astype(np.float32)
-        heat.ingest(AccessBatch(Domain.VIRTUAL, key, count, 1, "bench"))
+        heat.ingest(AccessBatch(key, count, 1, "bench"))
         return size / ((time.process_time_ns() - begin) / 1e9)
 
     from tierd.sources.ebpf.table import SLOT
@@ -235,13 +235,13 @@ def memory_of(kind: str, way: str) -> None:
         from tierd.sources.ebpf import files, helper
 
         headers = files.find_headers()
-        size = 2 * cpus.possible() * 64
+        size = 2 * host.possible_cpus() * 64
         helper.load_with_bcc(
             {
                 "source": str(files.find_source("faults")),
                 "functions": [["on_fault", "perf_event"]],
                 "maps": {"sets": size},
-                "defines": {"TIERD_SETS": size, "TIERD_CPUS": cpus.possible()},
+                "defines": {"TIERD_SETS": size, "TIERD_CPUS": host.possible_cpus()},
                 "environment": headers.environment if headers else {},
                 "flags": list(headers.flags) if headers else [],
             }

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.build import BYTES_A_PAGE, make_policy
@@ -78,7 +78,7 @@ class SteadySource:
             span = max(target.ranges, key=lambda r: r.end - r.start)
             vpn = self._random.integers(span.start, span.end, due, dtype=np.uint64)
             keys = make_keys(target.target, vpn)
-            batches = [AccessBatch(Domain.VIRTUAL, keys, np.ones(due, np.float32), now, self.name)]
+            batches = [AccessBatch(keys, np.ones(due, np.float32), now, self.name)]
             self.delivered += due
         self.cpu_s += time.thread_time() - begun
         return batches

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.hotness.table import HeatTable
 
 TARGET_KEY = np.uint64(5 << 48)
@@ -36,7 +36,7 @@ def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str
     node = np.zeros(pages, np.int16)
     node[pages // 4 :] = 1
     start = time.perf_counter()
-    table.ingest(AccessBatch(Domain.VIRTUAL, every, np.ones(pages, np.float32), now, "bench"))
+    table.ingest(AccessBatch(every, np.ones(pages, np.float32), now, "bench"))
     insert_s = time.perf_counter() - start
     start = time.perf_counter()
     table.place(every, node, np.zeros(pages, np.uint8), insert_on=[0])
@@ -52,7 +52,7 @@ def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str
     spent_wall = spent_cpu = 0.0
     for at in range(0, samples - batch + 1, batch):
         now += 10**8
-        part = AccessBatch(Domain.VIRTUAL, stream[at : at + batch], count, now, "bench")
+        part = AccessBatch(stream[at : at + batch], count, now, "bench")
         wall, cpu = time.perf_counter(), time.thread_time()
         table.ingest(part)
         spent_wall += time.perf_counter() - wall

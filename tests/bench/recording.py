@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from madeup_host import two_tiers
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
@@ -69,7 +69,7 @@ def made_up_recording(path: Path, samples: int, ticks: int) -> dict[str, Any]:
             cold = random.integers(0, PAGES, samples - len(hot))
             vpn = np.concatenate([hot, cold]).astype(np.uint64)
             count = np.ones(samples, np.float32)
-            batch = AccessBatch(Domain.VIRTUAL, make_keys(target, vpn), count, now, "made-up")
+            batch = AccessBatch(make_keys(target, vpn), count, now, "made-up")
             heat.ingest(batch)
             batches.append(batch)
         vpn = (np.arange(WALK, dtype=np.uint64) + np.uint64(number * WALK)) % np.uint64(PAGES)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tierd.core.errors import ExitCode
-from tierd.doctor import Status, examine, syscalls
+from tierd.doctor import Status, examine, moving
 
 NOBODY = 65534
 WATCHED = (
@@ -48,21 +48,21 @@ def test_the_verdict_fits_the_findings() -> None:
 
 
 def test_an_own_page_is_where_the_kernel_says() -> None:
-    with syscalls.touched_page() as address:
-        node = syscalls.page_to(address, None)
+    with moving.touched_page() as address:
+        node = moving.page_to(address, None)
         assert node >= 0
-        assert syscalls.page_to(address, node) == node
+        assert moving.page_to(address, node) == node
 
 
 def test_a_node_that_is_not_there_is_refused_with_the_kernels_errno() -> None:
-    with syscalls.touched_page() as address, pytest.raises(OSError, match=r"No such device"):
-        syscalls.page_to(address, 63)
+    with moving.touched_page() as address, pytest.raises(OSError, match=r"No such device"):
+        moving.page_to(address, 63)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becoming another user needs root")
 def test_an_ordinary_user_gets_reasons_and_no_traceback() -> None:
     code = (
-        "import os; from tierd.doctor.report import as_text; from tierd.doctor import examine;"
+        "import os; from tierd.doctor.findings import as_text; from tierd.doctor import examine;"
         f"os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY});"
         "print(as_text(examine()))"
     )

@@ -18,7 +18,7 @@ import pytest
 from madeup_host import two_tiers
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import ExitCode
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
@@ -72,7 +72,7 @@ class Source:
             vpn = self.random.integers(span.start, span.end, 2000, dtype=np.uint64)
             keys = make_keys(target.target, vpn)
             count = self.random.integers(1, 50, 2000).astype(np.float32)
-            batches.append(AccessBatch(Domain.VIRTUAL, keys, count, 0, self.name))
+            batches.append(AccessBatch(keys, count, 0, self.name))
         return batches
 
     def close(self) -> None:

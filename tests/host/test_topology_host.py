@@ -12,7 +12,7 @@ import pytest
 
 from tierd import topology
 from tierd.topology import HotplugWatcher
-from tierd.topology.capture import capture, unpack
+from tierd.topology.render import capture, unpack
 
 NODE_UEVENT = Path("/sys/devices/system/node/node0/uevent")
 CPU_UEVENT = Path("/sys/devices/system/cpu/cpu0/uevent")

@@ -12,9 +12,10 @@ from typing import Any
 
 from loopbench import Bench, tier_map
 
-from tierd.control.commands import ControlContext, Peer
+from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
+from tierd.control.protocol import Peer
 from tierd.control.server import ControlServer
 from tierd.observe.metrics.state import MetricsState
 

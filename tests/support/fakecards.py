@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
 from tierd.sources.kmod.neoprof import Card, CardRange, CardSettings, Geometry, Profile
+from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Track
 
 MIB = 1 << 20
 BLOCK = 128 * MIB

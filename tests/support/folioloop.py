@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from tiersim import SimTier, tier_map
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
@@ -92,7 +92,6 @@ class FolioLoop:
         self._place()
         page = self._rng.choice(self._busy, self._samples)
         batch = AccessBatch(
-            Domain.VIRTUAL,
             self._key(page),
             np.ones(len(page), np.float32),
             self._time_ns,

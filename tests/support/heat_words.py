@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.hotness.table import HeatTable
 
@@ -22,7 +22,7 @@ def batch(page: Any, count: Any = 1.0, *, at: int = S, node: Any = None) -> Acce
     counts = np.broadcast_to(np.asarray(count, np.float32), pages.shape).copy()
     if node is not None:
         node = np.broadcast_to(np.asarray(node, np.int16), pages.shape).copy()
-    return AccessBatch(Domain.VIRTUAL, pages, counts, at, "test", node=node)
+    return AccessBatch(pages, counts, at, "test", node=node)
 
 
 def place(table: HeatTable, page: Any, node: Any, order: int = 0, insert_on: Any = ()) -> None:

@@ -30,7 +30,7 @@ import numpy as np
 from tierd.cli._front import Endpoints
 from tierd.cli.run import _set_up_logging
 from tierd.config import load
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -92,7 +92,7 @@ class SteadySource:
         vpn = self._random.integers(span.start, end, due, dtype=np.uint64)
         keys = make_keys(target.target, vpn)
         count = np.ones(due, np.float32)
-        return [AccessBatch(Domain.VIRTUAL, keys, count, now, self.name, lost=due // 4)]
+        return [AccessBatch(keys, count, now, self.name, lost=due // 4)]
 
     def close(self) -> None:
         """Nothing to close."""

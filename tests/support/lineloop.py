@@ -20,7 +20,7 @@ import numpy as np
 from tierloop import LINES, Loop
 from tiersim import SimTier, tier_map
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
@@ -173,7 +173,6 @@ class LineLoop(Loop):
         self.now_ns += int(self._lib.linetime_now(self._run) - begun)
         words = self._samples[: self._lib.linetime_taken(self._run)].copy()
         batch = AccessBatch(
-            Domain.VIRTUAL,
             words >> np.uint64(1),
             np.ones(len(words), np.float32),
             self.now_ns,

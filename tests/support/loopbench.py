@@ -15,7 +15,7 @@ import numpy as np
 from fakeheat import ArrayHeat, pages
 
 from tierd.config import Config, loads
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -143,7 +143,7 @@ class Source:
         if not self.ok:
             raise UnavailableError("gone")
         page = np.array([1], np.uint64)
-        return [AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), 0, self.name, lost=2)]
+        return [AccessBatch(page, np.ones(1, np.float32), 0, self.name, lost=2)]
 
     def close(self) -> None:
         self.closed += 1

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tierd.config import Config, loads
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedRange, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys, target_of, vpn_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -217,7 +217,6 @@ class MadeUpHost:
                 count *= self.access_random.random(len(vpn)).astype(np.float32)
             batches.append(
                 AccessBatch(
-                    Domain.VIRTUAL,
                     make_keys(target, vpn.astype(np.uint64)),
                     count,
                     self.now - int(self.access_random.integers(0, 10**8)),

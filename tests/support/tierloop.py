@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
@@ -208,7 +208,6 @@ class Loop:
         if not self.order:
             order = np.arange(len(page))
         batch = AccessBatch(
-            Domain.VIRTUAL,
             page[order].astype(np.uint64),
             np.ones(len(page), np.float32),
             self.now_ns,

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 from card_window import BYTES, find_device
 
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.pagekey import make_keys
 
 SLOTS = 4096
@@ -71,7 +71,6 @@ class WindowSource:
         keys = make_keys(0, page[known]) | target[known].astype(np.uint64) << np.uint64(48)
         return [
             AccessBatch(
-                Domain.VIRTUAL,
                 keys,
                 np.ones(len(keys), np.float32),
                 time.monotonic_ns(),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
-from tierd.sources.ebpf import cpus
+from tierd.sources.ebpf import host
 from tierd.sources.ebpf.adapt import ModeControl
 from tierd.sources.ebpf.sampler import EventPlan, SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
@@ -105,7 +105,9 @@ class Counts(Ground):
                 cpu_share=1e3,
                 mode="auto",
                 sampler=SamplerSettings(
-                    table_bytes=1 << 16, ring_bytes=256 * cpus.possible() * 4096, ways=self.ways
+                    table_bytes=1 << 16,
+                    ring_bytes=256 * host.possible_cpus() * 4096,
+                    ways=self.ways,
                 ),
             ),
             clock=lambda: now[0],
@@ -133,7 +135,7 @@ class Counts(Ground):
                 second(0)
             modes.append(source.totals.mode)
             # More samples than a CPU's ring holds: the table counts them, or says so.
-            flood = sampler.ring_samples // len(cpus.online()) // touch.pages + 2
+            flood = sampler.ring_samples // len(host.online_cpus()) // touch.pages + 2
             total += second(flood)
             modes.append(source.totals.mode)
             touched = (2 + flood) * touch.pages

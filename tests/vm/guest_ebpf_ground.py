@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
-from tierd.sources.ebpf import cpus
+from tierd.sources.ebpf import host
 from tierd.sources.ebpf.sampler import SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource
+from tierd.topology.sysfs import parse_list
 
 Result = dict[str, Any]
 TARGET = 7
@@ -80,7 +81,7 @@ def per_page(batches: list[AccessBatch], touch: Touch) -> np.ndarray:
 
 def memory_nodes() -> list[int]:
     """Nodes with memory."""
-    return cpus.parse_list(Path("/sys/devices/system/node/has_memory").read_text())
+    return sorted(parse_list(Path("/sys/devices/system/node/has_memory").read_text()))
 
 
 def move(touch: Touch, node: int) -> int:
@@ -107,7 +108,7 @@ class Ground:
 
     def settings(self, table_bytes: int = 4 << 20) -> SamplerSettings:
         return SamplerSettings(
-            table_bytes=table_bytes, ring_bytes=128 * cpus.possible() * 4096, ways=self.ways
+            table_bytes=table_bytes, ring_bytes=128 * host.possible_cpus() * 4096, ways=self.ways
         )
 
     def faults(self, mode: str = "table", table_bytes: int = 4 << 20) -> FaultSource:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
-from tierd.sources.ebpf import cpus, files, pins
+from tierd.sources.ebpf import files, host, pins
 
 RUNNER = Path(__file__).with_name("guest_ebpf.py")
 
@@ -34,7 +34,7 @@ class Mishaps(Ground):
                 switch.write_text("0")
                 touch.say("go")
                 total += int(per_page(source.poll(), touch).sum())
-                offline = cpus.online()
+                offline = host.online_cpus()
             finally:
                 switch.write_text("1")
             time.sleep(0.2)

@@ -16,13 +16,15 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import guest_kmod as lab
+from frame_owners import IOC_RESOLVE
 from guest_kmod import Result
 
 from tierd.core.errors import UnavailableError
 from tierd.sources.kmod import Control
-from tierd.sources.kmod.uapi import ATTRIBUTES, IOC_RESOLVE, Command
+from tierd.sources.kmod.uapi import ATTRIBUTES, Command
 
 MESSAGES = 100_000
 IOCTLS = 100_000

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +20,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import guest_kmod as lab
+from frame_owners import NO_TARGET, FrameOwners, OwnerStatus, frame_owners
 from frames import frames_of
 from guest_kmod import Result
-
-from tierd.sources.kmod import FrameJoin
-from tierd.sources.kmod.uapi import NO_TARGET, OwnerStatus
 
 TARGET = 9
 CHURN = Path(__file__).with_name("guest_kmod_churn.py")
@@ -60,21 +57,11 @@ class Churner:
         return frames_of(self.pid, self.first_vpn, self.pages)
 
 
-@contextlib.contextmanager
-def joiner() -> Iterator[FrameJoin]:
-    """An open device for the length of a block."""
-    join = FrameJoin.open()
-    try:
-        yield join
-    finally:
-        join.close()
-
-
-def left_behind(join: FrameJoin, frames: np.ndarray) -> int:
+def left_behind(owners: FrameOwners, frames: np.ndarray) -> int:
     """Frames of a process that is gone which are told as its still: they are nobody's, or somebody
     else's. (Where the scanner had its memory in hand as it ended, a worker takes that down.)"""
     end = time.monotonic() + 30
-    while left := int(np.count_nonzero(join.resolve(frames).table["target"] == TARGET)):
+    while left := int(np.count_nonzero(owners.resolve(frames)["target"] == TARGET)):
         if time.monotonic() > end:
             break
         time.sleep(0.05)
@@ -91,7 +78,7 @@ def lookups() -> Result:
     wrong = checked = rounds = 0
     times = []
     example: dict[str, Any] = {}
-    with lab.module(), lab.connection() as control, joiner() as join:
+    with lab.module(), lab.connection() as control, frame_owners() as owners:
         for kind in ("map", "fork", "huge", "exec"):
             with Churner(kind, 10_000) as churner:
                 control.target_add(TARGET, churner.pid)
@@ -99,7 +86,7 @@ def lookups() -> Result:
                 while time.monotonic() < end and churner.alive:
                     before = churner.frames()
                     start = time.thread_time_ns()
-                    table = join.resolve(before).table
+                    table = owners.resolve(before)
                     times.append(time.thread_time_ns() - start)
                     after = churner.frames()
                     rounds += 1
@@ -128,7 +115,7 @@ def lookups() -> Result:
                 if not ok:
                     raise RuntimeError(f"{kind}: ended with {churner.process.poll()}")
                 last = churner.frames()
-            wrong += left_behind(join, last)
+            wrong += left_behind(owners, last)
             with contextlib.suppress(Exception):
                 control.target_del(TARGET)
     return {
@@ -144,16 +131,20 @@ def lookups() -> Result:
 
 def stopped() -> Result:
     """With everything held still each answer is exact, shared and file pages included."""
-    with lab.module(), joiner() as join, tempfile.NamedTemporaryFile(dir="/dev/shm") as file:
+    with (
+        lab.module(),
+        frame_owners() as owners,
+        tempfile.NamedTemporaryFile(dir="/dev/shm") as file,
+    ):
         file.write(b"x" * (64 * 4096))
         file.flush()
         with Churner("hold", 4096) as churner:
-            private = join.resolve(churner.frames()).table
+            private = owners.resolve(churner.frames())
             with mmap.mmap(file.fileno(), 64 * 4096) as area:
                 area[::4096] = b"y" * 64
                 own = np.frombuffer(area, np.uint8)
                 first = own.ctypes.data >> 12
-                pages = join.resolve(frames_of(os.getpid(), first, 64)).table
+                pages = owners.resolve(frames_of(os.getpid(), first, 64))
                 del own
             mine = mmap.mmap(-1, 64 * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             mine[::4096] = b"z" * 64
@@ -162,10 +153,10 @@ def stopped() -> Result:
             child = os.fork()
             if not child:
                 signal.pause()
-            shared = join.resolve(frames_of(os.getpid(), first, 64)).table
+            shared = owners.resolve(frames_of(os.getpid(), first, 64))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            alone = join.resolve(frames_of(os.getpid(), first, 64)).table
+            alone = owners.resolve(frames_of(os.getpid(), first, 64))
             vpn = np.arange(4096, dtype=np.uint64) + np.uint64(churner.first_vpn)
             exact = bool(
                 (private["status"] == OwnerStatus.MAPPED).all()
@@ -174,7 +165,7 @@ def stopped() -> Result:
                 and (private["target"] == NO_TARGET).all()
             )
         nonsense = np.array([0, 1, 1 << 40, 1 << 63, 2**64 - 1], np.uint64)
-        strange = join.resolve(nonsense).table
+        strange = owners.resolve(nonsense)
     ok = exact
     ok &= bool((pages["status"] == OwnerStatus.FILE).all())
     ok &= bool((shared["status"] == OwnerStatus.SHARED).all())
@@ -193,7 +184,7 @@ def stopped() -> Result:
 def alternatives() -> Result:
     """What other ways of finding owners cost here: CPU ms for 10 000 frames of 1 GiB."""
     pages = 262_144
-    with lab.module(), lab.connection() as control, joiner() as join:  # noqa: SIM117
+    with lab.module(), lab.connection() as control, frame_owners() as owners:  # noqa: SIM117
         with Churner("hold", pages) as churner:
             frames = churner.frames()
             asked = np.random.default_rng(1).choice(frames, 10_000, replace=False)
@@ -201,7 +192,7 @@ def alternatives() -> Result:
             pid = lab.scanner_pid()
             for _ in range(5):
                 start = time.thread_time_ns()
-                table = join.resolve(asked).table
+                table = owners.resolve(asked)
                 reverse.append(time.thread_time_ns() - start)
                 start = time.thread_time_ns()
                 order = np.argsort(all_frames := churner.frames())

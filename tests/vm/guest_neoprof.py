@@ -17,6 +17,7 @@ import guest_neoprof_settings
 import guest_neoprof_source
 import neoprof_lab as np_lab
 import numpy as np
+from frame_owners import NO_TARGET, OwnerStatus
 from guest_kmod import Result
 from neoprof_lab import (
     FULL,
@@ -32,10 +33,8 @@ from neoprof_lab import (
     ring,
 )
 
-from tierd.sources.kmod.cardapi import CardDo, Features, Track
-from tierd.sources.kmod.neoprof import CardRange, histogram_edges
-from tierd.sources.kmod.requests import RequestCount
-from tierd.sources.kmod.uapi import NO_TARGET, Kind, OwnerStatus, PageFlags
+from tierd.sources.kmod.neoprof import CardRange, RequestCount, histogram_edges
+from tierd.sources.kmod.uapi import CardDo, Features, Kind, PageFlags, Track
 
 CLASS = Path("/sys/class/neoprof")
 TRACE = Path("/sys/kernel/tracing")

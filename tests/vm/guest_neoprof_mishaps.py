@@ -26,10 +26,8 @@ from neoprof_lab import FULL, INTERRUPTING, SMALL, Pages, cards, drained, driver
 from neoprof import regs
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources.kmod import Cards
-from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState
-from tierd.sources.kmod.neoprof import CardRange
-from tierd.sources.kmod.requests import RequestCount
-from tierd.sources.kmod.uapi import ATTRIBUTES, Command, Event, Kind
+from tierd.sources.kmod.neoprof import CardRange, RequestCount
+from tierd.sources.kmod.uapi import ATTRIBUTES, CardDo, CardFlags, CardState, Command, Event, Kind
 
 PARAMETERS = Path("/sys/module/tierd/parameters")
 CLASS = Path("/sys/class/neoprof")

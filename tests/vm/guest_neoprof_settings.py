@@ -29,9 +29,8 @@ from neoprof_lab import (
     ring,
 )
 
-from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
 from tierd.sources.kmod.neoprof import CardRange, histogram_edges
-from tierd.sources.kmod.uapi import Kind, PageFlags
+from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Kind, PageFlags, Track
 
 
 def settings() -> Result:

@@ -23,7 +23,7 @@ from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources._scan_host import ScanSettings
-from tierd.sources.kmod.cardapi import CardDo, CardState
+from tierd.sources.kmod.uapi import CardDo, CardState
 from tierd.sources.neoprof import CHECK_NS, NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSource
 from tierd.sources.selection import RETRY_NS, SourceSelector

@@ -131,7 +131,7 @@ class Endpoints:
             starts["control"]()
 
     def _open_control(self, stack: contextlib.ExitStack) -> Callable[[], None]:
-        from tierd.control.peers import group_number
+        from tierd.control.protocol import group_number
         from tierd.control.server import ControlServer
 
         control = self._config.control

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tierd.core.errors import UnavailableError
 from tierd.doctor import examine
-from tierd.doctor.report import as_json, as_text
+from tierd.doctor.findings import as_json, as_text
 
 HELP = "say what tierd can use on this host, why not, and what conflicts with it"
 

@@ -13,8 +13,7 @@ from tierd import topology
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.overrides import TopologyOverrides
 from tierd.core.tiermap import TierMap
-from tierd.topology.capture import capture, unpack
-from tierd.topology.render import as_json, as_text
+from tierd.topology.render import as_json, as_text, capture, unpack
 
 HELP = "show the memory tiers, where each number comes from, and where the kernel differs"
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tierd.config.matcher_parsing import KEYS, Parser
-from tierd.config.matchers import Matcher
+from tierd.config.matchers import KEYS, Matcher, Parser
 from tierd.config.schema import ListOf, Optional, Section, option, required
 from tierd.config.values import Flag, Share, Text, join, rate, unknown_key
 from tierd.core.errors import ConfigError

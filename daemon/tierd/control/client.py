@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands' side of the control socket."""
+"""The commands' side of the control socket. It imports little, so that commands start at once."""
 
 from __future__ import annotations
 
@@ -79,8 +79,12 @@ class Client:
             UnavailableError: it did not answer.
         """
         line = json.dumps({"command": command, "args": args}).encode() + b"\n"
-        with contextlib.suppress(BrokenPipeError):  # it may have said why it hung up
-            self._send(line)
+        try:
+            self._socket.sendall(line)
+        except BrokenPipeError:
+            pass  # it may have said why it hung up
+        except OSError as broken:
+            raise _broken(broken) from None
         answer = self._receive()
         if answer.get("ok") is True:
             return answer.get("result")
@@ -104,14 +108,6 @@ class Client:
             told = json.loads(line).get("event")
             if isinstance(told, dict):
                 yield told
-
-    def _send(self, line: bytes) -> None:
-        try:
-            self._socket.sendall(line)
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            raise _broken(error) from None
 
     def _receive(self) -> dict[str, Any]:
         try:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from tierd import __version__
-from tierd.config.matchers import Cgroup
+from tierd.config.matchers import within_cgroup
 from tierd.control.events import EventFeed
 from tierd.control.pause import LONGEST_REASON, Pause, PauseFile
-from tierd.control.protocol import ErrorKind, Request, RequestError
+from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.control.tune import tuned
 from tierd.core.errors import TierdError
@@ -33,20 +33,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 MOST_EXPLAINED: Final = 16
 """Processes of a control group that are explained, the largest first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Peer:
-    """Who asks, by the kernel's word.
-
-    Attributes:
-        pid, uid: of the process that connected.
-        may_change: root, or the user tierd runs as; else only reading is allowed.
-    """
-
-    pid: int
-    uid: int
-    may_change: bool
 
 
 @dataclass
@@ -256,11 +242,9 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     if pid is not None:
         return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}
 
-    meant = Cgroup(str(cgroup))  # asks a target for its cgroup only
-
     def group() -> dict[str, Any]:
         targets = list(desk.service.components.tracking.targets.values())
-        chosen = [t for t in targets if meant.matches(cast(Any, t))]
+        chosen = [t for t in targets if within_cgroup(t.cgroup, str(cgroup))]
         chosen.sort(key=lambda target: -target.rss_bytes)
         return {
             "cgroup": cgroup,

@@ -75,7 +75,7 @@ class EventFeed:
         return reader
 
     def unsubscribe(self, reader: Reader) -> None:
-        """It listens no more."""
+        """Remove a listener."""
         with self._lock:
             self._readers = [one for one in self._readers if one is not reader]
 

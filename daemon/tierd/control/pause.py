@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pause that survives a restart."""
+"""The pause that survives a restart.
+
+The file `paused` in the state folder is there while an operator's pause is in force, and says
+since when and why.
+"""
 
 from __future__ import annotations
 
@@ -71,21 +75,9 @@ class PauseFile:
         Raises:
             TierdError: it could not be written.
         """
-        folder = self._file.parent
         try:
-            folder.mkdir(mode=0o755, parents=True, exist_ok=True)
-            handle, name = tempfile.mkstemp(dir=folder, prefix=f".{NAME}-")
-            try:
-                with os.fdopen(handle, "w") as stream:
-                    json.dump(pause.as_json(), stream)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                Path(name).replace(self._file)
-            except BaseException:
-                with contextlib.suppress(OSError):
-                    Path(name).unlink()
-                raise
-            _sync(folder)
+            self._file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+            write_whole(self._file, json.dumps(pause.as_json()), 0o600)
         except OSError as error:
             raise TierdError(f"cannot write {self._file}: {error.strerror}") from error
 
@@ -101,6 +93,32 @@ class PauseFile:
                 _sync(self._file.parent)
         except OSError as error:
             raise TierdError(f"cannot remove {self._file}: {error.strerror}") from error
+
+
+def write_whole(file: Path, text: str, mode: int) -> None:
+    """Write a file that is there whole or, after a failure or a power cut, as it was before.
+
+    Args:
+        file: in a folder that exists.
+        text: for it.
+        mode: permissions.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
+    try:
+        with os.fdopen(handle, "w") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(name).chmod(mode)
+        Path(name).replace(file)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+    _sync(file.parent)
 
 
 def _sync(folder: Path) -> None:

@@ -1,22 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lines that go over the control socket.
+"""The lines that go over the control socket, and who is at its other end.
 
 A request is one line of JSON, `{"command": "status", "args": {...}, "id": 1}`; `args` and
 `id` may be left out. The answer is one line, `{"ok": true, "result": ..., "id": 1}` or
 `{"ok": false, "error": {"kind": ..., "message": ..., "hint": ...}, "id": 1}`.
+
+The kernel says who the peer is (SO_PEERCRED, SO_PEERGROUPS; unix(7)), never the peer itself.
 """
 
 from __future__ import annotations
 
 import enum
+import grp
 import json
+import os
+import socket
+import struct
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
+from tierd.core.errors import ConfigError
+
 MOST_BYTES: Final = 64 << 10
 """Length of a request line, with its newline."""
 _LONGEST_ID: Final = 64
+_CREDENTIALS: Final = struct.Struct("iII")
+_SO_PEERGROUPS: Final = 59
+"""include/uapi/asm-generic/socket.h; Python's socket module does not name it."""
+_MOST_GROUPS: Final = 65536
 
 
 class ErrorKind(enum.StrEnum):
@@ -121,3 +133,61 @@ def _malformed(message: str) -> RequestError:
 
 def _no_constant(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Who asks, by the kernel's word.
+
+    Attributes:
+        pid, uid: of the process that connected.
+        may_change: root, or the user tierd runs as; else only reading is allowed.
+    """
+
+    pid: int
+    uid: int
+    may_change: bool
+
+
+def group_number(name: str) -> int | None:
+    """The number of the configured group, None for the empty name.
+
+    Raises:
+        ConfigError: there is no such group.
+    """
+    if not name:
+        return None
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(
+            "control.group", f"this host has no group {name!r}", hint=f"groupadd --system {name}"
+        ) from None
+
+
+def identify(connection: socket.socket, readers: int | None) -> Peer | None:
+    """The peer, or None where it may do nothing at all.
+
+    Args:
+        connection: as accepted.
+        readers: the group that may read.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(raw)
+    if uid in (0, os.geteuid()):
+        return Peer(pid, uid, may_change=True)
+    if readers is not None and readers in (gid, *_supplementary(connection)):
+        return Peer(pid, uid, may_change=False)
+    return None
+
+
+def _supplementary(connection: socket.socket) -> tuple[int, ...]:
+    """The peer's further groups at the time it connected."""
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 256)
+    except OSError:
+        try:  # in more than 256 groups: 65536 is the kernel's limit (NGROUPS_MAX)
+            raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
+        except OSError:
+            return ()
+    return struct.unpack(f"{len(raw) // 4}I", raw)

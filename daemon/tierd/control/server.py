@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd.control import protocol
-from tierd.control.commands import COMMANDS, ControlContext, Peer, dispatch
-from tierd.control.peers import identify
-from tierd.control.protocol import ErrorKind, RequestError
+from tierd.control.commands import COMMANDS, ControlContext, dispatch
+from tierd.control.protocol import ErrorKind, Peer, RequestError, identify
 from tierd.core.errors import UnavailableError
 from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS, EVENTS_DROPPED
 from tierd.observe.metrics.values import Labels

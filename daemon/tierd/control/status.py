@@ -14,7 +14,7 @@ from tierd import __version__
 from tierd.core.pagekey import target_of
 from tierd.engine.loop import Service
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.cost import cost_of
+from tierd.observe.metrics.background import cost_of
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
 from tierd.workloads.target import Target

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One key of the configuration with another value: checked, and kept if asked."""
+"""One key of the configuration with another value: checked, and kept if asked.
+
+What is kept stands in `conf.d/90-tuned.toml`.
+"""
 
 from __future__ import annotations
 
 import contextlib
-import os
+import dataclasses
 import tempfile
 import tomllib
 from collections.abc import Mapping
@@ -15,6 +18,7 @@ from tierd.config import Config, as_table, load, loads
 from tierd.config.model import ROOT
 from tierd.config.schema import Section, kind_of
 from tierd.config.write import toml_key, toml_value
+from tierd.control.pause import write_whole
 from tierd.core.errors import ConfigError
 
 TUNED: Final = "90-tuned.toml"
@@ -66,8 +70,6 @@ def tuned(config: Config, key: str, value: Any) -> Config:
 
 
 def _parse(table: Mapping[str, Any], like: Config) -> Config:
-    import dataclasses
-
     config: Config = ROOT.parse(table, "")
     return dataclasses.replace(config, files=like.files)
 
@@ -100,7 +102,7 @@ def persist(main: Path, key: str, value: Any) -> Path:
             key, f"a file in {folder} with a later name than {TUNED} sets it", hint="edit that one"
         )
     folder.mkdir(mode=0o755, exist_ok=True)
-    _write(file, text)
+    write_whole(file, text, 0o644)
     return file
 
 
@@ -136,17 +138,3 @@ def _with_file(main: Path, file: Path, text: str) -> Any:
                     (trial.parent / "conf.d" / other.name).write_bytes(other.read_bytes())
         (trial.parent / "conf.d" / file.name).write_text(text)
         yield trial
-
-
-def _write(file: Path, text: str) -> None:
-    handle, name = tempfile.mkstemp(dir=file.parent, prefix=f".{file.name}-")
-    try:
-        with os.fdopen(handle, "w") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        Path(name).chmod(0o644)
-        Path(name).replace(file)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

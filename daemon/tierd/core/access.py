@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -18,22 +17,12 @@ BoolArray = npt.NDArray[np.bool_]
 I16Array = npt.NDArray[np.int16]
 
 
-class Domain(enum.Enum):
-    """What the page numbers of a batch count."""
-
-    VIRTUAL = "virtual"
-    """Page keys (`tierd.core.pagekey`): a target and a virtual page number."""
-    PHYSICAL = "physical"
-    """Page frame numbers of 4 KiB."""
-
-
 @dataclass(frozen=True, slots=True)
 class AccessBatch:
     """Accesses seen in one interval, one record a page.
 
     Attributes:
-        domain: what `page` counts.
-        page: uint64[n], page keys or page frame numbers; a page may occur twice.
+        page: uint64[n], page keys (`tierd.core.pagekey`); a page may occur twice.
         count: float32[n], accesses seen per 4 KiB in the interval (a sampled count
             where the source samples; comparable within one source only).
         is_write: bool[n], or None where the source cannot tell.
@@ -45,7 +34,6 @@ class AccessBatch:
         ordered: records are single accesses (or samples) in the order in which they were made.
     """
 
-    domain: Domain
     page: U64Array
     count: F32Array
     time_ns: int

@@ -7,14 +7,13 @@ that this one imports.
 
 from pathlib import Path
 
-from tierd.doctor import conflicts, ebpf, memory, moving, privileges, sources
-from tierd.doctor.findings import Finding, Group, Status, all_probes, ask_all
+from tierd.doctor import conflicts, ebpf, moving, privileges, sources
+from tierd.doctor.findings import Finding, Group, Report, Status, all_probes, ask_all, judge
 from tierd.doctor.host import Host
-from tierd.doctor.report import Report, judge
 
 __all__ = ["Finding", "Group", "Host", "Report", "Status", "conflicting", "examine"]
 
-MODULES = (sources, ebpf, moving, privileges, memory, conflicts)
+MODULES = (sources, ebpf, moving, privileges, conflicts)
 """Imported for their probes."""
 
 

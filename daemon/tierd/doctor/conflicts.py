@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: who else moves pages or uses what tierd uses."""
+"""Probes: who else moves pages or uses what tierd uses; ok means that there is no conflict."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: what eBPF and the PMU can do here, each part by itself and the sources as a whole."""
+"""Probes: what eBPF and the PMU can do here, each part by itself and the sources as a whole.
+
+A probe may load an empty program, or open an event that is never enabled, and closes it.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
-from tierd.doctor import syscalls
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.sources.ebpf import files, pins
+from tierd.sources.ebpf import files, pins, syscalls
+from tierd.sources.ebpf.perf import SW_PAGE_FAULTS, TYPE_SOFTWARE, EventAttr, Sample
 
 PMUS: Final = "sys/bus/event_source/devices"
 DISTRIBUTION_BCC: Final = "usr/lib/python3/dist-packages/bcc"
@@ -21,12 +24,11 @@ DISTRIBUTION_BCC: Final = "usr/lib/python3/dist-packages/bcc"
 PROGRAMS: Final = ("pmu", "faults", "migrations")
 
 
-@probe("bpf.syscall", Group.SOURCES, "BPF programs")
+@probe("bpf.syscall", Group.SOURCES, "BPF programs", live=True)
 def bpf_syscall(host: Host) -> Availability:
     """Whether the bpf system call lets this process make a map."""
-    _live(host)
     try:
-        syscalls.make_bpf_map()
+        os.close(syscalls.make_map())
     except OSError as error:
         return Availability(
             False, f"the bpf system call says {error.strerror}", "run as root or with CAP_BPF"
@@ -80,10 +82,9 @@ def bpf_headers(host: Host) -> Availability:
     )
 
 
-@probe("bpf.prebuilt", Group.SOURCES, "compiled programs, where bcc is not")
+@probe("bpf.prebuilt", Group.SOURCES, "compiled programs, where bcc is not", live=True)
 def bpf_prebuilt(host: Host) -> Availability:
     """Whether libbpf could load objects in bcc's place."""
-    _live(host)
     missing = [name for name in PROGRAMS if files.find_object(name) is None]
     if missing:
         return Availability(
@@ -94,10 +95,9 @@ def bpf_prebuilt(host: Host) -> Availability:
     return Availability(True, f"objects of {', '.join(PROGRAMS)}, and libbpf")
 
 
-@probe("bpf.bpffs", Group.SOURCES, "bpffs, where programs are handed over")
+@probe("bpf.bpffs", Group.SOURCES, "bpffs, where programs are handed over", live=True)
 def bpf_bpffs(host: Host) -> Availability:
     """Whether it is mounted; without it descriptors go through a socket."""
-    _live(host)
     if pins.is_bpffs(pins.BPFFS):
         return Availability(True, f"mounted at {pins.BPFFS}")
     return Availability(
@@ -142,13 +142,12 @@ def pmu_event(host: Host) -> Availability:
     return would_use(cpuinfo=host.root / "proc/cpuinfo", pmus=host.root / PMUS)
 
 
-@probe("perf.fault_address", Group.SOURCES, "page-fault event with addresses")
+@probe("perf.fault_address", Group.SOURCES, "page-fault event with addresses", live=True)
 def perf_fault_address(host: Host) -> Availability:
     """Whether the software event that stands in for a PMU can be opened on a whole CPU."""
-    _live(host)
-    cpu = min(os.sched_getaffinity(0))
+    event = EventAttr(TYPE_SOFTWARE, SW_PAGE_FAULTS, 1, Sample.ADDR)
     try:
-        syscalls.open_fault_event(cpu)
+        os.close(syscalls.perf_event_open(event.encode(), -1, min(os.sched_getaffinity(0))))
     except OSError as error:
         return Availability(
             False,
@@ -158,34 +157,25 @@ def perf_fault_address(host: Host) -> Availability:
     return Availability(True, "opened it on one CPU and closed it")
 
 
-@probe("bpf.sampling", Group.SOURCES, "page faults as a source")
+@probe("bpf.sampling", Group.SOURCES, "page faults as a source", live=True)
 def bpf_sampling(host: Host) -> Availability:
     """What the source itself says: the event, BPF on it, and a way to load the program."""
-    _live(host)
     from tierd.sources.faults import FaultSource
 
     return FaultSource().available()
 
 
-@probe("bpf.pmu", Group.SOURCES, "PMU samples as a source")
+@probe("bpf.pmu", Group.SOURCES, "PMU samples as a source", live=True)
 def bpf_pmu(host: Host) -> Availability:
     """What the source itself says: an event for this CPU, BPF on it, and a way to load."""
-    _live(host)
     from tierd.sources.pmu import PmuSource
 
     return PmuSource().available()
 
 
-@probe("bpf.migrations", Group.SOURCES, "watching what others migrate")
+@probe("bpf.migrations", Group.SOURCES, "watching what others migrate", live=True)
 def bpf_migrations(host: Host) -> Availability:
     """What the watch itself says: the tracepoint, and a way to load the program."""
-    _live(host)
     from tierd.sources.migrations import MigrationWatch
 
     return MigrationWatch().available()
-
-
-def _live(host: Host) -> None:
-    """Raise unless system calls tell something about `host`."""
-    if not host.live:
-        raise CannotTellError("not tried on a captured tree")

@@ -1,29 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: what moves pages and finds them, tried on this process's own memory."""
+"""Probes: what moves pages and finds them, tried on this process's own memory.
+
+The functions that try a system call return a result or raise OSError with the kernel's errno.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import errno
+import fcntl
+import mmap
 import os
+import platform
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
 
 from tierd.core.access import Availability
-from tierd.doctor import syscalls
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
 
+NUMBERS: Final = {
+    "x86_64": {"move_pages": 279, "process_madvise": 440},
+    "aarch64": {"move_pages": 239, "process_madvise": 440},
+}
+MPOL_MF_MOVE: Final = 2
+MADV_COLD: Final = 20
+PM_SCAN_ARG_BYTES: Final = 96
+PAGEMAP_SCAN: Final = 3 << 30 | PM_SCAN_ARG_BYTES << 16 | ord("f") << 8 | 16
+"""_IOWR('f', 16, struct pm_scan_arg), include/uapi/linux/fs.h, Linux 6.7 and later."""
+PAGE_IS_PRESENT: Final = 1 << 3
 
-@probe("move_pages", Group.MOVING, "move_pages")
+
+@probe("move_pages", Group.MOVING, "move_pages", live=True)
 def move_pages(host: Host) -> Availability:
     """Move one own page to each node with memory and back, where there are several."""
-    if not host.live:
-        raise CannotTellError("not tried on a captured tree")
     try:
-        with syscalls.touched_page() as address:
-            home = syscalls.page_to(address, None)
+        with touched_page() as address:
+            home = page_to(address, None)
             if home < 0:
                 return Availability(False, f"asked for a page's node: {os.strerror(-home)}")
-            seen = [syscalls.page_to(address, node) for node in _others(host, home)]
-            syscalls.page_to(address, home)
+            seen = [page_to(address, node) for node in _others(host, home)]
+            page_to(address, home)
     except OSError as error:
         hint = "use a kernel with CONFIG_MIGRATION and CONFIG_NUMA"
         if error.errno in (errno.EPERM, errno.EACCES):
@@ -47,14 +67,12 @@ def _others(host: Host, home: int) -> list[int]:
     return [node for node in sorted(host.topology.nodes) if node != home]
 
 
-@probe("pagemap_scan", Group.MOVING, "PAGEMAP_SCAN")
+@probe("pagemap_scan", Group.MOVING, "PAGEMAP_SCAN", live=True)
 def pagemap_scan(host: Host) -> Availability:
     """Whether pages can be found by their state (Linux 6.7 and later)."""
-    if not host.live:
-        raise CannotTellError("not tried on a captured tree")
     try:
-        with syscalls.touched_page() as address:
-            found = syscalls.scan_own_page(address)
+        with touched_page() as address:
+            found = scan_own_page(address)
     except OSError as error:
         if error.errno == errno.ENOTTY:
             return Availability(
@@ -64,15 +82,89 @@ def pagemap_scan(host: Host) -> Availability:
     return Availability(found == 1, f"found {found} present range in an own page")
 
 
-@probe("process_madvise", Group.MOVING, "process_madvise")
+@probe("process_madvise", Group.MOVING, "process_madvise", live=True)
 def process_madvise(host: Host) -> Availability:
     """Whether pages can be advised cold, by which folios of 2 MiB are split."""
-    if not host.live:
-        raise CannotTellError("not tried on a captured tree")
     try:
-        with syscalls.touched_page() as address:
-            done = syscalls.advise_own_page(address)
+        with touched_page() as address:
+            done = advise_own_page(address)
     except OSError as error:
         hint = "run with CAP_SYS_NICE" if error.errno == errno.EPERM else "Linux 5.10 or later"
         return Availability(False, f"the system call says {error.strerror}", hint)
     return Availability(True, f"advised {done} bytes of its own memory cold")
+
+
+def call(name: str, *args: int | ctypes.Array[ctypes.c_char] | None) -> int:
+    """One system call by name; arguments are numbers or buffers.
+
+    Raises:
+        OSError: the kernel refused.
+        CannotTellError: its number on this architecture is not known here.
+    """
+    try:
+        number = NUMBERS[platform.machine()][name]
+    except KeyError:
+        raise CannotTellError(f"no number of {name} for {platform.machine()} is known") from None
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall.restype = ctypes.c_long
+    converted = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
+    result = int(libc.syscall(ctypes.c_long(number), *converted))
+    if result < 0:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return result
+
+
+@contextlib.contextmanager
+def touched_page() -> Iterator[int]:
+    """The address of one page of anonymous memory that is present."""
+    with mmap.mmap(-1, mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        memory[0] = 1
+        view = ctypes.c_char.from_buffer(memory)
+        try:
+            yield ctypes.addressof(view)
+        finally:
+            del view
+
+
+def page_to(address: int, node: int | None) -> int:
+    """Move one own page to `node` (None only asks); the node it is on then, or -errno."""
+    pages = ctypes.create_string_buffer(struct.pack("P", address), 8)
+    status = ctypes.create_string_buffer(struct.pack("i", -255), 4)
+    nodes = None if node is None else ctypes.create_string_buffer(struct.pack("i", node), 4)
+    call("move_pages", 0, 1, pages, nodes, status, MPOL_MF_MOVE if nodes else 0)
+    return int(struct.unpack("i", status.raw)[0])
+
+
+def scan_own_page(address: int) -> int:
+    """How many ranges PAGEMAP_SCAN finds present in the page at `address`."""
+    regions = ctypes.create_string_buffer(24)
+    argument = bytearray(
+        struct.pack(
+            "=12Q",
+            PM_SCAN_ARG_BYTES,
+            0,  # flags
+            address,
+            address + mmap.PAGESIZE,
+            0,  # walk_end, filled in
+            ctypes.addressof(regions),
+            1,  # vec_len
+            0,  # max_pages: no limit
+            0,  # category_inverted
+            PAGE_IS_PRESENT,  # category_mask
+            0,  # category_anyof_mask
+            PAGE_IS_PRESENT,  # return_mask
+        )
+    )
+    with Path("/proc/self/pagemap").open("rb") as pagemap:
+        return int(fcntl.ioctl(pagemap, PAGEMAP_SCAN, argument, True))
+
+
+def advise_own_page(address: int) -> int:
+    """process_madvise(MADV_COLD) on one own page; the bytes advised."""
+    vector = ctypes.create_string_buffer(struct.pack("PN", address, mmap.PAGESIZE), 16)
+    pidfd = os.pidfd_open(os.getpid())
+    try:
+        return call("process_madvise", pidfd, vector, 1, MADV_COLD, 0)
+    finally:
+        os.close(pidfd)

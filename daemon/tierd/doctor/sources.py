@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Probes: who could see accesses (DAMON, kernel module, NeoProf; eBPF has its own file)."""
+"""Probes: who could see accesses (DAMON, kernel module, NeoProf; eBPF has its own file).
+
+What DAMON can do is learned from files that can be read: `avail_operations` exists only once
+somebody has made a context.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +12,11 @@ from typing import Final
 from tierd.core.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.sources.kmod.requests import CLASS
+from tierd.sources.kmod.neoprof import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
 """Kernel modules that start DAMON exclusively (damon_start(), mm/damon/core.c)."""
-"""Devices that the driver of a NeoProf card has made."""
 
 
 @probe("damon.sysfs", Group.SOURCES, "DAMON's control files")

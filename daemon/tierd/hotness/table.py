@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, BoolArray, Domain, F32Array, WatchedRange
+from tierd.core.access import AccessBatch, BoolArray, F32Array, WatchedRange
 from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import MAX_TARGETS, U64Array
 from tierd.hotness.stats import HeatStats
@@ -95,12 +95,7 @@ class HeatTable:
 
         Where a source met a page is taken for its node unless `place` or `moved` have said
         otherwise lately.
-
-        Raises:
-            ValueError: the batch is of physical pages, which no target is known of.
         """
-        if batch.domain is not Domain.VIRTUAL:
-            raise ValueError("heat counts virtual pages; join physical ones to targets first")
         page = _array(batch.page, np.uint64)
         count = _array(batch.count, np.float32)
         node = ffi.NULL if batch.node is None else _array(batch.node, np.int16)

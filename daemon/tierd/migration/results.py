@@ -7,7 +7,7 @@ There are thousands of them in a pass: each of these is one walk over them in C.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -148,12 +148,24 @@ def pages_moved(outcomes: OutcomeArray, direction: Direction) -> U64Array:
     return np.empty(0, np.uint64)
 
 
-def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
-    """What moved, as (target, source node, destination node, bytes).
+class Flow(NamedTuple):
+    """Bytes of one target that moved from one node to another."""
 
-    A way may be told of in parts, where there are many.
-    """
-    n, told = len(report.plan), []
+    target: int
+    source: int
+    dest: int
+    bytes: int
+    direction: Direction
+
+
+def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
+    """What moved, as (target, source node, destination node, bytes); see `directed_flows`."""
+    return [flow[:4] for flow in directed_flows(report)]
+
+
+def directed_flows(report: MigrationResult) -> list[Flow]:
+    """What moved; where there are many flows, one may be told of in several parts."""
+    n, told = len(report.plan), list[Flow]()
     if n:
         moves, kept = columns_of(report)
         first, found = 0, ffi.new("size_t *")
@@ -161,7 +173,8 @@ def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
             flow = ffi.new("struct tierd_flow[]", _FLOWS)
             first = lib.tierd_flows(moves, first, n, flow, _FLOWS, found)
             told += [
-                (each.target, each.source, each.dest, each.bytes) for each in flow[0 : found[0]]
+                Flow(each.target, each.source, each.dest, each.bytes, Direction(each.direction))
+                for each in flow[0 : found[0]]
             ]
         del kept
     return told

@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, BoolArray, Domain, F32Array
+from tierd.core.access import AccessBatch, BoolArray, F32Array
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import HISTORY
 
@@ -126,7 +126,6 @@ class ScanRecords:
             # What was made room for is not kept.
             page, count, node = page[:found].copy(), count[:found].copy(), node[:found].copy()
         return AccessBatch(
-            domain=Domain.VIRTUAL,
             page=page,
             count=count,
             time_ns=now,

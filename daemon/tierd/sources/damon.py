@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
@@ -274,9 +274,7 @@ class DamonSource:
             counts *= np.float32(reports)
         if not len(pages) and not regions.lost:
             return []
-        return [
-            AccessBatch(Domain.VIRTUAL, pages, counts, now, source=self.name, lost=regions.lost)
-        ]
+        return [AccessBatch(pages, counts, now, source=self.name, lost=regions.lost)]
 
     @property
     def report_ns(self) -> int:

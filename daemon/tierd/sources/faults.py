@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
-from tierd.sources.ebpf import attr, probe, syscalls
-from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf import perf, probe, syscalls
+from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
 
@@ -57,7 +57,7 @@ class FaultSettings:
 
 def fault_event(period: int = 1) -> EventAttr:
     """The software page-fault event."""
-    return EventAttr(attr.TYPE_SOFTWARE, attr.SW_PAGE_FAULTS, period, SAMPLE)
+    return EventAttr(perf.TYPE_SOFTWARE, perf.SW_PAGE_FAULTS, period, SAMPLE)
 
 
 class FaultSource(SampledSource):

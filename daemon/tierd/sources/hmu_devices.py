@@ -10,8 +10,8 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod.cardapi import CardDo, CardFlags, CardState, Features, Track
 from tierd.sources.kmod.neoprof import Card, Cards, Profile
+from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Track
 
 log = logging.getLogger(__name__)
 

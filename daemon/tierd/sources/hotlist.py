@@ -30,7 +30,7 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, Domain, F32Array
+from tierd.core.access import AccessBatch, F32Array
 from tierd.core.migration import filled
 from tierd.core.pagekey import U64Array
 from tierd.core.pagekeyset import PageKeySet
@@ -153,7 +153,6 @@ class HotList:
         else:
             self._reported.append(_Reported(page[current], rate[current], told[current]))
         return AccessBatch(
-            domain=Domain.VIRTUAL,
             page=page,
             count=count,
             time_ns=now_ns,
@@ -212,7 +211,6 @@ class HotList:
             return empty_batch(self._source, now_ns, 0)
         seconds = np.maximum(now_ns - told.astype(np.int64), 0) / 1e9
         return AccessBatch(
-            domain=Domain.VIRTUAL,
             page=page,
             count=(rate * seconds).astype(np.float32),
             time_ns=now_ns,
@@ -223,4 +221,4 @@ class HotList:
 def empty_batch(source: str, now_ns: int, lost: int) -> AccessBatch:
     """No accesses, and what was lost."""
     page = np.empty(0, np.uint64)
-    return AccessBatch(Domain.VIRTUAL, page, np.empty(0, np.float32), now_ns, source, lost=lost)
+    return AccessBatch(page, np.empty(0, np.float32), now_ns, source, lost=lost)

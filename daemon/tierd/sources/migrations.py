@@ -24,10 +24,10 @@ import numpy.typing as npt
 from tierd.core.access import Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import VPN_MASK, U64Array
-from tierd.sources.ebpf import attr, loader, probe, syscalls, tracefs
-from tierd.sources.ebpf.attr import EventAttr, Sample
-from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf import host, loader, perf, probe, syscalls
+from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import Sampler, SamplerSettings
+from tierd.sources.ebpf.samples import Watched
 from tierd.sources.ebpf.table import map_array
 
 log = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class MigrationWatch:
         self._settings = settings or SamplerSettings(table_bytes=1 << 20)
         self._clock = clock
         self._sampler: Sampler | None = None
-        self._points: dict[str, tracefs.Tracepoint] = {}
+        self._points: dict[str, host.Tracepoint] = {}
         self._fds: list[int] = []
         self._moved: npt.NDArray[np.void] | None = None
         self._nodes: npt.NDArray[np.void] | None = None
@@ -155,7 +155,7 @@ class MigrationWatch:
         if not works.ok:
             return works
         try:
-            tracefs.find(MIGRATE)
+            host.find_tracepoint(MIGRATE)
         except UnavailableError as error:
             return Availability(False, error.message, error.hint)
         usable, reasons = loader.ways("migrations", self._settings.ways)
@@ -173,7 +173,7 @@ class MigrationWatch:
         self._points, self.missing = {}, {}
         for name in _FUNCTIONS:
             try:
-                self._points[name] = tracefs.find(name)
+                self._points[name] = host.find_tracepoint(name)
             except UnavailableError as error:
                 if name == MIGRATE:
                     raise
@@ -228,7 +228,7 @@ class MigrationWatch:
         self._nodes = map_array(sampler.loaded.maps["nodes"], size * NODES, _NODE)
         sampler.set_targets(self._watched.targets)
         for name, point in self._points.items():
-            event = EventAttr(attr.TYPE_TRACEPOINT, point.id, 1, Sample(0))
+            event = EventAttr(perf.TYPE_TRACEPOINT, point.id, 1, Sample(0))
             try:
                 # A program on a tracepoint runs on every CPU, whichever the event is of.
                 fd = syscalls.perf_event_open(event.encode(), -1, 0)

@@ -22,8 +22,7 @@ from tierd.sources._scan_host import ScanSettings
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
 from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability
 from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS, Epoch, HotList, empty_batch
-from tierd.sources.kmod.neoprof import Card, Cards, Profile
-from tierd.sources.kmod.requests import RequestCount
+from tierd.sources.kmod.neoprof import Card, Cards, Profile, RequestCount
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.sampling_interval import Seen

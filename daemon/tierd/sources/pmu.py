@@ -4,9 +4,8 @@
 The core samples one access in `period`, with its data address, at no cost to the others;
 the period follows a wanted rate of samples and a CPU budget, and backs off when the
 kernel throttles. Counted are user-mode accesses of watched processes, by virtual page.
-Where samples are passed on raw, each also has its physical address (`physical`, when it
-was asked for) and, on AMD, whether it was a store; a BPF program sees neither (they are no
-field of its context).
+On AMD a sample tells whether it was a store where it is passed on raw only; a BPF program
+does not see that (it is no field of its context).
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
-from tierd.sources.ebpf import events, hostpmu, probe
+from tierd.sources.ebpf import events, host, probe
 from tierd.sources.ebpf.events import CpuModel, PmuEvent
-from tierd.sources.ebpf.hostpmu import PMU_FOLDER, Cpu, Pmu
+from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
 from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
 
@@ -48,7 +47,6 @@ class PmuSettings:
         samples_per_s: wanted rate, all CPUs together.
         cpu_share: most of one CPU that sampling may take.
         mode: "auto", "table" or "raw": where samples are counted.
-        physical: ask for each raw sample's physical address (a page-table walk a sample).
         sampler: sizes and ways of loading.
     """
 
@@ -57,7 +55,6 @@ class PmuSettings:
     samples_per_s: float = 20_000.0
     cpu_share: float = 0.03
     mode: str = "auto"
-    physical: bool = False
     sampler: SamplerSettings = field(default_factory=SamplerSettings)
 
 
@@ -83,19 +80,19 @@ class Choice:
 
 
 def choose(
-    settings: PmuSettings, *, cpuinfo: Path = hostpmu.CPUINFO, pmus: Path = PMU_FOLDER
+    settings: PmuSettings, *, cpuinfo: Path = host.CPUINFO, pmus: Path = PMU_FOLDER
 ) -> Choice:
     """What this host's CPU would be sampled with.
 
     Raises:
         UnavailableError: no table, no PMU, or none of the wanted events.
     """
-    cpu = hostpmu.read_cpu(cpuinfo)
+    cpu = host.read_cpu(cpuinfo)
     try:
         model = events.find_model(cpu, events.load_tables())
     except ConfigError as error:
         raise UnavailableError(f"an event table cannot be read: {error}") from error
-    pmu = hostpmu.find_pmu(model.pmu, pmus)
+    pmu = host.find_pmu(model.pmu, pmus)
     chosen, reasons = events.choose(model, pmu, settings.events)
     if not chosen:
         told = "; ".join(f"{role}: {reason}" for role, reason in reasons.items())
@@ -106,7 +103,7 @@ def choose(
 def would_use(
     settings: PmuSettings | None = None,
     *,
-    cpuinfo: Path = hostpmu.CPUINFO,
+    cpuinfo: Path = host.CPUINFO,
     pmus: Path = PMU_FOLDER,
 ) -> Availability:
     """For `tierd doctor`: the event of the CPU at hand, or why there is none.
@@ -120,7 +117,7 @@ def would_use(
     except UnavailableError as error:
         known = ""
         try:
-            model = events.find_model(hostpmu.read_cpu(cpuinfo), events.load_tables())
+            model = events.find_model(host.read_cpu(cpuinfo), events.load_tables())
             names = [e.name for e in model.events if e.role in settings.events] or [
                 e.name for e in model.events
             ]
@@ -184,7 +181,6 @@ class PmuSource(SampledSource):
                 event.attr(
                     choice.pmu.type,
                     latency_cycles=self._settings.latency_cycles,
-                    physical=self._settings.physical,
                 ),
                 "on_store" if event.role == "stores" else "on_load",
                 event.writes,

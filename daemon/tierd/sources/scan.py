@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Availability, BoolArray, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.sources._scan_controller import ScanController
 from tierd.sources._scan_host import ScanSettings, module_availability
@@ -162,11 +162,7 @@ class ScanSource:
         self._adapt(count, self._dropped - dropped_before)
         if not count and lost:
             empty = np.empty(0, np.uint64)
-            batches.append(
-                AccessBatch(
-                    Domain.VIRTUAL, empty, empty.astype(np.float32), now, self.name, lost=lost
-                )
-            )
+            batches.append(AccessBatch(empty, empty.astype(np.float32), now, self.name, lost=lost))
         return batches
 
     def _take(self, ring: Ring, now: int, lost: int) -> tuple[list[AccessBatch], int]:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.tiermap import MemoryKind, MemoryNode
-from tierd.sources.ebpf.attr import EventAttr, Sample
+from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.syscalls import perf_event_open
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From what the host tells to a `MemoryNode`: its kind and its numbers with provenance."""
+"""From what the host tells to a `MemoryNode`: its kind and its numbers with provenance.
+
+A number is taken from the first of these that has it: configuration, measurement, HMAT, CDAT,
+distance, a default for its kind.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,8 @@ from typing import Final
 
 from tierd.core.overrides import NodeOverride
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
-from tierd.topology.cxl import DaxDevice, Devices
-from tierd.topology.hmat import AccessClass
-from tierd.topology.nodes import LOCAL_DISTANCE, RawNode
+from tierd.topology.firmware import AccessClass, DaxDevice, Devices
+from tierd.topology.sysfs import LOCAL_DISTANCE, RawNode
 
 DEFAULT_LATENCY_NS: Final = {
     MemoryKind.DRAM: 115.0,

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Noticing that memory came or went: `HotplugWatcher`."""
+"""Noticing that memory came or went: `HotplugWatcher`.
+
+It listens to the kernel's uevents of memory blocks, nodes, dax and CXL devices and memory tiers;
+where netlink is refused it polls a few small files.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,6 @@ import contextlib
 import errno
 import logging
 import os
-import re
 import socket
 import time
 from collections.abc import Callable
@@ -15,10 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from tierd.topology.cxl import DAX_DEVICES
-from tierd.topology.kernel_tiers import MEMORY_TIERING
-from tierd.topology.nodes import NODES
-from tierd.topology.sysfs import SysTree
+from tierd.topology.firmware import DAX_DEVICES
+from tierd.topology.reader import MEMORY_TIERING
+from tierd.topology.sysfs import NODES, SysTree, mem_total
 
 log = logging.getLogger(__name__)
 
@@ -33,8 +35,6 @@ MAX_DRAIN: Final = 4096
 SIZE_STEP_BYTES: Final = 128 << 20
 """Smallest change of a node's size that polling counts: one memory block on x86.
 A balloon changes MemTotal all the time by less."""
-
-_MEM_TOTAL: Final = re.compile(r"MemTotal:\s+([0-9]+) kB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +151,11 @@ class HotplugWatcher:
         files = [f"{NODES}/online", f"{NODES}/has_memory"]
         files += [f"{MEMORY_TIERING}/{name}/nodelist" for name in tiers if name[-1].isdigit()]
         files += [f"{DAX_DEVICES}/{name}/target_node" for name in dax]
-        sizes: list[tuple[str, int]] = []
-        for name in nodes:
-            match = _MEM_TOTAL.search(tree.text(f"{NODES}/{name}/meminfo") or "")
-            sizes.append((name, int(match[1]) * 1024 if match else 0))
+        sizes = tuple(
+            (name, mem_total(tree.text(f"{NODES}/{name}/meminfo")) or 0) for name in nodes
+        )
         texts = tuple(tree.text(name) for name in files)
-        return _Snapshot(texts, (*tiers, *dax, *nodes), tuple(sizes))
+        return _Snapshot(texts, (*tiers, *dax, *nodes), sizes)
 
 
 def concerns_memory(data: bytes) -> bool:

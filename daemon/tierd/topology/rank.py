@@ -14,7 +14,7 @@ from typing import Final
 
 from tierd.core.overrides import TierOverride
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier
-from tierd.topology.nodes import LOCAL_DISTANCE
+from tierd.topology.sysfs import LOCAL_DISTANCE
 
 ALIKE_LATENCY: Final = 1.2
 ALIKE_BANDWIDTH: Final = 2.0

@@ -14,11 +14,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from tierd.core.errors import TargetGoneError
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
-from tierd.workloads.procs import PROC, read_bytes, read_stat, start_time
+from tierd.workloads.procs import PROC, Stat, read_bytes, read_stat, start_time
+from tierd.workloads.target import Target
 
 POLICY_INTERVAL_NS: Final = 5 * 10**9
 FEW_INTERVAL_NS: Final = 30 * 10**9
@@ -32,18 +33,8 @@ _LARGEST_TEXT: Final = 128 << 20
 _LARGEST_SMAPS: Final = 1 << 30
 
 
-class ProcessId(Protocol):
-    """A process named for good (`tierd.workloads.target.Target` is one)."""
-
-    @property
-    def pid(self) -> int:
-        """Process id."""
-        ...
-
-    @property
-    def start_time(self) -> int:
-        """Clock ticks since boot at which it started."""
-        ...
+ProcessId = Stat | Target
+"""What names a process for good: its `pid` and its `start_time`."""
 
 
 @dataclass(slots=True)

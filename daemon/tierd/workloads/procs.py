@@ -162,7 +162,7 @@ def list_pids(root: Path = PROC) -> list[int]:
 
 
 class Process:
-    """The facts of one process (`matchers.Facts`), bound to one reading of its stat.
+    """The facts of one process, bound to one reading of its stat.
 
     exe and cmdline are kept from one reading to the next while the process runs
     the same program; cgroup and uid can change at any time and are read anew.

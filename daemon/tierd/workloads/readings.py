@@ -1,9 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which processes are read at a refresh: all, those that events name, or those not at rest."""
+"""Which processes are read when: at a refresh, and in the seconds after they began.
+
+A refresh reads all processes, those that events name, or those that are not at rest
+(`Readings`). It comes every few seconds, and a program that has just begun has no memory yet:
+without `NewProcesses`, which are looked at more often until they have grown to be targets, a
+program would be found up to a whole interval after it has taken what it needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+from bisect import bisect_right
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -48,7 +55,7 @@ class Readings:
         self.full_polls = 0
 
     def wake(self) -> None:
-        """Nobody rests at the next refresh."""
+        """Have every process read at the next refresh."""
         for seen in self._seen.values():
             seen.rest = 0
 
@@ -110,3 +117,59 @@ class Readings:
         before.readings += 1
         before.rest = REST if idle and before.readings >= _YOUNG else 0
         return before
+
+
+AGES_NS: Final = tuple(int(age * 10**9) for age in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8))
+"""Ages at which a newcomer is looked at. Later than that it waits for the refresh."""
+LIMIT: Final = 256
+"""Newcomers at a time. More wait for the refresh."""
+
+
+class NewProcesses:
+    """Who began a program lately.
+
+    Attributes:
+        dropped: newcomers that were not taken in, as there were LIMIT.
+    """
+
+    def __init__(self) -> None:
+        self._begun: dict[int, tuple[int, int]] = {}
+        self.dropped = 0
+
+    def __len__(self) -> int:
+        return len(self._begun)
+
+    def begin(self, pids: Iterable[int], now_ns: int) -> None:
+        """Take in processes that executed a program or were forked since the last call."""
+        for pid in pids:
+            if pid in self._begun or len(self._begun) < LIMIT:
+                self._begun[pid] = (now_ns, 0)
+            else:
+                self.dropped += 1
+
+    def end(self, pids: Iterable[int]) -> None:
+        """Leave out processes that have ended or are watched."""
+        for pid in pids:
+            self._begun.pop(pid, None)
+
+    def grown(self, now_ns: int, meant: Callable[[int], bool | None]) -> set[int]:
+        """Take out, and return, the newcomers that are to be targets now.
+
+        Args:
+            now_ns: CLOCK_MONOTONIC.
+            meant: whether a process would be watched as it is now; None if it never will be.
+        """
+        found = set()
+        for pid, (begun, looks) in list(self._begun.items()):
+            age = now_ns - begun
+            if age < AGES_NS[looks]:
+                continue
+            answer = meant(pid)
+            done = bisect_right(AGES_NS, age)
+            if answer:
+                found.add(pid)
+            if answer is False and done < len(AGES_NS):
+                self._begun[pid] = (begun, done)
+            else:
+                del self._begun[pid]
+        return found

@@ -12,6 +12,7 @@ whoever keeps page keys has dropped them.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import select
 import time
@@ -23,11 +24,9 @@ from typing import Final
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
-from tierd.workloads.new_processes import NewProcesses
-from tierd.workloads.numbers import Numbers
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
-from tierd.workloads.readings import Readings
-from tierd.workloads.target import Target, TargetChanges
+from tierd.workloads.readings import NewProcesses, Readings
+from tierd.workloads.target import Numbers, Target, TargetChanges
 
 _KEEP_RSS: Final = 0.75
 """A target is kept until it has less than this share of min_rss, so that it does not flap."""
@@ -311,11 +310,8 @@ class TargetRegistry:
         if same and activity:
             return
         try:
-            renewed = Target(
-                number=target.number,
-                pid=target.pid,
-                start_time=target.start_time,
-                pidfd=target.pidfd,
+            renewed = dataclasses.replace(
+                target,
                 comm=process.stat.comm,
                 cgroup=process.cgroup,
                 uid=process.uid,

@@ -38,7 +38,7 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
     assert loaded.loop.interval_ns == 500_000_000
     assert loaded.targets.refresh_interval_ns == 5_000_000_000
     assert loaded.targets.min_rss_bytes == 16 << 20
-    assert loaded.targets.match == matchers.EVERYTHING
+    assert loaded.targets.match == matchers.Combined("all")
     assert loaded.sources.order == ("neoprof", "scan", "pmu", "damon")
     assert loaded.sources.damon.aggregation_interval_ns == 400_000_000
     assert loaded.heat.memory_bytes == 64 << 20
@@ -74,7 +74,7 @@ def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
 
 def test_a_later_matcher_replaces_an_earlier_one_whole(tmp_path: Path) -> None:
     main = write(tmp_path, '[targets]\nmatch = { exe = "a" }', z="[targets]\nmatch = { uid = 0 }")
-    assert config.load(main).targets.match == matchers.Uid(0, 0)
+    assert config.load(main).targets.match == matchers.Fact("uid", 0, 0)
 
 
 def test_files_that_are_not_toml_or_hidden_are_left_alone(tmp_path: Path) -> None:

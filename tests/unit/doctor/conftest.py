@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tierd.doctor import Host
-from tierd.topology.capture import unpack
+from tierd.topology.render import unpack
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "sysfs"
 MakeHost = Callable[..., Host]

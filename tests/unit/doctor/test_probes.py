@@ -13,7 +13,7 @@ import pytest
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.doctor import Finding, Host, Status, syscalls
+from tierd.doctor import Finding, Host, Status, moving
 from tierd.doctor.findings import all_probes, ask_all
 
 MakeHost = Callable[..., Host]
@@ -347,13 +347,13 @@ def test_no_system_call_is_tried_on_a_captured_tree(fake: MakeHost, name: str) -
 @pytest.mark.parametrize(
     ("name", "edge", "error", "part"),
     [
-        ("bpf.syscall", "make_bpf_map", errno.EPERM, "CAP_BPF"),
-        ("perf.fault_address", "open_fault_event", errno.EACCES, "CAP_PERFMON"),
-        ("move_pages", "touched_page", errno.ENOSYS, "CONFIG_MIGRATION"),
-        ("move_pages", "touched_page", errno.EPERM, "seccomp"),
-        ("pagemap_scan", "scan_own_page", errno.ENOTTY, "6.7"),
-        ("process_madvise", "advise_own_page", errno.EPERM, "CAP_SYS_NICE"),
-        ("process_madvise", "advise_own_page", errno.ENOSYS, "5.10"),
+        ("bpf.syscall", "ebpf.syscalls.make_map", errno.EPERM, "CAP_BPF"),
+        ("perf.fault_address", "ebpf.syscalls.perf_event_open", errno.EACCES, "CAP_PERFMON"),
+        ("move_pages", "doctor.moving.touched_page", errno.ENOSYS, "CONFIG_MIGRATION"),
+        ("move_pages", "doctor.moving.touched_page", errno.EPERM, "seccomp"),
+        ("pagemap_scan", "doctor.moving.scan_own_page", errno.ENOTTY, "6.7"),
+        ("process_madvise", "doctor.moving.advise_own_page", errno.EPERM, "CAP_SYS_NICE"),
+        ("process_madvise", "doctor.moving.advise_own_page", errno.ENOSYS, "5.10"),
     ],
 )
 def test_a_refused_system_call_says_what_helps(
@@ -368,7 +368,7 @@ def test_a_refused_system_call_says_what_helps(
     def refuse(*_args: object) -> None:
         raise OSError(error, "refused")
 
-    monkeypatch.setattr(syscalls, edge, refuse)
+    monkeypatch.setattr(f"tierd.{edge}", refuse)
     finding = ask(live(fake()), name)
     assert finding.status is Status.NO
     assert part in finding.hint
@@ -383,7 +383,7 @@ def test_move_pages_goes_to_every_other_node_and_back(
         asked.append(node)
         return 0 if node is None else node
 
-    monkeypatch.setattr(syscalls, "page_to", page_to)
+    monkeypatch.setattr(moving, "page_to", page_to)
     finding = ask(live(fake(base="lab-hbm-dram-cxl")), "move_pages")
     assert finding.reason == "moved a page from node 0 to node 1, 2 and back"
     assert asked == [None, 1, 2, 0]
@@ -392,7 +392,7 @@ def test_move_pages_goes_to_every_other_node_and_back(
 def test_a_page_that_stays_where_it_is_is_a_no(
     fake: MakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(syscalls, "page_to", lambda _address, node: -errno.EBUSY if node else 0)
+    monkeypatch.setattr(moving, "page_to", lambda _address, node: -errno.EBUSY if node else 0)
     finding = ask(live(fake()), "move_pages")
     assert finding.status is Status.NO
     assert "node 1: Device or resource busy" in finding.reason

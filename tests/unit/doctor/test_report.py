@@ -12,8 +12,19 @@ from tierd.cli import main
 from tierd.core.access import Availability
 from tierd.core.errors import ExitCode
 from tierd.doctor import Finding, Group, Host, Status, examine
-from tierd.doctor.findings import CannotTellError, Probe, all_probes, ask_all, probe
-from tierd.doctor.report import MOVER, SOURCES, TIERS, as_json, as_text, judge
+from tierd.doctor.findings import (
+    MOVER,
+    SOURCES,
+    TIERS,
+    CannotTellError,
+    Probe,
+    all_probes,
+    as_json,
+    as_text,
+    ask_all,
+    judge,
+    probe,
+)
 
 MakeHost = Callable[..., Host]
 

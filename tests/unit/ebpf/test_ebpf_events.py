@@ -11,7 +11,7 @@ import pytest
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.sources import pmu
 from tierd.sources.ebpf.events import KINDS, choose, find_model, load_tables, parse_tables
-from tierd.sources.ebpf.hostpmu import Cpu, Pmu, find_pmu, read_cpu
+from tierd.sources.ebpf.host import Cpu, Pmu, find_pmu, read_cpu
 from tierd.sources.ebpf.sampler import EventPlan
 
 # What the documents say, written down from them and not from the tables.
@@ -168,12 +168,12 @@ def test_zen_1_zen_6_and_unknown_cpus_have_no_table():
 def test_attributes_of_a_load_latency_event():
     table = find_model(Cpu("GenuineIntel", 6, 0x8F), load_tables())
     event = next(e for e in table.events if e.role == "load-latency")
-    data = event.attr(4, latency_cycles=200, physical=True).encode()
+    data = event.attr(4, latency_cycles=200).encode()
     kind, size, config, period, sample = struct.unpack_from("=IIQQQ", data)
     assert (kind, size, config, period) == (4, 128, 0x01CD, event.period)
-    # PERF_SAMPLE_TID | TIME | ADDR | PHYS_ADDR, and no DATA_SRC: from Sapphire Rapids on
-    # the kernel refuses load latency with a data source outside a group.
-    assert sample == 1 << 1 | 1 << 2 | 1 << 3 | 1 << 19
+    # PERF_SAMPLE_TID | TIME | ADDR, and no DATA_SRC: from Sapphire Rapids on the kernel
+    # refuses load latency with a data source outside a group.
+    assert sample == 1 << 1 | 1 << 2 | 1 << 3
     (flags,) = struct.unpack_from("=Q", data, 40)
     assert flags >> 15 & 3 == 2  # precise_ip
     assert flags & 1 << 5  # exclude_kernel

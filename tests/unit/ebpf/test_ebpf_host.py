@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.sources.ebpf import cpus, files, pins, tracefs
-from tierd.sources.ebpf.cpus import online, parse_list, possible
-from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf import files, host, pins
+from tierd.sources.ebpf.host import online_cpus, possible_cpus
+from tierd.sources.ebpf.samples import Watched
 from tierd.sources.migrations import _OFFSETS, NO_TARGET, of_no_target, read_vmstat
 
 FORMAT_6_12 = """\
@@ -44,7 +44,7 @@ __print_symbolic(REC->reason, {0, "compaction"}, {3, "syscall_or_cpuset"}, \
 
 
 def test_tracepoint_fields_and_symbols():
-    point = tracefs.parse_format(FORMAT_6_12)
+    point = host.parse_format(FORMAT_6_12)
     assert point.id == 713
     assert point.fields["succeeded"] == (8, 8)
     assert point.fields["reason"] == (60, 4)
@@ -63,13 +63,13 @@ def test_fields_that_the_program_reads_are_in_this_order():
 
 
 def test_a_tracepoint_that_is_not_there_is_told(monkeypatch, tmp_path):
-    monkeypatch.setattr(tracefs, "ROOTS", (tmp_path / "none",))
+    monkeypatch.setattr(host, "ROOTS", (tmp_path / "none",))
     with pytest.raises(UnavailableError, match="tracefs is not mounted"):
-        tracefs.find("migrate:mm_migrate_pages")
+        host.find_tracepoint("migrate:mm_migrate_pages")
     (tmp_path / "events").mkdir()
-    monkeypatch.setattr(tracefs, "ROOTS", (tmp_path,))
+    monkeypatch.setattr(host, "ROOTS", (tmp_path,))
     with pytest.raises(UnavailableError, match="no tracepoint"):
-        tracefs.find("migrate:mm_migrate_pages")
+        host.find_tracepoint("migrate:mm_migrate_pages")
 
 
 def stat_line(name: str, start: int) -> str:
@@ -159,13 +159,11 @@ def test_bcc_is_not_taken_for_the_package_of_that_name(tmp_path, monkeypatch):
 
 
 def test_cpu_lists(tmp_path):
-    assert parse_list("0-3,8\n") == [0, 1, 2, 3, 8]
-    assert parse_list("\n") == []
     (tmp_path / "online").write_text("0,2-3\n")
     (tmp_path / "possible").write_text("0-7\n")
-    assert online(tmp_path) == [0, 2, 3]
-    assert possible(tmp_path) == 8
-    assert online(tmp_path / "none") and possible(tmp_path / "none") >= 1
+    assert online_cpus(tmp_path) == [0, 2, 3]
+    assert possible_cpus(tmp_path) == 8
+    assert online_cpus(tmp_path / "none") and possible_cpus(tmp_path / "none") >= 1
 
 
 ranges = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9)), max_size=6)
@@ -219,11 +217,11 @@ def test_a_cpu_that_went_and_came_back_has_another_mark(tmp_path):
     (tmp_path / "online").write_text("0-1\n")
     for name in ("cpu0/topology", "cpu1/topology"):
         (tmp_path / name).mkdir(parents=True)
-    before = cpus.running(tmp_path)
-    assert cpus.running(tmp_path) == before and set(before) == {0, 1}
+    before = host.running_cpus(tmp_path)
+    assert host.running_cpus(tmp_path) == before and set(before) == {0, 1}
     (tmp_path / "cpu1/topology").rename(tmp_path / "old")
     (tmp_path / "cpu1/topology").mkdir()
-    after = cpus.running(tmp_path)
+    after = host.running_cpus(tmp_path)
     assert after[0] == before[0] and after[1] != before[1]
     (tmp_path / "cpu1/topology").rmdir()
-    assert cpus.running(tmp_path)[1] == 0
+    assert host.running_cpus(tmp_path)[1] == 0

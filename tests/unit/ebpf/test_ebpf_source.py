@@ -11,10 +11,10 @@ import pytest
 from tierd.core.access import Availability, WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.sources.ebpf.attr import EventAttr, Sample
 from tierd.sources.ebpf.loader import Loaded
-from tierd.sources.ebpf.ranges import Watched
+from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
+from tierd.sources.ebpf.samples import Watched
 from tierd.sources.ebpf.source import RETRY_NS, Budget, SampledSource
 from tierd.sources.ebpf.table import (
     CONFIG,
@@ -89,7 +89,6 @@ class FakeSampler:
             outside=0,
             lost=self.lost,
             throttled=self.throttled,
-            physical=np.empty(0, np.uint64),
         )
 
     def close(self) -> None:

@@ -13,12 +13,12 @@ import pytest
 from madeup_host import MadeUpHost, record
 
 from tierd.config import loads as parse
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.hotness.pattern import Patterns
 from tierd.hotness.table import HeatTable
-from tierd.observe.metrics.cost import cost_of
+from tierd.observe.metrics.background import cost_of
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
 from tierd.observe.recording.reader import Recording
@@ -77,7 +77,6 @@ class World:
     def second(self, pages: np.ndarray, source: Any, **batch: Any) -> Traffic:
         self.now_ns += SECOND
         made = AccessBatch(
-            Domain.VIRTUAL,
             pages.astype(np.uint64),
             np.ones(len(pages), np.float32),
             self.now_ns,

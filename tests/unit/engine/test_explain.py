@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -61,7 +61,7 @@ class Bench:
     def page(self, vpn: int, node: int, accesses: float) -> None:
         key = np.array([BASE | vpn], np.uint64)
         count = np.array([max(accesses, 1e-6)], np.float32)
-        self.heat.ingest(AccessBatch(Domain.VIRTUAL, key, count, self.now, "test"))
+        self.heat.ingest(AccessBatch(key, count, self.now, "test"))
         self.heat.place(key, np.array([node], np.int16), np.zeros(1, np.uint8), insert_on=())
 
     def moved(

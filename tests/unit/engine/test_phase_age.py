@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.engine.phase_age import PhaseAge
 
 S = 10**9
@@ -16,7 +16,7 @@ S = 10**9
 
 def batches() -> list[AccessBatch]:
     page = np.array([1], np.uint64)
-    return [AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), S, "scan")]
+    return [AccessBatch(page, np.ones(1, np.float32), S, "scan")]
 
 
 def source(phase_change_ns: int) -> Any:

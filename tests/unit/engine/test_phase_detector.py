@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fastpath_bench import Bench, S
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.update import FastPathUpdater
 from tierd.engine.miss_burst import REFUSED
@@ -28,7 +28,7 @@ def test_a_moved_hot_set_fades_heat_and_begins_a_new_epoch(bench: Bench) -> None
     def seen(pages: range, count: float) -> list[AccessBatch]:
         page = np.array(pages, np.uint64)
         counts = np.full(len(page), count, np.float32)
-        return [AccessBatch(Domain.VIRTUAL, page, counts, now, "neoprof")]
+        return [AccessBatch(page, counts, now, "neoprof")]
 
     found = []
     for tick in range(30):
@@ -96,8 +96,8 @@ def test_another_source_starts_another_watch() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     changes = PhaseDetector(heat, CoolingSettings())
     page, now = np.arange(100, dtype=np.uint64), S
-    few = AccessBatch(Domain.VIRTUAL, page[:1], np.ones(1, np.float32), S, "a")
-    many = AccessBatch(Domain.VIRTUAL, page, np.full(100, 50, np.float32), S, "b")
+    few = AccessBatch(page[:1], np.ones(1, np.float32), S, "a")
+    many = AccessBatch(page, np.full(100, 50, np.float32), S, "b")
     told = []
     for tick in range(20):
         now += S // 2
@@ -116,12 +116,12 @@ def test_a_cards_silence_is_a_level_to_rise_from_while_others_see_accesses(besid
         now += S // 2
         batches = []
         if tick == 1:
-            batches.append(AccessBatch(Domain.VIRTUAL, page[:9], page[:9] + 1.0, now, "a"))
+            batches.append(AccessBatch(page[:9], page[:9] + 1.0, now, "a"))
         if tick >= 20:
             hot = page[(tick - 20) * 60 : (tick - 19) * 60]
-            batches.append(AccessBatch(Domain.VIRTUAL, hot, np.full(len(hot), 50.0), now, "a"))
+            batches.append(AccessBatch(hot, np.full(len(hot), 50.0), now, "a"))
         if beside:
-            batches.append(AccessBatch(Domain.VIRTUAL, page[:5], page[:5] + 1.0, now, "b"))
+            batches.append(AccessBatch(page[:5], page[:5] + 1.0, now, "b"))
         if changes.watch(batches, "a", now):
             told.append(tick)
         for batch in batches:
@@ -136,7 +136,7 @@ def test_the_first_accesses_after_silence_are_no_change() -> None:
     told = []
     for tick in range(40):
         now += S // 2
-        batch = AccessBatch(Domain.VIRTUAL, page, np.full(100, 50, np.float32), now, "a")
+        batch = AccessBatch(page, np.full(100, 50, np.float32), now, "a")
         told.append(changes.watch([batch] if tick >= 20 else [], "a", now))
         if tick >= 20:
             heat.ingest(batch)

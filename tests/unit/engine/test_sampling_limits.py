@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import SamplingLimits, max_sampling_interval_us, space_fraction
@@ -69,7 +69,7 @@ def test_room_is_what_targets_have_and_what_is_free_beyond_what_is_kept() -> Non
 def test_heat_fades_and_grows_with_the_unit() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     page = np.array([7 | 1 << 48], np.uint64)
-    heat.ingest(AccessBatch(Domain.VIRTUAL, page, np.array([64.0], np.float32), 10**9, "scan"))
+    heat.ingest(AccessBatch(page, np.array([64.0], np.float32), 10**9, "scan"))
     exposing, source = SamplingLimits(heat, resident_bytes(1, 1)), Source()
     exposing.aim(source, TIERS, usage(100, 50), 0.04)
     assert source.aim == 1.0

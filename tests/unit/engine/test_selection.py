@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.sources.selection import RETRY_NS, SourceSelector
 
@@ -32,7 +32,7 @@ class Source:
         if self.breaks_on_poll:
             raise UnavailableError("module unloaded")
         page = np.array([1], np.uint64)
-        return [AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), 0, self.name)]
+        return [AccessBatch(page, np.ones(1, np.float32), 0, self.name)]
 
     def close(self) -> None:
         self.watching = None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.hotness.table import HeatTable
 
 S = 10**9
@@ -14,9 +14,7 @@ S = 10**9
 
 def batch(pages: list[int], count: float, time_ns: int) -> AccessBatch:
     page = np.array(pages, np.uint64)
-    return AccessBatch(
-        Domain.VIRTUAL, page, np.full(len(pages), count, np.float32), time_ns, "test"
-    )
+    return AccessBatch(page, np.full(len(pages), count, np.float32), time_ns, "test")
 
 
 def heat_of(table: HeatTable, page: int) -> float:

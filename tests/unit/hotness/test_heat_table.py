@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from heat_words import S, T, batch, heat_of, place, report, table
 
-from tierd.core.access import AccessBatch, Domain, WatchedRange
+from tierd.core.access import WatchedRange
 from tierd.core.migration import Fate
 from tierd.hotness.table import HeatTable
 from tierd.hotness.view import HeatView
@@ -226,13 +226,6 @@ def test_records_that_mean_nothing_are_counted_as_dropped() -> None:
     one.ingest(batch([2**64 - 1], 1.0))
     assert one.stats().tracked == 1
     assert one.stats().dropped["invalid"] == 4
-
-
-def test_physical_pages_are_refused() -> None:
-    with pytest.raises(ValueError, match="physical"):
-        table().ingest(
-            AccessBatch(Domain.PHYSICAL, np.zeros(1, np.uint64), np.ones(1, np.float32), 1, "x")
-        )
 
 
 @pytest.mark.parametrize("halves", [0.001, 0.5, 1.0, 3.3, 59.0, 61.0, 100.0])

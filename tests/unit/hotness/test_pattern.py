@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.hotness.pattern import REGION_SHIFT, Patterns, PatternTracker
 
 SECOND = 10**9
@@ -18,7 +18,6 @@ def batch(
 ) -> AccessBatch:
     is_write = None if writes is None else np.arange(len(pages)) < writes * len(pages)
     return AccessBatch(
-        Domain.VIRTUAL,
         pages.astype(np.uint64),
         np.ones(len(pages), np.float32),
         int(time_s * SECOND),

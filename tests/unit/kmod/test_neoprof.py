@@ -12,7 +12,8 @@ import pytest
 from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod.cardapi import (
+from tierd.sources.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
+from tierd.sources.kmod.uapi import (
     CARD_GEOMETRY,
     CARD_RANGE,
     CARD_STATS,
@@ -20,11 +21,11 @@ from tierd.sources.kmod.cardapi import (
     CardDo,
     CardFlags,
     CardState,
+    Command,
+    Event,
     Features,
     Track,
 )
-from tierd.sources.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
-from tierd.sources.kmod.uapi import Command, Event
 
 
 @pytest.fixture

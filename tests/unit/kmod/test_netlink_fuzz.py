@@ -15,10 +15,19 @@ from typing import Any
 from fuzz import inputs, mutated
 
 from tierd.core.errors import TierdError
-from tierd.sources.kmod.cardapi import CARD_GEOMETRY, CARD_RANGE, CARD_STATS, PROFILE
 from tierd.sources.kmod.neoprof import Cards
 from tierd.sources.kmod.netlink import Control, node_words
-from tierd.sources.kmod.uapi import ATTRIBUTES, STATS, TARGET_STATS, Command, Event
+from tierd.sources.kmod.uapi import (
+    ATTRIBUTES,
+    CARD_GEOMETRY,
+    CARD_RANGE,
+    CARD_STATS,
+    PROFILE,
+    STATS,
+    TARGET_STATS,
+    Command,
+    Event,
+)
 from tierd.topology.hotplug import concerns_memory
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 

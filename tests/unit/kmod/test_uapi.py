@@ -7,9 +7,10 @@ import re
 import subprocess
 from pathlib import Path
 
+import frame_owners
 import numpy as np
 
-from tierd.sources.kmod import cardapi, uapi
+from tierd.sources.kmod import uapi
 
 KMOD = Path(__file__).resolve().parents[3] / "kmod"
 HEADER = KMOD / "uapi/tierd.h"
@@ -19,42 +20,38 @@ ENUMS = {
     "TIERD_EVENT_": uapi.Event,
     "TIERD_RECORD_": uapi.Kind,
     "TIERD_PAGE_": uapi.PageFlags,
-    "TIERD_OWNER_": uapi.OwnerStatus,
-    "TIERD_CARD_STATE_": cardapi.CardState,
-    "TIERD_TRACK_": cardapi.Track,
-    "TIERD_CARD_": cardapi.CardFlags,
-    "TIERD_CARD_DO_": cardapi.CardDo,
-    "TIERD_CARD_HAS_": cardapi.Features,
+    "TIERD_OWNER_": frame_owners.OwnerStatus,
+    "TIERD_CARD_STATE_": uapi.CardState,
+    "TIERD_TRACK_": uapi.Track,
+    "TIERD_CARD_": uapi.CardFlags,
+    "TIERD_CARD_DO_": uapi.CardDo,
+    "TIERD_CARD_HAS_": uapi.Features,
 }
 STRUCTS = {
     "tierd_ring_info": uapi.INFO,
     "tierd_record": uapi.RECORD,
-    "tierd_owner": uapi.OWNER,
+    "tierd_owner": frame_owners.OWNER,
     "tierd_stats": np.dtype([(name, "=u8") for name in uapi.STATS]),
     "tierd_target_stats": np.dtype([(name, "=u8") for name in uapi.TARGET_STATS]),
-    "tierd_card_range": cardapi.CARD_RANGE,
-    "tierd_card_geometry": cardapi.CARD_GEOMETRY,
-    "tierd_card_stats": np.dtype([(name, "=u8") for name in cardapi.CARD_STATS]),
-    "tierd_profile": cardapi.PROFILE,
+    "tierd_card_range": uapi.CARD_RANGE,
+    "tierd_card_geometry": uapi.CARD_GEOMETRY,
+    "tierd_card_stats": np.dtype([(name, "=u8") for name in uapi.CARD_STATS]),
+    "tierd_profile": uapi.PROFILE,
 }
 NUMBERS = {
     "TIERD_GENL_VERSION": uapi.VERSION,
     "TIERD_MAX_RANGES": uapi.MAX_RANGES,
     "TIERD_MAX_NODES": uapi.MAX_NODES,
     "TIERD_HISTORY": uapi.HISTORY,
-    "TIERD_NO_TARGET": uapi.NO_TARGET,
-    "TIERD_RESOLVE_MAX": uapi.RESOLVE_MAX,
+    "TIERD_NO_TARGET": frame_owners.NO_TARGET,
+    "TIERD_RESOLVE_MAX": frame_owners.RESOLVE_MAX,
     "TIERD_RING_MAGIC": uapi.RING_MAGIC,
     "TIERD_RING_VERSION": uapi.RING_VERSION,
     "TIERD_RING_HEAD": uapi.RING_HEAD,
     "TIERD_RING_DATA": uapi.RING_DATA,
-    "TIERD_IOC_RESOLVE": uapi.IOC_RESOLVE,
+    "TIERD_IOC_RESOLVE": frame_owners.IOC_RESOLVE,
     "TIERD_IOC_KINDS": uapi.IOC_KINDS,
-    "TIERD_RING_KINDS": uapi.RING_KINDS,
-    "TIERD_CARDS_MAX": cardapi.CARDS_MAX,
-    "TIERD_CARD_RANGES_MAX": cardapi.RANGES_MAX,
-    "TIERD_CARD_BINS": cardapi.BINS,
-    "TIERD_CARD_WHY": cardapi.WHY_BYTES,
+    "TIERD_CARD_BINS": uapi.BINS,
 }
 
 
@@ -114,10 +111,10 @@ def test_netlink_description_has_the_same_names_in_the_same_order() -> None:
     structs = {
         "stats": uapi.STATS,
         "target-stats": uapi.TARGET_STATS,
-        "card-stats": cardapi.CARD_STATS,
-        "card-range": cardapi.CARD_RANGE.names or (),
-        "card-geometry": cardapi.CARD_GEOMETRY.names or (),
-        "profile": cardapi.PROFILE_COUNTERS + cardapi.PROFILE_BOUNDS,
+        "card-stats": uapi.CARD_STATS,
+        "card-range": uapi.CARD_RANGE.names or (),
+        "card-geometry": uapi.CARD_GEOMETRY.names or (),
+        "profile": uapi.PROFILE_COUNTERS + uapi.PROFILE_BOUNDS,
     }
     for name, fields in structs.items():
         part = text[text.index(f"    name: {name}\n    type: struct") :]

@@ -8,7 +8,7 @@ from prometheus_client import generate_latest
 
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_gpu, of_recorder
-from tierd.observe.metrics.collector import make_registry
+from tierd.observe.metrics.server import make_registry
 from tierd.observe.metrics.values import Values
 from tierd.observe.recording.recorder import RecorderStats
 from tierd_gpu.harvest import Harvester

@@ -17,8 +17,8 @@ from loopbench import interrupt_at
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from tierd.observe.metrics.collector import make_registry
 from tierd.observe.metrics.families import FAMILIES, Type, markdown
+from tierd.observe.metrics.server import make_registry
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "config/prometheus/tierd.rules.yml"

@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 from desk import make_desk
-from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
+from loopbench import FREE, PAGES, Bench, interrupt_at
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.flows import Flow, TargetFlow, flows, flows_by_target, ranks
-from tierd.observe.metrics.groups import OTHER, Groups, label
 from tierd.observe.metrics.state import SLOW_NS, MetricsState
-from tierd.observe.metrics.values import BUCKETS, MOST_SERIES, Values
+from tierd.observe.metrics.values import BUCKETS, MOST_SERIES, OTHER, Groups, Labels, Values, label
+from tierd.observe.tick_record import TickRecord
 from tierd.sources.sampling_interval import Seen
 from tierd.workloads.target import Target
 
@@ -50,27 +51,42 @@ MIXED = report_of(
 )
 
 
-def test_moved_pages_are_summed_by_direction_and_tiers_large_folios_by_their_size():
-    assert sorted(flows(MIXED, ranks(tier_map(118, 430)))) == sorted(
-        [Flow(UP, 1, 0, 513), Flow(DOWN, 0, 1, 1), Flow(DOWN, -1, 1, 1), Flow(DOWN, 0, -1, 1)]
-    )
-
-
-def test_moved_pages_are_summed_by_target():
-    assert sorted(flows_by_target(MIXED)) == [TargetFlow(3, UP, 513), TargetFlow(4, DOWN, 3)]
-
-
-def test_a_report_of_nothing_moved_has_no_flows():
-    nothing = report_of([(3, 1, 0, UP, 0, Fate.GONE)])
-    assert list(flows(nothing, ranks(tier_map(118, 430)))) == []
-    assert list(flows_by_target(nothing)) == []
-
-
 def run_three_ticks(tmp_path: Path) -> tuple[Bench, MetricsState]:
     bench, desk = make_desk(tmp_path)
     bench.source.on_poll = interrupt_at(3)
     bench.service.run()
     return bench, desk.state
+
+
+def after_a_report(tmp_path: Path, report: MigrationResult) -> Mapping[str, Mapping[Labels, float]]:
+    """The figures of one tick that told of these moves."""
+    bench, _ = make_desk(tmp_path)
+    ticks: list[TickRecord] = []
+    bench.service.observe(SimpleNamespace(on_tick=ticks.append))
+    bench.source.on_poll = interrupt_at(1)
+    bench.service.run()
+    state = MetricsState(bench.service)
+    state.on_tick(dataclasses.replace(ticks[-1], report=report))
+    return state.values.snapshot.values
+
+
+def test_moved_pages_are_summed_by_direction_tiers_and_group(tmp_path: Path):
+    """Large folios count by their size; node 700 is in no tier, as -1 is."""
+    values = after_a_report(tmp_path, MIXED)
+    assert values[f.MOVED_PAGES] == {
+        ("promote", "cxl", "dram"): 513,
+        ("demote", "dram", "cxl"): 1,
+        ("demote", "unknown", "cxl"): 1,
+        ("demote", "dram", "unknown"): 1,
+    }
+    pages = values[f.MOVED_PAGES].items()
+    assert values[f.MOVED_BYTES] == {labels: 4096 * count for labels, count in pages}
+    assert values[f.GROUP_MOVED] == {(OTHER, "promote"): 513 * 4096, (OTHER, "demote"): 3 * 4096}
+
+
+def test_a_report_of_nothing_moved_adds_nothing(tmp_path: Path):
+    values = after_a_report(tmp_path, report_of([(3, 1, 0, UP, 0, Fate.GONE)]))
+    assert values[f.MOVED_PAGES] == values[f.GROUP_MOVED] == {}
 
 
 def test_a_tick_is_seen_in_the_figures(tmp_path: Path):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
-from tierd.migration.results import flows, join, pages_moved, report_of, write
+from tierd.migration.results import directed_flows, flows, join, pages_moved, report_of, write
 
 NOTHING = {"moved_bytes": 0, "duration_ns": 0, "cpu_ns": 0, "retries": 0, "errors": {}}
 COLUMNS = ("page", "heat", "source", "dest", "order", "direction")
@@ -57,15 +57,17 @@ def test_pages_that_moved_are_told_one_by_one(n: int, direction: Direction) -> N
 @pytest.mark.parametrize("targets", [1, 3, 1000])
 def test_flows_are_what_moved_by_target_and_way(targets: int) -> None:
     report = report_of(outcomes(2000, targets=targets), **NOTHING)  # type: ignore[arg-type]
-    plan, expected = report.plan, Counter[tuple[int, int, int]]()
+    plan, expected = report.plan, Counter[tuple[int, int, int, int]]()
     for i in np.flatnonzero(report.fate == Fate.MOVED):
-        way = int(plan.page[i]) >> VPN_BITS, int(plan.source[i]), int(plan.dest[i])
+        target, direction = int(plan.page[i]) >> VPN_BITS, int(plan.direction[i])
+        way = target, int(plan.source[i]), int(plan.dest[i]), direction
         expected[way] += PAGE_SIZE << int(plan.order[i])
-    told = Counter[tuple[int, int, int]]()
-    for target, source, dest, size in flows(report):
-        told[target, source, dest] += size
+    told = Counter[tuple[int, int, int, int]]()
+    for flow in directed_flows(report):
+        told[flow.target, flow.source, flow.dest, flow.direction] += flow.bytes
     assert told == expected
-    assert targets > 1 or len(flows(report)) == len(expected)
+    assert targets > 1 or len(directed_flows(report)) == len(expected)
+    assert flows(report) == [flow[:4] for flow in directed_flows(report)]
 
 
 def test_nothing_flows_where_nothing_moved() -> None:

@@ -19,7 +19,7 @@ import pytest
 from madeup_host import MadeUpHost, record, two_tiers
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Domain
+from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationPlan
 from tierd.hotness.table import HeatTable
@@ -100,7 +100,6 @@ def test_a_tick_comes_back_as_it_was(tmp_path: Path) -> None:
         Fade(3.0),
         Ingest(
             AccessBatch(
-                Domain.VIRTUAL,
                 np.array([5, 6], np.uint64),
                 np.ones(2, np.float32),
                 1,
@@ -135,7 +134,7 @@ def test_arrays_that_are_views_are_copied() -> None:
     told: list[Any] = []
     heat = RecordingHeat(told.append, capacity_pages=100, half_life_s=1.0)
     memory = np.arange(20, dtype=np.uint64)
-    heat.ingest(AccessBatch(Domain.VIRTUAL, memory[5:10], np.ones(5, np.float32), 1, "ring"))
+    heat.ingest(AccessBatch(memory[5:10], np.ones(5, np.float32), 1, "ring"))
     memory[:] = 0
     assert told[-1].batch.page.tolist() == [5, 6, 7, 8, 9]
 
@@ -271,7 +270,7 @@ def test_what_the_writer_cannot_keep_up_with_is_a_gap(
     made.on_tick(tick(1))
     # One tick's worth of changes that is beyond the bound by itself.
     page = np.arange(20_000, dtype=np.uint64)
-    heat.ingest(AccessBatch(Domain.VIRTUAL, page, np.ones(20_000, np.float32), 1, "flood"))
+    heat.ingest(AccessBatch(page, np.ones(20_000, np.float32), 1, "flood"))
     made.on_tick(tick(2))
     made.on_tick(tick(3))
     stats = made.close()
@@ -285,7 +284,7 @@ def test_a_tick_beyond_a_frame_is_a_gap(tmp_path: Path, monkeypatch: pytest.Monk
     made = Recorder(tmp_path / "a.rec", 1 << 30)
     heat = RecordingHeat(made.take, capacity_pages=1000, half_life_s=1.0)
     made.on_tick(tick(1))
-    heat.ingest(AccessBatch(Domain.VIRTUAL, np.arange(4000, dtype=np.uint64),
+    heat.ingest(AccessBatch(np.arange(4000, dtype=np.uint64),
                             np.ones(4000, np.float32), 1, "large"))  # fmt: skip
     made.on_tick(tick(2))
     made.on_tick(tick(3))

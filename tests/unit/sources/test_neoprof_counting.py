@@ -11,7 +11,7 @@ from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
 from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS
-from tierd.sources.kmod.cardapi import CardFlags, Features
+from tierd.sources.kmod.uapi import CardFlags, Features
 from tierd.sources.neoprof import (
     CHECK_NS,
     REQUESTS_PER_VISIT,

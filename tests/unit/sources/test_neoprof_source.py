@@ -11,11 +11,11 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
-from tierd.core.access import AccessBatch, Availability, Domain
+from tierd.core.access import AccessBatch, Availability
 from tierd.core.errors import UnavailableError
 from tierd.sources._scan_controller import KNOWN_ROUNDS
 from tierd.sources.hmu_devices import TRACKS
-from tierd.sources.kmod.cardapi import CardDo, CardFlags, Track
+from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import (
     BEGIN_US,
     CHECK_NS,
@@ -77,7 +77,7 @@ def test_hot_records_become_accesses_beside_the_scanners(bench: Bench) -> None:
     bench.now += 2 * S
     bench.ring.put(hot_records([0x1000, 0x1001], [10, 12], bench.now))
     page = np.array([0x2000], np.uint64)
-    mine = AccessBatch(Domain.VIRTUAL, page, np.ones(1, np.float32), bench.now, "scan")
+    mine = AccessBatch(page, np.ones(1, np.float32), bench.now, "scan")
     bench.scanners[0].batches = [mine]
     hot, cold = bench.source.poll()
     assert hot.page.tolist() == [0x1000, 0x1001]

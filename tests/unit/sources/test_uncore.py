@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
-from tierd.sources.ebpf.attr import ATTR_SIZE, EventAttr
+from tierd.sources.ebpf.perf import ATTR_SIZE, EventAttr
 from tierd.sources.uncore import DEVICES, Uncore, events
 
 FIGURE = Quantity(1.0, Provenance.HMAT)

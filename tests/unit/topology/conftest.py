@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tierd.topology.capture import unpack
+from tierd.topology.render import unpack
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "sysfs"
 

@@ -10,7 +10,7 @@ import pytest
 
 from tierd import topology
 from tierd.core.errors import UnavailableError
-from tierd.topology.capture import capture, unpack
+from tierd.topology.render import capture, unpack
 
 Tree = Callable[..., Path]
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "sysfs"

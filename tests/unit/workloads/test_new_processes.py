@@ -10,7 +10,7 @@ import pytest
 from fake_proc import FakeEvents, FakeProc
 
 from tierd import config
-from tierd.workloads.new_processes import AGES_NS, LIMIT, NewProcesses
+from tierd.workloads.readings import AGES_NS, LIMIT, NewProcesses
 from tierd.workloads.registry import TargetRegistry
 
 MIB = 1 << 20

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tierd.config.matcher_parsing import KEYS, MAX_DEPTH, MAX_MATCHERS, Parser
-from tierd.config.matchers import CMDLINE_LIMIT, Matcher
+from tierd.config.matchers import CMDLINE_LIMIT, KEYS, MAX_DEPTH, MAX_MATCHERS, Matcher, Parser
 from tierd.config.values import unknown_key
 from tierd.core.errors import ConfigError
 

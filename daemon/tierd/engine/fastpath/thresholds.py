@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from tierd.policy import neomem
-from tierd.sources.kmod.cardapi import Features
 from tierd.sources.kmod.neoprof import Profile, histogram_edges
+from tierd.sources.kmod.uapi import Features
 from tierd.sources.neoprof import NeoProfSource
 
 log = logging.getLogger(__name__)

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of what runs beside the loop: a recording, and lent GPU memory."""
+"""Figures that others keep: of the cost policy, of a recording, of lent GPU memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
+from tierd.core.tiermap import TierMap
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.values import Labels
+from tierd.observe.metrics.values import Labels, Values
+from tierd.policy.cost import CostPolicyState
 
 Figures = Mapping[str, Mapping[Labels, float]]
 
@@ -65,3 +68,59 @@ def of_gpu(samples: Iterable[Any]) -> Figures:
                 name, labels = f.GPU_EVENTS, ("_".join(filter(None, (group, what))),)
         found.setdefault(name, {})[labels] = float(sample.value)
     return found
+
+
+def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> None:
+    """Publish what the last decision was made on.
+
+    Args:
+        values: where to.
+        names: of the tiers, by rank.
+        sight: the policy's.
+    """
+    model = sight.model
+    named = list(zip(names, range(len(model.load)), strict=False))
+    values.replace(f.TIER_LOAD, {(n, model.source[i]): float(model.load[i]) for n, i in named})
+    values.replace(f.TIER_LATENCY, {(n,): sight.loaded_ns[i] / 1e9 for n, i in named})
+    values.set(f.COST_PREDICTED, sight.predicted)
+    values.set(f.COST_OBSERVED, sight.observed)
+    values.set(f.COST_MINUTE, sight.last_minute_s)
+    values.set(f.COST_TRUST, sight.trust)
+    values.set(f.COST_MARGIN, sight.margin)
+    values.set(f.COST_STANDING, sight.standing)
+    if math.isfinite(sight.correlation):
+        values.set(f.COST_CORRELATION, sight.correlation)
+
+
+def cost_of(tiers: TierMap, sight: CostPolicyState) -> dict[str, Any]:
+    """The same for JSON, with the origin of each number."""
+    model = sight.model
+    return {
+        "tiers": [
+            {
+                "name": tier.name,
+                "latency_ns": round(model.latency[tier.rank].value, 1),
+                "latency_from": model.latency[tier.rank].origin,
+                "bandwidth_bytes_per_second": model.bandwidth[tier.rank].value,
+                "bandwidth_from": model.bandwidth[tier.rank].origin,
+                "load_bytes_per_second": round(float(model.load[tier.rank])),
+                "load_from": model.source[tier.rank],
+                "loaded_latency_ns": round(sight.loaded_ns[tier.rank], 1),
+            }
+            for tier in tiers.tiers
+            if tier.rank < len(model.load)
+        ],
+        "notes": list(model.notes),
+        "predicted_gain": sight.predicted,
+        "observed_gain": sight.observed,
+        "spent_seconds": sight.spent_s,
+        "last_minute_gain_seconds": sight.last_minute_s,
+        "rank_correlation": sight.correlation if math.isfinite(sight.correlation) else None,
+        "trust": sight.trust,
+        "margin": sight.margin,
+        "standing_still": sight.standing,
+        "suspected": dict(sight.suspected),
+        "slices_kept": sight.kept,
+        "slices_failed": sight.failed,
+        "least_promise": sight.least,
+    }

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who else moves pages here, asked again now and then."""
+"""Who else moves pages here, asked again now and then.
+
+The questions take milliseconds, and whoever scrapes or asks for the status waits for them.
+"""
 
 from __future__ import annotations
 

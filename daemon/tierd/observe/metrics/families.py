@@ -2,7 +2,9 @@
 """Every metric family that tierd serves: name, type, labels, meaning.
 
 No label holds a process number, an address or a name that a process chose for itself;
-control groups are told apart up to a configured number.
+control groups are told apart up to a configured number. Names are by Prometheus' naming guide
+(prefix, base unit, `_total` for counters). The table in docs/metrics.md, the dashboard and the
+alert rules are compared with this one.
 """
 
 from __future__ import annotations

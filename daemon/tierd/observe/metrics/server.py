@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The HTTP endpoint that serves the figures.
+"""The HTTP endpoint that serves the figures, and the collector that a scrape reads.
 
 Paths: /metrics, /-/healthy (503 once the loop has not ended a pass for some time), and /.
+A scrape reads a published snapshot, in its own thread.
 """
 
 from __future__ import annotations
@@ -13,21 +14,27 @@ import ssl
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, Final
 
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
 from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from tierd.config import MetricsConfig
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.observe.metrics.auth import BasicAuth
-from tierd.observe.metrics.collector import make_registry
-from tierd.observe.metrics.families import SCRAPES_REFUSED
-from tierd.observe.metrics.values import Extra, Labels, Snapshot
+from tierd.observe.metrics.families import FAMILIES, SCRAPES_REFUSED, Family, Type
+from tierd.observe.metrics.values import BUCKETS, Extra, Labels, Snapshot
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +43,7 @@ MOST_CLIENTS: Final = 8
 IDLE_S: Final = 10.0
 """A client that says nothing for so long is hung up on."""
 LONGEST_S: Final = 60.0
-"""... and so is one whose connection has lasted so long, however it trickles."""
+"""A connection that has lasted so long is hung up on, whatever its client still sends."""
 _INDEX: Final = b"""<!doctype html><html lang="en"><head><title>tierd</title></head>
 <body><h1>tierd</h1><p><a href="/metrics">Metrics</a></p></body></html>
 """
@@ -245,3 +252,62 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         log.debug("event=metrics_request %s", format % args)
+
+
+class TierdCollector(Collector):
+    """Reads the latest snapshot at each scrape.
+
+    Args:
+        snapshot: the latest one.
+        extras: counted outside of the loop.
+    """
+
+    def __init__(self, snapshot: Callable[[], Snapshot], extras: Iterable[Extra] = ()) -> None:
+        self._snapshot = snapshot
+        self._extras = list(extras)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: names are checked by tests, not at each start."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        """All families with a value."""
+        snapshot = self._snapshot()
+        values = dict(snapshot.values)
+        for extra in self._extras:
+            values.update(extra())
+        for family in FAMILIES.values():
+            if family.type is Type.HISTOGRAM:
+                yield _histogram(family, snapshot)
+            else:
+                yield _plain(family, values[family.name])
+
+
+def _plain(family: Family, series: Mapping[Labels, float]) -> Metric:
+    kind = CounterMetricFamily if family.type is Type.COUNTER else GaugeMetricFamily
+    metric: CounterMetricFamily | GaugeMetricFamily = kind(
+        family.name, family.help, labels=family.labels
+    )
+    for labels, value in sorted(series.items()):
+        metric.add_metric(labels, value)
+    return metric
+
+
+def _histogram(family: Family, snapshot: Snapshot) -> Metric:
+    count, buckets = 0, []
+    for bound, more in zip((*BUCKETS, float("inf")), snapshot.buckets, strict=True):
+        count += more
+        buckets.append(("+Inf" if bound == float("inf") else str(bound), float(count)))
+    metric = HistogramMetricFamily(family.name, family.help)
+    metric.add_metric((), buckets, snapshot.seconds)
+    return metric
+
+
+def make_registry(
+    snapshot: Callable[[], Snapshot], extras: Iterable[Extra] = ()
+) -> CollectorRegistry:
+    """A registry of tierd's own families and those of its process."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(TierdCollector(snapshot, extras))
+    ProcessCollector(registry=registry)
+    return registry

@@ -12,52 +12,26 @@ import errno
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tierd import __version__
-from tierd.config import Config
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import TierMap
+from tierd.migration.results import directed_flows
 from tierd.observe.metrics import families as f
-from tierd.observe.metrics.cost import set_cost
-from tierd.observe.metrics.flows import flows, flows_by_target, ranks
-from tierd.observe.metrics.groups import OTHER, Groups, label
-from tierd.observe.metrics.values import Labels, Values
+from tierd.observe.metrics.background import set_cost
+from tierd.observe.metrics.values import OTHER, Groups, Labels, Values, label
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import Totals
+
+if TYPE_CHECKING:
+    from tierd.engine.loop import Service
 
 SLOW_NS: Final = 5 * 10**9
 """Figures about single targets are brought up to date at most this often."""
 UNKNOWN: Final = "unknown"
 DONE: Final = SplitFate.DONE.name.lower()
 NOT_SPLIT: Final = tuple(fate.name.lower() for fate in SplitFate if fate is not SplitFate.DONE)
-
-
-class Observed(Protocol):
-    """What the figures need of the running service (`tierd.engine.Service`)."""
-
-    paused: bool
-
-    @property
-    def totals(self) -> Totals:
-        """What was counted since the start."""
-        ...
-
-    @property
-    def config(self) -> Config:
-        """The configuration in force."""
-        ...
-
-    @property
-    def components(self) -> Any:
-        """The loop's rooms."""
-        ...
-
-    @property
-    def budget_share(self) -> float:
-        """Share of the configured rate in force."""
-        ...
 
 
 class MetricsState:
@@ -71,7 +45,7 @@ class MetricsState:
 
     def __init__(
         self,
-        service: Observed,
+        service: Service,
         *,
         dry_run: bool = False,
         wall: Callable[[], float] = time.time,
@@ -79,8 +53,8 @@ class MetricsState:
         self._service = service
         self._wall = wall
         self._tiers: TierMap | None = None
-        self._table = ranks(TierMap((), {}))
         self._names: list[str] = []
+        self._tier_of: dict[int, str] = {}
         self._groups = Groups(service.config.metrics.groups)
         self._group_of: dict[int, str] = {}
         self._slow_due_ns = 0
@@ -106,11 +80,11 @@ class MetricsState:
     def on_tick(self, tick: TickRecord) -> None:
         """Take a tick in and publish."""
         if tick.tiers is not self._tiers:
-            self._tiers, self._table = tick.tiers, ranks(tick.tiers)
-            # The last one is what an index of -1, "no tier", reaches.
-            self._names = [label(tier.name) for tier in tick.tiers.tiers] + [UNKNOWN]
-            names = enumerate(self._names[:-1])
-            self.values.replace(f.RANK, {(name,): float(rank) for rank, name in names})
+            self._tiers = tick.tiers
+            self._names = [label(tier.name) for tier in tick.tiers.tiers]
+            named = list(zip(self._names, tick.tiers.tiers, strict=True))
+            self._tier_of = {node: name for name, tier in named for node in tier.nodes}
+            self.values.replace(f.RANK, {(name,): float(tier.rank) for name, tier in named})
         self._loop(tick)
         self._capacity(tick)
         self._sources(tick)
@@ -208,14 +182,13 @@ class MetricsState:
 
     def _report(self, report: MigrationResult) -> None:
         values, totals = self.values, self._service.totals
-        for flow in flows(report, self._table):
-            labels = (flow.direction.name.lower(), self._names[flow.source], self._names[flow.dest])
-            values.add(f.MOVED_PAGES, flow.pages, *labels)
-            values.add(f.MOVED_BYTES, flow.pages * PAGE_SIZE, *labels)
-        for moved in flows_by_target(report):
-            group = self._groups.name(self._group_of.get(moved.target, OTHER))
-            direction = moved.direction.name.lower()
-            values.add(f.GROUP_MOVED, moved.pages * PAGE_SIZE, group, direction)
+        for flow in directed_flows(report):
+            direction = flow.direction.name.lower()
+            tiers = [self._tier_of.get(node, UNKNOWN) for node in (flow.source, flow.dest)]
+            values.add(f.MOVED_PAGES, flow.bytes // PAGE_SIZE, direction, *tiers)
+            values.add(f.MOVED_BYTES, flow.bytes, direction, *tiers)
+            group = self._groups.name(self._group_of.get(flow.target, OTHER))
+            values.add(f.GROUP_MOVED, flow.bytes, group, direction)
         for fate, count in totals.fates.items():
             values.set(f.FATES, count, fate)
         for number, count in report.errors.items():
@@ -254,7 +227,7 @@ class MetricsState:
             group = self._groups.name(self._group_of[number])
             rule = _rule(rule_names, target.rule)
             for node, size in components.tracking.resident_bytes.of(number).items():
-                tier = self._names[int(self._table[min(node, len(self._table) - 1)])]
+                tier = self._tier_of.get(node, UNKNOWN)
                 by_group[group, tier] += size
                 by_rule[rule, tier] += size
         values.replace(f.GROUP_TIER, {key: float(size) for key, size in by_group.items()})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The values of all families, and the snapshot of them that a scrape reads."""
+"""The values of all families, the snapshot of them that a scrape reads, and bounded labels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierd.observe.metrics.families import FAMILIES, FOLDED, Type
-from tierd.observe.metrics.groups import OTHER
 
 Labels = tuple[str, ...]
 Extra = Callable[[], Mapping[str, Mapping[Labels, float]]]
@@ -18,6 +17,9 @@ BUCKETS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 
 """Upper bounds of the tick duration's buckets, in seconds."""
 MOST_SERIES: Final = 128
 """Series of one family; further label values are counted under "other"."""
+OTHER: Final = "other"
+"""The label value of everything that is folded."""
+_LONGEST: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +100,40 @@ class Values:
             tuple(self._buckets),
             self._seconds,
         )
+
+
+def label(text: str) -> str:
+    """`text` as a label value: valid UTF-8 without control characters, and not long."""
+    shown = text.encode("utf-8", "backslashreplace").decode()
+    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown[:_LONGEST])
+    return shown[:_LONGEST]
+
+
+class Groups:
+    """The control groups told apart: those with the most resident memory.
+
+    A group keeps its place as long as it has processes, so that its counters go on.
+
+    Args:
+        limit: most of them.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._kept: set[str] = set()
+        self.folded = 0
+        """Groups that were folded at the last `choose`."""
+
+    def choose(self, resident: Mapping[str, float]) -> frozenset[str]:
+        """Choose anew among the groups there are, with their resident memory; who lost a place."""
+        gone = self._kept - resident.keys()
+        self._kept -= gone
+        waiting = sorted(resident.keys() - self._kept, key=lambda group: (-resident[group], group))
+        space = max(0, self._limit - len(self._kept))
+        self._kept.update(waiting[:space])
+        self.folded = len(waiting[space:])
+        return frozenset(gone)
+
+    def name(self, group: str) -> str:
+        """The group's label value: its own name, or "other"."""
+        return group if group in self._kept else OTHER

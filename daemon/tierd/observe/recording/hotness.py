@@ -53,7 +53,6 @@ class RecordingHeat(HeatTable):
         """As `HeatTable.ingest`."""
         super().ingest(batch)
         owned = AccessBatch(
-            domain=batch.domain,
             page=_owned(batch.page),
             count=_owned(batch.count),
             time_ns=batch.time_ns,

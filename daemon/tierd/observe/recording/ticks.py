@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Domain, WatchedRange
+from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import MAX_TARGETS
 from tierd.core.tiermap import TierMap
@@ -240,7 +240,7 @@ def _decode_batch(take: Decoder) -> AccessBatch:
     is_write = take.array(len(page), np.uint8) != 0 if flags & _WRITES else None
     ordered = bool(flags & _ORDERED)
     node = take.array(len(page), np.int16) if flags & _NODES else None
-    return AccessBatch(Domain.VIRTUAL, page, count, time_ns, source, is_write, lost, ordered, node)
+    return AccessBatch(page, count, time_ns, source, is_write, lost, ordered, node)
 
 
 def _encode_plan(out: Encoder, plan: MigrationPlan) -> None:

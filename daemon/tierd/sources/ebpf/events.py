@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PMU events that report data addresses, by CPU model, from `ebpf/events/*.toml`."""
+"""PMU events that report data addresses, by CPU model, from `ebpf/events/*.toml`.
+
+Every event names what its encoding was read from; a table without that is refused.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,8 @@ from typing import Any, Final
 
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.sources.ebpf import files
-from tierd.sources.ebpf.attr import EventAttr, Sample
-from tierd.sources.ebpf.hostpmu import Cpu, Pmu
+from tierd.sources.ebpf.host import Cpu, Pmu
+from tierd.sources.ebpf.perf import EventAttr, Sample
 
 ROLES: Final = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 KINDS: Final = ("event list", "manual", "revision guide", "change to Linux")
@@ -20,21 +23,8 @@ LATENCY_CYCLES: Final = (3, 0xFFFF)
 """What MSR_PEBS_LD_LAT_THRESHOLD takes (Intel SDM volume 3, load latency facility)."""
 _SOURCE_KEYS: Final = {"by", "kind", "title", "version"}
 _MODEL_KEYS: Final = {"name", "vendor", "family", "models", "pmu", "source", "event"}
-_EVENT_KEYS: Final = {
-    "role",
-    "source",
-    "name",
-    "event",
-    "umask",
-    "config",
-    "precise",
-    "threshold",
-    "latency",
-    "needs",
-    "period",
-    "step",
-    "data_source",
-    "user_only",
+_EVENT_KEYS: Final = {"role", "source", "name", "event", "umask", "config", "precise"} | {
+    *("threshold", "latency", "needs", "period", "step", "data_source", "user_only")
 }
 
 
@@ -91,7 +81,7 @@ class PmuEvent:
         """True for stores, False for loads, None where a sample's data source says."""
         return None if self.data_source else self.role == "stores"
 
-    def attr(self, pmu: int, *, latency_cycles: int, physical: bool = False) -> EventAttr:
+    def attr(self, pmu: int, *, latency_cycles: int) -> EventAttr:
         """The event for the kernel; `latency_cycles` counts where there is a threshold.
 
         Raises:
@@ -104,8 +94,6 @@ class PmuEvent:
                 hint="change latency_cycles in [sources.pmu]",
             )
         sample = Sample.TID | Sample.TIME | Sample.ADDR
-        if physical:
-            sample |= Sample.PHYS_ADDR
         return EventAttr(
             type=pmu,
             config=self.config,

@@ -30,7 +30,6 @@ from tierd.sources.ebpf import pins, syscalls
 _INCLUDE: Final = re.compile(r'^#include "([\w.]+)"$')
 _PR_SET_PDEATHSIG: Final = 1
 LIBBPF: Final = ("libbpf.so.1", "libbpf.so.0")
-MAX_DESCRIPTORS: Final = 64
 
 
 class HelperError(Exception):

@@ -6,6 +6,8 @@ clock ticks (/proc/PID/stat, field 22), so that a recycled process id does not k
 dead service's folder. The service opens what it finds and removes the folder at once:
 a pin lives for the moment of the hand-over only, and what a crash in that moment
 leaves is removed at the next start.
+
+The helper imports this module under a bare system Python: the standard library only.
 """
 
 from __future__ import annotations
@@ -16,8 +18,6 @@ from pathlib import Path
 from typing import Final
 
 BPFFS: Final = Path("/sys/fs/bpf")
-BPF_FS_MAGIC: Final = 0xCAFE4A11
-"""statfs(2) type of bpffs (include/uapi/linux/magic.h)."""
 FOLDER: Final = "tierd"
 
 

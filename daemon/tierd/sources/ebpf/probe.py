@@ -11,8 +11,8 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.sources.ebpf import cpus, loader, pins, syscalls
-from tierd.sources.ebpf.attr import EventAttr
+from tierd.sources.ebpf import host, loader, syscalls
+from tierd.sources.ebpf.perf import EventAttr
 
 PARANOID: Final = Path("/proc/sys/kernel/perf_event_paranoid")
 _CAPABILITIES: Final = "run tierd as root, or with CAP_BPF and CAP_PERFMON"
@@ -56,7 +56,7 @@ def bpf_works() -> Availability:
 
 def event_works(event: EventAttr) -> Availability:
     """Whether an event can be opened for a whole CPU, and a program attached."""
-    online = cpus.online()
+    online = host.online_cpus()
     try:
         event_fd = syscalls.perf_event_open(event.encode(), -1, online[0] if online else 0)
     except OSError as error:
@@ -117,28 +117,3 @@ def sampling(program: str, event: EventAttr, wanted: Sequence[str]) -> Availabil
             "install python3-bpfcc and the kernel's headers, or build the objects",
         )
     return Availability(True, f"{program} program by {usable[0]}")
-
-
-def report(program: str, wanted: Sequence[str] = loader.WAYS) -> list[tuple[str, Availability]]:
-    """Abilities by name, for `tierd doctor`."""
-    lines = [("bpf", bpf_works())]
-    if pins.is_bpffs(pins.BPFFS):
-        lines.append(("bpffs", Availability(True, f"mounted at {pins.BPFFS}")))
-    else:
-        lines.append(
-            (
-                "bpffs",
-                Availability(
-                    False,
-                    f"not mounted at {pins.BPFFS}; descriptors are handed over by a socket instead",
-                    f"mount -t bpf bpf {pins.BPFFS}",
-                ),
-            )
-        )
-    usable, reasons = loader.ways(program, wanted)
-    for way in wanted:
-        if way in usable:
-            lines.append((f"loader {way}", Availability(True, "can be tried")))
-        else:
-            lines.append((f"loader {way}", Availability(False, reasons[way])))
-    return lines

@@ -14,11 +14,10 @@ from typing import Final
 import numpy as np
 
 from tierd.core.errors import UnavailableError
-from tierd.sources.ebpf import cpus, syscalls
+from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
-from tierd.sources.ebpf.ranges import Watched
-from tierd.sources.ebpf.ring import Ring, sample_dtype
-from tierd.sources.ebpf.samples import EventPlan, RawSamples, Sampled, SamplerSettings
+from tierd.sources.ebpf.perf import Ring, sample_dtype
+from tierd.sources.ebpf.samples import EventPlan, RawSamples, Sampled, SamplerSettings, Watched
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS, PageTable, TableSize
 
 log = logging.getLogger(__name__)
@@ -69,7 +68,7 @@ class Sampler:
     ) -> None:
         self._plans = list(plans)
         self._settings = settings
-        self.size = TableSize.for_bytes(settings.table_bytes, cpus.possible())
+        self.size = TableSize.for_bytes(settings.table_bytes, host.possible_cpus())
         self._ring_pages = ring_pages(settings.ring_bytes, self.size.cpus * max(1, len(plans)))
         names = {plan.function: "perf_event" for plan in plans} | dict(functions)
         sizes = {"sets": self.size.all_sets, "stats": self.size.cpus, "config": 0, "targets": 0}
@@ -90,7 +89,6 @@ class Sampler:
         self._sampled = 0
         self._period = plans[0].attr.period if plans else 1
         self._missed = 0
-        self.targets_dropped = 0
         self.cpu_changes = 0
 
     def start(self) -> None:
@@ -142,7 +140,7 @@ class Sampler:
         Raises:
             UnavailableError: the kernel refused the event on every CPU.
         """
-        wanted = cpus.running() if self._plans else {}
+        wanted = host.running_cpus() if self._plans else {}
         if wanted == {cpu: own.mark for cpu, own in self._cpus.items()}:
             return
         self.cpu_changes += bool(self._cpus)
@@ -187,7 +185,6 @@ class Sampler:
             with contextlib.suppress(OSError):
                 syscalls.map_delete_u32(fd, pid)
             del self._targets[pid]
-        self.targets_dropped = max(0, len(targets) - MAX_TARGETS)
         for pid, number in list(targets.items())[:MAX_TARGETS]:
             if self._targets.get(pid) != number:
                 with contextlib.suppress(OSError):
@@ -276,7 +273,6 @@ class Sampler:
             outside=int(count[~inside].sum(dtype=np.uint64)),
             lost=lost,
             throttled=raw.throttled,
-            physical=np.concatenate(raw.physical) if raw.physical else np.empty(0, np.uint64),
             ordered=bool(raw.keys) and not len(counts.key),
         )
 

@@ -1,19 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a `Sampler` is told and what it tells: plans, sizes, samples."""
+"""What a `Sampler` is told and what it tells: what is watched, plans, sizes, samples."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import F32Array
-from tierd.core.pagekey import PAGE_SHIFT, U64Array
-from tierd.sources.ebpf.attr import EventAttr
+from tierd.core.access import F32Array, WatchedTarget
+from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK, U64Array
 from tierd.sources.ebpf.loader import WAYS
-from tierd.sources.ebpf.ranges import Watched
-from tierd.sources.ebpf.ring import decode, is_store, sample_dtype
+from tierd.sources.ebpf.perf import EventAttr, decode, is_store, sample_dtype
+
+
+class Watched:
+    """The watched targets and their ranges."""
+
+    def __init__(self, targets: Sequence[WatchedTarget]) -> None:
+        self.targets = {each.pid: each.target for each in targets if each.ranges}
+        pairs = sorted(
+            ((each.target << VPN_BITS) + r.start, (each.target << VPN_BITS) + r.end)
+            for each in targets
+            for r in each.ranges
+        )
+        table = np.array(pairs, np.uint64).reshape(-1, 2)
+        self._starts, self._ends = table[:, 0].copy(), table[:, 1].copy()
+        pids = sorted(self.targets)
+        self._pids = np.array(pids, np.uint32)
+        self._numbers = np.array([self.targets[pid] for pid in pids], np.uint64)
+
+    def inside(self, keys: U64Array) -> npt.NDArray[np.bool_]:
+        """Which keys, uint64[n], lie in a watched range."""
+        if not len(self._starts):
+            return np.zeros(len(keys), np.bool_)
+        at = np.searchsorted(self._starts, keys, side="right")
+        known = at > 0
+        result: npt.NDArray[np.bool_] = known & (keys < self._ends[np.maximum(at, 1) - 1])
+        return result
+
+    def known(self, pid: npt.NDArray[np.uint32]) -> npt.NDArray[np.bool_]:
+        """Which process ids, uint32[n], are watched."""
+        if not len(self._pids):
+            return np.zeros(len(pid), np.bool_)
+        at = np.minimum(np.searchsorted(self._pids, pid), len(self._pids) - 1)
+        result: npt.NDArray[np.bool_] = self._pids[at] == pid
+        return result
+
+    def keys(self, pid: npt.NDArray[np.uint32], address: U64Array) -> U64Array:
+        """Page keys, uint64[n], of samples of watched processes."""
+        at = np.searchsorted(self._pids, pid)
+        vpn = (address >> np.uint64(PAGE_SHIFT)) & np.uint64(VPN_MASK)
+        return vpn | self._numbers[at] << np.uint64(VPN_BITS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +74,7 @@ class EventPlan:
 
 @dataclass(frozen=True, slots=True)
 class SamplerSettings:
-    """Sizes.
+    """Sizes of what a sampler keeps, and how its program is loaded.
 
     Attributes:
         table_bytes: of the counting table, all CPUs together.
@@ -60,7 +99,6 @@ class Sampled:
             (exactly, once nothing is under way).
         outside: samples of watched processes outside their watched ranges.
         lost: samples that gave way or found no room. throttled: of the kernel, times.
-        physical: uint64[m] page frame numbers of raw samples that have one.
         ordered: each CPU's samples follow each other in the order of time.
     """
 
@@ -71,7 +109,6 @@ class Sampled:
     outside: int
     lost: int
     throttled: int
-    physical: U64Array
     ordered: bool = False
 
 
@@ -81,7 +118,6 @@ class RawSamples:
     def __init__(self) -> None:
         self.keys: list[U64Array] = []
         self.stores: list[npt.NDArray[np.bool_]] = []
-        self.physical: list[U64Array] = []
         self.received = self.throttled = 0
 
     def add(self, data: bytes, plan: EventPlan, watched: Watched) -> None:
@@ -100,6 +136,3 @@ class RawSamples:
             self.stores.append(is_store(samples["data_src"]))
         else:
             self.stores.append(np.full(len(samples), bool(plan.writes)))
-        if "phys_addr" in names:
-            frames = samples["phys_addr"] >> np.uint64(PAGE_SHIFT)
-            self.physical.append(frames[frames > 0])

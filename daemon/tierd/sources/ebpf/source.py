@@ -9,16 +9,15 @@ import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from tierd.core.access import AccessBatch, Availability, Domain, WatchedTarget
+from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.pagekey import U64Array
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
-from tierd.sources.ebpf.ranges import Watched
 from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.samples import Watched
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 
 log = logging.getLogger(__name__)
@@ -73,7 +72,6 @@ class Totals:
     mode_changes: int = 0
     period_changes: int = 0
     cpu_share: float = 0.0
-    extra: dict[str, int] = field(default_factory=dict)
 
 
 class SampledSource(ABC):
@@ -90,7 +88,6 @@ class SampledSource(ABC):
     ) -> None:
         self.name = name
         self.totals = Totals()
-        self.physical: list[U64Array] = []
         self._budget = budget
         self._clock = clock
         self._sampler: Sampler | None = None
@@ -113,11 +110,11 @@ class SampledSource(ABC):
 
     @abstractmethod
     def probe(self) -> Availability:
-        """Whether the host has what the source needs; of each source."""
+        """Whether the host has what this source needs; each source defines it."""
 
     @abstractmethod
     def make_sampler(self) -> Sampler:
-        """The sampler, not started; of each source."""
+        """Make the sampler, not started; each source defines it."""
 
     def first_period(self) -> int:
         """The period to begin with, which a count of one stands for."""
@@ -229,14 +226,12 @@ class SampledSource(ABC):
         self.totals.throttled += drained.throttled
         period = self._period.period if self._period else 1
         self._adapt(sampler, now)
-        self.physical = [drained.physical] if len(drained.physical) else []
         if not len(drained.key) and not drained.lost:
             return []
         # A count of one stands for as many events as at the beginning, whatever the period.
         count = drained.count * (period / self._first_period)
         return [
             AccessBatch(
-                Domain.VIRTUAL,
                 drained.key,
                 count.astype(drained.count.dtype),
                 now,

@@ -3,6 +3,8 @@
 
 Sources: include/uapi/linux/bpf.h (enum bpf_cmd, union bpf_attr), include/uapi/linux/
 perf_event.h (ioctls), arch/*/entry/syscalls (numbers), capability.h.
+
+The helper imports this module under a bare system Python: the standard library only.
 """
 
 from __future__ import annotations
@@ -20,10 +22,9 @@ from tierd.core.errors import UnavailableError
 _NUMBERS: Final = {"x86_64": (321, 298), "aarch64": (280, 241), "riscv64": (280, 241)}
 """bpf and perf_event_open by machine."""
 
-MAP_LOOKUP_ELEM: Final = 1
+MAP_CREATE: Final = 0
 MAP_UPDATE_ELEM: Final = 2
 MAP_DELETE_ELEM: Final = 3
-MAP_GET_NEXT_KEY: Final = 4
 PROG_LOAD: Final = 5
 OBJ_PIN: Final = 6
 OBJ_GET: Final = 7
@@ -31,8 +32,7 @@ OBJ_GET_INFO_BY_FD: Final = 15
 ENABLE_STATS: Final = 32
 STATS_RUN_TIME: Final = 0
 
-PROG_TYPE_KPROBE: Final = 2
-PROG_TYPE_TRACEPOINT: Final = 5
+MAP_TYPE_ARRAY: Final = 2
 PROG_TYPE_PERF_EVENT: Final = 7
 
 IOC_ENABLE: Final = 0x2400
@@ -97,6 +97,11 @@ def object_pin(path: Path, fd: int) -> None:
     """Pin a map or program."""
     name = ctypes.create_string_buffer(os.fsencode(path))
     bpf(OBJ_PIN, struct.pack("=QII", ctypes.addressof(name), fd, 0))
+
+
+def make_map() -> int:
+    """A descriptor of an array map of one entry: the cheapest use of the system call."""
+    return bpf(MAP_CREATE, struct.pack("=IIII", MAP_TYPE_ARRAY, 4, 4, 1))
 
 
 def map_update_u32(fd: int, key: int, value: int) -> None:

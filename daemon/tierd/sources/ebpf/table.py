@@ -32,42 +32,25 @@ _LAST_EPOCH: Final = (1 << 32) - 1
 SETTLE_S: Final = 100e-6
 """Programs that began in the old epoch end within this time (they run for under 1 us)."""
 
-SLOT: Final = np.dtype(
-    [
-        ("key", "u8"),
-        ("epoch", "u4"),
-        ("stamp", "u4"),
-        ("count", "u4"),
-        ("writes", "u4"),
-        ("hints", "u4"),
-        ("order", "u4"),
-    ]
-)
+
+def _words(names: str) -> list[tuple[str, str]]:
+    return [(name, "u4") for name in names.split()]
+
+
+SLOT: Final = np.dtype([("key", "u8"), *_words("epoch stamp count writes hints order")])
 CONFIG: Final = np.dtype(
     [
-        ("epoch", "u4"),
-        ("mode", "u4"),
-        ("sets", "u4"),
-        ("cpus", "u4"),
-        ("hints", "u4"),
-        ("own", "u4"),
-        ("demotion", "u4"),
+        *_words("epoch mode sets cpus hints own demotion"),
         ("offset", "u4", OFFSETS),
         ("spare", "u4", 2),
     ]
 )
 STATS: Final = np.dtype(
     [
-        ("seen", "u8"),
-        ("foreign", "u8"),
-        ("no_address", "u8"),
+        *((name, "u8") for name in ("seen", "foreign", "no_address")),
         ("counted", "u8", 2),
         ("evicted", "u8", 2),
-        ("passed", "u8"),
-        ("unplaced", "u8"),
-        ("hints", "u8"),
-        ("hints_foreign", "u8"),
-        ("hints_lost", "u8"),
+        *((n, "u8") for n in ("passed", "unplaced", "hints", "hints_foreign", "hints_lost")),
         ("spare", "u8", 4),
     ]
 )
@@ -93,7 +76,7 @@ class TableSize:
 
     @property
     def all_sets(self) -> int:
-        """Entries of the map."""
+        """Entries of the map `sets`."""
         return 2 * self.cpus * self.sets
 
     @property
@@ -103,7 +86,7 @@ class TableSize:
 
     @property
     def memory_bytes(self) -> int:
-        """Memory of the map."""
+        """Bytes of the map `sets`."""
         return self.all_sets * SET_BYTES
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from tierd.sources.kmod.frames import FrameJoin, FrameOwner
 from tierd.sources.kmod.neoprof import Card, CardRange, Cards, Profile
 from tierd.sources.kmod.netlink import Control, ScanState, TargetState
 from tierd.sources.kmod.ring import Ring
@@ -13,8 +12,6 @@ __all__ = [
     "CardRange",
     "Cards",
     "Control",
-    "FrameJoin",
-    "FrameOwner",
     "Profile",
     "Ring",
     "ScanState",

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers and layouts of `kmod/uapi/tierd.h`, number for number (a test compares them)."""
+"""The numbers and layouts of `kmod/uapi/tierd.h`, under the header's names without their prefix.
+
+A test compiles the header and compares every number, and compares the order of the attributes,
+commands and structures with `kmod/tierd.yaml`. What the numbers mean stands in the header. What
+only tests use, the owners of page frames, is in `tests/support/frame_owners.py`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,21 @@ import enum
 from typing import Final
 
 import numpy as np
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """Words "name:type" apart."""
+    return [(name, kind) for name, kind in (word.split(":") for word in text.split())]
+
+
+def _struct(fields: str) -> np.dtype[np.void]:
+    """Fields in the host's byte order; a type is a letter (u, i) and its bytes."""
+    return np.dtype([(name, f"={kind}") for name, kind in _pairs(fields)])
+
+
+def _names(names: str) -> tuple[str, ...]:
+    return tuple(names.split())
+
 
 FAMILY: Final = "tierd"
 VERSION: Final = 1
@@ -17,194 +37,109 @@ PARAMETERS: Final = "sys/module/tierd/parameters"
 MAX_RANGES: Final = 4000
 MAX_NODES: Final = 1024
 HISTORY: Final = 8
-NO_TARGET: Final = 0xFFFF
-RESOLVE_MAX: Final = 1 << 20
 
+# The netlink family: commands, attributes, and what is in them.
 
-class Command(enum.IntEnum):
-    """enum tierd_cmd."""
-
-    TARGET_ADD = 1
-    TARGET_SET = 2
-    TARGET_DEL = 3
-    TARGET_GET = 4
-    SCAN_SET = 5
-    SCAN_GET = 6
-    EVENT = 7
-    NEOPROF_GET = 8
-    NEOPROF_SET = 9
-    NEOPROF_PROFILE_GET = 10
-
-
-ATTRIBUTES: Final = (
-    ("TIERD_A_UNSPEC", "none"),
-    ("TIERD_A_PAD", "none"),
-    ("TIERD_A_TARGET", "uint16"),
-    ("TIERD_A_PID", "uint32"),
-    ("TIERD_A_RANGES", "cdata"),
-    ("TIERD_A_PERIOD_US", "uint32"),
-    ("TIERD_A_BUDGET_PPM", "uint32"),
-    ("TIERD_A_HOT_SCANS", "uint8"),
-    ("TIERD_A_COLD_SCANS", "uint8"),
-    ("TIERD_A_REPORT_SCANS", "uint8"),
-    ("TIERD_A_FLAGS", "uint32"),
-    ("TIERD_A_HOT_NODES", "cdata"),
-    ("TIERD_A_COLD_NODES", "cdata"),
-    ("TIERD_A_STATS", "cdata"),
-    ("TIERD_A_TARGET_STATS", "cdata"),
-    ("TIERD_A_EVENT", "uint8"),
-    ("TIERD_A_CARD", "uint32"),
-    ("TIERD_A_BACKEND", "asciiz"),
-    ("TIERD_A_DEVICE", "asciiz"),
-    ("TIERD_A_CARD_STATE", "uint8"),
-    ("TIERD_A_WHY", "asciiz"),
-    ("TIERD_A_CARD_RANGES", "cdata"),
-    ("TIERD_A_CARD_GEOMETRY", "cdata"),
-    ("TIERD_A_CARD_STATS", "cdata"),
-    ("TIERD_A_PROFILE", "cdata"),
-    ("TIERD_A_ENABLE", "uint8"),
-    ("TIERD_A_DRAIN_US", "uint32"),
-    ("TIERD_A_EPOCH_US", "uint32"),
-    ("TIERD_A_THRESHOLD", "uint32"),
-    ("TIERD_A_TRACK", "uint8"),
-    ("TIERD_A_UNIT_LOG2", "uint8"),
-    ("TIERD_A_DOWNSAMPLE", "uint8"),
-    ("TIERD_A_CARD_FLAGS", "uint32"),
-    ("TIERD_A_ERROR_RANK", "uint32"),
-    ("TIERD_A_CARD_DO", "uint32"),
-    ("TIERD_A_EXPOSURE_US", "uint32"),
+Command = enum.IntEnum(
+    "Command",
+    "TARGET_ADD TARGET_SET TARGET_DEL TARGET_GET SCAN_SET SCAN_GET EVENT"
+    " NEOPROF_GET NEOPROF_SET NEOPROF_PROFILE_GET",
 )
-"""enum tierd_attr, in its order, with pyroute2's names of the types."""
+Event = enum.IntEnum("Event", "GONE EXEC CLOSING CARD_ADDED CARD_FAILED CARD_GONE")
+ScanFlags = enum.IntFlag("ScanFlags", "CHANGES DIRTY FLUSH BRIEF")
 
+_ATTRIBUTES: Final = """
+    UNSPEC:none PAD:none TARGET:uint16 PID:uint32 RANGES:cdata PERIOD_US:uint32 BUDGET_PPM:uint32
+    HOT_SCANS:uint8 COLD_SCANS:uint8 REPORT_SCANS:uint8 FLAGS:uint32 HOT_NODES:cdata
+    COLD_NODES:cdata STATS:cdata TARGET_STATS:cdata EVENT:uint8
 
-class ScanFlags(enum.IntFlag):
-    """enum tierd_scan_flags."""
+    CARD:uint32 BACKEND:asciiz DEVICE:asciiz CARD_STATE:uint8 WHY:asciiz CARD_RANGES:cdata
+    CARD_GEOMETRY:cdata CARD_STATS:cdata PROFILE:cdata ENABLE:uint8 DRAIN_US:uint32 EPOCH_US:uint32
+    THRESHOLD:uint32 TRACK:uint8 UNIT_LOG2:uint8 DOWNSAMPLE:uint8 CARD_FLAGS:uint32
+    ERROR_RANK:uint32 CARD_DO:uint32
 
-    CHANGES = 1
-    DIRTY = 2
-    FLUSH = 4
-    BRIEF = 8
+    EXPOSURE_US:uint32
+"""
+ATTRIBUTES: Final = tuple((f"TIERD_A_{name}", kind) for name, kind in _pairs(_ATTRIBUTES))
+"""enum tierd_attr in its order, each with pyroute2's name of its type."""
 
-
-class Event(enum.IntEnum):
-    """enum tierd_event."""
-
-    GONE = 1
-    EXEC = 2
-    CLOSING = 3
-    CARD_ADDED = 4
-    CARD_FAILED = 5
-    CARD_GONE = 6
-
-
-STATS: Final = (
-    "cpu_ns",
-    "rounds",
-    "slices",
-    "tables",
-    "pages",
-    "accessed",
-    "reported",
-    "dropped",
-    "lock_busy",
-    "history_bytes",
-    "history_full",
-    "targets",
-    "targets_gone",
-    "targets_exec",
-    "readers",
-    "resolved",
+STATS: Final = _names(
+    "cpu_ns rounds slices tables pages accessed reported dropped lock_busy history_bytes"
+    " history_full targets targets_gone targets_exec readers resolved"
 )
 """struct tierd_stats: uint64 each."""
 
-TARGET_STATS: Final = (
-    "rounds",
-    "round_ns",
-    "round_cpu_ns",
-    "round_pages",
-    "round_accessed",
-    "history_bytes",
-    "ranges",
-    "period_ns",
-    "exposure_ns",
+TARGET_STATS: Final = _names(
+    "rounds round_ns round_cpu_ns round_pages round_accessed history_bytes ranges period_ns"
+    " exposure_ns"
 )
 """struct tierd_target_stats: uint64 each."""
+
+# The ring that /dev/tierd maps, and its records.
 
 RING_MAGIC: Final = 0x64726974
 RING_VERSION: Final = 2
 RING_HEAD: Final = 4096
 RING_DATA: Final = 8192
+IOC_KINDS: Final = 0x40047482
+"""_IOW('t', 0x82, __u32)."""
 
-INFO: Final = np.dtype(
-    [
-        ("magic", "=u4"),
-        ("version", "=u2"),
-        ("record_size", "=u2"),
-        ("capacity", "=u4"),
-        ("closing", "=u4"),
-        ("tail", "=u8"),
-        ("dropped", "=u8"),
-        ("size", "=u8"),
-    ]
+Kind = enum.IntEnum("Kind", "PAGE ROUND HOT FRAME")
+PageFlags = enum.IntFlag("PageFlags", "HOT CHANGED DIRTY ANON SHARED PMD")
+
+INFO: Final = _struct(
+    "magic:u4 version:u2 record_size:u2 capacity:u4 closing:u4 tail:u8 dropped:u8 size:u8"
 )
 """struct tierd_ring_info."""
 
-RECORD: Final = np.dtype(
-    [
-        ("page", "=u8"),
-        ("pfn", "=u8"),
-        ("time_ns", "=u8"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("order", "u1"),
-        ("history", "u1"),
-        ("node", "=i2"),
-        ("value", "=u2"),
-    ]
+RECORD: Final = _struct(
+    "page:u8 pfn:u8 time_ns:u8 kind:u1 flags:u1 order:u1 history:u1 node:i2 value:u2"
 )
 """struct tierd_record."""
 
+# NeoProf cards.
 
-class Kind(enum.IntEnum):
-    """enum tierd_record_kind."""
+BINS: Final = 64
 
-    PAGE = 1
-    ROUND = 2
-    HOT = 3
-    FRAME = 4
-
-
-class PageFlags(enum.IntFlag):
-    """enum tierd_page_flags."""
-
-    HOT = 1
-    CHANGED = 2
-    DIRTY = 4
-    ANON = 8
-    SHARED = 16
-    PMD = 32
-
-
-class OwnerStatus(enum.IntEnum):
-    """enum tierd_owner_status."""
-
-    GONE = 0
-    MAPPED = 1
-    SHARED = 2
-    FILE = 3
-    OTHER = 4
-    BUSY = 5
-
-
-OWNER: Final = np.dtype(
-    [("vpn", "=u8"), ("pid", "=u4"), ("target", "=u2"), ("order", "u1"), ("status", "u1")]
+CardState = enum.IntEnum("CardState", "STOPPED COUNTING FAILED")
+Track = enum.IntEnum("Track", "READS WRITES BOTH")
+CardFlags = enum.IntFlag("CardFlags", "CONSERVATIVE RANDOM PERSIST COALESCE")
+CardDo = enum.IntFlag("CardDo", "CLEAR RESET")
+Features = enum.IntFlag(
+    "Features",
+    "HISTOGRAM BANDWIDTH ERROR_BOUND COUNTERS CONSERVATIVE TRACK EPOCH CLEAR COUNT INTERRUPT"
+    " DOWNSAMPLE COALESCE",
 )
-"""struct tierd_owner."""
 
-IOC_RESOLVE: Final = 0x40187481
-"""_IOW('t', 0x81, struct tierd_resolve)."""
+CARD_RANGE: Final = _struct(
+    "start:u8 end:u8 device:u8 granularity:u4 ways:u2 position:u2 node:i4 pad:u4"
+)
+"""struct tierd_card_range."""
 
-IOC_KINDS: Final = 0x40047482
-"""_IOW('t', 0x82, __u32)."""
-RING_KINDS: Final = 1 << Kind.PAGE | 1 << Kind.ROUND
-"""Kinds a ring gets until it asks for others."""
+CARD_GEOMETRY: Final = _struct(
+    "capacity:u8 features:u8 depth:u4 width:u4 counter_bits:u4 channels:u4 bins:u4 slots:u4"
+    " unit_sizes:u4 cycles_100us:u4 threshold_max:u4 pad:u4"
+)
+"""struct tierd_card_geometry."""
+
+CARD_STATS: Final = _names(
+    "drains entries reported not_target shared file other gone busy outside overflows limited"
+    " drain_ns level level_max interrupts accesses errors"
+)
+"""struct tierd_card_stats: uint64 each."""
+
+PROFILE_COUNTERS: Final = _names(
+    "valid time_ns sequence cycles read_beats write_beats busy_cycles offered counted skipped_type"
+    " skipped_range skipped_sample reports reports_refused saturated epoch epoch_start applied_at"
+)
+"""The uint64 fields at the head of struct tierd_profile."""
+
+PROFILE_BOUNDS: Final = _names("error_low error_high error_bin error_rank threshold bins")
+"""The uint32 fields that follow; the histogram and `skipped_run` come behind them."""
+
+PROFILE: Final = np.dtype(
+    [(name, "=u8") for name in PROFILE_COUNTERS]
+    + [(name, "=u4") for name in PROFILE_BOUNDS]
+    + [("histogram", "=u8", (BINS,)), ("skipped_run", "=u8")]
+)
+"""struct tierd_profile."""

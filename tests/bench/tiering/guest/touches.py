@@ -9,8 +9,15 @@ import os
 import memory
 import numpy as np
 
-from tierd.sources.ebpf.attr import SW_PAGE_FAULTS, TYPE_SOFTWARE, EventAttr, Sample
-from tierd.sources.ebpf.ring import Ring, decode, sample_dtype
+from tierd.sources.ebpf.perf import (
+    SW_PAGE_FAULTS,
+    TYPE_SOFTWARE,
+    EventAttr,
+    Ring,
+    Sample,
+    decode,
+    sample_dtype,
+)
 from tierd.sources.ebpf.syscalls import IOC_ENABLE, perf_event_open
 
 RING_PAGES = 1024

@@ -1,15 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Perf ring buffers and the records in them.
+"""Perf events: what is asked for (`EventAttr`), and the ring buffers with the records that come.
 
 Records are decoded by NumPy, a run of samples at a time; Python looks at single records
 only where another kind stands between samples.
 
-Source: include/uapi/linux/perf_event.h (struct perf_event_mmap_page; enum
-perf_event_type with each record's layout; the order of a sample's fields).
+Source: include/uapi/linux/perf_event.h (struct perf_event_attr, PERF_ATTR_SIZE_VER7 of 128
+bytes: a kernel that knows a shorter one accepts it as long as the rest is 0; struct
+perf_event_mmap_page; enum perf_event_type with each record's layout; the order of a sample's
+fields).
 """
 
 from __future__ import annotations
 
+import enum
 import mmap
 import struct
 from collections.abc import Sequence
@@ -20,8 +23,19 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.pagekey import U64Array
-from tierd.sources.ebpf.attr import Sample
 
+ATTR_SIZE: Final = 128
+TYPE_SOFTWARE: Final = 1
+TYPE_TRACEPOINT: Final = 2
+SW_PAGE_FAULTS: Final = 2
+# Bits of struct perf_event_attr behind read_format.
+DISABLED: Final = 1 << 0
+EXCLUDE_KERNEL: Final = 1 << 5
+PRECISE_SHIFT: Final = 15
+WATERMARK: Final = 1 << 14
+USE_CLOCKID: Final = 1 << 25
+CLOCK_MONOTONIC: Final = 1
+# enum perf_event_type.
 RECORD_LOST: Final = 2
 RECORD_THROTTLE: Final = 5
 RECORD_SAMPLE: Final = 9
@@ -30,6 +44,80 @@ _HEADER: Final = struct.Struct("=IHH")
 _DATA_HEAD: Final = 1024
 _RUN: Final = 8192
 """Samples looked at in one step of decoding."""
+
+MEM_OP_STORE: Final = 0x4
+"""PERF_MEM_OP_STORE in the lowest five bits of a sample's data source."""
+
+
+class Sample(enum.IntFlag):
+    """PERF_SAMPLE_*: what a record in the ring buffer carries."""
+
+    IP = 1 << 0
+    TID = 1 << 1
+    TIME = 1 << 2
+    ADDR = 1 << 3
+    CPU = 1 << 7
+    PERIOD = 1 << 8
+    DATA_SRC = 1 << 15
+    PHYS_ADDR = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class EventAttr:
+    """What to count and what a sample carries.
+
+    Attributes:
+        type: number of the PMU (/sys/bus/event_source/devices/NAME/type).
+        config: the event's encoding; `config1` its second word (load latency and such).
+        period: events between two samples.
+        sample: what a sample carries.
+        precise: 0 to 3, how near the sampled instruction must be (precise_ip).
+        exclude_kernel: count user mode only.
+    """
+
+    type: int
+    config: int
+    period: int
+    sample: Sample
+    config1: int = 0
+    config2: int = 0
+    precise: int = 0
+    exclude_kernel: bool = False
+
+    def encode(self, *, counting: bool = False) -> bytes:
+        """The 128 bytes; the event starts disabled, with CLOCK_MONOTONIC times.
+
+        Args:
+            counting: it only counts, without samples, and does so at once: all that uncore
+                PMUs can.
+
+        Raises:
+            ValueError: `precise` is not between 0 and 3.
+        """
+        if not 0 <= self.precise <= 3:
+            raise ValueError(f"precise {self.precise} is not between 0 and 3")
+        # Events that fire in NMI context take NMI-safe clocks only; CLOCK_MONOTONIC is one.
+        flags = DISABLED | WATERMARK | USE_CLOCKID | self.precise << PRECISE_SHIFT
+        if self.exclude_kernel:
+            flags |= EXCLUDE_KERNEL
+        if counting:
+            flags = 0
+        head = struct.pack(
+            "=IIQQQQQ",
+            self.type,
+            ATTR_SIZE,
+            self.config,
+            self.period,
+            int(self.sample),
+            0,  # read_format
+            flags,
+        )
+        # wakeup_watermark (never wake: the ring is polled), bp_type, config1, config2,
+        # branch_sample_type, sample_regs_user, sample_stack_user, clockid.
+        wake, clock = (0, 0) if counting else (0x7FFF_FFFF, CLOCK_MONOTONIC)
+        tail = struct.pack("=IIQQQQIi", wake, 0, self.config1, self.config2, 0, 0, 0, clock)
+        return (head + tail).ljust(ATTR_SIZE, b"\0")
+
 
 _FIELDS: Final[tuple[tuple[Sample, list[tuple[str, str]]], ...]] = (
     (Sample.IP, [("ip", "u8")]),
@@ -42,9 +130,6 @@ _FIELDS: Final[tuple[tuple[Sample, list[tuple[str, str]]], ...]] = (
     (Sample.PHYS_ADDR, [("phys_addr", "u8")]),
 )
 """Sample fields in the order in which the kernel writes them."""
-
-MEM_OP_STORE: Final = 0x4
-"""PERF_MEM_OP_STORE in the lowest five bits of a sample's data source."""
 
 
 def sample_dtype(sample: Sample) -> np.dtype[np.void]:
@@ -101,7 +186,7 @@ def decode(data: bytes, dtype: np.dtype[np.void]) -> Records:
 
 
 def joined(runs: Sequence[npt.NDArray[np.void]], dtype: np.dtype[np.void]) -> npt.NDArray[np.void]:
-    """One array of several."""
+    """Runs of records as one array; a single run is not copied."""
     if len(runs) == 1:
         return runs[0]
     return np.concatenate(runs) if runs else np.empty(0, dtype)

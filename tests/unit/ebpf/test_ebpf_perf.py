@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.sources.ebpf.attr import Sample
-from tierd.sources.ebpf.ring import decode, is_store, sample_dtype
+from tierd.sources.ebpf.perf import Sample, decode, is_store, sample_dtype
 
 RECORDED = Path(__file__).with_name("recorded")
 PLAIN = Sample.TID | Sample.TIME | Sample.ADDR
