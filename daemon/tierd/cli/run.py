@@ -141,7 +141,7 @@ def _run(
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
     faulthandler.enable()
     if not keep_heap():
-        log.info("event=heap_not_kept")
+        log.info("event=thp_not_disabled")
     manager = SystemdNotifier()
     service, tiers = build(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder

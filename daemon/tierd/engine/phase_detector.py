@@ -99,7 +99,7 @@ class PhaseDetector:
         self.last_ns = now_ns
         self._heat.fade(self.settings.half_lives)
         log.info(
-            "event=hot_set_moved source=%s probability=%.3f fade=%g",
+            "event=phase_change detector=heat source=%s probability=%.3f fade=%g",
             source,
             self._detector.probability,
             self.settings.half_lives,

@@ -109,7 +109,11 @@ class ScanController:
         """A look has found this; true if that is news: `period_us` has changed."""
         if not self.is_phase_change(turnover):
             return False
-        log.info("event=news newly_hot=%d newly_idle=%d", turnover.newly_hot, turnover.newly_idle)
+        log.info(
+            "event=phase_change detector=scan newly_hot=%d newly_idle=%d",
+            turnover.newly_hot,
+            turnover.newly_idle,
+        )
         self.phase_changed.tell(self._taken, self._clock())
         self._taken = 0
         return True
@@ -274,7 +278,7 @@ class ScanController:
             wanted = min(max(wanted, before // APART), before * APART)
         self._apart = 0
         self.phase_changed.hold(self._taken)
-        told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
+        told = "event=sampling_interval us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted
         self._valid_from = {

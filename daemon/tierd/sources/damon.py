@@ -46,7 +46,7 @@ CEILING = 0.8
 made: how much more nobody knows."""
 BLIND = 0.8
 """Where a larger share of memory than this is so, a report tells no page from another."""
-BLIND_EVENT = {True: "all_in_use", False: "tells_pages_apart"}
+BLIND_EVENT = {True: "reports_saturated", False: "tells_pages_apart"}
 MAX_RANGES = 256
 """Ranges of one target, before even cutting; neighbours with the smallest gaps are joined."""
 

@@ -303,7 +303,7 @@ class NeoProfSource:
         self.coverage = self._map.coverage(self._root)
         for node in sorted(self.coverage.partial):
             share = self.coverage.covered[node]
-            log.info("node=%d event=card_sees_a_part share=%.3f rest=scan", node, share)
+            log.info("node=%d event=device_sees_a_part share=%.3f rest=scan", node, share)
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)

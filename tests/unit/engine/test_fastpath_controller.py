@@ -203,7 +203,7 @@ def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> Non
     assert len(bench.fast_path.allow(plan(quota + 10))) == quota
     totals = Totals()
     bench.fast_path.tell(totals)
-    assert totals.native["ticks_over_quota"] == 10
+    assert totals.native["deferred_by_rate_limit"] == 10
 
 
 def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(

@@ -28,7 +28,7 @@ def plan(demoted: int, promoted: int, order: int = 0) -> MigrationPlan:
         dest=np.zeros(n, np.int16),
         direction=direction,
         heat=np.ones(n, np.float32),
-        notes={"over budget": 3},
+        notes={"rate_limit": 3},
     )
 
 
@@ -55,7 +55,7 @@ def test_promotions_beyond_the_quota_wait_and_what_made_room_for_them(
     allowed, waiting = within_quota(plan(demoted, 20), left * PAGE_SIZE)
     assert allowed.page.tolist() == kept
     assert waiting == 20 - left
-    assert allowed.notes == {"over budget": 3}
+    assert allowed.notes == {"rate_limit": 3}
     assert len(allowed.dest) == len(allowed.heat) == len(kept)
 
 

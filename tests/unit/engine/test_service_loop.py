@@ -306,7 +306,7 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     totals = bench.service.totals
     own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)
     assert totals.fates["moved"] == own + 5 * ticks
-    assert totals.as_json()["bounced_pages"] == 3
+    assert totals.as_json()["ping_pong_pages"] == 3
     assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
 
 

@@ -105,7 +105,7 @@ def test_news_are_counted_once() -> None:
     bench.source.on_poll = tell
     assert bench.service.run() == ExitCode.OK
     assert bench.service.totals.scan_phase_changes == 2
-    assert bench.service.totals.as_json()["hot_set_news"] == 2
+    assert bench.service.totals.as_json()["scan_phase_changes"] == 2
 
 
 def test_nobody_is_watched_while_there_is_one_tier() -> None:

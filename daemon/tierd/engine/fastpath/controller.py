@@ -129,7 +129,7 @@ class FastPathController:
         else:
             self._epoch_restarts += 1
             self._may_come = self._miss_burst.pages(signs, self._refused(), self._rate)
-            log.info("event=epoch_cut reason=%s", ",".join(sorted(signs)))
+            log.info("event=epoch_restart reason=%s", ",".join(sorted(signs)))
         return moved
 
     def miss_burst_seen(self, now_ns: int) -> bool:
@@ -293,6 +293,10 @@ class FastPathController:
 
 def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
     """All that is counted of the native path, for `Totals.native`."""
-    held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
-    more = {"ticks_over_quota": over_quota, "epochs_cut": epoch_restarts, "held": held}
+    rejected = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    more = {
+        "deferred_by_rate_limit": over_quota,
+        "epoch_restarts": epoch_restarts,
+        "rejected": rejected,
+    }
     return dict(stats.counters) | more

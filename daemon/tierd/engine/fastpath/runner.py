@@ -78,7 +78,7 @@ class FastPathRunner:
         ran = self._promoter.running
         if ran:
             self._promoter.stop()
-            log.info("event=native_path_stopped")
+            log.info("event=fast_path_stopped")
         self._close_ring()
         self._release()
         return ran
@@ -143,10 +143,10 @@ class FastPathRunner:
             self._ring = self._open_ring(self._root, (Kind.HOT,))
             self._promoter.start(self._ring.memory)
         except UnavailableError as error:
-            log.warning('event=no_native_path reason="%s"', error)
+            log.warning('event=no_fast_path reason="%s"', error)
             self._close_ring()
         else:
-            log.info("event=native_path_started interval_ns=%d", settings.interval_ns)
+            log.info("event=fast_path_started interval_ns=%d", settings.interval_ns)
 
     def _close_ring(self) -> None:
         if self._ring is not None:

@@ -163,9 +163,9 @@ class MetricsState:
         if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
             values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
         totals = self._service.totals
-        values.set(f.HOT_SET_CHANGES, totals.heat_phase_changes, "heat")
-        values.set(f.HOT_SET_CHANGES, totals.scan_phase_changes, "looks")
-        values.set(f.HOT_SET_CHANGES, totals.epoch_restarts, "cards")
+        values.set(f.PHASE_CHANGES, totals.heat_phase_changes, "heat")
+        values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
+        values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")
         values.replace(f.SAMPLING_INTERVAL, sampling_interval)
         values.replace(f.SCAN_INTERVAL, period)
 
