@@ -22,10 +22,11 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
-from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
+from tierd.policy.traffic import LINE_BYTES, Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

@@ -21,12 +21,12 @@ from tierd.control.pause import LONGEST_REASON, Pause, PauseFile
 from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError
+from tierd.core.logfmt import logfmt
+from tierd.engine.executor import LoopEndedError
 from tierd.engine.loop import Service
 from tierd.observe.metrics.families import PAUSED, PAUSES
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
-from tierd.observe.tick_record import LoopEndedError
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tierd.core.errors import UnavailableError
-from tierd.observe.totals import logfmt
+from tierd.core.logfmt import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -23,9 +23,10 @@ from typing import Final
 import numpy as np
 
 from tierd.core.access import AccessBatch, AccessSource
+from tierd.core.nodes import Measured
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
+from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
 SMOOTH: Final = 0.2

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from tierd import topology
 from tierd.config import Config
 from tierd.core.access import AccessSource
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.engine import privileges
 from tierd.engine.background import BackgroundService
@@ -30,7 +31,6 @@ from tierd.observe.totals import MigrationTotals
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
-from tierd.policy.traffic import Measured
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.sources.factory import make_source
 from tierd.sources.selection import SourceSelector

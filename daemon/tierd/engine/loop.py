@@ -10,18 +10,20 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tierd.config import Config
 from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
 from tierd.engine.background import beside
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.event_poller import EventPoller
 from tierd.engine.event_source import event_driven
+from tierd.engine.executor import LoopExecutor
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
 from tierd.engine.sighup import SighupFlag
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
-from tierd.observe.tick_record import LoopExecutor, Observer
-from tierd.observe.totals import Totals, logfmt
+from tierd.observe.tick_record import Observer
+from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
 

@@ -23,12 +23,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from tierd.config import LoopConfig
+from tierd.core.nodes import NodeUsage
 from tierd.engine.components import Components
 from tierd.engine.event_source import event_driven, report_ns
 from tierd.engine.fastpath.destinations import low_bytes
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 FEW_PAGES: Final = 128

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.config import Config
-from tierd.observe.totals import logfmt
+from tierd.core.logfmt import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -13,11 +13,11 @@ from collections.abc import Mapping
 from typing import Final, Protocol, cast
 
 from tierd.core.access import AccessSource
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.policy.break_even import least_rate
-from tierd.policy.inputs import NodeUsage
 
 log = logging.getLogger(__name__)
 

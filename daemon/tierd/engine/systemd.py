@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from tierd.core.logfmt import logfmt
 from tierd.core.units import format_size
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -13,15 +13,16 @@ import numpy as np
 from tierd.config import Config
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
 from tierd.engine.phase_age import PhaseAge
 from tierd.engine.sampling_limits import SamplingLimits
 from tierd.observe.tick_record import Observer, StageTimer, TickRecord
-from tierd.observe.totals import Totals, logfmt
-from tierd.policy.inputs import NodeUsage
+from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
 

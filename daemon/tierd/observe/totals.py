@@ -168,19 +168,3 @@ class Totals:
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }
-
-
-def logfmt(**fields: object) -> str:
-    """One structured log line: key=value, values with spaces quoted."""
-    parts = []
-    for key, value in fields.items():
-        if isinstance(value, float):
-            text = f"{value:.4g}"
-        elif isinstance(value, dict):
-            text = ",".join(f"{k}:{v}" for k, v in value.items())
-        else:
-            text = str(value)
-        if any(c in text for c in ' "=\n') or not text:
-            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-        parts.append(f"{key}={text}")
-    return " ".join(parts)

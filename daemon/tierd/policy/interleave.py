@@ -17,8 +17,8 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.tiermodel import F64Array, TierModel
 
 MORE: Final = 0.5

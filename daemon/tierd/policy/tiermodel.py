@@ -33,8 +33,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import Quantity, Tier, TierMap
-from tierd.policy.traffic import LINE_BYTES, Measured, Traffic
+from tierd.policy.traffic import LINE_BYTES, Traffic
 
 F64Array = npt.NDArray[np.float64]
 

@@ -14,6 +14,7 @@ from fakering import hot_records
 from fastpath_bench import GIB, PAGES, Bench, two_tiers
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
 from tierd.engine.fastpath.destinations import victims
 from tierd.hotness.table import HeatTable
@@ -21,7 +22,6 @@ from tierd.migration import DryMover
 from tierd.observe.explain import Reason
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import NO_LIMIT, Groups
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 

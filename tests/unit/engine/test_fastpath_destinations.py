@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tierd.core.migration import Direction, MigrationPlan
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.fastpath.destinations import low_bytes, paths, ways, within_quota
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 HUGE = 512 * PAGE_SIZE

@@ -13,9 +13,9 @@ import pytest
 from tiersim import SimTier, tier_map
 
 from tierd.core.errors import UnavailableError
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind
 from tierd.engine.interleave import FOLDER, INTERVAL_NS, Interleave
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.interleave import STEP, integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 

@@ -21,8 +21,9 @@ from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
+from tierd.engine.executor import LoopExecutor
 from tierd.engine.pressure import CgroupPressureMonitor
-from tierd.observe.tick_record import LoopExecutor, TickRecord
+from tierd.observe.tick_record import TickRecord
 
 
 def test_once_acts_on_a_half_life_of_samples_and_ends():

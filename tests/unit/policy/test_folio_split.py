@@ -13,6 +13,7 @@ from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.pattern import REGION_SHIFT, Patterns
@@ -22,7 +23,7 @@ from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.cost_decision import SETTLING
 from tierd.policy.demand import estimate
 from tierd.policy.folio_split import AGAIN_S, MOST, Bids, SplitHistory, space_prices, split_gain
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings

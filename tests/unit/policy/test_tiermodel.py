@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.policy.tiermodel import DEPTH, LIE, TierModel, make_model
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
+from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
 
 DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
 

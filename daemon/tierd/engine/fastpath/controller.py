@@ -18,6 +18,7 @@ import numpy as np
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.destinations import within_quota
@@ -35,7 +36,6 @@ from tierd.migration.results import pages_moved
 from tierd.observe.explain import DecisionLog, Explainer, Reason
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind

@@ -19,10 +19,10 @@ import numpy as np
 
 from tierd import __version__
 from tierd.config import dumps
+from tierd.core.logfmt import logfmt
 from tierd.observe.recording.records import HeatOp, Ingest, Keep, Meta, Moved, Place, RecordedTarget
 from tierd.observe.recording.writer import RecordingWriter
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import I16Array, MigrationPlan, MigrationResult, U8Array
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import TierMap
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.inputs import Budget
 from tierd.policy.traffic import Traffic
 
 

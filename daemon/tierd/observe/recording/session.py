@@ -15,8 +15,8 @@ from typing import Final
 
 from tierd.config import Config
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 
