@@ -21,7 +21,7 @@ from tierd.core.tiermap import TierMap
 
 MOVE_S: Final = 1e-5
 """CPU time of a 4 KiB page's move and of what is done around it: between 9 and 12 microseconds in
-the benchmark, by two ways to count (docs/benchmarks/trials.md). It is chosen, and not measured
+the benchmark, by two ways to count (docs/research/lab-notebook/trials.md). It is chosen, and not measured
 where tierd runs: in a simulated machine moves take as much longer as programs do, and what they
 save, which is computed of the tiers' latencies, does not. `REMAP_S` of the policy `cost` is less:
 the copy is not in it."""
