@@ -56,6 +56,8 @@ lint: setup
 	@$(PYTHON) -m ruff format --check --quiet daemon tests docs config fpga/python
 	@$(PYTHON) -m mypy
 	@$(PYTHON) config/generate.py --check
+	@$(PYTHON) tests/lint/layers.py
+	@$(PYTHON) tests/lint/house.py
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \

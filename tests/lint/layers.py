@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that imports point one way: layers.py, exit status 1 if one does not.
 
-A package may import the packages that `BELOW` lists for it, and nothing else of tierd. Imports under
-TYPE_CHECKING and inside functions count as well. docs/develop/layout.md shows the same order.
+A package may import the packages that `BELOW` lists for it, and nothing else of tierd. Imports
+under TYPE_CHECKING and inside functions count as well. docs/develop/layout.md shows the order.
 """
 
 from __future__ import annotations

@@ -20,11 +20,11 @@ from typing import Final
 from tierd.core.tiermap import TierMap
 
 MOVE_S: Final = 1e-5
-"""CPU time of a 4 KiB page's move and of what is done around it: between 9 and 12 microseconds in
-the benchmark, by two ways to count (docs/research/lab-notebook/trials.md). It is chosen, and not measured
-where tierd runs: in a simulated machine moves take as much longer as programs do, and what they
-save, which is computed of the tiers' latencies, does not. `REMAP_S` of the policy `cost` is less:
-the copy is not in it."""
+"""CPU time that the move of a 4 KiB page takes, with the work around it: between 9 and 12 us in the
+benchmark, by two ways to count (docs/research/lab-notebook/trials.md). The value is chosen and not
+measured where tierd runs, because in a simulated machine moves are as much slower as programs are,
+while what they save is computed from the latencies of the tiers. `REMAP_S` of the policy `cost` is
+less: it leaves out the copy."""
 MOVES: Final = 2
 PART: Final = 0.125
 """Of the time for which the hot set has stood still."""

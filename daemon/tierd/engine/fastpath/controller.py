@@ -107,7 +107,7 @@ class FastPathController:
         source, native = self._source, self._native
         if source is None or native is None:
             return
-        fresh = native.look()
+        fresh = native.collect()
         if not len(fresh):
             return
         source.promoted(pages_moved(fresh, Direction.PROMOTE))
@@ -137,7 +137,7 @@ class FastPathController:
         source, native = self._source, self._native
         if source is None or native is None or not native.running:
             return False
-        return self._miss_burst.look(source, self._refused(), now_ns)
+        return self._miss_burst.update(source, self._refused(), now_ns)
 
     def _refused(self) -> int:
         """Pages that the native path did not find hot enough since the start."""

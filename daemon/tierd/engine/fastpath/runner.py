@@ -83,7 +83,7 @@ class FastPathRunner:
         self._release()
         return ran
 
-    def look(self) -> OutcomeArray:
+    def collect(self) -> OutcomeArray:
         """What became of pages since the last look; `take` has it too."""
         fresh = self._promoter.take()
         if len(fresh):
@@ -92,7 +92,7 @@ class FastPathRunner:
 
     def silent(self, now_ns: int) -> bool:
         """Whether `take` would have nothing to tell; then it is as if it had been called."""
-        self.look()
+        self.collect()
         if self._seen:
             return False
         self._before_ns = now_ns
@@ -100,7 +100,7 @@ class FastPathRunner:
 
     def take(self, now_ns: int) -> tuple[OutcomeArray, MigrationResult]:
         """What became of pages since the last call, and the moves of it as a report."""
-        self.look()
+        self.collect()
         outcomes, stats = join(self._seen), self._promoter.stats().counters
         self._seen = []
         before, since = self._before, self._before_ns
