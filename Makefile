@@ -71,6 +71,11 @@ FUZZ_TESTS := tests/unit/config/test_config_fuzz.py tests/unit/control/test_cont
 fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
 
+# Recordings that replays must agree with, made anew: only where a decision is meant to be another.
+# GOLDEN_FLAGS: --times 20 --folder build/golden makes long ones elsewhere, before a larger change.
+golden: setup
+	@PYTHONPATH=daemon:tests/support $(PYTHON) tests/support/golden.py $(GOLDEN_FLAGS)
+
 # Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
 bench-parts: workloads
 	@$(PYTHON) tests/bench/native_heat.py
@@ -121,4 +126,4 @@ clean:
 	rm -f daemon/tierd/_native*.so
 
 .PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
-	bench-quick deb wheel test lint fuzz clean
+	bench-quick deb wheel test lint fuzz golden clean

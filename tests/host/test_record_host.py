@@ -29,7 +29,7 @@ from tierd.migration import DryMover
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.replay import Replay
+from tierd.replay.policy import Replay
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
 from tierd.workloads.maps import MapReader

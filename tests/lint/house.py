@@ -20,12 +20,12 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 36300,
-    "python_modules": 244,
-    "native_lines": 6460,
+    "python_lines": 38460,
+    "python_modules": 257,
+    "native_lines": 6960,
     "loose_constants": 345,
     "private_words": 0,
-    "branchy_functions": 10,
+    "branchy_functions": 11,
     "long_functions": 6,
 }
 MOST_BRANCHES = 15

@@ -28,11 +28,14 @@ BELOW: dict[str, set[str]] = {
     "doctor": DECIDE,
     "observe": DECIDE | {"doctor"},
     "engine": DECIDE | {"doctor", "observe"},
+    "replay": DECIDE | {"observe", "engine"},
+    "report": DECIDE | {"observe", "replay"},
     "control": DECIDE | {"doctor", "observe", "engine"},
-    "cli": DECIDE | {"doctor", "observe", "engine", "control"},
+    "cli": DECIDE | {"doctor", "observe", "engine", "replay", "report", "control"},
     "tierd_gpu": BASE | {"config"},
 }
 OPTIONAL = {
+    ("engine", "replay"): "build has a recorder told of decisions where one was asked for",
     ("engine", "tierd_gpu"): "build starts GPU lending where it is configured",
     ("cli", "tierd_gpu"): "tierd topology names nodes that are GPU memory",
     ("doctor", "tierd_gpu"): "doctor says whether NVML answers",

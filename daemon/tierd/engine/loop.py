@@ -61,7 +61,7 @@ class Service:
     ) -> None:
         self.work = Tick(config, components, tiers, observers=observers, clock=clock)
         """What is done pass by pass, and what it is done with."""
-        self._pacer = TickPacer()
+        self.pacer = TickPacer()
         self._wait = wait
         self._clock = clock
         self._factory = factory
@@ -202,7 +202,7 @@ class Service:
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
             allowed = paid_ns - CREDIT_NS
-            pause = self._pacer.pause_ns(loop, self.components, self.work.last)
+            pause = self.pacer.pause_ns(loop, self.components, self.work.last)
             least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
@@ -254,4 +254,4 @@ class Service:
 
     def _must_tick(self, now: int) -> bool:
         """Whether a quiet time is over."""
-        return self._pacer.must_tick(self.components, self.work.last, now)
+        return self.pacer.must_tick(self.components, self.work.last, now)

@@ -23,10 +23,10 @@ from tierd.observe.metrics.background import cost_of
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
 from tierd.observe.recording.reader import Recording
-from tierd.observe.recording.replay import Replay
 from tierd.observe.recording.traffic import decode_traffic, encode_traffic
 from tierd.policy.cost import CostPolicy
 from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.replay.policy import Replay
 from tierd.sources.neoprof import NeoProfSource
 
 SECOND = 10**9

@@ -14,6 +14,7 @@ from tierd.migration import NativeMover
 from tierd.migration.fastpath_update import Orders, OutcomeArray, PromoterSettings, PromoterStats
 from tierd.migration.promoter import Promoter
 from tierd.migration.results import join, report_of
+from tierd.migration.tap import Tap
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 
@@ -47,6 +48,15 @@ class FastPathRunner:
         self._before = self._promoter.stats().counters
         self._errors: dict[int, int] = {}
         self._before_ns = 0
+
+    def tap(self) -> Tap:
+        """Note what the promoter is told and chooses, before all else; what gives it.
+
+        Raises:
+            MemoryError: no memory for it.
+        """
+        self._promoter.tap()
+        return self._promoter
 
     @property
     def running(self) -> bool:

@@ -73,6 +73,7 @@ def recording(
                 ticks=stats.ticks,
                 bytes=stats.bytes,
                 dropped_ticks=stats.dropped_ticks,
+                dropped_calls=stats.dropped_calls,
                 reason=stats.ended,
             )
         )
