@@ -20,8 +20,8 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38460,
-    "python_modules": 257,
+    "python_lines": 38640,
+    "python_modules": 258,
     "native_lines": 6960,
     "loose_constants": 345,
     "private_words": 0,
