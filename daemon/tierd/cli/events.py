@@ -39,7 +39,7 @@ def text(event: Mapping[str, Any]) -> str:
     kind = event.get("kind")
     when = time.strftime("%H:%M:%S", time.localtime(float(event.get("time", time.time()))))
     if kind == "moves":
-        fates = ", ".join(f"{name} {count}" for name, count in event["fates"].items())
+        fates = ", ".join(f"{name} {count}" for name, count in event["migration_results"].items())
         low, high = event["heat"]
         return plain(
             f"{when} {event['direction']} {event['source']} > {event['dest']} "

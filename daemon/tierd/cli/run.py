@@ -180,7 +180,7 @@ def _run(
                 ticks=totals["ticks"],
                 samples=totals["samples"],
                 lost_samples=totals["lost_samples"],
-                fates=totals["fates"],
+                migration_results=totals["migration_results"],
                 errors=totals["errors"],
             )
         )

@@ -123,7 +123,12 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         f"{flow['pages']} pages"
         for flow in told["migrated_pages"]
     ]
-    shown_as = {"fates": "fates", "errors": "errors", "splits": "splits", "held_back": "held"}
+    shown_as = {
+        "migration_results": "results",
+        "errors": "errors",
+        "splits": "splits",
+        "rejected": "rejected",
+    }
     for name, what in shown_as.items():
         if totals.get(name):
             shown = ", ".join(f"{plain(key)} {count}" for key, count in totals[name].items())

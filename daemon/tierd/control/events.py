@@ -130,14 +130,14 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
             "dest": _tier(tick.tiers, (number & 0xFFFF) - 1),
             "pages": int(total[index]),
             "moved": int(moved[index]),
-            "fates": _fates(report, own, pages),
+            "migration_results": _results(report, own, pages),
             "heat": [round(float(plan.heat[own].min()), 3), round(float(plan.heat[own].max()), 3)],
         }
     if len(codes) > MOST_A_TICK:
         yield {"kind": "left out", **told, "events": len(codes) - MOST_A_TICK}
 
 
-def _fates(report: MigrationResult, own: Any, pages: Any) -> dict[str, int]:
+def _results(report: MigrationResult, own: Any, pages: Any) -> dict[str, int]:
     counts = np.bincount(report.fate[own], weights=pages[own])
     return {
         Fate(int(number)).name.lower(): int(counts[number])

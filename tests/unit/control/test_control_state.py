@@ -194,9 +194,9 @@ def test_a_tick_is_told_target_by_target_and_way_by_way():
         (70, "demote", "dram", "cxl", 1, 1),
         (None, "promote", "cxl", "dram", 1, 1),
     ]
-    assert told[0]["fates"] == {"busy": 1}
+    assert told[0]["migration_results"] == {"busy": 1}
     assert told[0]["heat"] == [0.0, 1.0]
-    assert told[1]["fates"] == {}
+    assert told[1]["migration_results"] == {}
 
 
 def test_the_events_of_a_tick_are_bounded_and_the_rest_is_counted():
