@@ -22,10 +22,10 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, AccessSource
+from tierd.core.access import LINE_BYTES, AccessBatch, AccessSource
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Measured, Traffic
+from tierd.policy.traffic import LoadSource, Measured, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
 SMOOTH: Final = 0.2

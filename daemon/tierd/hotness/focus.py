@@ -20,11 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
 
-SHIFT: Final = 9
-"""log2 of the pages in a region."""
-PAGES: Final = 1 << SHIFT
 KEPT: Final = 8
 """Pages that are kept of a region, each of another batch."""
 ENOUGH: Final = 64.0
@@ -65,11 +62,11 @@ class SubpageSkew:
         if not batch.ordered:
             return
         fresh, at, count = np.unique(
-            batch.page >> np.uint64(SHIFT),
+            batch.page >> np.uint64(HUGE_ORDER),
             return_inverse=True,
             return_counts=True,
         )
-        page = (batch.page & np.uint64(PAGES - 1)).astype(np.int16)
+        page = (batch.page & np.uint64(HUGE_PAGES - 1)).astype(np.int16)
         here = self._space_for(fresh)
         kept, weight = self._kept[here], batch.count.astype(np.float64)
         same = (kept[at] == page[:, None]).sum(axis=1)
@@ -114,6 +111,6 @@ class SubpageSkew:
         known = (self._region[at] == region) & (pairs >= ENOUGH)
         sure = np.maximum(same - DOUBT * np.sqrt(same), 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            pages = np.clip(np.where(sure > 0, pairs / sure, PAGES), 1, PAGES)
+            pages = np.clip(np.where(sure > 0, pairs / sure, HUGE_PAGES), 1, HUGE_PAGES)
         found[known] = pages[known]
         return found

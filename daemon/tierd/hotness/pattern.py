@@ -25,11 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
-from tierd.core.pagekey import U64Array
-from tierd.hotness.focus import PAGES, SubpageSkew
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
+from tierd.hotness.focus import SubpageSkew
 
-REGION_SHIFT: Final = 9
-"""log2 of the pages in a region."""
 WIDE_SHIFT: Final = 13
 """... in one that answers where samples are rare."""
 NEAR: Final = 16
@@ -69,7 +67,7 @@ class Patterns:
 
     def at(self, page: U64Array) -> Patterns:
         """What is known of the regions of page keys, uint64[n]; NaN for unknown ones."""
-        wanted = page >> np.uint64(REGION_SHIFT)
+        wanted = page >> np.uint64(HUGE_ORDER)
         if not len(self.region):
             nan = np.full(len(page), np.nan)
             return Patterns(wanted, nan, nan, nan, nan, nan)
@@ -155,7 +153,7 @@ class PatternTracker:
 
     def __init__(self, half_life_s: float, most: int = MOST_REGIONS) -> None:
         self._half_life_ns = half_life_s * 1e9
-        self._levels = (_Level(REGION_SHIFT, most), _Level(WIDE_SHIFT, most))
+        self._levels = (_Level(HUGE_ORDER, most), _Level(WIDE_SHIFT, most))
         self._focus = SubpageSkew(most)
         self._now_ns = 0
 
@@ -193,7 +191,7 @@ class PatternTracker:
         near, wide = self._levels
         parallel, doubt = near.parallel()
         if len(wide.region):
-            region = near.region >> np.uint64(WIDE_SHIFT - REGION_SHIFT)
+            region = near.region >> np.uint64(WIDE_SHIFT - HUGE_ORDER)
             at = np.minimum(np.searchsorted(wide.region, region), len(wide.region) - 1)
             stands_in = np.isnan(parallel) & (wide.region[at] == region)
             parallel, doubt = (
@@ -204,7 +202,7 @@ class PatternTracker:
             written = np.where(near.sums[:, 0] > 0, near.sums[:, 3] / near.sums[:, 0], np.nan)
         counted = _shared(near.region, near.sums[:, 0], parallel)
         pages = self._focus.pages(near.region)
-        pages[~np.isnan(pages) & (np.nan_to_num(parallel) >= STREAM)] = PAGES
+        pages[~np.isnan(pages) & (np.nan_to_num(parallel) >= STREAM)] = HUGE_PAGES
         return Patterns(near.region.copy(), counted, parallel, doubt, written, pages)
 
 

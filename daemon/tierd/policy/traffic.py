@@ -10,9 +10,6 @@ from dataclasses import dataclass, field
 
 from tierd.hotness.pattern import Patterns
 
-LINE_BYTES = 64
-"""What one access that misses the caches moves."""
-
 
 class LoadSource(enum.StrEnum):
     """Where a node's load is from, best first."""

@@ -18,10 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import BoolArray
-from tierd.core.pagekey import PAGE_SHIFT, U64Array
+from tierd.core.pagekey import HUGE_PAGES, PAGE_SHIFT, U64Array
 
-HUGE_ORDER: Final = 9
-HUGE_PAGES: Final = 1 << HUGE_ORDER
 _PRESENT_BIT: Final = np.uint64(1 << 63)
 _ENTRY_BYTES: Final = 8
 _CHUNK_PAGES: Final = 1 << 18

@@ -17,9 +17,9 @@ from tierd._native import ffi, lib
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
 from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import PAGE_SHIFT, U64Array, make_keys
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SHIFT, U64Array, make_keys
 from tierd.workloads import pagemap_file
-from tierd.workloads.pagemap_file import HUGE_ORDER, HUGE_PAGES, Runs
+from tierd.workloads.pagemap_file import Runs
 
 _REGIONS: Final = 4096
 _SPAN_GAP_PAGES: Final = 64 * HUGE_PAGES

@@ -14,9 +14,10 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tiermap import MemoryKind
+from tierd.core.tuning import BANDWIDTH
 from tierd.engine.interleave import FOLDER, INTERVAL_NS, Interleave
 from tierd.policy.inputs import NodeUsage
-from tierd.policy.interleave import STEP, integers, weights, wished
+from tierd.policy.interleave import integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 
 TIERS = tier_map(
@@ -60,7 +61,10 @@ def test_a_node_without_room_gets_none() -> None:
 
 def test_shares_change_by_steps() -> None:
     assert weights({}, {0: 1.0}) == {0: 1.0}
-    assert weights({0: 1.0, 1: 0.0}, {0: 0.3, 1: 0.7}) == {0: 1 - STEP, 1: STEP}
+    assert weights({0: 1.0, 1: 0.0}, {0: 0.3, 1: 0.7}) == {
+        0: 1 - BANDWIDTH.interleave_max_step,
+        1: BANDWIDTH.interleave_max_step,
+    }
     assert weights({0: 0.31, 1: 0.69}, {0: 0.3, 1: 0.7}) == {0: 0.3, 1: 0.7}
 
 

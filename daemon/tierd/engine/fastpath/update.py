@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import VALUE
 from tierd.engine.fastpath.destinations import Paths, held_back, paths, victims, ways
 from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, Orders, PromoterSettings
-from tierd.policy.break_even import RETURN, break_even_s, least_rate
+from tierd.policy.break_even import break_even_s, least_rate
 from tierd.policy.group_limits import Groups
 from tierd.policy.posterior import expected
 from tierd.policy.watermark import WatermarkSettings
@@ -127,7 +128,7 @@ class FastPathUpdater:
             least_rate=rate,
             return_rate=0.0
             if rate <= 0
-            else self._a_second / (RETURN * self._settings.break_even_s),
+            else self._a_second / (VALUE.return_fraction * self._settings.break_even_s),
             expected=rate > 0 and source is not None and used_a_second(source.seen) > 0,
         )
 
