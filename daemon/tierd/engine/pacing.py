@@ -20,9 +20,9 @@ where a source has something to tell at any time.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from tierd.config import LoopConfig
+from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.event_source import event_driven, report_ns
 from tierd.engine.fastpath.destinations import low_bytes
@@ -30,17 +30,6 @@ from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
-
-FEW_PAGES: Final = 128
-"""Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
-SCANS: Final = 3
-"""Passes in a row at `loop.interval` when many pages were refused."""
-REPORTS: Final = 3
-"""Where a source makes reports at intervals a pass takes so many together: each is a sample."""
-TOGETHER_NS: Final = 2 * 10**9
-"""... but no more of them than come in this time: a source that has little of the CPU is slow."""
-BACKLOG: Final = 0.25
-"""A source is read before its ring is fuller than this."""
 
 
 class TickPacer:
@@ -63,17 +52,21 @@ class TickPacer:
         last_ns = max(self._pause_ns, loop.interval_ns)
         self._scan_controller = max(0, self._scan_controller - 1)
         if (
-            0 < self._scan_controller < SCANS - 1
+            0 < self._scan_controller < PACING.refused_ticks - 1
             and tick is not None
-            and _moved_between(tick) < FEW_PAGES
+            and _moved_between(tick) < PACING.few_pages
         ):
             self._scan_controller = 0
         report = report_ns(components.sources.active)
         if tick is None or self._scan_controller or not _can_wait(components, tick):
             self._pause_ns = loop.interval_ns
         elif report:
-            self._pause_ns = max(loop.interval_ns, report, min(REPORTS * report, TOGETHER_NS))
-        elif len(tick.plan) >= FEW_PAGES:
+            self._pause_ns = max(
+                loop.interval_ns,
+                report,
+                min(PACING.reports_per_tick * report, PACING.max_reports_ns),
+            )
+        elif len(tick.plan) >= PACING.few_pages:
             self._pause_ns = max(loop.interval_ns, last_ns // 2)
         else:
             self._pause_ns = max(loop.interval_ns, min(2 * last_ns, loop.max_interval_ns))
@@ -86,22 +79,22 @@ class TickPacer:
         if tick is None or components.fast_path is None:
             return True
         if components.fast_path.miss_burst_seen(now_ns):
-            self._scan_controller = SCANS
+            self._scan_controller = PACING.refused_ticks
             return True
         if (looks := event_driven(components.sources.active)) is not None:
             # (News that came while the CPU budget was short are not told of again.)
-            if looks.backlog > BACKLOG or looks.phase_changed():
+            if looks.backlog > PACING.ring_fill_fraction or looks.phase_changed():
                 return True
             return self._has_become_short(components, tick, now_ns)
         if report_ns(components.sources.active):
             return self._has_become_short(components, tick, now_ns)
         source, stats = components.fast_path.around.source, _native(components)
-        if source is None or stats is None or source.backlog > BACKLOG:
+        if source is None or stats is None or source.backlog > PACING.ring_fill_fraction:
             return True
         if (
             self._had_victims
             and not stats.counters["victims"]
-            and stats.counters["pending"] >= FEW_PAGES
+            and stats.counters["pending"] >= PACING.few_pages
         ):
             return True
         return self._has_become_short(components, tick, now_ns)

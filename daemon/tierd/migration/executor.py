@@ -6,20 +6,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import MIGRATION
 from tierd.migration.processes import Processes
-
-LEAST_BURST_BYTES: Final = 2 << 20
-"""A bucket smaller than a 2 MiB folio could never let one pass."""
-BURST_S: Final = 0.1
-"""The default burst is what the rate allows in this time."""
-_SLICE_NS: Final = 50_000_000
 
 
 class NativeMover:
@@ -151,8 +146,8 @@ class NativeMover:
     def _burst(self, rate_bytes_per_s: int) -> int:
         wanted = self._burst_bytes
         if wanted is None:
-            wanted = round(rate_bytes_per_s * BURST_S)
-        return max(wanted, LEAST_BURST_BYTES)
+            wanted = round(rate_bytes_per_s * MIGRATION.burst_s)
+        return max(wanted, MIGRATION.min_burst_bytes)
 
     def _execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         start = time.monotonic_ns()
@@ -179,7 +174,7 @@ class NativeMover:
         job.process = processes
         job.processes = len(held)
         # In slices, so that Python's own signal handlers run even on the main thread.
-        while lib.tierd_mover_run(self._mover, job, _SLICE_NS) == 1:
+        while lib.tierd_mover_run(self._mover, job, MIGRATION.run_slice_ns) == 1:
             pass
         duration_ns = time.monotonic_ns() - start
         errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)

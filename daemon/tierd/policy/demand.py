@@ -21,8 +21,7 @@ import numpy.typing as npt
 
 from tierd.core.access import LINE_BYTES
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
-from tierd.core.tuning import COST
-from tierd.hotness.pattern import STREAM
+from tierd.core.tuning import COST, HOTNESS
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
@@ -86,7 +85,11 @@ def _smoothed(pages: PageSet, counted: F64Array, parallel: F64Array) -> tuple[F6
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = np.where(spread > 0, np.clip(mean / 2 / spread, 0, 1), 1.0)
     chance = np.where((members[at] >= COST.min_region_pages) & (pages.order == 0), chance, 0.0)
-    weight = np.where(pages.order == 0, np.maximum(chance, np.minimum(1, parallel / STREAM)), 0.0)
+    weight = np.where(
+        pages.order == 0,
+        np.maximum(chance, np.minimum(1, parallel / HOTNESS.streaming_min_fraction)),
+        0.0,
+    )
     smoothed = weight * mean + (1 - weight) * heat
     # Of a folio heat is the mean of its pages, of which together as many samples are known.
     own = heat / (pageset.sizes(pages) // PAGE_SIZE)

@@ -14,9 +14,9 @@ until all may, what came of one epoch is waited for before the next moves. And t
 memory serves lines is watched. Where it falls by more than `FEEDBACK.alarm_loss` after an epoch
 with moves, or little by little over a series of them (`tierd.policy.regression_window`), though
 accesses are spread over memory as before (else a program does something else now), and by more
-than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most lines had
-gone to is suspected to be as many times slower than it says as explains the loss, and the rule
-decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
+than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
+lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
+rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
 
 - `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
   the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.

@@ -6,8 +6,8 @@ model of load and latency knows: whether programs wait for one tier after anothe
 once, which streams come together. So when the model has come to rest and a tier is overloaded, a
 slice of what is streamed there, `TRIAL.slice_line_fraction` of all lines in whole regions, goes to
 the tier that is least used, and what memory serves in the epochs after is compared with the epochs
-before. If more is served the slice stays and another follows; else it goes back, after a sharp fall at
-once. If the first slice fails one the other way is tried; then nothing, for ever longer.
+before. If more is served the slice stays and another follows; else it goes back, after a sharp fall
+at once. If the first slice fails one the other way is tried; then nothing, for ever longer.
 
 A slice that stays contradicts the model, which would take it back. What the model promises for
 that is what its promises must exceed from then on (`least`), until memory is used in another way;

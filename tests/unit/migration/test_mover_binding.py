@@ -15,8 +15,8 @@ import pytest
 
 from tierd._native import lib
 from tierd.core.migration import Fate, MigrationPlan, SplitFate
+from tierd.core.tuning import MIGRATION
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.migration.executor import LEAST_BURST_BYTES
 from tierd.migration.processes import NO_PIDFD, Processes
 
 
@@ -94,7 +94,7 @@ def test_a_rate_of_nothing_is_refused() -> None:
 
 
 def test_a_huge_folio_always_fits_the_burst() -> None:
-    assert lib.tierd_mover_new(1, LEAST_BURST_BYTES - 1, 0, 1.0, _out()) == -errno.EINVAL
+    assert lib.tierd_mover_new(1, MIGRATION.min_burst_bytes - 1, 0, 1.0, _out()) == -errno.EINVAL
     NativeMover(rate_bytes_per_s=1, burst_bytes=1).close()
 
 

@@ -23,6 +23,7 @@ from tierd.config import Config, loads
 from tierd.config.model import POLICIES
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.tuning import PACING
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.change import differences, make_change, parse_setting
@@ -373,7 +374,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
-    monkeypatch.setattr("tierd.engine.tick.INGEST_S", 0.01)
+    monkeypatch.setattr(PACING, "ingest_interval_s", 0.01)
     path = tmp_path / "a.rec"
     recorder = Recorder(path, 1 << 30)
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)
