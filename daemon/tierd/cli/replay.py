@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another setting, for example policy.hysteresis=0.8; may be given several times",
+        help="another setting, for example policy.hysteresis=0.8, or internal.NAME=VALUE for a "
+        "constant that `tierd config show --internal` prints; may be given several times",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="take [policy], [heat], [migration] from FILE"
@@ -53,20 +54,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; failure where the same settings do not give the recorded plans."""
+    from tierd.core import tuning
+    from tierd.observe.recording.change import split_internal
+
+    settings, internal = split_internal(args.set)
+    with tuning.overridden(internal):
+        return _run(args, settings, internal)
+
+
+def _run(args: argparse.Namespace, given: list[str], internal: list[str]) -> int:
     from tierd.core.errors import ConfigError
     from tierd.engine.build import make_policy
     from tierd.observe.recording.change import make_change, parse_setting
     from tierd.observe.recording.reader import Recording
     from tierd.observe.recording.replay import Replay
 
-    settings = [parse_setting(text) for text in args.set]
+    settings = [parse_setting(text) for text in given]
     if args.policy is not None:
         settings.insert(0, ("policy.name", args.policy))
     try:
         memory = units.parse_size(args.memory)
     except ValueError as error:
         raise ConfigError("--memory", str(error)) from None
-    change = make_change(settings, args.config)
+    change = make_change(settings, args.config, internal=bool(internal))
     recording = Recording(args.file)
     replay = Replay(recording, make_policy, change, memory_bytes=memory)
     differing = []

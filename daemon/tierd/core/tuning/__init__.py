@@ -11,7 +11,14 @@ from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
 from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.hotness import HOTNESS
 from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
-from tierd.core.tuning.overrides import Field, fields, overridden, override, parse_override
+from tierd.core.tuning.overrides import (
+    SECTIONS,
+    Field,
+    fields,
+    overridden,
+    override,
+    parse_override,
+)
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
 from tierd.core.tuning.scan import INTERVAL, SCAN
@@ -35,6 +42,7 @@ __all__ = [
     "REGRESSION",
     "RESIDENCY",
     "SCAN",
+    "SECTIONS",
     "TRIAL",
     "VALUE",
     "WATERMARK",

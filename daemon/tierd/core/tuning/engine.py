@@ -98,10 +98,13 @@ class PacingTuning:
         10 * 10**9,
         unit="ns",
         meaning="CPU time that was left over during this time may be spent at once.",
-        evidence=(
-            "docs/benchmarks/trials.md: two seconds of budget saved up were kept together with "
-            "two other changes; the present window was not compared"
-        ),
+        evidence="assumption",
+    )
+    source_retry_ns: int = tuned(
+        30 * 10**9,
+        unit="ns",
+        meaning="A source that failed is tried again after this time.",
+        evidence="assumption",
     )
     watchdog_fraction: float = tuned(
         0.25,
@@ -141,8 +144,7 @@ class PacingTuning:
         unit="count",
         meaning="Python's garbage collector runs after so many new objects.",
         evidence=(
-            "docs/benchmarks/trials.md: garbage collections were among the 13 million "
-            "instructions that were removed"
+            "assumption: a tick makes some thousands of objects, and Python's own threshold is 700"
         ),
     )
 

@@ -129,10 +129,7 @@ class WatermarkTuning:
             "So many of the hottest pages below a tier are looked at first, and more only where "
             "all of them come in."
         ),
-        evidence=(
-            "docs/benchmarks/trials.md: `moving` with DAMON: 2.65 % to 2.37 % of all instructions "
-            "with no more pages sorted than may come in, together with another change"
-        ),
+        evidence="assumption",
     )
     spare_candidates: int = tuned(
         64,

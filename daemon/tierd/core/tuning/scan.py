@@ -98,10 +98,7 @@ class ScanTuning:
         meaning=(
             "The factor of `warmup_speed` where the scanner works beside hotness monitoring units."
         ),
-        evidence=(
-            "docs/benchmarks/trials.md: scans four times as often beside NeoProf were tried and "
-            "not kept"
-        ),
+        evidence="assumption",
     )
     rest_doublings: int = tuned(
         1,
@@ -249,10 +246,7 @@ class IntervalTuning:
             "The sampling interval may be so long that a change stays unseen for this fraction of "
             "the phase age."
         ),
-        evidence=(
-            "docs/benchmarks/trials.md: one half instead of one eighth was tried several times "
-            "and not kept"
-        ),
+        evidence="assumption",
     )
     unit_apart_factor: float = tuned(
         1.2,

@@ -45,7 +45,7 @@ class DamonTuning:
         ),
         evidence=(
             "docs/benchmarks/trials.md: `btree` 31.4 s to 30.9 s with reports discarded that find "
-            "all memory accessed"
+            "all memory accessed, together with another change"
         ),
     )
     max_ranges: int = tuned(
@@ -228,7 +228,7 @@ class HmuTuning:
         meaning="Devices are asked for their state this often.",
         evidence=(
             "docs/benchmarks/trials.md: asking every five seconds took 5 of 9 million "
-            "instructions away"
+            "instructions away, together with another change"
         ),
     )
     suspect_check_interval_ns: int = tuned(
@@ -264,15 +264,6 @@ class HmuTuning:
         0.2,
         unit="ratio",
         meaning="At most this fraction of the counters is left out for pages that have moved.",
-        evidence="assumption",
-    )
-    source_retry_ns: int = tuned(
-        30 * 10**9,
-        unit="ns",
-        meaning=(
-            "A source that failed is tried again after this time; this holds for every kind of "
-            "source."
-        ),
         evidence="assumption",
     )
 

@@ -223,10 +223,7 @@ class ResidencyTuning:
         1 / 500,
         unit="ratio",
         meaning="Residency scans that find nothing new take this fraction of one CPU.",
-        evidence=(
-            "docs/benchmarks/trials.md: looking up places was 0.17 of 0.43 s of CPU time on "
-            "`stencil`, 0.11 of 0.37 s with one scan less; the fraction itself was not compared"
-        ),
+        evidence="assumption",
     )
     max_wait_ns: int = tuned(
         3600 * 10**9,
