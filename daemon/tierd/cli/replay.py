@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tierd.core import units
+from tierd.core import tuning, units
 from tierd.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -54,15 +54,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; failure where the same settings do not give the recorded plans."""
-    from tierd.core import tuning
     from tierd.observe.recording.change import split_internal
 
     settings, internal = split_internal(args.set)
     with tuning.overridden(internal):
-        return _run(args, settings, internal)
+        return _run(args, settings, overridden=bool(internal))
 
 
-def _run(args: argparse.Namespace, given: list[str], internal: list[str]) -> int:
+def _run(args: argparse.Namespace, given: list[str], *, overridden: bool) -> int:
     from tierd.core.errors import ConfigError
     from tierd.engine.build import make_policy
     from tierd.observe.recording.change import make_change, parse_setting
@@ -76,7 +75,7 @@ def _run(args: argparse.Namespace, given: list[str], internal: list[str]) -> int
         memory = units.parse_size(args.memory)
     except ValueError as error:
         raise ConfigError("--memory", str(error)) from None
-    change = make_change(settings, args.config, internal=bool(internal))
+    change = make_change(settings, args.config, internal=overridden)
     recording = Recording(args.file)
     replay = Replay(recording, make_policy, change, memory_bytes=memory)
     differing = []
@@ -134,7 +133,14 @@ def _figures(recording: Recording, replay: Replay, *, changed: bool) -> dict[str
         "decisions": replay.decisions,
         "decisions_after_gap": replay.after_gap,
         "seconds": replay.seconds,
-        "changed": {key: list(values) for key, values in replay.changed.items()},
+        "changed": {
+            **{key: list(values) for key, values in replay.changed.items()},
+            **{
+                f"internal.{each.name}": [each.default, each.value]
+                for each in tuning.fields()
+                if each.value != each.default
+            },
+        },
         "settings_changed": changed,
         "decisions_that_differ": replay.differing,
         "decisions_whose_moves_differ": replay.moves_differing,

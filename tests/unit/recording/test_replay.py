@@ -23,7 +23,7 @@ from tierd.config import Config, loads
 from tierd.config.model import POLICIES
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.tuning import PACING
+from tierd.core.tuning import PACING, WATERMARK
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.change import differences, make_change, parse_setting
@@ -231,6 +231,17 @@ def test_the_command_tells_what_other_settings_change(busy: Path, capsys: Any) -
     assert "What the replayed side assumes" in out
 
 
+def test_a_tuning_constant_is_changed_for_the_replay_alone(busy: Path, capsys: Any) -> None:
+    before = WATERMARK.rounding
+    setting = "internal.watermark.rounding=0.9"
+    assert main(["replay", str(busy), "--set", setting, "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["changed"] == {"internal.watermark.rounding": [before, 0.9]}
+    assert told["settings_changed"]
+    assert told["decisions_whose_moves_differ"] > 0
+    assert WATERMARK.rounding == before
+
+
 def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "t.toml").write_text("[policy]\nconfidence_sigmas = 9.0\n[loop]\ninterval = '1s'\n")
     arguments = ["replay", str(busy), "--config", str(tmp_path / "t.toml"), "--json"]
@@ -254,6 +265,7 @@ def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) 
         ("heat.memroy=1MiB", "did you mean 'heat.memory'"),
         ("policy.hysteresis=-1", "is not between"),
         ("policy.name=oracle", "is not one of"),
+        ("internal.watermark.roundng=1", "did you mean 'watermark.rounding'"),
     ],
 )
 def test_a_wrong_setting_is_one_error(busy: Path, setting: str, told: str, capsys: Any) -> None:
