@@ -17,6 +17,18 @@ from tierd.core.tuning import MIGRATION
 from tierd.migration.processes import Processes
 
 
+def tuning_of_mover(native: Any) -> Any:
+    """What the library takes its constants from, in the memory of `native`, a cffi.FFI."""
+    given = native.new("struct tierd_mover_tuning *")
+    given.call_target_ns = MIGRATION.call_target_ns
+    given.cpu_credit_ns = MIGRATION.mover_cpu_credit_ns
+    given.backoff_ns = MIGRATION.busy_backoff_ns
+    given.backoff_factor = MIGRATION.busy_backoff_factor
+    given.max_backoff_ns = MIGRATION.max_busy_backoff_ns
+    given.first_ns_per_page = MIGRATION.first_move_ns
+    return given
+
+
 class NativeMover:
     """Moves pages of other processes between nodes.
 
@@ -57,6 +69,7 @@ class NativeMover:
             self._burst(rate_bytes_per_s),
             busy_retries,
             1.0 if cpu_share is None else cpu_share,
+            tuning_of_mover(ffi),
             made,
         )
         if result != 0:

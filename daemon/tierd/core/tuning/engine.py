@@ -249,6 +249,83 @@ class FastPathTuning:
         ),
         evidence="assumption",
     )
+    work_limit_ns: int = tuned(
+        50 * 10**6,
+        unit="ns",
+        meaning="The work of one interval ends after this time, because stop and hold wait for it.",
+        evidence="assumption",
+    )
+    slice_ns: int = tuned(
+        5 * 10**6,
+        unit="ns",
+        meaning="The mover returns to the promoter after this time.",
+        evidence="assumption",
+    )
+    rest_ns: int = tuned(
+        100 * 10**6,
+        unit="ns",
+        meaning=(
+            "Pages that found no place are looked at again after this time if no new settings come."
+        ),
+        evidence="assumption",
+    )
+    free_read_ns: int = tuned(
+        50 * 10**6,
+        unit="ns",
+        meaning="The free memory of a node is read from the kernel again after this time.",
+        evidence=(
+            "docs/benchmarks/trials.md: the kernel printed `meminfo` 1,361 times for 75 million "
+            "instructions before"
+        ),
+    )
+    timeout_sweeps: int = tuned(
+        8,
+        unit="count",
+        meaning=(
+            "Pages that have waited too long are looked for so many times within "
+            "`pending_timeout_s`."
+        ),
+        evidence="assumption",
+    )
+    batch_quota_factor: float = tuned(
+        2.0,
+        unit="ratio",
+        meaning="One interval plans at most this multiple of what the quota allows in it.",
+        evidence="assumption",
+    )
+    min_batch_pages: int = tuned(
+        64,
+        unit="pages",
+        meaning="One interval may plan so many pages whatever the quota is.",
+        evidence="assumption",
+    )
+    burst_fraction: float = tuned(
+        0.05,
+        unit="ratio",
+        meaning=(
+            "The token bucket of the quota holds this fraction of what the quota allows in a "
+            "second."
+        ),
+        evidence="assumption",
+    )
+    min_burst_bytes: float = tuned(
+        64 * 4096.0,
+        unit="bytes",
+        meaning=(
+            "The token bucket of the quota holds at least so many bytes, but no more than half of "
+            "a second's quota."
+        ),
+        evidence="assumption",
+    )
+    demand_weight: float = tuned(
+        0.125,
+        unit="ratio",
+        meaning=(
+            "The mean of the bytes that are promoted in an interval follows a new value with this "
+            "weight."
+        ),
+        evidence="assumption",
+    )
     free_floor_fraction: float = tuned(
         0.25,
         unit="ratio",

@@ -38,6 +38,45 @@ class MigrationTuning:
         ),
         evidence="assumption",
     )
+    call_target_ns: int = tuned(
+        10 * 10**6,
+        unit="ns",
+        meaning=(
+            "A call of move_pages is planned to take this time, a tenth of the time within which "
+            "a stop must be obeyed."
+        ),
+        evidence="assumption",
+    )
+    mover_cpu_credit_ns: int = tuned(
+        10 * 10**9,
+        unit="ns",
+        meaning="CPU time that the mover did not use during this time may be spent at once.",
+        evidence="assumption",
+    )
+    first_move_ns: float = tuned(
+        20_000.0,
+        unit="ns",
+        meaning="The move of a page is expected to take this time until it was measured.",
+        evidence="assumption",
+    )
+    busy_backoff_ns: int = tuned(
+        2 * 10**6,
+        unit="ns",
+        meaning="Pages that were busy are tried again after this time.",
+        evidence="assumption",
+    )
+    busy_backoff_factor: int = tuned(
+        4,
+        unit="ratio",
+        meaning="The time until the next try of busy pages grows by this factor.",
+        evidence="assumption",
+    )
+    max_busy_backoff_ns: int = tuned(
+        200 * 10**6,
+        unit="ns",
+        meaning="The time until the next try of busy pages grows to at most this.",
+        evidence="assumption",
+    )
     group_min_burst_bytes: int = tuned(
         4 << 20,
         unit="bytes",
