@@ -38,7 +38,7 @@ class Demand:
         lines: cache lines a second, read by the program.
         doubt: standard deviation of that.
         share: of a latency, what one such access waits on average: 1 for one that depends on
-            the one before, 1 / DEPTH for one of a stream.
+            the one before, 1 / `COST.stream_lines` for one of a stream.
         unsure: standard deviation of the share.
         moved: bytes that tiers move for each line (a written one goes back).
     """

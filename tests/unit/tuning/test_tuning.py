@@ -152,6 +152,31 @@ def test_every_constant_is_read() -> None:
     assert unread == []
 
 
+def read_at_import(node: ast.AST) -> list[int]:
+    """Lines at which a module reads a constant while it is imported."""
+    if isinstance(node, ast.Lambda):
+        return []
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        defaults = [*node.args.defaults, *node.args.kw_defaults, *node.decorator_list]
+        return [line for each in defaults if each for line in read_at_import(each)]
+    found = []
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        found = [node.lineno] if node.value.id.lower() in tuning.SECTIONS else []
+        found = found if node.value.id.isupper() else []
+    return found + [line for each in ast.iter_child_nodes(node) for line in read_at_import(each)]
+
+
+def test_no_constant_is_read_while_modules_are_imported() -> None:
+    """An override that comes later would not be in force."""
+    early = {
+        str(path.relative_to(DAEMON)): lines
+        for path in sorted(DAEMON.rglob("*.py"))
+        if "tierd.core.tuning" in (text := path.read_text())
+        and (lines := read_at_import(ast.parse(text)))
+    }
+    assert early == {}
+
+
 def test_an_override_is_in_force_until_it_is_taken_back() -> None:
     before = SCAN.warmup_scans
     with tuning.overridden(["scan.warmup_scans=8", "interval.step_factor = 4"]):

@@ -19,8 +19,8 @@ class HotnessTuning:
         unit="bytes",
         meaning="The heat table takes so many bytes for one tracked page.",
         evidence=(
-            "layout of the table (daemon/native/heat_table.h): a slot of 16 bytes and its share "
-            "of the indexes"
+            "layout of the table (daemon/native/heat_table.c): 1.25 slots of 18.25 bytes for each "
+            "page, rounded up"
         ),
     )
     node_refresh_s: float = tuned(

@@ -96,7 +96,7 @@ class MigrationTuning:
         60 * 10**9,
         unit="ns",
         meaning="A page that moves twice within this time counts as ping-pong.",
-        evidence="docs/ebpf.md and docs/metrics.md define the minute; its length is an assumption",
+        evidence="assumption (docs/ebpf.md and docs/metrics.md say a minute)",
     )
     counter_max_pages: int = tuned(
         1 << 20,

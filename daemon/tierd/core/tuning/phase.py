@@ -34,8 +34,8 @@ class PhaseTuning:
             "use are newly idle; it is less than one half while the hot set stands still."
         ),
         evidence=(
-            "derived in the module from scans that find each page with one probability; the "
-            "margin is an assumption"
+            "assumption: if scans find each page with one probability, the fraction is below one "
+            "half while the hot set stands still"
         ),
     )
     chance_factor: int = tuned(
@@ -46,8 +46,8 @@ class PhaseTuning:
             "as a phase change."
         ),
         evidence=(
-            "derived in the module from scans that find each page with one probability; the "
-            "factor is an assumption"
+            "assumption: if scans find each page with probability p, three in a row find p**3 of "
+            "all, and the next one misses 1 - p of these"
         ),
     )
     active_fraction: float = tuned(
@@ -111,7 +111,7 @@ class PhaseTuning:
             "Fewer requests to slow memory than this between two checks are no miss burst; they "
             "are 20 ms of waiting if none overlap."
         ),
-        evidence="docs/neomem.md gives the figure; its size is an assumption",
+        evidence="assumption (docs/neomem.md)",
     )
     burst_settling_s: float = tuned(
         1.0,
@@ -145,8 +145,8 @@ class PhaseTuning:
             "reported anew in younger ones."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: a spike before an epoch was three seconds old was lost on "
-            "`moving`; the present value was not compared"
+            "assumption: docs/benchmarks/trials.md has a spike on `moving` that was lost because "
+            "the epoch was young"
         ),
     )
     spike_max_wait_ns: int = tuned(

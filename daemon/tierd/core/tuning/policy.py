@@ -70,8 +70,8 @@ class ValueTuning:
         unit="ratio",
         meaning="The busiest pages of a folio are taken to have this fraction of its accesses.",
         evidence=(
-            "between 0.6 for a harmonic and 0.86 for an exponential distribution of accesses; the "
-            "value is an assumption"
+            "assumption: it is 0.6 for a harmonic and 0.86 for an exponential distribution of "
+            "accesses"
         ),
     )
     max_splits: int = tuned(

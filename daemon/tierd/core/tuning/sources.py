@@ -121,21 +121,20 @@ class EbpfTuning:
             "Reading one page of the kernel's table is expected to cost this CPU time until it "
             "was measured."
         ),
-        evidence="this project's benchmark (docs/ebpf.md)",
+        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
     raw_sample_ns: float = tuned(
         150.0,
         unit="ns",
         meaning="Reading one raw sample is expected to cost this CPU time until it was measured.",
-        evidence="this project's benchmark (docs/ebpf.md)",
+        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
     helper_timeout_s: float = tuned(
         300.0,
         unit="s",
         meaning="The helper that loads the programs is ended after this time.",
         evidence=(
-            "bcc needs 2 s natively and one to several minutes in an emulated guest; the limit is "
-            "an assumption"
+            "assumption: bcc needs 2 s natively and one to several minutes in an emulated guest"
         ),
     )
     helper_error_characters: int = tuned(
@@ -154,7 +153,7 @@ class EbpfTuning:
         100e-6,
         unit="s",
         meaning="A program that began in the old epoch is taken to have ended after this time.",
-        evidence="programs run for under 1 us each; the margin is an assumption",
+        evidence="assumption: programs run for under 1 us each",
     )
     decode_samples: int = tuned(
         8192,
@@ -181,7 +180,7 @@ class EbpfTuning:
         250.0,
         unit="ns",
         meaning="A software event of perf is expected to cost this CPU time besides the program.",
-        evidence="this project's benchmark (docs/ebpf.md)",
+        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
 
 
