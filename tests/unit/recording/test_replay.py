@@ -231,15 +231,23 @@ def test_the_command_tells_what_other_settings_change(busy: Path, capsys: Any) -
     assert "What the replayed side assumes" in out
 
 
-def test_a_tuning_constant_is_changed_for_the_replay_alone(busy: Path, capsys: Any) -> None:
-    before = WATERMARK.rounding
-    setting = "internal.watermark.rounding=0.9"
+def test_a_tuning_constant_is_changed_for_the_replay_alone(
+    busy: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = WATERMARK.first_hot, set()
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        seen.add(WATERMARK.first_hot)
+        return make_policy(*arguments, **named)
+
+    monkeypatch.setattr("tierd.engine.build.make_policy", watched)
+    setting = "internal.watermark.first_hot=7"
     assert main(["replay", str(busy), "--set", setting, "--json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
-    assert told["changed"] == {"internal.watermark.rounding": [before, 0.9]}
+    assert told["changed"] == {"internal.watermark.first_hot": [before, 7]}
     assert told["settings_changed"]
-    assert told["decisions_whose_moves_differ"] > 0
-    assert WATERMARK.rounding == before
+    assert seen == {7}
+    assert WATERMARK.first_hot == before
 
 
 def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) -> None:

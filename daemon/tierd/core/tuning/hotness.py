@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Constants of the heat table and of what is learned of regions."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Constants of the execution of moves, and of bandwidth."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Constants of access-bit scans and their sampling interval."""
 
 from __future__ import annotations

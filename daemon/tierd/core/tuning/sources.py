@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Constants of the other sources of accesses."""
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: Apache-2.0
-
 """Constants of the watched processes and of residency scans."""
 
 from __future__ import annotations
