@@ -56,6 +56,8 @@ lint: setup
 	@$(PYTHON) -m ruff format --check --quiet daemon tests docs config fpga/python
 	@$(PYTHON) -m mypy
 	@$(PYTHON) config/generate.py --check
+	@$(PYTHON) tests/lint/layers.py
+	@$(PYTHON) tests/lint/house.py
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \
@@ -68,6 +70,11 @@ FUZZ_TESTS := tests/unit/config/test_config_fuzz.py tests/unit/control/test_cont
 	tests/unit/recording/test_recording_fuzz.py tests/unit/kmod/test_netlink_fuzz.py
 fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
+
+# Recordings that replays must agree with, made anew: only where a decision is meant to be another.
+# GOLDEN_FLAGS: --times 20 --folder build/golden makes long ones elsewhere, before a larger change.
+golden: setup
+	@PYTHONPATH=daemon:tests/support $(PYTHON) tests/support/golden.py $(GOLDEN_FLAGS)
 
 # Figures, not tests: heat and the loop's CPU on this host, the mover in a lab guest.
 bench-parts: workloads
@@ -119,4 +126,4 @@ clean:
 	rm -f daemon/tierd/_native*.so
 
 .PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
-	bench-quick deb wheel test lint fuzz clean
+	bench-quick deb wheel test lint fuzz golden clean

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what repeats the configuration's keys: generate.py [--check].
+"""Writes what repeats the configuration's keys and the metrics: generate.py [--check].
 
 `config/tierd.toml` (every key with its default), `config/tierd.schema.json`, and in
-`docs/config.md` the table of profiles and the tables of keys; and `docs/reference/tuning.md`, the
-tuning constants that no key sets. With `--check` nothing is written, and the exit status is 1 if a
-file is not what it would be.
+`docs/config.md` the table of profiles and the tables of keys; in `docs/metrics.md` the table of
+metrics; and `docs/reference/tuning.md`, the tuning constants that no key sets. With `--check`
+nothing is written, and the exit status is 1 if a file is not what it would be.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
 from tierd.config.write import toml_value
 from tierd.core import tuning
+from tierd.observe.metrics.families import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 HEAD = """\
@@ -228,13 +229,20 @@ def _plain_value(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
+def metrics_table(manual: str) -> str:
+    """docs/metrics.md with its table of metric families made anew."""
+    return re.sub(r"\| metric \| type [^\n]*\n(?:\|[^\n]*\n)*", lambda _: markdown(), manual)
+
+
 def main() -> int:
     """0 if all is as it should be, or was written."""
     parser = argparse.ArgumentParser(description="write what repeats the configuration's keys")
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     args = parser.parse_args()
     manual = ROOT / "docs/config.md"
+    metrics = ROOT / "docs/metrics.md"
     texts = {
+        metrics: metrics_table(metrics.read_text()),
         ROOT / "config/tierd.toml": example_file(),
         ROOT / "config/tierd.schema.json": json.dumps(schema(), indent=2) + "\n",
         manual: profile_table(key_tables(manual.read_text())),

@@ -34,6 +34,7 @@ SOURCES = (
     "promote_move.c",
     "promote_pick.c",
     "promote_read.c",
+    "promote_tap.c",
     "promote_wait.c",
     "recent.c",
     "records.c",

@@ -7,7 +7,7 @@
  * from the fast node, which is kept nearly full, and compacts that node to find them. So the heap
  * keeps what it has. What it, stacks and mappings grow by is 4 KiB pages, as many as are touched:
  * where 2 MiB pages are always given, the kernel cleared 36,000 pages in eleven seconds of a
- * benchmark (docs/benchmarks/trials.md), and 10,000 since this process has none.
+ * benchmark (docs/research/lab-notebook/trials.md), and 10,000 since this process has none.
  */
 #define _GNU_SOURCE
 #include <limits.h>

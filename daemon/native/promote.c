@@ -45,7 +45,7 @@ static void apply(struct tierd_promoter *promoter, const struct tierd_promoter_s
 
 	/* Rate and burst together: so much in any second, not only on average. */
 	promoter->settings = *settings;
-	bucket_set(&promoter->quota, quota - burst, burst, sys_monotonic_ns());
+	bucket_set(&promoter->quota, quota - burst, burst, tap_now(promoter));
 }
 
 int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_settings *settings,
@@ -90,6 +90,7 @@ void tierd_promoter_free(struct tierd_promoter *promoter)
 	pthread_mutex_destroy(&promoter->lock);
 	free_orders(&promoter->orders);
 	free(promoter->outcome);
+	tap_free(promoter->tap);
 	free(promoter);
 }
 
@@ -99,7 +100,9 @@ int tierd_promoter_set(struct tierd_promoter *promoter,
 	if (check(settings) != 0)
 		return -EINVAL;
 	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, TIERD_TAP_SET);
 	apply(promoter, settings);
+	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
 	return 0;
 }
@@ -165,13 +168,15 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 		return err;
 	}
 	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, TIERD_TAP_STEER);
 	old = promoter->orders;
 	promoter->orders = fresh;
-	promoter->ordered_ns = sys_monotonic_ns();
+	promoter->ordered_ns = tap_now(promoter);
 	promoter->next_victim = promoter->last_span = 0;
 	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
+	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
 	free_orders(&old);
 	return 0;
@@ -182,7 +187,9 @@ int64_t tierd_promoter_step(struct tierd_promoter *promoter)
 	int64_t pages;
 
 	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, TIERD_TAP_STEP);
 	pages = promote_work(promoter);
+	tap_end(promoter, (uint64_t)pages);
 	pthread_mutex_unlock(&promoter->lock);
 	return pages;
 }
@@ -276,13 +283,16 @@ int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcom
 
 uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 {
-	uint64_t quota, spent;
+	uint64_t quota, spent, left;
 
 	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, TIERD_TAP_QUOTA);
 	quota = promoter->settings.quota_bytes_per_s;
 	spent = promoted_lately(promoter);
+	left = quota > spent ? quota - spent : 0;
+	tap_end(promoter, left);
 	pthread_mutex_unlock(&promoter->lock);
-	return quota > spent ? quota - spent : 0;
+	return left;
 }
 
 void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
@@ -291,6 +301,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_mov
 	uint64_t bytes = 0;
 
 	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, TIERD_TAP_NOTE);
 	for (size_t i = 0; i < n; i++) {
 		if (moves->fate[i] != TIERD_MOVED)
 			continue;
@@ -305,6 +316,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_mov
 		    recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
+	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
 }
 

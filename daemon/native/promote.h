@@ -94,8 +94,12 @@ struct moves {
 	uint8_t tries[MOVES_MAX];
 };
 
+struct tap;
+
 struct tierd_promoter {
 	struct tierd_mover *mover;
+	/* NULL but for recordings and replays. */
+	struct tap *tap;
 	pthread_mutex_t lock;
 	pthread_t thread;
 	bool running;
@@ -172,6 +176,24 @@ void hold_back(struct tierd_promoter *promoter, const struct candidate *candidat
 	       enum tierd_reason reason, uint64_t now_ns);
 uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
+/*
+ * promote_tap.c: all that the promoter learns from outside, but records, orders and settings, and
+ * all that it chooses, passes through these. Between begin and end the lock is held.
+ */
+void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
+void tap_end(struct tierd_promoter *promoter, uint64_t value);
+uint64_t tap_now(struct tierd_promoter *promoter);
+uint64_t tap_node_free(struct tierd_promoter *promoter, int node);
+/* Whether to move nothing now. */
+bool tap_stands(struct tierd_promoter *promoter, bool stands);
+void tap_record(struct tierd_promoter *promoter, const struct tierd_hot_record *record);
+void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate,
+	      enum tierd_reason reason);
+/* Fates as they were, in place of the mover; false where there is a mover to ask. */
+bool tap_fates(struct tierd_promoter *promoter, struct moves *moves, int direction);
+/* What became of all of a job. */
+void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int direction);
+void tap_free(struct tap *tap);
 /* recent.c */
 const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
 /* Whether the move is a bounce: a promotion soon after the page's demotion. */

@@ -21,6 +21,7 @@ void hold_back(struct tierd_promoter *promoter, const struct candidate *candidat
 	struct tierd_outcome *told = next_outcome(promoter);
 
 	promoter->stats.held[reason]++;
+	tap_held(promoter, candidate, reason);
 	if (told == NULL)
 		return;
 	*told = (struct tierd_outcome){
@@ -76,7 +77,7 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 			   int direction)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
-	uint64_t now_ns = sys_monotonic_ns(), pages = 0;
+	uint64_t now_ns = tap_now(promoter), pages = 0;
 
 	for (size_t i = 0; i < moves->n; i++) {
 		struct tierd_outcome *told;
@@ -135,9 +136,11 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	memset(moves->fate, TIERD_NOT_TRIED, moves->n);
 	memset(moves->tries, 0, moves->n);
 	memcpy(moves->node, moves->source, moves->n * sizeof(moves->node[0]));
-	while (!interrupted(promoter) && sys_monotonic_ns() < end_ns &&
-	       tierd_mover_run(promoter->mover, &job, promoter->settings.slice_ns) == 1)
-		;
+	if (!tap_fates(promoter, moves, direction))
+		while (!interrupted(promoter) && sys_monotonic_ns() < end_ns &&
+		       tierd_mover_run(promoter->mover, &job, promoter->settings.slice_ns) == 1)
+			;
+	tap_job(promoter, moves, direction);
 	pages = write_down(promoter, moves, direction);
 	stats->moved_bytes += job.moved_bytes;
 	stats->retries += job.retries;
@@ -195,7 +198,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
  */
 uint64_t promoted_lately(struct tierd_promoter *promoter)
 {
-	uint64_t step = sys_monotonic_ns() / STEP_NS, sum = 0;
+	uint64_t step = tap_now(promoter) / STEP_NS, sum = 0;
 
 	if (step - promoter->last_step >= STEPS_KEPT)
 		memset(promoter->step, 0, sizeof(promoter->step));
@@ -215,7 +218,7 @@ void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
 
 	if (bytes == 0)
 		return;
-	bucket_take(&promoter->quota, (double)bytes, sys_monotonic_ns());
+	bucket_take(&promoter->quota, (double)bytes, tap_now(promoter));
 	sum = promoted_lately(promoter) + bytes;
 	/* No more than a second of it is told. */
 	sum -= promoter->step[(promoter->last_step + 1) % STEPS_KEPT];
@@ -234,11 +237,11 @@ static bool no_place(const struct tierd_promoter *promoter)
 int64_t promote_work(struct tierd_promoter *promoter)
 {
 	struct tierd_promoter_stats *stats = &promoter->stats;
-	uint64_t start = sys_monotonic_ns(), cpu = sys_thread_cpu_ns(), end, promoted, demoted;
+	uint64_t start = tap_now(promoter), cpu = sys_thread_cpu_ns(), end, promoted, demoted;
 	double taken;
 
 	stats->intervals++;
-	if (interrupted(promoter))
+	if (tap_stands(promoter, interrupted(promoter)))
 		return 0;
 	if (ring_waiting(&promoter->ring) > 0)
 		read_records(promoter, start);

@@ -4,11 +4,10 @@
 #include <string.h>
 
 #include "promote.h"
-#include "sys.h"
 
 static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
-	promoter->free_said[node] = (int64_t)sys_node_free(promoter->orders.free_fd[node]);
+	promoter->free_said[node] = (int64_t)tap_node_free(promoter, node);
 	promoter->in_then[node] = promoter->moved_in[node];
 	promoter->asked_ns[node] = now_ns;
 }
@@ -25,7 +24,7 @@ static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_n
 void note_free(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
-	uint64_t now_ns = sys_monotonic_ns();
+	uint64_t now_ns = tap_now(promoter);
 
 	for (int node = 0; node < promoter->nodes; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
@@ -45,7 +44,7 @@ void note_free(struct tierd_promoter *promoter)
 void read_room(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
-	uint64_t now_ns = sys_monotonic_ns();
+	uint64_t now_ns = tap_now(promoter);
 
 	memset(promoter->room, 0, sizeof(promoter->room));
 	for (int node = 0; node < promoter->nodes; node++) {
@@ -368,7 +367,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 void pick_ahead(struct tierd_promoter *promoter)
 {
 	const struct tierd_victim *victim;
-	uint64_t now_ns = sys_monotonic_ns();
+	uint64_t now_ns = tap_now(promoter);
 
 	if (!(promoter->demand >= (double)PAGE_BYTES) || isnan(promoter->coldest_promoted))
 		return;

@@ -155,6 +155,7 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
 
 		memcpy(&record, ring->memory + TIERD_RECORDS_AT + index * sizeof(record),
 		       sizeof(record));
+		tap_record(promoter, &record);
 		if (record.kind == TIERD_KIND_HOT)
 			take_record(promoter, &record, now_ns);
 	}

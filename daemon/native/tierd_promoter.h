@@ -211,6 +211,95 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 /* 4 KiB pages that failed since the start, by errno, in 256 places. */
 void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors);
 
+/*
+ * ---- a tap: what a promoter was told, and what it chose ----
+ *
+ * Calls in the order in which they took effect. Each used so many items of the other columns, next
+ * to those of the call before it.
+ */
+
+enum tierd_tap_kind {
+	TIERD_TAP_NEW = 1,
+	TIERD_TAP_SET = 2,
+	TIERD_TAP_STEER = 3,
+	TIERD_TAP_NOTE = 4,
+	TIERD_TAP_STEP = 5,
+	TIERD_TAP_QUOTA = 6
+};
+
+/*
+ * `value`: what it returned. `held`, `held_sum`: candidates that were held back, and the sum of
+ * hashes of each with its reason. `stood`: it was told to move nothing.
+ */
+struct tierd_tap_call {
+	uint64_t value;
+	uint64_t held_sum;
+	uint32_t held;
+	uint32_t clocks;
+	uint32_t frees;
+	uint32_t records;
+	uint32_t jobs;
+	uint8_t kind;
+	uint8_t stood;
+	uint8_t pad[2];
+};
+
+/* What the kernel said is free on a node. */
+struct tierd_tap_free {
+	int64_t bytes;
+	int32_t node;
+	uint32_t pad;
+};
+
+/* So many moves of one direction that the mover was given. */
+struct tierd_tap_job {
+	uint32_t moves;
+	uint32_t direction;
+};
+
+/* A move, in the order of its job, and what became of it. */
+struct tierd_tap_move {
+	uint64_t page;
+	float heat;
+	float bar;
+	int16_t source;
+	int16_t dest;
+	int16_t node;
+	uint8_t order;
+	uint8_t fate;
+};
+
+struct tierd_tap_columns {
+	struct tierd_tap_call *call;
+	size_t calls;
+	uint64_t *clock;
+	size_t clocks;
+	struct tierd_tap_free *free;
+	size_t frees;
+	struct tierd_hot_record *record;
+	size_t records;
+	struct tierd_tap_job *job;
+	size_t jobs;
+	struct tierd_tap_move *move;
+	size_t moves;
+};
+
+/* Note from now on what the promoter is told and chooses; right after tierd_promoter_new. */
+int tierd_promoter_tap(struct tierd_promoter *promoter);
+/* Note nothing any more; what was noted is gone. */
+void tierd_promoter_untap(struct tierd_promoter *promoter);
+/*
+ * What was noted since the last call; it stays as it is until the next one. Returns 0, or how many
+ * calls were not noted since the first for which there was no room: none is from there on.
+ */
+uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_columns *out);
+/*
+ * Calls from now on are told what these were told, by the clock, the kernel and the mover, and
+ * nothing is moved; the columns must outlive them. Sums of the calls' counts are no more than the
+ * columns have. A promoter that was new before its first call is as new as the recorded one.
+ */
+int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_columns *given);
+
 /* ---- outcomes and moves ---- */
 
 /* The moves among outcomes, those tried, in order; there is room for n. Their number. */

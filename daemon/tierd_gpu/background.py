@@ -16,8 +16,8 @@ from typing import Final
 
 from tierd.config.background import GpuConfig
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
-from tierd.observe.totals import logfmt
 from tierd_gpu.lattice import with_coherent
 from tierd_gpu.links import GpuTopology
 from tierd_gpu.metrics import Sample, samples

@@ -20,12 +20,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
+from tierd.policy.inputs import Budget, Inputs, Policy
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 

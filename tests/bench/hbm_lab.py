@@ -50,7 +50,7 @@ def tell(name: str, figures: Mapping[str, Any]) -> None:
     if figures["others"]:
         told["chase_ms"] = round(1e3 * sorted(figures["others"][-5:])[2], 3)
     if daemon := figures["daemon"]:
-        told["moved pages"] = daemon["totals"]["fates"]
+        told["moved pages"] = daemon["totals"]["migration_results"]
         told["lost samples"] = daemon["lost"]
         told["epochs"] = len(daemon["epochs"])
         for key in ("alarms", "stood_still", "correlation", "pages"):

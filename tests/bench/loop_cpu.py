@@ -28,6 +28,7 @@ import numpy as np
 
 from tierd.config import loads
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HOTNESS
@@ -36,7 +37,6 @@ from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
-from tierd.policy.inputs import NodeUsage
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
 from tierd.workloads.maps import MapReader

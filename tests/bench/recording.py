@@ -27,16 +27,17 @@ from madeup_host import two_tiers
 from tierd.config import loads
 from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.replay import Replay
-from tierd.observe.recording.report import page
-from tierd.observe.recording.report.analysis import analyse
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.inputs import Budget, Inputs
+from tierd.replay.policy import Replay
+from tierd.report import page
+from tierd.report.analysis import analyse
 
 PAGES = 400_000
 WALK = 32_768

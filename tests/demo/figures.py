@@ -86,7 +86,7 @@ def run_figures(
     before = [r for r in before if r["clock"] > begun]
     level = steady(before)
     hot_sets = 1 if moved_at is None else 2
-    native = totals.get("native") or {}
+    native = totals.get("fast_path") or {}
     moves = totals["promoted_pages"] + totals["demoted_pages"]
     most = native.get("most_in_a_second")
     figures: dict[str, Any] = {
@@ -101,8 +101,8 @@ def run_figures(
         "promoted_pages": totals["promoted_pages"],
         "demoted_pages": totals["demoted_pages"],
         "moves_per_hot_page": round(moves / (start["hot_pages"] * hot_sets), 3),
-        "bounced_pages": totals.get("bounced_pages"),
-        "bounces_held": totals.get("bounces_held"),
+        "ping_pong_pages": totals.get("ping_pong_pages"),
+        "ping_pong_prevented": totals.get("ping_pong_prevented"),
         "most_bytes_promoted_in_a_second": most,
         "most_megabytes_promoted_in_a_second": None if most is None else round(most / 1e6, 1),
         "updates_per_second": round(shares[-1]["updates"] / shares[-1]["t"]) if shares else None,

@@ -61,7 +61,7 @@ COLUMNS = {
     "a hot page": "moves_per_hot_page",
     "at least": "least_moves_per_hot_page",
     "first set": "moves_per_hot_page_before_move",
-    "bounced": "bounced_pages",
+    "bounced": "ping_pong_pages",
     "MB/s": "most_megabytes_promoted_in_a_second",
     "CPU": "tierd_cpu_seconds",
 }

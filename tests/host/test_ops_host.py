@@ -174,11 +174,11 @@ def test_the_commands_work_on_a_running_service(host: Host):
     events = host.tierd("events", "--json", "--count", "2").stdout.splitlines()
     assert {json.loads(line)["kind"] for line in events} <= {"moves", "held back"}
 
-    done = host.tierd("tune", "migration.rate_limit=3MB/s", "--persist")
+    done = host.tierd("set", "migration.rate_limit=3MB/s", "--persist")
     assert "is in force" in done.stdout
-    assert host.status()["budget"]["bytes_per_second"] == 3_000_000
-    assert 'rate = "3MB/s"' in (host.folder / "conf.d/90-tuned.toml").read_text()
-    wrong = host.tierd("tune", "budget.rat=3")
+    assert host.status()["migration"]["bytes_per_second"] == 3_000_000
+    assert 'rate = "3MB/s"' in (host.folder / "conf.d/90-set.toml").read_text()
+    wrong = host.tierd("set", "migration.rat=3")
     assert wrong.returncode == ExitCode.FAILURE
     assert "did you mean 'rate'" in wrong.stderr
 

@@ -20,6 +20,7 @@ from madeup_host import two_tiers
 from tierd.config import loads
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import ExitCode
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
@@ -28,8 +29,7 @@ from tierd.migration import DryMover
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.replay import Replay
-from tierd.policy.inputs import NodeUsage
+from tierd.replay.policy import Replay
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
 from tierd.workloads.maps import MapReader

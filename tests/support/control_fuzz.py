@@ -11,7 +11,7 @@ SEEDS = [
     b'{"command":"pause","args":{"reason":"x"},"id":"a"}',
     b'{"command":"explain","args":{"pid":1,"address":4096}}',
     b'{"command":"explain","args":{"cgroup":"/a/*"}}',
-    b'{"command":"tune","args":{"key":"migration.rate_limit","value":"1MB/s"}}',
+    b'{"command":"set","args":{"key":"migration.rate_limit","value":"1MB/s"}}',
     b'{"command":"resume"}',
     b'{"command":"events"}',
     b'{"command":"version"}',

@@ -20,6 +20,7 @@ from fakering import FakeRing, hot_records
 
 from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.core.migration import MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
@@ -27,7 +28,6 @@ from tierd.engine.fastpath.update import FastPathSettings
 from tierd.engine.phase_detector import CoolingSettings
 from tierd.hotness.table import HeatTable
 from tierd.migration import NativeMover
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring

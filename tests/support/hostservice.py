@@ -32,6 +32,7 @@ from tierd.cli.run import _set_up_logging
 from tierd.config import load
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine import privileges
@@ -40,7 +41,6 @@ from tierd.engine.process_memory import keep_heap, load_all
 from tierd.engine.reload import Reloader
 from tierd.migration import DryMover
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import NodeUsage
 from tierd.sources.selection import SourceSelector
 
 

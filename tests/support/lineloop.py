@@ -22,10 +22,11 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
-from tierd.policy.traffic import Measured, Traffic
+from tierd.policy.traffic import Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

@@ -18,6 +18,7 @@ from tierd.config import Config, loads
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.groups import ResidentBytes
@@ -26,7 +27,6 @@ from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
 from tierd.engine.privileges import needed
 from tierd.hotness.stats import HeatStats
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.sources.sampling_interval import Seen
 from tierd.sources.selection import SourceSelector

@@ -17,6 +17,7 @@ import numpy as np
 from tierd.config import Config, loads
 from tierd.core.access import AccessBatch, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys, target_of, vpn_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import HOTNESS
@@ -27,7 +28,6 @@ from tierd.engine.loop import Components, Service
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder, RecorderStats
 from tierd.observe.recording.records import RecordedTarget
-from tierd.policy.inputs import NodeUsage
 from tierd.sources.selection import SourceSelector
 from tierd.workloads.target import Target
 

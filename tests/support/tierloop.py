@@ -15,11 +15,12 @@ from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.inputs import Budget, Inputs, NodeUsage, Policy
-from tierd.policy.traffic import LoadSource, Measured, Traffic
+from tierd.policy.inputs import Budget, Inputs, Policy
+from tierd.policy.traffic import LoadSource, Traffic
 
 LINES = PAGE_SIZE // LINE_BYTES
 STANDS_FOR = 64

@@ -50,7 +50,7 @@ class SplitRecord(logging.Handler):
         text = record.getMessage()
         if "event=source_selected" in text or record.levelno >= logging.WARNING:
             print("told", json.dumps(text), flush=True)
-        if "event=hot_set_moved" in text:
+        if "event=phase_change detector=heat" in text:
             print("moved", json.dumps([time.monotonic(), text]), flush=True)
 
 

@@ -72,8 +72,8 @@ def settle(text: str = "") -> None:
     CONF.mkdir(exist_ok=True)
     (CONF / "test.toml").write_text(
         '[targets]\nmatch = { exe = "hotset" }\n[loop]\ninterval = "500ms"\ncpu_limit = "100%"\n'
-        '[sources]\norder = ["damon"]\n[policy]\nmigration_cooldown = "2s"\n[migration]\ncpu_limit = "50%"\n'
-        + text
+        '[sources]\norder = ["damon"]\n[policy]\nmigration_cooldown = "2s"\n'
+        '[migration]\ncpu_limit = "50%"\n' + text
     )
 
 

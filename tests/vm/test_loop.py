@@ -42,7 +42,13 @@ def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]
     end = next(x for x in told if x.get("event") == "end")
     totals = [x["tierd"] for x in told if "tierd" in x][-1]
     assert end["checksum_ok"] is True
-    assert set(totals["fates"]) <= {"moved", "already_there", "busy", "no_room", "not_tried"}
+    assert set(totals["migration_results"]) <= {
+        "moved",
+        "already_there",
+        "busy",
+        "no_room",
+        "not_tried",
+    }
     assert totals["lost_samples"] == 0
     return end, totals
 
@@ -95,7 +101,7 @@ def test_a_killed_target_does_not_stop_the_service(mishaps: Any) -> None:
     assert facts["moved_after"]
     assert facts["checksum_ok"] is True
     assert (facts["exit"], facts["alarming"]) == (0, [])
-    assert "failed" not in facts["totals"]["fates"]
+    assert "failed" not in facts["totals"]["migration_results"]
 
 
 def test_after_sigkill_the_next_start_cleans_up_and_goes_on(mishaps: Any) -> None:

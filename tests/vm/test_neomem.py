@@ -67,9 +67,9 @@ def test_hot_pages_behind_the_card_end_in_dram_and_again_when_they_move(vm: Any)
     # Free DRAM is filled with cold pages as well; those moves count, too.
     assert told["moves_per_hot_page"] < 1.8
     totals = told["totals"]
-    assert totals["native"]["promoted"] > 0
-    assert totals["bounced_pages"] < 0.01 * totals["promoted_pages"]
-    assert 0 < totals["native"]["most_in_a_second"] <= QUOTA
+    assert totals["fast_path"]["promoted"] > 0
+    assert totals["ping_pong_pages"] < 0.01 * totals["promoted_pages"]
+    assert 0 < totals["fast_path"]["most_in_a_second"] <= QUOTA
     assert told["most_bytes_in_a_second"] <= BUDGET
 
 
@@ -84,12 +84,12 @@ def test_where_fast_memory_is_short_no_page_bounces_and_the_quota_holds(vm: Any)
     assert log["forgotten"] == 0
     assert log["promoted"] > 2.5 * hot
     assert log["demoted"] > 0.5 * hot
-    assert log["bounced"] == told["totals"]["bounced_pages"]
+    assert log["bounced"] == told["totals"]["ping_pong_pages"]
     assert log["bounced"] < 0.01 * log["promoted"]
     # It binds, and holds in each second, wherever that begins; also with the ticks' promotions.
     assert 0.8 * SMALL_QUOTA < log["native_most_in_a_second"] <= SMALL_QUOTA
     assert log["most_in_a_second"] <= SMALL_QUOTA
-    assert told["totals"]["native"]["most_in_a_second"] <= SMALL_QUOTA
+    assert told["totals"]["fast_path"]["most_in_a_second"] <= SMALL_QUOTA
 
 
 def test_without_the_card_the_next_source_takes_over(vm: Any) -> None:

@@ -19,6 +19,7 @@ from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.core.errors import TierdError, UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.engine import privileges
 from tierd.engine.loop import Service
 from tierd.observe.metrics import families as f
@@ -26,7 +27,6 @@ from tierd.observe.metrics.background import of_gpu, of_recorder
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Extra
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger("tierd.run")
 

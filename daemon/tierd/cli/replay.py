@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ from tierd.core.errors import ExitCode
 
 if TYPE_CHECKING:
     from tierd.observe.recording.reader import Recording
-    from tierd.observe.recording.replay import Compared, Replay
+    from tierd.replay.policy import Compared, Replay
 
 HELP = "run another policy or other settings over a recording"
 
@@ -66,7 +67,7 @@ def _run(args: argparse.Namespace, given: list[str], *, overridden: bool) -> int
     from tierd.engine.build import make_policy
     from tierd.observe.recording.change import make_change, parse_setting
     from tierd.observe.recording.reader import Recording
-    from tierd.observe.recording.replay import Replay
+    from tierd.replay.policy import Replay
 
     settings = [parse_setting(text) for text in given]
     if args.policy is not None:
@@ -89,12 +90,12 @@ def _run(args: argparse.Namespace, given: list[str], *, overridden: bool) -> int
         print(json.dumps({**figures, "differences": differing}))
     else:
         _print(figures, differing, args.file)
-    exact = change is not None or not replay.differing_before_gap
+    exact = change is not None or not (replay.differing_before_gap or replay.decided.differing)
     return int(ExitCode.OK if exact else ExitCode.FAILURE)
 
 
 def _difference(compared: Compared) -> dict[str, Any]:
-    from tierd.observe.recording.replay import shared_moves
+    from tierd.replay.policy import shared_moves
 
     tick = compared.tick
     return {
@@ -146,8 +147,34 @@ def _figures(recording: Recording, replay: Replay, *, changed: bool) -> dict[str
         "decisions_whose_moves_differ": replay.moves_differing,
         "fast_tier": replay.fast_tier,
         "resized_folios": replay.resized,
+        "parts": _parts(replay),
         **sides,
     }
+
+
+def _parts(replay: Replay) -> dict[str, Any]:
+    """How far components beside the policy decided again as they did."""
+    found = {}
+    for part in replay.decided.parts:
+        first = part.first
+        found[part.name] = {
+            "decisions": part.decisions,
+            "same": part.decisions - part.differing,
+            "ended": part.ended,
+            "first_difference": None if first is None else dataclasses.asdict(first),
+        }
+    return found
+
+
+def _print_parts(parts: dict[str, Any]) -> None:
+    for name, part in parts.items():
+        print(f"{name}: decisions the same: {part['same']} of {part['decisions']}")
+        if part["ended"]:
+            print(f"  not to the end: {part['ended']}")
+        if (first := part["first_difference"]) is not None:
+            print(f"  the first that is not, in tick {first['tick']}: {first['what']:.400}")
+            print(f"    recorded {first['recorded']}")
+            print(f"    replayed {first['replayed']}")
 
 
 def _print(figures: dict[str, Any], differing: list[dict[str, Any]], file: Path) -> None:
@@ -173,6 +200,9 @@ def _print(figures: dict[str, Any], differing: list[dict[str, Any]], file: Path)
             print("every replayed plan is the recorded one, bit for bit")
         else:
             print(f"{figures['decisions_that_differ']} replayed plans are not the recorded ones")
+        same = figures["decisions"] - figures["decisions_that_differ"]
+        print(f"policy: decisions the same: {same} of {figures['decisions']}")
+        _print_parts(figures["parts"])
     else:
         moves = figures["decisions_whose_moves_differ"]
         print(f"{moves} of {figures['decisions']} plans have other moves")

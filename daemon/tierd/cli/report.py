@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the report."""
     from tierd.observe.recording.reader import Recording
-    from tierd.observe.recording.report import page, png, text
-    from tierd.observe.recording.report.analysis import analyse
+    from tierd.report import page, png, text
+    from tierd.report.analysis import analyse
 
     form = args.format or ENDINGS.get(args.output.suffix if args.output else "", "text")
     if form == "png" and args.output is None and sys.stdout.isatty():

@@ -129,19 +129,19 @@ def _run(
 ) -> int:
     from tierd.cli._front import Endpoints
     from tierd.config import check_against
+    from tierd.core.logfmt import logfmt
     from tierd.doctor import conflicting
     from tierd.engine import privileges
     from tierd.engine.build import build, nothing_to_do
     from tierd.engine.process_memory import keep_heap, load_all, rest_collector, stay_resident
     from tierd.engine.reload import Reloader
     from tierd.engine.systemd import SystemdNotifier
-    from tierd.observe.totals import logfmt
 
     log = logging.getLogger("tierd.run")
     # Where a watchdog ends a stuck loop, the log shall say where it was stuck.
     faulthandler.enable()
     if not keep_heap():
-        log.info("event=heap_not_kept")
+        log.info("event=thp_not_disabled")
     manager = SystemdNotifier()
     service, tiers = build(
         config, dry_run=args.dry_run, wait=args.wait, observers=[manager], recorder=recorder

@@ -55,10 +55,10 @@ def head(told: Mapping[str, Any]) -> list[str]:
         lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
     ago = loop["last_tick_seconds_ago"]
     last = "none yet" if ago is None else f"last {ago:.1f} s ago"
-    lines.append(f"passes   {loop['ticks']}, one every {loop['tick_seconds']:g} s, {last}")
+    lines.append(f"ticks    {loop['ticks']}, one every {loop['interval_seconds']:g} s, {last}")
     lines.append(f"source   {source['active'] or 'none'}, {_samples(source)}")
-    if source["looks"]:
-        lines.append(f"         {_scan_controller(source['looks'])}")
+    if source["scan"]:
+        lines.append(f"         {_scan_intervals(source['scan'])}")
     lines += [
         f"         {plain(name)} is not used: {plain(reason)}"
         for name, reason in source["unavailable"].items()
@@ -74,13 +74,16 @@ def head(told: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _scan_controller(looks: Mapping[str, float]) -> str:
-    sampling_interval_s, period_s = looks["exposure_seconds"], looks["period_seconds"]
-    if sampling_interval_s >= period_s:
-        counted = "all accesses in between count"
+def _scan_intervals(scan: Mapping[str, float]) -> str:
+    sampling_interval_s, interval_s = (
+        scan["sampling_interval_seconds"],
+        scan["interval_seconds"],
+    )
+    if sampling_interval_s >= interval_s:
+        counted = "the sampling interval is the same"
     else:
-        counted = f"accesses in the {1e3 * sampling_interval_s:.3g} ms before it count (exposure)"
-    return f"a page is looked at every {1e3 * period_s:.0f} ms; {counted}"
+        counted = f"the sampling interval is {1e3 * sampling_interval_s:.3g} ms"
+    return f"a page is scanned every {1e3 * interval_s:.0f} ms; {counted}"
 
 
 def _samples(source: Mapping[str, Any]) -> str:
@@ -108,12 +111,12 @@ def tiers(told: Mapping[str, Any]) -> list[str]:
 
 def moves(told: Mapping[str, Any]) -> list[str]:
     """What was moved since the start."""
-    totals, budget = told["totals"], told["budget"]
+    totals, limits = told["totals"], told["migration"]
     lines = [
         f"moved    {format_size(totals['moved_bytes'])}: {totals['promoted_pages']} pages up, "
         f"{totals['demoted_pages']} down",
-        f"budget   {format_size(budget['bytes_per_second'])}/s, "
-        f"{share(budget['share'], 1)} of it in force",
+        f"limit    {format_size(limits['bytes_per_second'])}/s, "
+        f"{share(limits['share'], 1)} of it in force",
     ]
     lines += [
         f"         {flow['direction']} {plain(flow['source'])} > {plain(flow['dest'])}: "

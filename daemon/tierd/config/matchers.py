@@ -29,7 +29,7 @@ from tierd.core import units
 from tierd.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tierd.workloads.procs import Process
+    from tierd.core.process import ProcessFacts
 
 CMDLINE_LIMIT: Final = 4096
 """Characters of a command line that are looked at."""
@@ -42,7 +42,7 @@ _COST_LIMIT: Final = 1 << 15
 class Matcher(Protocol):
     """A predicate over processes that can be written back to TOML."""
 
-    def matches(self, process: Process) -> bool:
+    def matches(self, process: ProcessFacts) -> bool:
         """Whether the process is meant.
 
         Raises:
@@ -69,7 +69,7 @@ class Fact:
     value: Any
     shown: Any
 
-    def matches(self, process: Process) -> bool:
+    def matches(self, process: ProcessFacts) -> bool:
         """Whether the fact is as the value says."""
         return _FACTS[self.key][1](process, self.value)
 
@@ -91,7 +91,7 @@ class Combined:
     key: str
     parts: tuple[Matcher, ...] = ()
 
-    def matches(self, process: Process) -> bool:
+    def matches(self, process: ProcessFacts) -> bool:
         """Whether the process is meant."""
         answers = (part.matches(process) for part in self.parts)
         if self.key == "all":
@@ -106,7 +106,7 @@ class Combined:
         return {self.key: tables} if tables else {}
 
 
-def _has_exe(process: Process, wanted: str) -> bool:
+def _has_exe(process: ProcessFacts, wanted: str) -> bool:
     """Compares /proc/PID/exe, never the name that the process gave itself."""
     exe = process.exe
     return exe == wanted or ("/" not in wanted and exe.rpartition("/")[2] == wanted)
@@ -245,7 +245,7 @@ _Read = Callable[[Any, str], tuple[Any, Any]]
 
 Raises ConfigError.
 """
-_Test = Callable[["Process", Any], bool]
+_Test = Callable[["ProcessFacts", Any], bool]
 
 _FACTS: Final[Mapping[str, tuple[_Read, _Test]]] = {
     "pid": (_parse_pid, lambda process, pid: process.pid == pid),

@@ -173,7 +173,7 @@ class ControlConfig:
     """[control]: the socket that the tierd commands talk to."""
 
     enabled: bool = option(
-        "enabled", Flag(), True, "Listen for tierd status, top, pause, explain, tune and events."
+        "enabled", Flag(), True, "Listen for tierd status, top, pause, explain, set and events."
     )
     socket: str = option(
         "socket", PathText(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."

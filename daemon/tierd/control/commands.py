@@ -15,18 +15,18 @@ from typing import Any, Final, TypeVar
 
 from tierd import __version__
 from tierd.config.matchers import within_cgroup
+from tierd.control.assignment import with_value
 from tierd.control.events import EventFeed
 from tierd.control.pause import LONGEST_REASON, Pause, PauseFile
 from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
-from tierd.control.tune import tuned
 from tierd.core.errors import TierdError
+from tierd.core.logfmt import logfmt
+from tierd.engine.executor import LoopEndedError
 from tierd.engine.loop import Service
 from tierd.observe.metrics.families import PAUSED, PAUSES
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels
-from tierd.observe.tick_record import LoopEndedError
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 
@@ -256,17 +256,17 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     return desk.in_loop(group)
 
 
-def _tune(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
+def _set(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     key = args.get("key")
     if key is None or "value" not in args:
-        raise RequestError(ErrorKind.MALFORMED, "tune needs a key and a value")
+        raise RequestError(ErrorKind.MALFORMED, "set needs a key and a value")
     applied = desk.in_loop(
-        lambda: desk.service.reconfigure(tuned(desk.service.config, key, args["value"]))
+        lambda: desk.service.reconfigure(with_value(desk.service.config, key, args["value"]))
     )
     changed, restart = list(applied.changed), list(applied.restart)
     log.info(
         logfmt(
-            event="tuned",
+            event="key_set",
             uid=peer.uid,
             pid=peer.pid,
             key=key,
@@ -274,7 +274,7 @@ def _tune(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
             after_restart=",".join(restart) or "nothing",
         )
     )
-    desk.feed.tell({"kind": "tuned", "time": time.time(), "key": key, "value": args["value"]})
+    desk.feed.tell({"kind": "set", "time": time.time(), "key": key, "value": args["value"]})
     return {"changed": changed, "restart": restart, "files": list(desk.service.config.files)}
 
 
@@ -303,5 +303,5 @@ COMMANDS: Final[dict[str, Command]] = {
         _explain, changes=True, args={"pid": (int,), "cgroup": (str,), "address": (int,)}
     ),
     "reload": Command(_reload, changes=True),
-    "tune": Command(_tune, changes=True, args={"key": (str,), "value": (object,)}),
+    "set": Command(_set, changes=True, args={"key": (str,), "value": (object,)}),
 }

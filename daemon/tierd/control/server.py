@@ -24,9 +24,9 @@ from tierd.control import protocol
 from tierd.control.commands import COMMANDS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Peer, RequestError, identify
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS, EVENTS_DROPPED
 from tierd.observe.metrics.values import Labels
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -46,7 +46,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
         "dry_run": bool(_one(values, f.DRY_RUN)),
         "loop": {
             "ticks": int(_one(values, f.TICKS)),
-            "tick_seconds": config.loop.interval_ns / 1e9,
+            "interval_seconds": config.loop.interval_ns / 1e9,
             "last_tick_seconds_ago": round(now - last, 3) if last else None,
         },
         "tiers": _tiers(service, values),
@@ -56,14 +56,14 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "unavailable": dict(service.components.sources.reasons),
             "samples": _by_label(values, f.SAMPLES),
             "lost": _by_label(values, f.LOST),
-            "looks": _scan_controller(values),
+            "scan": _scan_intervals(values),
         },
         "migrated_pages": [
             {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
             for (direction, source, dest), pages in sorted(values[f.MOVED_PAGES].items())
         ],
         "totals": service.totals.as_json(),
-        "budget": {
+        "migration": {
             "bytes_per_second": config.migration.rate_limit_bytes_per_s,
             "share": service.budget_share,
         },
@@ -99,12 +99,12 @@ def _by_label(values: Table, name: str) -> dict[str, int]:
     return {labels[0]: int(value) for labels, value in sorted(values[name].items())}
 
 
-def _scan_controller(values: Table) -> dict[str, float] | None:
-    """How a source looks at accessed bits; None for one that does not."""
+def _scan_intervals(values: Table) -> dict[str, float] | None:
+    """The scan and sampling intervals of a source that scans; None for others."""
     for source, sampling_interval_s in values[f.SAMPLING_INTERVAL].items():
         return {
-            "exposure_seconds": sampling_interval_s,
-            "period_seconds": values[f.SCAN_INTERVAL][source],
+            "sampling_interval_seconds": sampling_interval_s,
+            "interval_seconds": values[f.SCAN_INTERVAL][source],
         }
     return None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from tierd.core.errors import UnavailableError
-from tierd.observe.totals import logfmt
+from tierd.core.logfmt import logfmt
 
 log = logging.getLogger(__name__)
 
@@ -41,14 +41,14 @@ def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
         except UnavailableError as error:
             log.warning(
                 logfmt(
-                    event="companion_unavailable",
+                    event="background_service_unavailable",
                     name=service.name,
                     reason=error.message,
                     hint=error.hint,
                 )
             )
         except Exception:
-            log.exception(logfmt(event="companion_failed", name=service.name))
+            log.exception(logfmt(event="background_service_failed", name=service.name))
     try:
         yield
     finally:
@@ -56,4 +56,4 @@ def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
             try:
                 service.close()
             except Exception:
-                log.exception(logfmt(event="companion_failed", name=service.name))
+                log.exception(logfmt(event="background_service_failed", name=service.name))

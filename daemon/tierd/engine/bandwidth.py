@@ -23,10 +23,11 @@ from typing import Final
 import numpy as np
 
 from tierd.core.access import LINE_BYTES, AccessBatch, AccessSource
+from tierd.core.nodes import Measured
 from tierd.core.tuning import BANDWIDTH
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.traffic import LoadSource, Measured, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
 RESCTRL: Final = "sys/fs/resctrl/mon_data"

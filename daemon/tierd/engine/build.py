@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 
 from tierd import topology
 from tierd.config import Config
 from tierd.core.access import AccessSource
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import HOTNESS
 from tierd.engine import privileges
@@ -31,9 +33,10 @@ from tierd.observe.totals import MigrationTotals
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
-from tierd.policy.traffic import Measured
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.sources.factory import make_source
+from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import Kind
 from tierd.sources.selection import SourceSelector
 from tierd.sources.uncore import Uncore
 from tierd.topology.node_meminfo import read_usage
@@ -101,7 +104,14 @@ def _watermarks(config: Config) -> WatermarkSettings:
 
 
 def make_fast_path(
-    config: Config, heat: HeatTable, tracking: Tracking, sources: SourceSelector, mover: Mover
+    config: Config,
+    heat: HeatTable,
+    tracking: Tracking,
+    sources: SourceSelector,
+    mover: Mover,
+    *,
+    open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
+    root: Path = Path("/"),
 ) -> FastPathController:
     """What steers the native path between ticks, and forgets when the hot set moves."""
     algorithm, change = config.sources.neoprof.threshold, config.policy.phase_change
@@ -140,6 +150,8 @@ def make_fast_path(
             half_lives=change.cooling,
             least=least,
         ),
+        open_ring=open_ring,
+        root=root,
     )
 
 
@@ -203,7 +215,16 @@ def build(
     if recorder is not None:
         recorder.targets = lambda: _recorded_targets(registry)
         watching.append(recorder)
-    sources = SourceSelector(make_sources(config))
+
+    def sources_of(config: Config) -> list[AccessSource]:
+        made = make_sources(config)
+        if recorder is not None:
+            from tierd.replay.recorded import listen_to
+
+            listen_to(made, recorder.journal)
+        return made
+
+    sources = SourceSelector(sources_of(config))
     tracking = Tracking(
         registry,
         ResidencyScanner(),
@@ -227,7 +248,7 @@ def build(
     )
     factory = ComponentFactory(
         policy=make_policy,
-        sources=make_sources,
+        sources=sources_of,
         read_tiers=tier_reader,
         lacking=privileges.lacking,
         loads=make_loads,
@@ -238,6 +259,9 @@ def build(
         interleave.sight = lambda: getattr(service.components.policy, "sight", None)
     if recorder is not None:
         service.work.on_decided = recorder.decided
+        from tierd.replay.recorded import listen
+
+        listen(service, recorder)
     return service, tiers
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from tierd.config import Config
 from tierd.core.access import AccessSource
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.background import BackgroundService
 from tierd.engine.bandwidth import BandwidthMonitor
@@ -16,7 +17,7 @@ from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover
-from tierd.policy.inputs import NodeUsage, Policy
+from tierd.policy.inputs import Policy
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
 

@@ -8,12 +8,13 @@ from typing import Any
 
 from tierd.config import Config
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, Inputs, NodeUsage, Pressure
+from tierd.policy.inputs import Budget, Inputs, Pressure
 from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
 from tierd.policy.traffic import Traffic
 

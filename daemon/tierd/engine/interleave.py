@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tuning import BANDWIDTH
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import logfmt
 from tierd.policy.cost import CostPolicyState
 from tierd.policy.interleave import integers, weights, wished
 

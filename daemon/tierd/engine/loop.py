@@ -10,19 +10,21 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tierd.config import Config
 from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.background import beside
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.event_poller import EventPoller
 from tierd.engine.event_source import event_driven
+from tierd.engine.executor import LoopExecutor
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
 from tierd.engine.sighup import SighupFlag
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
-from tierd.observe.tick_record import LoopExecutor, Observer
-from tierd.observe.totals import Totals, logfmt
+from tierd.observe.tick_record import Observer
+from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +55,7 @@ class Service:
     ) -> None:
         self.work = Tick(config, components, tiers, observers=observers, clock=clock)
         """What is done pass by pass, and what it is done with."""
-        self._pacer = TickPacer()
+        self.pacer = TickPacer()
         self._wait = wait
         self._clock = clock
         self._factory = factory
@@ -194,7 +196,7 @@ class Service:
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
             allowed = paid_ns - PACING.cpu_credit_ns
-            pause = self._pacer.pause_ns(loop, self.components, self.work.last)
+            pause = self.pacer.pause_ns(loop, self.components, self.work.last)
             least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)
@@ -246,4 +248,4 @@ class Service:
 
     def _must_tick(self, now: int) -> bool:
         """Whether a quiet time is over."""
-        return self._pacer.must_tick(self.components, self.work.last, now)
+        return self.pacer.must_tick(self.components, self.work.last, now)

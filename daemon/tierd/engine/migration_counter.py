@@ -16,10 +16,11 @@ import numpy.typing as npt
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
 from tierd.core.tuning import MIGRATION
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import MigrationTotals, logfmt
+from tierd.observe.totals import MigrationTotals
 from tierd.sources.migrations import Migrations
 
 log = logging.getLogger(__name__)

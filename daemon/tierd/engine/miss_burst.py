@@ -24,7 +24,7 @@ class MissBurstDetector:
         self._asked_ns = 0
         self._signs: set[str] = set()
 
-    def look(self, source: NeoProfSource, refused: int, now_ns: int) -> bool:
+    def update(self, source: NeoProfSource, refused: int, now_ns: int) -> bool:
         """Whether there has been a sign since `take`.
 
         Args:
@@ -51,7 +51,7 @@ class MissBurstDetector:
 
         Args:
             signs: of `take`.
-            refused: as for `look`.
+            refused: as for `update`.
             least_rate: requests a second that make a page worth its moves.
         """
         pages = self._refusals.since(refused) if "many_refused" in signs else 0

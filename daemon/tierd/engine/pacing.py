@@ -20,16 +20,58 @@ where a source has something to tell at any time.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from tierd.config import LoopConfig
+from tierd.core.nodes import NodeUsage
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.event_source import event_driven, report_ns
 from tierd.engine.fastpath.destinations import low_bytes
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What a pass found that says how long the next one may wait.
+
+    Attributes:
+        tick_ns, quiet_tick_ns: of `[loop]`.
+        learning_ns: time of two looks while they teach something; 0: they do not, or none look.
+        report_ns: time between two reports of the source; 0: it makes none at intervals.
+        settled: the native path promotes, and knows what to demote.
+        looks: looks tell of news.
+        walked: it is known where all pages are.
+        free: no groups and no traffic have to be seen to.
+        moved: the hot set has moved.
+        short: a node that pages are demoted from has less free than it must have.
+        planned: moves of the pass.
+        between: pages that the native path moved since the pass before.
+        victims: whether the native path has pages to demote.
+    """
+
+    tick_ns: int
+    quiet_tick_ns: int
+    learning_ns: int
+    report_ns: int
+    settled: bool
+    looks: bool
+    walked: bool
+    free: bool
+    moved: bool
+    short: bool
+    planned: int
+    between: int
+    victims: bool
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether nothing has changed, and the native path knows its way, or there is nothing to
+        read for a while, or looks tell of news."""
+        knows = self.settled or self.looks or self.report_ns > 0
+        return knows and self.walked and self.free and not self.moved and not self.short
 
 
 class TickPacer:
@@ -46,40 +88,67 @@ class TickPacer:
 
     def pause_ns(self, loop: LoopConfig, components: Components, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
-        source = event_driven(components.sources.active)
-        if source is not None and source.learning_ns:
-            return min(loop.interval_ns, source.learning_ns)
-        last_ns = max(self._pause_ns, loop.interval_ns)
+        source, stats, fast_path = (
+            event_driven(components.sources.active),
+            _native(components),
+            components.fast_path,
+        )
+        return self.next_pause(
+            Findings(
+                tick_ns=loop.interval_ns,
+                quiet_tick_ns=loop.max_interval_ns,
+                learning_ns=0 if source is None else source.learning_ns,
+                report_ns=report_ns(components.sources.active),
+                settled=fast_path is not None and fast_path.settled,
+                looks=source is not None,
+                walked=components.tracking.all_walked,
+                # Without a native path, or a pass, there is nobody to leave anything to.
+                free=fast_path is not None
+                and tick is not None
+                and tick.groups is None
+                and tick.traffic is None,
+                moved=tick is not None and tick.hot_set_moved,
+                short=tick is not None and _short(tick.usage, components, tick),
+                planned=0 if tick is None else len(tick.plan),
+                between=PACING.few_pages if tick is None else _moved_between(tick),
+                victims=stats is not None and stats.counters["victims"] > 0,
+            )
+        )
+
+    def next_pause(self, found: Findings) -> int:
+        """`pause_ns`, as it follows from what was found."""
+        if found.learning_ns:
+            return min(found.tick_ns, found.learning_ns)
+        last_ns, report = max(self._pause_ns, found.tick_ns), found.report_ns
         self._scan_controller = max(0, self._scan_controller - 1)
         if (
             0 < self._scan_controller < PACING.refused_ticks - 1
-            and tick is not None
-            and _moved_between(tick) < PACING.few_pages
+            and found.between < PACING.few_pages
         ):
             self._scan_controller = 0
-        report = report_ns(components.sources.active)
-        if tick is None or self._scan_controller or not _can_wait(components, tick):
-            self._pause_ns = loop.interval_ns
+        if self._scan_controller or not found.can_wait:
+            self._pause_ns = found.tick_ns
         elif report:
             self._pause_ns = max(
-                loop.interval_ns,
-                report,
-                min(PACING.reports_per_tick * report, PACING.max_reports_ns),
+                found.tick_ns, report, min(PACING.reports_per_tick * report, PACING.max_reports_ns)
             )
-        elif len(tick.plan) >= PACING.few_pages:
-            self._pause_ns = max(loop.interval_ns, last_ns // 2)
+        elif found.planned >= PACING.few_pages:
+            self._pause_ns = max(found.tick_ns, last_ns // 2)
         else:
-            self._pause_ns = max(loop.interval_ns, min(2 * last_ns, loop.max_interval_ns))
-        stats = _native(components)
-        self._had_victims = stats is not None and stats.counters["victims"] > 0
+            self._pause_ns = max(found.tick_ns, min(2 * last_ns, found.quiet_tick_ns))
+        self._had_victims = found.victims
         return self._pause_ns
+
+    def hurry(self) -> None:
+        """Many pages were refused: the next passes come quickly."""
+        self._scan_controller = PACING.refused_ticks
 
     def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""
         if tick is None or components.fast_path is None:
             return True
         if components.fast_path.miss_burst_seen(now_ns):
-            self._scan_controller = PACING.refused_ticks
+            self.hurry()
             return True
         if (looks := event_driven(components.sources.active)) is not None:
             # (News that came while the CPU budget was short are not told of again.)
@@ -105,21 +174,6 @@ class TickPacer:
             return False
         self._usage_ns = now_ns + tick.config.loop.interval_ns
         return _short(components.read_usage(tick.tiers), components, tick)
-
-
-def _can_wait(components: Components, tick: TickRecord) -> bool:
-    """Whether nothing has changed, and the native path knows its way, or there is nothing to read
-    for a while, or looks tell of news."""
-    fast_path, source = components.fast_path, components.sources.active
-    return (
-        fast_path is not None
-        and (fast_path.settled or event_driven(source) is not None or report_ns(source) > 0)
-        and components.tracking.all_walked
-        and tick.groups is None
-        and tick.traffic is None
-        and not tick.hot_set_moved
-        and not _short(tick.usage, components, tick)
-    )
 
 
 def _moved_between(tick: TickRecord) -> int:

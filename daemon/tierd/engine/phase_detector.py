@@ -59,6 +59,16 @@ class PhaseDetector:
         self.last_ns = 0
         """When the last one was found, CLOCK_MONOTONIC; 0 if there was none."""
 
+    @property
+    def probability(self) -> float:
+        """Posterior probability that the present run of the number is a new one."""
+        return self._detector.probability
+
+    @property
+    def run_length(self) -> int:
+        """The likeliest length of the present run."""
+        return self._detector.run_length
+
     def _fresh(self) -> ChangeDetector:
         return ChangeDetector(
             ChangeSettings(certainty=self.settings.certainty, noise=0.3, least_shift=0.7)
@@ -73,6 +83,33 @@ class PhaseDetector:
 
         Heat has been faded then.
         """
+        # What a companion tells of pages that the source does not see is another number.
+        own = [batch for batch in batches if batch.source == source and len(batch)]
+        fresh = 0.0
+        if source == self._source and self.settings.enabled:
+            fresh = float(sum(self._heat.novel(batch, self.settings.least) for batch in own))
+        heard = any(map(len, batches))
+        moved = self.judge(source, now_ns, own=bool(own), heard=heard, fresh=fresh)
+        if moved:
+            self._heat.fade(self.settings.half_lives)
+            log.info(
+                "event=phase_change detector=heat source=%s probability=%.3f fade=%g",
+                source,
+                self.probability,
+                self.settings.half_lives,
+            )
+        return moved
+
+    def judge(self, source: str, now_ns: int, *, own: bool, heard: bool, fresh: float) -> bool:
+        """Whether what a tick brought tells that the hot set has moved; heat is not touched.
+
+        Args:
+            source: the name of the source in use.
+            now_ns: CLOCK_MONOTONIC.
+            own: the source has told of accesses.
+            heard: it, or a companion, has.
+            fresh: its accesses that go to pages which were not hot.
+        """
         if source != self._source:
             # Another source counts in other numbers.
             self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
@@ -82,23 +119,13 @@ class PhaseDetector:
         self._last_ns = now_ns
         if seconds <= 0 or not self.settings.enabled or not source:
             return False
-        # What a companion tells of pages that the source does not see is another number.
-        own = [batch for batch in batches if batch.source == source and len(batch)]
-        if not own and not (self._spoke and any(map(len, batches))):
+        if not own and not (self._spoke and heard):
             # Silence says nothing about where accesses go, and is no level to rise from.
             return False
         self._spoke = True
-        fresh = sum(self._heat.novel(batch, self.settings.least) for batch in own)
         noise = PHASE.noise_pages_per_s * self.settings.least
         if not self._detector.observe(math.log(noise + fresh / seconds)):
             return False
         self.found += 1
         self.last_ns = now_ns
-        self._heat.fade(self.settings.half_lives)
-        log.info(
-            "event=hot_set_moved source=%s probability=%.3f fade=%g",
-            source,
-            self._detector.probability,
-            self.settings.half_lives,
-        )
         return True

@@ -17,7 +17,7 @@ from typing import Final
 
 from tierd.config import Config
 from tierd.core.capabilities import NUMBERS
-from tierd.observe.totals import logfmt
+from tierd.core.logfmt import logfmt
 
 log = logging.getLogger(__name__)
 

@@ -68,5 +68,5 @@ def stay_resident() -> bool:
 
 
 def _not(why: str) -> bool:
-    log.info('event=not_resident reason="%s"', why)
+    log.info('event=mlock_failed reason="%s"', why)
     return False

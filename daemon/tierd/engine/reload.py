@@ -17,9 +17,9 @@ from typing import Any, Final, Protocol
 from tierd.config import Config, check_against, differences
 from tierd.config.schema import options_of
 from tierd.core.errors import TierdError, UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
 from tierd.engine.components import ComponentFactory, Components
-from tierd.observe.totals import logfmt
 from tierd.sources.selection import SourceSelector
 
 log = logging.getLogger(__name__)

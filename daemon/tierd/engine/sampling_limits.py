@@ -13,12 +13,11 @@ from collections.abc import Mapping
 from typing import Protocol, cast
 
 from tierd.core.access import AccessSource
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import INTERVAL
 from tierd.engine.groups import ResidentBytes
-from tierd.hotness.table import HeatTable
 from tierd.policy.break_even import least_rate
-from tierd.policy.inputs import NodeUsage
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +34,14 @@ class Bounded(Protocol):
     longest_us: int | None
     lag_us: int
     """Programs may have used other memory for so long before a look finds that."""
+
+
+class Fading(Protocol):
+    """Heat, as far as it is needed here."""
+
+    def fade(self, half_lives: float) -> None:
+        """All heat decays by so much at once, or grows."""
+        ...
 
 
 def space_fraction(
@@ -92,10 +99,16 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
     return round(1e6 / rate) << doubled
 
 
+def bounds_us(tiers: TierMap, least_s: float, stood_still_s: float) -> tuple[int | None, int]:
+    """`max_sampling_interval_us`, and how long changes may go unseen, in us."""
+    longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
+    return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * stood_still_s))
+
+
 class SamplingLimits:
     """See the module's text; called once a pass, before its batches go into heat."""
 
-    def __init__(self, heat: HeatTable, resident_bytes: ResidentBytes) -> None:
+    def __init__(self, heat: Fading, resident_bytes: ResidentBytes) -> None:
         self._heat = heat
         self._residents = resident_bytes
         self._source = ""
@@ -126,8 +139,7 @@ class SamplingLimits:
         """
         if hasattr(source, "longest_us"):
             bounded = cast(Bounded, source)
-            bounded.longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
-            bounded.lag_us = round(1e6 * max(least_s, INTERVAL.max_phase_fraction * stood_still_s))
+            bounded.longest_us, bounded.lag_us = bounds_us(tiers, least_s, stood_still_s)
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""

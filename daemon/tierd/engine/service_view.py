@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.tracking import Tracking
-from tierd.policy.inputs import NodeUsage
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import SourceSelector
 

@@ -15,10 +15,10 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
+from tierd.core.logfmt import logfmt
 from tierd.core.tuning import PACING
 from tierd.core.units import format_size
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 

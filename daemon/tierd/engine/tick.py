@@ -13,7 +13,9 @@ import numpy as np
 from tierd.config import Config
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
@@ -21,8 +23,7 @@ from tierd.engine.decision import DecisionContext
 from tierd.engine.phase_age import PhaseAge
 from tierd.engine.sampling_limits import SamplingLimits
 from tierd.observe.tick_record import Observer, StageTimer, TickRecord
-from tierd.observe.totals import Totals, logfmt
-from tierd.policy.inputs import NodeUsage
+from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
 
@@ -63,14 +64,14 @@ class Tick:
         self.observers = list(observers)
         self.totals = Totals()
         self.decision = DecisionContext(config)
-        self._sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
+        self.exposing = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
         self._clock = clock
         self.last: TickRecord | None = None
         self._last: MigrationResult | None = None
-        self._still = PhaseAge()
+        self.still = PhaseAge()
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
@@ -234,7 +235,7 @@ class Tick:
                 self.observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
-        sampled_ns = now - self._still.begun_ns if self._still.begun_ns else 0
+        sampled_ns = now - self.still.begun_ns if self.still.begun_ns else 0
         return sampled_ns >= self.config.heat.half_life_ns and self.components.tracking.all_walked
 
     def _watch(self, now: int) -> None:
@@ -265,24 +266,20 @@ class Tick:
         if fast_path is not None:
             fast_path.listen()
         active = components.sources.active
-        self._sampling_limits.aim(
-            active, self.tiers, self._usage, self.config.policy.high_watermark
-        )
+        self.exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
         changes = None if fast_path is None else fast_path.changes
         break_even_s = self.config.policy.break_even_time_ns / 1e9
-        self._sampling_limits.bound(
-            active, self.tiers, break_even_s, self._still.seconds(changes, now)
-        )
+        self.exposing.bound(active, self.tiers, break_even_s, self.still.seconds(changes, now))
         batches = components.sources.poll(now)
-        if self._sampling_limits.changed(active) and fast_path is not None:
+        if self.exposing.changed(active) and fast_path is not None:
             fast_path.changes.restart()
         self._moved = fast_path is not None and fast_path.see(batches, now)
         if components.loads is not None:
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
-        self._still.see(active, batches, now)
-        self.totals.scan_phase_changes = self._still.phase_changed
+        self.still.see(active, batches, now)
+        self.totals.scan_phase_changes = self.still.phase_changed
         for batch in batches:
             components.heat.ingest(batch)
             self.totals.samples += len(batch)

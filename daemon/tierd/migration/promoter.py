@@ -35,6 +35,7 @@ from tierd.migration.fastpath_update import (
     Way,
 )
 from tierd.migration.results import columns_of
+from tierd.migration.tap import TYPES, FastPathLog, Noted, SplitRecord, Steered, copied
 
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
@@ -96,17 +97,63 @@ class Promoter:
         self._meminfo: dict[int, int] = {}
         self._ring: Any = None
         self._paths: Any = None
+        self._reported: list[SplitRecord] | None = None
+        self._given: list[Any] = []
         self.running = False
 
-    def set(self, settings: PromoterSettings) -> None:
-        """Change the settings from the next interval on.
+    def tap(self) -> None:
+        """Note from now on what it is told and chooses, for `tapped`; before all other calls.
+
+        Raises:
+            MemoryError: no memory for it.
+        """
+        _check(lib.tierd_promoter_tap(self._promoter), "tap")
+        self._reported = [self._settings]
+
+    def tapped(self) -> FastPathLog | None:
+        """What was noted since the last call; None where nothing is."""
+        if self._reported is None:
+            return None
+        given = ffi.new("struct tierd_tap_columns *")
+        dropped = int(lib.tierd_promoter_tapped(self._promoter, given))
+        told, self._reported = tuple(self._reported), []
+        return FastPathLog(copied(given, ffi), told, dropped)
+
+    def untap(self) -> None:
+        """Note nothing any more."""
+        lib.tierd_promoter_untap(self._promoter)
+        self._reported = None
+
+    def replay(self, given: FastPathLog) -> None:
+        """Let the calls until the next `tapped` be told what these were told, and move nothing.
+
+        The calls are to be made in their order; `tapped` tells what they choose now.
+
+        Raises:
+            MemoryError: no memory for it.
+        """
+        columns = ffi.new("struct tierd_tap_columns *")
+        self._given = [columns]
+        for name, values in given.columns.items():
+            kind = f"struct {TYPES[name]} []" if name in TYPES else "uint64_t[]"
+            column = np.array(values) if len(values) else np.zeros(1, values.dtype)
+            self._given.append(ffi.from_buffer(kind, column, require_writable=True))
+            setattr(columns, name, self._given[-1])
+            setattr(columns, f"{name}s", len(values))
+        self._reported = []
+        _check(lib.tierd_promoter_replay(self._promoter, columns), "replay")
+
+    def set(self, settings: PromoterSettings, *, always: bool = False) -> None:
+        """Change the settings from the next interval on; `always`: even to what they are.
 
         Raises:
             ValueError: a setting is out of its range; nothing has changed.
         """
-        if settings is not self._settings and settings != self._settings:
+        if always or (settings is not self._settings and settings != self._settings):
             _check(lib.tierd_promoter_set(self._promoter, _settings(settings)), settings)
             self._settings = settings
+            if self._reported is not None:
+                self._reported.append(settings)
 
     def start(self, ring: Any) -> None:
         """Start the thread on a mapping of /dev/tierd, whose ring is its alone.
@@ -182,6 +229,9 @@ class Promoter:
             given.scale[card] = scale
         self._ways(given, orders.ways)
         _check(lib.tierd_promoter_steer(self._promoter, given), "orders")
+        if self._reported is not None:
+            readable = frozenset(node for node in orders.ways if given.free_fd[node] >= 0)
+            self._reported.append(Steered(orders, readable))
         for node in self._meminfo.keys() - orders.ways.keys():
             # A node that went offline has another file when it is back.
             os.close(self._meminfo.pop(node))
@@ -227,6 +277,8 @@ class Promoter:
         moves, kept = columns_of(report, ffi)
         lib.tierd_promoter_note(self._promoter, moves, len(report.plan), time_ns)
         del kept
+        if self._reported is not None:
+            self._reported.append(Noted(report, time_ns))
 
     def stats(self) -> PromoterStats:
         """Counters."""

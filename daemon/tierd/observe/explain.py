@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import WORDS, DecisionLog, Reason, counts_of, entry_of
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 __all__ = ["WORDS", "DecisionLog", "Explainer", "Reason"]

@@ -155,32 +155,16 @@ class Totals:
             "move_seconds": self.move_ns / 1e9,
             "move_cpu_seconds": self.move_cpu_ns / 1e9,
             "busy_retries": self.retries,
-            "fates": dict(self.fates),
+            "migration_results": dict(self.fates),
             "errors": {str(number): count for number, count in self.errors.items()},
             "splits": dict(self.splits),
-            "held_back": dict(self.notes),
+            "rejected": dict(self.notes),
             "migrations": asdict(self.migrations) if self.migrations.watched else None,
-            "bounced_pages": self.ping_pong_pages,
-            "bounces_held": self.ping_pong_prevented,
-            "hot_set_moves": self.heat_phase_changes,
-            "hot_set_news": self.scan_phase_changes,
-            "native": self.native,
+            "ping_pong_pages": self.ping_pong_pages,
+            "ping_pong_prevented": self.ping_pong_prevented,
+            "heat_phase_changes": self.heat_phase_changes,
+            "scan_phase_changes": self.scan_phase_changes,
+            "fast_path": self.native,
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }
-
-
-def logfmt(**fields: object) -> str:
-    """One structured log line: key=value, values with spaces quoted."""
-    parts = []
-    for key, value in fields.items():
-        if isinstance(value, float):
-            text = f"{value:.4g}"
-        elif isinstance(value, dict):
-            text = ",".join(f"{k}:{v}" for k, v in value.items())
-        else:
-            text = str(value)
-        if any(c in text for c in ' "=\n') or not text:
-            text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-        parts.append(f"{key}={text}")
-    return " ".join(parts)

@@ -137,12 +137,12 @@ class Candidates:
             hottest=False,
             without=set() if not_of is None else {not_of},
         )
-        self._notes["at the floor of its group"] += len(held)
+        self._notes["group_min"] += len(held)
         return leaving
 
     def _leaving(self, cold: PageSet, nodes: tuple[int, ...]) -> PageSet:
         leaves = self._groups.may_leave(cold, nodes)
-        self._notes["at the floor of its group"] += int(np.count_nonzero(~leaves))
+        self._notes["group_min"] += int(np.count_nonzero(~leaves))
         return pageset.take(cold, leaves)
 
     @property
@@ -209,7 +209,7 @@ class Candidates:
         settled = pages.idle_s >= self._min_residency_s
         lately = len(pages) - int(np.count_nonzero(settled))
         if lately:
-            self._notes["moved lately"] += lately
+            self._notes["cooldown"] += lately
             pages = pageset.take(pages, settled)
         nodes = set(pageset.nodes_of(pages)) if self._planned else set()
         for planned, left in self._planned:

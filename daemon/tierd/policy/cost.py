@@ -114,7 +114,7 @@ class CostPolicy:
             self.outcomes.carried_out(inputs.last)
             if inputs.last is not None and inputs.last.moved_bytes:
                 self.hill_climber.reset_trials(traffic.time_ns)
-        standing = self._look(traffic, work)
+        standing = self._observe(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
         rule = Rule(
@@ -128,7 +128,7 @@ class CostPolicy:
             self.outcomes.undo = None
         lines = self.outcomes.lines_left if traffic.time_ns else math.inf
         if not standing and traffic.time_ns:
-            self._hill_climb(traffic.time_ns, work, rule)
+            self._perturb(traffic.time_ns, work, rule)
         rule = replace(rule, least=self.hill_climber.least)  # which a slice may just have raised
         free = not (standing or self.hill_climber.busy or self.hill_climber.planned)
         if free and lines > 0:
@@ -146,7 +146,7 @@ class CostPolicy:
         )
         return work.plan()
 
-    def _hill_climb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
+    def _perturb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
         """Let a slice be tried, where loads are told and nothing else is going on."""
         hill_climber, model = self.hill_climber, work.model
         if not self.outcomes.alike(hill_climber.mix):
@@ -155,7 +155,7 @@ class CostPolicy:
         surprised = work.surprised and not hill_climber.trying
         if surprised or work.moves or "none" in model.source:
             hill_climber.reset_trials(time_ns)
-        elif hill_climber.look(time_ns, work):
+        elif hill_climber.update(time_ns, work):
             back = hill_climber.verdict()
             if back is not None:
                 work.take_back(*back)
@@ -172,10 +172,10 @@ class CostPolicy:
                     hill_climber.mix = self.outcomes.mix
                     work.bring(*tried)
 
-    def _look(self, traffic: Traffic, work: CostRound) -> bool:
+    def _observe(self, traffic: Traffic, work: CostRound) -> bool:
         out = self.outcomes
         out.half_life_s = traffic.half_life_s
-        standing = out.look(traffic.time_ns, work) if traffic.time_ns else False
+        standing = out.update(traffic.time_ns, work) if traffic.time_ns else False
         self.sight = CostPolicyState(
             model=work.reported,
             loaded_ns=tuple(

@@ -202,7 +202,7 @@ class CostRound(Round):
     def _exchange(self, rule: Rule, lines: float) -> MigrationScheduler:
         """Of what may move now."""
         settled = self.pages.idle_s >= self.settings.min_residency_s
-        self.notes["moved lately"] += int(np.count_nonzero(~settled))
+        self.notes["cooldown"] += int(np.count_nonzero(~settled))
         for _, planned, _ in self.moves:
             settled &= ~np.isin(self.pages.page, planned.page)
         tiers = self.inputs.tiers.tiers
@@ -228,9 +228,9 @@ class CostRound(Round):
                 done = work.relieve(tier.rank, need, left)
                 left -= done
                 if done < need:
-                    self.notes["short of room, and nowhere to go"] += (need - done) // 4096
+                    self.notes["no_demotion_target"] += (need - done) // 4096
         if self.surprised:
-            self.notes["use has just changed"] += 1
+            self.notes["phase_change"] += 1
         elif trade and len(work.kinds):
             work.trade(left)
         self.notes.update(work.notes)
@@ -288,9 +288,9 @@ class CostRound(Round):
         dest, pages = tiers.tiers[step.dest], pageset.take(self.pages, step.members)
         if self.fair is not None:
             allowed = self.fair.may_leave(pages, tiers.tiers[step.source].nodes)
-            self.notes["at the floor of its group"] += int(np.count_nonzero(~allowed))
+            self.notes["group_min"] += int(np.count_nonzero(~allowed))
             enters = self.fair.may_enter(pages, dest.nodes)
-            self.notes["at the cap of its group"] += int(np.count_nonzero(allowed & ~enters))
+            self.notes["group_max"] += int(np.count_nonzero(allowed & ~enters))
             pages = pageset.take(pages, allowed & enters)
         up = _height(dest) > _height(tiers.tiers[step.source])
         for node in np.unique(pages.node):

@@ -206,7 +206,7 @@ class FeedbackController:
         now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
         now.pages += count
 
-    def look(self, time_ns: int, now: Now) -> bool:
+    def update(self, time_ns: int, now: Now) -> bool:
         """The present state of memory; true to stand still."""
         if not self._begun_ns:
             self._begun_ns = time_ns

@@ -8,26 +8,11 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import HeatView
 from tierd.policy.group_limits import Groups
 from tierd.policy.traffic import Traffic
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
-    """How full a node is.
-
-    Attributes:
-        total_bytes: memory of the node.
-        free_bytes: free now.
-        reserve_bytes: what the kernel keeps for itself: the sum of its zones' high
-            watermarks. Below it kswapd runs, so tierd never fills a node past it.
-    """
-
-    total_bytes: int
-    free_bytes: int
-    reserve_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import BANDWIDTH
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.tiermodel import F64Array, TierModel
 
 

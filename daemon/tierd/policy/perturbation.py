@@ -135,7 +135,7 @@ class HillClimber:
         )
         self._turn = 0
 
-    def look(self, time_ns: int, now: Present) -> bool:
+    def update(self, time_ns: int, now: Present) -> bool:
         """Take in a tick; true at the end of an epoch of rest."""
         self._sum, self._ticks = self._sum + now.lines_per_s, self._ticks + 1
         if time_ns - self._begun_ns < self._epoch_ns:

@@ -186,11 +186,11 @@ class MigrationScheduler:
         if not len(self.kinds):
             return 0
         if self._lines_left <= 0:
-            self.notes["what came of the moves before is waited for"] += 1
+            self.notes["awaiting_feedback"] += 1
             return 0
         target = self._target()
         if not self._worth(target):
-            self.notes["no end is worth its moves"] += 1
+            self.notes["no_gain"] += 1
             return 0
         self._way, flow = target, target.flow
         net = self._net(target.latency, target.crowd)
@@ -203,7 +203,7 @@ class MigrationScheduler:
             group, dest = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
             size = int(self.kinds.size[group])
             if left < size:
-                self.notes["over budget"] += int(flow[value > 0].sum())
+                self.notes["rate_limit"] += int(flow[value > 0].sum())
                 return budget - left
             if self.space[dest] >= size:
                 want = min(int(flow[group, dest]), min(left, int(self.space[dest])) // size)
@@ -214,7 +214,7 @@ class MigrationScheduler:
             if not done:
                 self._blocked[group, dest] = True
             left -= done
-        self.notes["more than one pass takes"] += 1
+        self.notes["tick_limit"] += 1
         return budget - left
 
     def promise(self) -> float:
@@ -243,7 +243,7 @@ class MigrationScheduler:
     def _try(self, group: int, dest: int, count: int) -> int:
         """Move so many of a group; bytes of it."""
         if count <= 0:
-            self.notes["more than its tier bears at once"] += int(self.kinds.folios[group])
+            self.notes["ramp_up_limit"] += int(self.kinds.folios[group])
             return 0
         count = min(count, int(self.kinds.folios[group]))
         self._move(group, dest, count, gives_way=False)
@@ -259,10 +259,10 @@ class MigrationScheduler:
         others[:, space <= 0] = -np.inf
         victim, demotion_node = (int(i) for i in np.unravel_index(others.argmax(), others.shape))
         if not np.isfinite(others[victim, demotion_node]):
-            self.notes["no room, and nothing that could make some"] += int(kinds.folios[group])
+            self.notes["no_room"] += int(kinds.folios[group])
             return 0
         if value[group, dest] + others[victim, demotion_node] <= 0:
-            self.notes["not worth more than what would give way"] += int(kinds.folios[group])
+            self.notes["not_worth_eviction"] += int(kinds.folios[group])
             return 0
         # Whole folios of both: the larger size sets the step.
         into, out = int(kinds.size[group]), int(kinds.size[victim])
@@ -277,7 +277,7 @@ class MigrationScheduler:
         )
         amount = amount // unit * unit
         if amount <= 0:
-            self.notes["more than its tier bears at once"] += int(kinds.folios[group])
+            self.notes["ramp_up_limit"] += int(kinds.folios[group])
             return 0
         for member, to, size in ((victim, demotion_node, out), (group, dest, into)):
             self._move(member, to, amount // size, gives_way=member == victim)

@@ -35,9 +35,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import LINE_BYTES
+from tierd.core.nodes import Measured
 from tierd.core.tiermap import Quantity, Tier, TierMap
 from tierd.core.tuning import COST
-from tierd.policy.traffic import Measured, Traffic
+from tierd.policy.traffic import Traffic
 
 F64Array = npt.NDArray[np.float64]
 

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tierd.core.nodes import Measured
 from tierd.hotness.pattern import Patterns
 
 
@@ -25,26 +26,6 @@ class LoadSource(enum.StrEnum):
     UNCORE = "uncore"
     """The memory controllers' own counters, through perf: second best (recordings number these
     in the order they stand here)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """What a probe of a node found; None for what it could not tell.
-
-    Attributes:
-        latency_ns: of a dependent read, the least so far: load makes it longer.
-        bandwidth_bytes_per_s: one CPU's stream, the most so far: the node has at least this.
-    """
-
-    latency_ns: float | None = None
-    bandwidth_bytes_per_s: float | None = None
-
-    def beside(self, other: Measured) -> Measured:
-        """The least latency and the most bandwidth of both."""
-        latency = [each for each in (self.latency_ns, other.latency_ns) if each is not None]
-        wide = (self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)
-        bandwidth = [each for each in wide if each is not None]
-        return Measured(min(latency, default=None), max(bandwidth, default=None))
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,12 +123,12 @@ class Round:
             if usage is None or usage.free_bytes >= self.low[node]:
                 continue
             if self.inputs.tiers.demotion_tier(tier.rank) is None:
-                self.notes["nothing below to relieve into"] += 1
+                self.notes["no_lower_tier"] += 1
                 continue
             wanted = self.low[node] + self._gap(node) - usage.free_bytes
             need = min(wanted, self.left)
             if need < wanted:
-                self.notes["over budget"] += (wanted - need) // PAGE_SIZE
+                self.notes["rate_limit"] += (wanted - need) // PAGE_SIZE
             cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
             owed = pageset.prefix(cold, min(need, self.low[node] - usage.free_bytes))
             unused = pageset.take(cold, cold.heat <= self.settings.confidence**2)
@@ -165,7 +165,7 @@ class Round:
             return
         hot, capped = self.find.entering(tier, self._limit, least)
         hot = self.find.without_exchanged(hot, space)
-        self.notes["at the cap of its group"] += len(capped)
+        self.notes["group_max"] += len(capped)
         group = self.fair.group_of(capped)
         self._bring(tier, hot)
         for each in self.fair.capped:
@@ -230,8 +230,8 @@ class Round:
         # A replacement costs two moves, a promotion into room one.
         cost = ends + np.clip(ends - free, 0, None)
         chosen = min(wins, int(np.searchsorted(cost, self.left, side="right")))
-        self.notes["over budget"] += wins - chosen
-        self.notes["not hotter than the coldest"] += len(hot) - wins
+        self.notes["rate_limit"] += wins - chosen
+        self.notes["not_hotter"] += len(hot) - wins
         if not chosen:
             return False
         before = dict(self.spare)
@@ -338,7 +338,7 @@ class Round:
         self.notes[refusal] += int(len(dest) - np.count_nonzero(placed))
         if self.fair is not None:
             allowed = self.fair.may_move(pages)
-            self.notes["over its group's budget"] += int(np.count_nonzero(placed & ~allowed))
+            self.notes["group_rate_limit"] += int(np.count_nonzero(placed & ~allowed))
             placed &= allowed
         pages = pageset.take(pages, placed)
         dest = dest[placed]

@@ -12,7 +12,7 @@ use has stood still for long.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from tierd.core.tuning import INTERVAL, SCAN
 from tierd.sources._scan_phase import ScanPhaseDetector
@@ -33,7 +33,7 @@ class ScanController:
     Args:
         period_us: least time between two looks, once they have taught enough.
         least_exposure_us: no exposure is shorter.
-        clock: CLOCK_MONOTONIC in ns.
+        now_ns: CLOCK_MONOTONIC.
         alone: nobody else tells of pages that become hot.
 
     Attributes:
@@ -50,21 +50,20 @@ class ScanController:
         self,
         period_us: int,
         min_sampling_interval_us: int,
-        clock: Callable[[], int],
+        now_ns: int,
         *,
         alone: bool = True,
     ) -> None:
         self._configured_us = period_us
         self._least_us = min_sampling_interval_us
-        self._clock = clock
         self._alone = alone
         self.aim: float | None = None
         self.longest_us: int | None = None
         self.lag_us = 0
         self.awake = False
-        self.start()
+        self.start(now_ns)
 
-    def start(self) -> None:
+    def start(self, now_ns: int) -> None:
         """The scanner begins anew."""
         self.exposure_us = self._bounded(0)
         self._rounds: dict[int, int] = {}
@@ -73,7 +72,7 @@ class ScanController:
         self.phase_changed = ScanPhaseDetector(SCAN.warmup_scans)
         self._taken = 0
         self._pages = self._asleep = self._apart = 0
-        self._awake_ns = self._clock()
+        self._awake_ns = now_ns
         period = self.period_us
         self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
 
@@ -83,12 +82,16 @@ class ScanController:
             turnover, self._pages, self._taken
         )
 
-    def on_phase_change(self, turnover: ScanSummary) -> bool:
+    def on_phase_change(self, turnover: ScanSummary, now_ns: int) -> bool:
         """A look has found this; true if that is news: `period_us` has changed."""
         if not self.is_phase_change(turnover):
             return False
-        log.info("event=news newly_hot=%d newly_idle=%d", turnover.newly_hot, turnover.newly_idle)
-        self.phase_changed.tell(self._taken, self._clock())
+        log.info(
+            "event=phase_change detector=scan newly_hot=%d newly_idle=%d",
+            turnover.newly_hot,
+            turnover.newly_idle,
+        )
+        self.phase_changed.tell(self._taken, now_ns)
         self._taken = 0
         return True
 
@@ -151,12 +154,11 @@ class ScanController:
         """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
         return min(1.0, self.seen.sampling_interval_s / self.seen.period_s)
 
-    @property
-    def taught_s(self) -> float:
+    def taught_s(self, now_ns: int) -> float:
         """For how long looks at programs that run have gone to heat."""
-        return (self._clock() - self._awake_ns) / 1e9
+        return (now_ns - self._awake_ns) / 1e9
 
-    def take(self, stats: Stats) -> bool:
+    def take(self, stats: Stats, now_ns: int) -> bool:
         """Take in what the scanner tells; true if `exposure_us` or `period_us` changed."""
         rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
         if rounds == self._rounds:
@@ -179,14 +181,14 @@ class ScanController:
         if valid and pages:
             self.seen = self._mean(list(stats.values()))
             if self._pages and pages > SCAN.grown_factor * self._pages:
-                self._begin_anew()
+                self._begin_anew(now_ns)
             elif (
                 self.seen.share < INTERVAL.idle_fraction
                 and self._asleep < SCAN.idle_scans
                 and not self.awake
             ):
                 self._asleep += 1
-                self._forget()
+                self._forget(now_ns)
             else:
                 self._pages = self._pages or pages
                 self._expose(taught=taught)
@@ -214,20 +216,20 @@ class ScanController:
             return wanted_us
         return max(self._least_us, min(wanted_us or longest, longest))
 
-    def _begin_anew(self) -> None:
+    def _begin_anew(self, now_ns: int) -> None:
         """What is known is of the lesser part of all memory."""
         rounds, aim = self._rounds, self.aim
-        self.start()
+        self.start(now_ns)
         self._rounds, self.aim = rounds, aim
-        self._forget()
+        self._forget(now_ns)
         self._valid_from = {target: each + 1 for target, each in rounds.items()}
 
-    def _forget(self) -> None:
+    def _forget(self, now_ns: int) -> None:
         """Programs that do not run teach nothing of what they will use."""
         self._since = dict(self._rounds)
         self._taken, self.phase_changed.last = 0, False
         self._valid_from = dict(self._rounds)
-        self._awake_ns = self._clock()
+        self._awake_ns = now_ns
 
     def _mean(self, stats: Sequence[Mapping[str, int]]) -> Seen:
         pages = sum(each.get("round_pages", 0) for each in stats)
@@ -262,7 +264,7 @@ class ScanController:
             )
         self._apart = 0
         self.phase_changed.hold(self._taken)
-        told = "event=exposure us=%d before_us=%d accessed=%.3f aim=%.3f"
+        told = "event=sampling_interval us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted
         self._valid_from = {

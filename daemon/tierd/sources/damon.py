@@ -39,7 +39,7 @@ from tierd.sources._damon_trace import DamonTrace
 
 log = logging.getLogger(__name__)
 
-BLIND_EVENT = {True: "all_in_use", False: "tells_pages_apart"}
+BLIND_EVENT = {True: "reports_saturated", False: "tells_pages_apart"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -108,7 +108,7 @@ class HmuDevices:
                 self._using[number] = card
                 continue
             why = "it was removed" if card is None else why_not(card)
-            log.warning('card=%d event=card_lost reason="%s"', number, why)
+            log.warning('card=%d event=device_lost reason="%s"', number, why)
             del self._using[number]
             self._lost(number)
         for number, card in found.items():
@@ -190,7 +190,7 @@ class HmuDevices:
         self._using[card.number] = replace(card, settings=kept)
         self._begun(card)
         log.info(
-            "card=%d event=card_enabled backend=%s device=%s nodes=%s",
+            "card=%d event=device_enabled backend=%s device=%s nodes=%s",
             card.number,
             card.backend,
             card.device,
@@ -202,7 +202,7 @@ class HmuDevices:
         try:
             self._cards.set(number, **settings)  # type: ignore[arg-type]
         except (TargetGoneError, UnavailableError) as error:
-            log.warning('card=%d event=card_refused reason="%s"', number, error)
+            log.warning('card=%d event=device_refused reason="%s"', number, error)
             self.suspect = True
             return False
         return True

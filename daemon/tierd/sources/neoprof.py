@@ -77,7 +77,8 @@ class NeoProfSource:
         self._clock = clock
         self._open_cards = open_cards
         self._open_ring = open_ring
-        self._make_scan = make_scan or self._scanner
+        self.make_scan = make_scan or self._scanner
+        """Makes the scanner of what cards do not see."""
         self._cards: HmuDevices | None = None
         self._requests = RequestCount(root)
         self._ring: Ring | None = None
@@ -290,13 +291,13 @@ class NeoProfSource:
         self.coverage = self._map.coverage(self._root)
         for node in sorted(self.coverage.partial):
             share = self.coverage.covered[node]
-            log.info("node=%d event=card_sees_a_part share=%.3f rest=scan", node, share)
+            log.info("node=%d event=device_sees_a_part share=%.3f rest=scan", node, share)
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
         looks = replace(self._scan_controller, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
-        self._scan = self._make_scan(looks, self._unseen if self.coverage.partial else None)
+        self._scan = self.make_scan(looks, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim
         self._learning = True
 

@@ -71,13 +71,14 @@ class ScanSource:
         )
         self._hot_scans = self._settings.hot_scans
         self._heard = 0
-        self._scan_controller = ScanController(
-            self._settings.period_us,
-            self._settings.min_sampling_interval_us,
-            clock,
-            alone=self._settings.alone,
-        )
         self._check_ns = 0
+        self.decide_with(ScanController)
+
+    def decide_with(self, make: Callable[..., ScanController]) -> None:
+        """Let what `make` returns, called as `ScanController` is, decide; before `watch`."""
+        settings = self._settings
+        period_us, least_us = settings.period_us, settings.min_sampling_interval_us
+        self._scan_controller = make(period_us, least_us, self._clock(), alone=settings.alone)
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
@@ -113,7 +114,7 @@ class ScanSource:
         self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
         self._hot_scans = settings.hot_scans
-        self._scan_controller.start()
+        self._scan_controller.start(self._clock())
         # Nobody asks whose pages are shared, or of which order, before they move.
         flags = ScanFlags.BRIEF
         flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
@@ -167,7 +168,7 @@ class ScanSource:
         for view in ring.views():
             told = 0 if batches else lost
             for turnover in turnovers(view):
-                if self._scan_controller.on_phase_change(turnover):
+                if self._scan_controller.on_phase_change(turnover, now):
                     self._set_scan()
             fresh = self._scan_controller.fresh
             batches.append(self._records.batch(view, now, lost=told, keep=self._keep, fresh=fresh))
@@ -272,7 +273,7 @@ class ScanSource:
         states = [each for each in self._control.targets() if each.target in self._targets]
         if not states:
             return 0, self._scan_controller.seen.period_s
-        if self._scan_controller.take({each.target: each.stats for each in states}):
+        if self._scan_controller.take({each.target: each.stats for each in states}, self._clock()):
             self._set_scan()
         return self._scan_controller.rounds, self._scan_controller.seen.period_s
 
@@ -323,7 +324,7 @@ class ScanSource:
     @property
     def taught_s(self) -> float:
         """For how long looks at programs that run have gone to heat."""
-        return self._scan_controller.taught_s
+        return self._scan_controller.taught_s(self._clock())
 
     def state(self) -> ScanState | None:
         """The scanner's settings and counters, None when it is not in use."""

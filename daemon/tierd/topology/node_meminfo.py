@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd._native import ffi, lib
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.policy.inputs import NodeUsage
 
 _MOST_NODES: Final = 1 << 10
 

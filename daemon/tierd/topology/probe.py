@@ -14,9 +14,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tierd._native import ffi, lib
+from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.tiermap import MemoryNode, TierMap
-from tierd.policy.inputs import NodeUsage
-from tierd.policy.traffic import Measured
 
 log = logging.getLogger(__name__)
 

@@ -83,13 +83,13 @@ class Readings:
                 seen.rest -= 1
                 rested.add(pid)
             else:
-                seen = self._look(pid, seen, pid in watched, large_bytes)
+                seen = self._read_one(pid, seen, pid in watched, large_bytes)
             if seen is not None:
                 stats[pid], all_seen[pid] = seen.stat, seen
         self._seen = all_seen
         return stats, rested
 
-    def _look(
+    def _read_one(
         self, pid: int, before: _Seen | None, watched: bool, large_bytes: int
     ) -> _Seen | None:
         """Read a process; None if there is none, or none of a user's."""

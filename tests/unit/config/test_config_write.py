@@ -68,7 +68,8 @@ def test_every_key_has_a_purpose_and_a_range() -> None:
 
 
 WORDS = """loop interval targets match deny any all not exe pid uid cmdline cgroup min_rss limit
-sources order damon heat policy hysteresis migration rate_limit cpu_limit topology tiers nodes 1 name kind log"""
+sources order damon heat policy hysteresis migration rate_limit cpu_limit topology tiers nodes 1
+name kind log"""
 KEYS = st.sampled_from(WORDS.split()) | st.text(max_size=5)
 LEAVES = (
     st.none().map(lambda _: {})

@@ -21,7 +21,7 @@ from tierd.control.commands import COMMANDS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Request, RequestError
 
 T = TypeVar("T")
-SHARES = {"status": 0.02, "tune": 0.01, "pause": 0.001, "resume": 0.001}
+SHARES = {"status": 0.02, "set": 0.01, "pause": 0.001, "resume": 0.001}
 """Share of the well-formed requests that is carried out in the fuzz test."""
 FUZZ_INPUTS = inputs(300_000)
 
@@ -35,8 +35,8 @@ def malformed(line: bytes) -> str:
 
 def test_a_request_is_a_line_of_json():
     assert protocol.parse(b'{"command": "status"}') == Request("status")
-    line = b'{"command": "tune", "args": {"key": "a"}, "id": 3}\n'
-    assert protocol.parse(line) == Request("tune", {"key": "a"}, 3)
+    line = b'{"command": "set", "args": {"key": "a"}, "id": 3}\n'
+    assert protocol.parse(line) == Request("set", {"key": "a"}, 3)
 
 
 @pytest.mark.parametrize(
@@ -145,16 +145,16 @@ def test_readers_may_read_and_nothing_else(tmp_path: Path):
         (request("explain", cgroup="/", address=1), ErrorKind.MALFORMED, "takes a pid"),
         (request("explain", pid=-4), ErrorKind.MALFORMED, "no process"),
         (request("explain", pid=1, address=1 << 64), ErrorKind.MALFORMED, "no process"),
-        (request("tune", key="a"), ErrorKind.MALFORMED, "needs a key and a value"),
+        (request("set", key="a"), ErrorKind.MALFORMED, "needs a key and a value"),
         (
-            request("tune", key="migration.rat", value=1),
+            request("set", key="migration.rat", value=1),
             ErrorKind.REFUSED,
             "migration.rat: unknown key",
         ),
-        (request("tune", key="migration", value={}), ErrorKind.REFUSED, "is a section"),
-        (request("tune", key="nothing.at.all", value=1), ErrorKind.REFUSED, "unknown key"),
-        (request("tune", key="migration.rate_limit", value=5), ErrorKind.REFUSED, "must be a rate"),
-        (request("tune", key="targets.deny.0", value=5), ErrorKind.REFUSED, "targets.deny"),
+        (request("set", key="migration", value={}), ErrorKind.REFUSED, "is a section"),
+        (request("set", key="nothing.at.all", value=1), ErrorKind.REFUSED, "unknown key"),
+        (request("set", key="migration.rate_limit", value=5), ErrorKind.REFUSED, "must be a rate"),
+        (request("set", key="targets.deny.0", value=5), ErrorKind.REFUSED, "targets.deny"),
     ],
 )
 def test_wrong_requests_are_told_what_is_wrong(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What commands change: the pause that is kept, tuned keys, events and explanations."""
+"""What commands change: the pause that is kept, keys that are set, events and explanations."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, interrupt_at, tier_map
 
 from tierd import config
+from tierd.control.assignment import parse_assignment, persist, with_value
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
 from tierd.control.pause import Pause, PauseFile
 from tierd.control.protocol import Request, RequestError
-from tierd.control.tune import parse_assignment, persist, tuned
 from tierd.core.errors import ConfigError, TierdError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
@@ -99,7 +99,7 @@ def test_tune_is_in_force_at_once_and_only_that_key(tmp_path: Path):
     before = bench.service.config
     with serving(bench):
         told = dispatch(
-            desk, ROOT, Request("tune", {"key": "migration.rate_limit", "value": "7MB/s"})
+            desk, ROOT, Request("set", {"key": "migration.rate_limit", "value": "7MB/s"})
         )
     assert told["changed"] == ["migration.rate_limit"]
     assert ("rate", 7_000_000) in bench.mover.settings
@@ -112,7 +112,7 @@ def test_tune_refuses_what_the_schema_refuses_and_changes_nothing(tmp_path: Path
     bench, desk = make_desk(tmp_path)
     before = bench.service.config
     with serving(bench), pytest.raises(RequestError, match="low_watermark"):
-        dispatch(desk, ROOT, Request("tune", {"key": "policy.low_watermark", "value": "50%"}))
+        dispatch(desk, ROOT, Request("set", {"key": "policy.low_watermark", "value": "50%"}))
     assert bench.service.config is before
     assert bench.mover.settings == []
 
@@ -127,10 +127,10 @@ def test_an_assignment_is_toml_or_plain_text():
         parse_assignment("migration.rate_limit")
 
 
-def test_matchers_and_lists_can_be_tuned():
-    found = tuned(config.Config(), "targets.match", {"exe": "redis-server"})
+def test_matchers_and_lists_can_be_set():
+    found = with_value(config.Config(), "targets.match", {"exe": "redis-server"})
     assert found.targets.match.table() == {"exe": "redis-server"}
-    assert tuned(found, "sources.order", ["damon"]).sources.order == ("damon",)
+    assert with_value(found, "sources.order", ["damon"]).sources.order == ("damon",)
 
 
 def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):
@@ -144,7 +144,7 @@ def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):
     assert loaded.migration.retries == 9
     assert loaded.sources.damon.cpu_limit == 0.02
     assert loaded.loop.interval_ns == 10**9
-    assert [file.name for file in first.parent.iterdir()] == ["90-tuned.toml"]
+    assert [file.name for file in first.parent.iterdir()] == ["90-set.toml"]
 
 
 def test_nothing_is_persisted_that_would_not_be_valid_or_not_win(tmp_path: Path):
@@ -207,8 +207,8 @@ def test_the_events_of_a_tick_are_bounded_and_the_rest_is_counted():
 
 
 def test_a_tick_that_moved_nothing_tells_why():
-    empty = MigrationPlan.empty({"over budget": 3})
-    assert [e["reasons"] for e in tick_events(tick(empty, None), {})] == [{"over budget": 3}]
+    empty = MigrationPlan.empty({"rate_limit": 3})
+    assert [e["reasons"] for e in tick_events(tick(empty, None), {})] == [{"rate_limit": 3}]
     assert list(tick_events(tick(MigrationPlan.empty(), None), {})) == []
 
 

@@ -27,15 +27,15 @@ def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("sampling_interval_s", "line"),
     [
-        (0.0253, "looked at every 400 ms; accesses in the 25.3 ms before it count (exposure)"),
-        (0.4, "looked at every 400 ms; all accesses in between count"),
+        (0.0253, "scanned every 400 ms; the sampling interval is 25.3 ms"),
+        (0.4, "scanned every 400 ms; the sampling interval is the same"),
     ],
 )
 def test_the_exposure_of_looks_is_told(tmp_path: Path, sampling_interval_s: float, line: str):
     told = told_of(tmp_path, Seen(0.3, sampling_interval_s, 0.4))
-    assert told["source"]["looks"] == {
-        "exposure_seconds": sampling_interval_s,
-        "period_seconds": 0.4,
+    assert told["source"]["scan"] == {
+        "sampling_interval_seconds": sampling_interval_s,
+        "interval_seconds": 0.4,
     }
     lines = head(told)
     place = next(index for index, each in enumerate(lines) if each.startswith("source"))
@@ -44,5 +44,5 @@ def test_the_exposure_of_looks_is_told(tmp_path: Path, sampling_interval_s: floa
 
 def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):
     told = told_of(tmp_path, None)
-    assert told["source"]["looks"] is None
+    assert told["source"]["scan"] is None
     assert "looked at" not in "".join(head(told))

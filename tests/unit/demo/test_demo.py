@@ -16,11 +16,11 @@ FOLDER = Path(__file__).resolve().parents[2] / "demo"
 TOTALS = {
     "promoted_pages": 900,
     "demoted_pages": 100,
-    "bounced_pages": 0,
+    "ping_pong_pages": 0,
     "lost_samples": 0,
     "move_seconds": 1.0,
     "move_cpu_seconds": 0.5,
-    "native": {"most_in_a_second": 4096},
+    "fast_path": {"most_in_a_second": 4096},
 }
 
 

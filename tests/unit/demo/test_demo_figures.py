@@ -41,7 +41,7 @@ def run(*shares: float, moved_after: int | None = None) -> list[dict[str, Any]]:
     return [*lines, {**report(len(shares) + 0.5, shares[-1], "end"), "checksum_ok": True}]
 
 
-TOTALS = {"promoted_pages": 1200, "demoted_pages": 300, "bounced_pages": 4}
+TOTALS = {"promoted_pages": 1200, "demoted_pages": 300, "ping_pong_pages": 4}
 
 
 def test_times_count_from_the_handing_over() -> None:
@@ -55,7 +55,7 @@ def test_times_count_from_the_handing_over() -> None:
     assert found["seconds_to_90_percent_after_move"] is None
     assert found["fast_share_after"] == 0.97
     assert found["moves_per_hot_page"] == 1.5
-    assert found["bounced_pages"] == 4
+    assert found["ping_pong_pages"] == 4
     assert found["updates_per_second"] == 300_000
 
 

@@ -14,6 +14,7 @@ from madeup_host import MadeUpHost, record
 
 from tierd.config import loads as parse
 from tierd.core.access import LINE_BYTES, AccessBatch
+from tierd.core.nodes import Measured
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.hotness.pattern import Patterns
@@ -22,10 +23,10 @@ from tierd.observe.metrics.background import cost_of
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
 from tierd.observe.recording.reader import Recording
-from tierd.observe.recording.replay import Replay
 from tierd.observe.recording.traffic import decode_traffic, encode_traffic
 from tierd.policy.cost import CostPolicy
-from tierd.policy.traffic import LoadSource, Measured, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
+from tierd.replay.policy import Replay
 from tierd.sources.neoprof import NeoProfSource
 
 SECOND = 10**9

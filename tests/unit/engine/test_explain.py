@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.table import HeatTable
 from tierd.observe.decisions import ENTRY
 from tierd.observe.explain import WORDS, DecisionLog, Explainer, Reason
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 S = 10**9

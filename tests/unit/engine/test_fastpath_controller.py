@@ -14,6 +14,7 @@ from fakering import hot_records
 from fastpath_bench import GIB, PAGES, Bench, two_tiers
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
 from tierd.engine.fastpath.destinations import victims
 from tierd.hotness.table import HeatTable
@@ -21,7 +22,6 @@ from tierd.migration import DryMover
 from tierd.observe.explain import Reason
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import NO_LIMIT, Groups
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 
@@ -203,7 +203,7 @@ def test_a_tick_shares_the_quota_while_the_native_path_runs(bench: Bench) -> Non
     assert len(bench.fast_path.allow(plan(quota + 10))) == quota
     totals = Totals()
     bench.fast_path.tell(totals)
-    assert totals.native["ticks_over_quota"] == 10
+    assert totals.native["deferred_by_rate_limit"] == 10
 
 
 def test_the_native_path_exchanges_where_cards_see_all_once_it_knows_the_cold(

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from tierd.core.migration import Direction, MigrationPlan
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.fastpath.destinations import low_bytes, paths, ways, within_quota
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 
 HUGE = 512 * PAGE_SIZE
@@ -28,7 +28,7 @@ def plan(demoted: int, promoted: int, order: int = 0) -> MigrationPlan:
         dest=np.zeros(n, np.int16),
         direction=direction,
         heat=np.ones(n, np.float32),
-        notes={"over budget": 3},
+        notes={"rate_limit": 3},
     )
 
 
@@ -55,7 +55,7 @@ def test_promotions_beyond_the_quota_wait_and_what_made_room_for_them(
     allowed, waiting = within_quota(plan(demoted, 20), left * PAGE_SIZE)
     assert allowed.page.tolist() == kept
     assert waiting == 20 - left
-    assert allowed.notes == {"over budget": 3}
+    assert allowed.notes == {"rate_limit": 3}
     assert len(allowed.dest) == len(allowed.heat) == len(kept)
 
 

@@ -13,10 +13,10 @@ import pytest
 from tiersim import SimTier, tier_map
 
 from tierd.core.errors import UnavailableError
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind
 from tierd.core.tuning import BANDWIDTH
 from tierd.engine.interleave import FOLDER, Interleave
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.interleave import integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 

@@ -29,7 +29,7 @@ class Course:
         return self.seen
 
     def look(self) -> bool:
-        return self.miss_burst.look(self.source, self.refused, self.now_ns)
+        return self.miss_burst.update(self.source, self.refused, self.now_ns)
 
     def go(self, requests: int, times: int = 1, refused: int = 0) -> bool:
         """So much more each quarter of a second; whether there was a sign."""

@@ -12,11 +12,11 @@ import pytest
 
 from tierd.config import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.pacing import TickPacer
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 GIB = 1 << 30

@@ -46,7 +46,8 @@ def snapshot(bench: Bench) -> tuple[object, ...]:
 def test_everything_live_is_in_force_at_once(bench: Bench) -> None:
     config = loads(
         CONFIG.replace('"100ms"', '"3s"')
-        + '[migration]\nrate_limit = "7MB/s"\nretries = 1\ncpu_limit = "9%"\n[policy]\nhysteresis = 2.0\n'
+        + '[migration]\nrate_limit = "7MB/s"\nretries = 1\ncpu_limit = "9%"\n'
+        + "[policy]\nhysteresis = 2.0\n"
         "[targets]\nlimit = 5\n"
     )
     applied = bench.service.reconfigure(config)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from tierd.core.access import AccessBatch
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import SamplingLimits, max_sampling_interval_us, space_fraction
 from tierd.hotness.table import HeatTable
-from tierd.policy.inputs import NodeUsage
 
 MIB = 1 << 20
 PAGES = MIB // 4096

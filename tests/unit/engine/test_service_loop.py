@@ -21,8 +21,9 @@ from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
+from tierd.engine.executor import LoopExecutor
 from tierd.engine.pressure import CgroupPressureMonitor
-from tierd.observe.tick_record import LoopExecutor, TickRecord
+from tierd.observe.tick_record import TickRecord
 
 
 def test_once_acts_on_a_half_life_of_samples_and_ends():
@@ -306,7 +307,7 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     totals = bench.service.totals
     own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)
     assert totals.fates["moved"] == own + 5 * ticks
-    assert totals.as_json()["bounced_pages"] == 3
+    assert totals.as_json()["ping_pong_pages"] == 3
     assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
 
 

@@ -32,7 +32,7 @@ class Resting:
 
 def test_a_rest_ends_when_something_comes_up_or_targets_change() -> None:
     bench = Bench(tier_map(118, 430))
-    resting = bench.service._pacer = Resting()  # type: ignore[assignment]
+    resting = bench.service.pacer = Resting()  # type: ignore[assignment]
     targets = dataclasses.replace(bench.service.config.targets, refresh_interval_ns=1)
     bench.service.work.config = dataclasses.replace(bench.service.config, targets=targets)
     bench.tracking.refresh = lambda now_ns: bench.service.totals.ticks == 2  # type: ignore[method-assign]
@@ -105,7 +105,7 @@ def test_news_are_counted_once() -> None:
     bench.source.on_poll = tell
     assert bench.service.run() == ExitCode.OK
     assert bench.service.totals.scan_phase_changes == 2
-    assert bench.service.totals.as_json()["hot_set_news"] == 2
+    assert bench.service.totals.as_json()["scan_phase_changes"] == 2
 
 
 def test_nobody_is_watched_while_there_is_one_tier() -> None:

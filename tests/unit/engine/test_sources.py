@@ -18,7 +18,10 @@ def test_every_name_makes_its_source(name: str) -> None:
 
 
 def test_settings_reach_the_source() -> None:
-    text = '[sources.scan]\ninterval = "2s"\ncpu_limit = "9%"\n[sources.damon]\nsampling_interval = "7ms"\n'
+    text = (
+        '[sources.scan]\ninterval = "2s"\ncpu_limit = "9%"\n'
+        '[sources.damon]\nsampling_interval = "7ms"\n'
+    )
     config = loads(text).sources
     scan, damon = make_source("scan", config), make_source("damon", config)
     assert (scan._settings.period_us, scan._settings.cpu_share) == (2_000_000, 0.09)

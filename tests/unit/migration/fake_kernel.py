@@ -32,6 +32,7 @@ PROMOTER = (
     "promote_move.c",
     "promote_pick.c",
     "promote_read.c",
+    "promote_tap.c",
     "promote_wait.c",
     "recent.c",
 )

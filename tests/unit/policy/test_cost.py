@@ -17,14 +17,15 @@ from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.migration import Direction, MigrationPlan
+from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.gains import rank_correlation
 from tierd.policy.group_limits import NO_LIMIT, Groups
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
-from tierd.policy.traffic import LoadSource, Measured, Traffic
+from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)

@@ -59,7 +59,7 @@ class Course:
             Present(),
             EPOCH_NS,
         )
-        self.out.look(self.time_ns, self.now)
+        self.out.update(self.time_ns, self.now)
         self.epoch()
 
     def epoch(self, predicted: float = 0.0, lines: float = 0.0, **made: float) -> bool:
@@ -70,7 +70,7 @@ class Course:
             )
             self.out.carried_out(report(**made))  # type: ignore[arg-type]
         self.time_ns += EPOCH_NS
-        return self.out.look(self.time_ns, self.now)
+        return self.out.update(self.time_ns, self.now)
 
 
 def test_observed_gain_is_taken_an_epoch_later() -> None:

@@ -13,6 +13,7 @@ from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.core.tuning import COST, VALUE
@@ -22,7 +23,7 @@ from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.demand import estimate
 from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings

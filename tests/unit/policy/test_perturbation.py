@@ -59,7 +59,7 @@ class Bench:
                 self.time_ns, report([source], source, self.now.ways[-1][1])
             )
             return
-        assert self.hill_climber.look(self.time_ns, self.now)
+        assert self.hill_climber.update(self.time_ns, self.now)
         back = self.hill_climber.verdict()
         if back is not None:
             self.back += back[0].tolist()

@@ -80,10 +80,10 @@ def test_arrays_come_back_bit_for_bit(dtype: type[np.generic]) -> None:
 def test_texts_and_counts_come_back() -> None:
     out = Encoder()
     out.text("a\nb\udcfe")
-    out.counts({"over budget": -3, "": 1 << 40})
+    out.counts({"rate_limit": -3, "": 1 << 40})
     take = Decoder(out.bytes())
     assert take.text() == "a\nb\\udcfe"
-    assert take.counts() == {"over budget": -3, "": 1 << 40}
+    assert take.counts() == {"rate_limit": -3, "": 1 << 40}
 
 
 def test_what_ends_too_early_or_too_late_is_refused() -> None:

@@ -9,21 +9,27 @@ reader allocates is bounded by what it was given.
 from __future__ import annotations
 
 import io
+import json
+import math
 import random
 import resource
 import zlib
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import golden
 import pytest
 from fuzz import inputs, mutated
 from madeup_host import record, two_tiers
 
 from tierd.observe.recording import RecordingError
+from tierd.observe.recording.calls import decode_calls
+from tierd.observe.recording.fastpath import decode_fast_path, spans_after
 from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
-from tierd.observe.recording.reader import Pass, read
-from tierd.observe.recording.replay import Replay
+from tierd.observe.recording.reader import Pass, Recording, read
+from tierd.observe.recording.records import NewHeat, RecordedTick
 from tierd.observe.recording.tables import (
     decode_exchanged,
     decode_meta,
@@ -32,6 +38,9 @@ from tierd.observe.recording.tables import (
     encode_exchanged,
 )
 from tierd.observe.recording.ticks import decode_tick
+from tierd.observe.recording.world import World
+from tierd.replay.decided import Decided
+from tierd.replay.policy import Replay
 
 RULES = """
 [[rule]]
@@ -44,7 +53,10 @@ match = { exe = "b" }
 fast_max = "10%"
 rate_limit = "20MB/s"
 """
+VALUES = (0, 1, -1, 0.5, 1e300, -1e-300, math.nan, math.inf, None, True, "", "neoprof", [], [[1]],
+          1 << 40, (1 << 62) - 1, 1 << 63, [[0, 1, 2, 3, 4, 5]])  # fmt: skip
 DAMAGED, FORGED_TICKS, FORGED_TABLES = inputs(170_000), inputs(50_000), inputs(20_000)
+FORGED_PARTS, REPLAYED_PARTS = inputs(60_000), inputs(4_000)
 FORGED_FILES, REPLAYED = inputs(12_000), inputs(2_000)
 
 
@@ -60,6 +72,26 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     path = tmp_path_factory.mktemp("fuzz") / "b.rec"
     record(path, 3, ticks=0)
     return path.read_bytes()[: HEADER.size]
+
+
+@pytest.fixture(scope="module")
+def decided() -> list[tuple[FrameType, bytes]]:
+    """The first frames of what is decided beside the policy, of a golden recording."""
+    with (golden.FOLDER / "cards.rec").open("rb") as stream:
+        kinds = (FrameType.CALLS, FrameType.FASTPATH)
+        return [each for each in FrameReader(stream) if each[0] in kinds][:16]
+
+
+def forged_decisions(kind: FrameType, raw: bytes, draw: random.Random) -> bytes:
+    """Other bytes, or other values of calls."""
+    if kind is FrameType.FASTPATH or draw.random() < 0.2:
+        return mutated(raw, draw)
+    table = json.loads(raw)
+    for _ in range(draw.choice((1, 1, 3))):
+        values = draw.choice(table["calls"])[1]
+        if values:
+            values[draw.randrange(len(values))] = draw.choice(VALUES)
+    return json.dumps(table).encode()
 
 
 def attempt(counts: Counter[str], what: Callable[[], object]) -> None:
@@ -126,6 +158,57 @@ def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes
     assert min(counts["read"], counts["refused"]) > FORGED_TABLES / 100
 
 
+def test_forged_calls_and_steps_are_such_or_refused(
+    decided: list[tuple[FrameType, bytes]],
+) -> None:
+    draw, counts = random.Random(6), Counter[str]()
+    before = peak_mib()
+    for _ in range(FORGED_PARTS):
+        kind, raw = draw.choice(decided)
+        data = mutated(raw, draw)
+        if kind is FrameType.CALLS:
+            attempt(counts, lambda data=data: decode_calls(data))
+        else:
+            attempt(counts, lambda data=data: decode_fast_path(data, None))
+    print(f"recordings, forged decisions: {FORGED_PARTS} inputs, {dict(counts)}")
+    assert counts.total() == FORGED_PARTS
+    assert min(counts["read"], counts["refused"]) > FORGED_PARTS / 100
+    assert peak_mib() - before < 200
+
+
+def test_forged_calls_and_steps_can_be_replayed_or_are_refused(
+    decided: list[tuple[FrameType, bytes]],
+) -> None:
+    """What passes as decisions goes through the components and the native path as well."""
+    draw, counts = random.Random(7), Counter[str]()
+    empty = next(iter(Recording(golden.FOLDER / "cards.rec")))
+    assert isinstance(empty, RecordedTick)
+    for _ in range(REPLAYED_PARTS):
+        forged = draw.randrange(len(decided))
+        frames = [
+            (kind, forged_decisions(kind, raw, draw) if index == forged else raw)
+            for index, (kind, raw) in enumerate(decided[: forged + 2])
+        ]
+
+        def replay(frames: list[tuple[FrameType, bytes]] = frames) -> None:
+            again, world, spans = Decided(), World(), None
+            world.apply(NewHeat(1000, 5.0, 30.0))
+            for kind, raw in frames:
+                if kind is FrameType.CALLS:
+                    tick = replace(empty, calls=decode_calls(raw), fast_path=None)
+                else:
+                    log = decode_fast_path(raw, spans)
+                    spans = spans if log is None else spans_after(log, spans)
+                    tick = replace(empty, calls=None, fast_path=log)
+                again.before(tick)
+                again.after(tick, world)
+
+        attempt(counts, replay)
+    print(f"recordings, forged decisions replayed: {REPLAYED_PARTS} inputs, {dict(counts)}")
+    assert counts.total() == REPLAYED_PARTS
+    assert min(counts["read"], counts["refused"]) > REPLAYED_PARTS / 100
+
+
 def test_forged_files_with_right_checksums_are_read_or_refused(
     frames: list[tuple[FrameType, bytes]], header: bytes
 ) -> None:
@@ -154,7 +237,6 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
     """What passes as a tick goes through heat, the policy and the other world as well."""
     from tierd.engine.build import make_policy
     from tierd.observe.recording.change import make_change
-    from tierd.observe.recording.reader import Recording
 
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"

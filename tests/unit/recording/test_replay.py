@@ -30,8 +30,8 @@ from tierd.observe.recording.change import differences, make_change, parse_setti
 from tierd.observe.recording.divergence import Divergence
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.replay import Replay, shared_moves
 from tierd.observe.recording.world import World
+from tierd.replay.policy import Replay, shared_moves
 
 SETTINGS = '[policy]\nmigration_cooldown = "2s"\nname = "{name}"\n'
 RULES = """
@@ -287,7 +287,7 @@ def test_the_command_needs_no_privilege_and_no_proc(busy: Path) -> None:
         "import builtins, io, os, sys\n"
         "from tierd.cli import main\n"
         "import tierd.engine.build\n"
-        "import tierd.observe.recording.replay, tierd.observe.recording.change\n"
+        "import tierd.replay.policy, tierd.observe.recording.change\n"
         "real = io.open\n"
         "def guarded(file, *a, **k):\n"
         "    assert not str(file).startswith(('/proc', '/sys')), file\n"

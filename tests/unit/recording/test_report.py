@@ -24,11 +24,11 @@ from tierd.engine.build import make_policy
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget
-from tierd.observe.recording.replay import Replay
-from tierd.observe.recording.report import page, svg, text
-from tierd.observe.recording.report.analysis import SHARES, Report, analyse
-from tierd.observe.recording.report.areas import BLOCK_PAGES, find_areas, rows_of
-from tierd.observe.recording.report.words import printable
+from tierd.replay.policy import Replay
+from tierd.report import page, svg, text
+from tierd.report.analysis import SHARES, Report, analyse
+from tierd.report.areas import BLOCK_PAGES, find_areas, rows_of
+from tierd.report.words import printable
 
 HOSTILE = "</text><script>alert(1)</script>\n\x1b[2J$x$"
 
@@ -236,7 +236,7 @@ def test_names_cannot_command_a_terminal() -> None:
 def test_the_daemon_does_not_import_what_draws() -> None:
     script = (
         "import sys, tierd.cli.run, tierd.engine.build, tierd.observe.recording.recorder\n"
-        "late = ('matplotlib', 'tierd.observe.recording.report')\n"
+        "late = ('matplotlib', 'tierd.report')\n"
         "bad = [m for m in sys.modules if m.startswith(late)]\n"
         "sys.exit(str(bad) if bad else 0)"
     )

@@ -391,7 +391,7 @@ def test_where_nearly_all_is_used_in_nearly_all_checks_nothing_is_told(
     monkeypatch.setattr(source._trace, "read", lambda: Regions(np.concatenate([table] * 2), 0))
     assert sum(len(batch) for batch in source.poll()) == told
     assert source.left_out == (0 if told else 2)
-    assert ("event=all_in_use left_out=2" in caplog.text) == (told == 0)
+    assert ("event=reports_saturated left_out=2" in caplog.text) == (told == 0)
 
 
 def test_no_damon_says_what_kernel_is_needed(tmp_path):

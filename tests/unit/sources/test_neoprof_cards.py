@@ -122,7 +122,7 @@ def test_a_card_over_a_part_of_a_node_is_told_of(
     bench = Bench(tmp_path, card(0, (768, 1024)))
     bench.source.watch(TARGETS)
     assert bench.source.coverage.partial == {1}
-    assert "event=card_sees_a_part share=0.500" in caplog.text
+    assert "event=device_sees_a_part share=0.500" in caplog.text
     assert bench.scanners[0].settings.nodes == (0, 1)
 
 

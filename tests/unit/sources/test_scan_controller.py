@@ -21,7 +21,7 @@ def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dic
 
 
 def looks() -> ScanController:
-    made = ScanController(800_000, 2_000, lambda: 0)
+    made = ScanController(800_000, 2_000, 0)
     made.aim = 0.3
     return made
 
@@ -46,7 +46,7 @@ class World:
 
     def __init__(self, *, period_us: int = 800_000, alone: bool = True) -> None:
         self.now, self.rounds = 10**9, 0
-        self.looks = ScanController(period_us, 2_000, lambda: self.now, alone=alone)
+        self.looks = ScanController(period_us, 2_000, self.now, alone=alone)
         self.looks.aim = 0.3
 
     def look(self, share: float, exposure_ms: float) -> int:
@@ -56,7 +56,7 @@ class World:
         before = self.looks.period_us, self.looks.exposure_us
         told = stats(self.rounds, share, us=int(1000 * exposure_ms))
         told["period_ns"] = 1000 * self.looks.period_us
-        changed = self.looks.take({1: told})
+        changed = self.looks.take({1: told}, self.now)
         assert changed == (before != (self.looks.period_us, self.looks.exposure_us))
         return self.looks.exposure_us
 
@@ -92,11 +92,11 @@ def test_programs_that_sleep_teach_nothing_for_a_while() -> None:
     for _ in range(20):
         assert world.look(0.0, 0) == 0
     assert not known(world.looks)
-    assert world.looks.taught_s == 0
+    assert world.looks.taught_s(world.now) == 0
     for _ in range(4):
         world.look(0.1, 0)
     assert known(world.looks)
-    assert world.looks.taught_s == 4
+    assert world.looks.taught_s(world.now) == 4
 
 
 def test_what_goes_on_sleeping_is_known_to_be_cold() -> None:
@@ -160,35 +160,35 @@ def test_a_shorter_pace_leaves_no_longer_exposure() -> None:
 def test_a_process_that_comes_late_is_known_after_as_many_looks_at_it() -> None:
     made = looks()
     for rounds in range(1, 10):
-        made.take({1: stats(rounds, 0.0)})  # asleep: counted anew from its ninth look
+        made.take({1: stats(rounds, 0.0)}, 0)  # asleep: counted anew from its ninth look
     for rounds in range(10, 5000, 1000):
-        made.take({1: stats(rounds, 0.3)})
+        made.take({1: stats(rounds, 0.3)}, 0)
     assert known(made)
-    made.take({1: stats(5001, 0.3), 2: stats(0, 0.3, pages=0)})
+    made.take({1: stats(5001, 0.3), 2: stats(0, 0.3, pages=0)}, 0)
     assert not known(made)
     for rounds in range(1, 5):
-        made.take({1: stats(5001 + rounds, 0.3), 2: stats(rounds, 0.3)})
+        made.take({1: stats(5001 + rounds, 0.3), 2: stats(rounds, 0.3)}, 0)
     assert known(made)
 
 
 def test_a_number_that_another_process_has_now_counts_from_its_beginning() -> None:
     made = looks()
     for rounds in range(1, 20):
-        made.take({1: stats(300 + rounds, 0.0)})
+        made.take({1: stats(300 + rounds, 0.0)}, 0)
     for rounds in range(1, 6):
-        made.take({1: stats(rounds, 0.3)})
+        made.take({1: stats(rounds, 0.3)}, 0)
     assert known(made)
 
 
 def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
     made = looks()
     for rounds in range(1, 40):
-        made.take({1: stats(rounds, 0.0, us=made.exposure_us)})
+        made.take({1: stats(rounds, 0.0, us=made.exposure_us)}, 0)
     assert (made.exposure_us, known(made)) == (0, True)
-    made.take({1: stats(41, 0.0), 2: stats(2, 0.9, pages=50_000)})
+    made.take({1: stats(41, 0.0), 2: stats(2, 0.9, pages=50_000)}, 0)
     assert not known(made)
     for rounds in range(4, 12):
-        made.take({1: stats(40 + rounds, 0.0), 2: stats(rounds, 0.3, pages=50_000)})
+        made.take({1: stats(40 + rounds, 0.0), 2: stats(rounds, 0.3, pages=50_000)}, 0)
     assert known(made)
 
 
@@ -199,7 +199,7 @@ def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> No
         assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
         world.look(0.3, 0)
     assert world.looks.period_us == 800_000
-    assert not world.looks.on_phase_change(10**6)
+    assert not world.looks.on_phase_change(10**6, world.now)
 
 
 def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
@@ -236,8 +236,8 @@ def test_passes_are_for_two_looks_while_they_teach() -> None:
 def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
     made = looks()
     for rounds in range(20):
-        made.take({1: stats(rounds, 0.3)})
-    made.take({1: stats(20, 0.3), 2: stats(0, 0.3, pages=0)})
+        made.take({1: stats(rounds, 0.3)}, 0)
+    made.take({1: stats(20, 0.3), 2: stats(0, 0.3, pages=0)}, 0)
     assert not known(made)
     assert made.learning_ns == 0
 
@@ -246,12 +246,12 @@ def test_news_make_looks_quick_again() -> None:
     world = World()
     for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 0)
-    assert not world.looks.on_phase_change(came(PHASE.min_pages - 1))
+    assert not world.looks.on_phase_change(came(PHASE.min_pages - 1), world.now)
     assert world.looks.phase_changed.last_ns == 0
-    assert world.looks.on_phase_change(came(PHASE.min_pages))
+    assert world.looks.on_phase_change(came(PHASE.min_pages), world.now)
     assert world.looks.phase_changed.last_ns == world.now
     assert (world.looks.period_us, world.looks.fresh) == (200_000, WarmupState.OTHERS)
-    assert not world.looks.on_phase_change(came(10**6))  # they are being learned
+    assert not world.looks.on_phase_change(came(10**6), world.now)  # they are being learned
     for _ in range(SCAN.warmup_scans):
         world.look(0.1, 0)
     assert (world.looks.period_us, world.looks.fresh) == (800_000, WarmupState.NOTHING)
@@ -330,7 +330,7 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert world.looks.period_us == 800_000
     assert not world.looks.rest(500_000)
     assert world.looks.rest(10**7)
-    assert world.looks.on_phase_change(went(PHASE.min_pages))
+    assert world.looks.on_phase_change(went(PHASE.min_pages), world.now)
     assert world.looks.period_us == 50_000
 
 

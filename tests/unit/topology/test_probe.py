@@ -9,8 +9,8 @@ import os
 import pytest
 
 from tierd._native import ffi, lib
+from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
-from tierd.policy.inputs import NodeUsage
 from tierd.topology.probe import FREE, probe
 
 GIB = 1 << 30

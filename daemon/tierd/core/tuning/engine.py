@@ -34,8 +34,8 @@ class PacingTuning:
         unit="count",
         meaning="A tick takes so many reports together where a source reports at intervals.",
         evidence=(
-            "docs/benchmarks/trials.md: `moving` with DAMON: one tick for each two reports cost "
-            "2.65 % of all instructions, each three 2.37 %"
+            "docs/research/lab-notebook/trials.md: `moving` with DAMON: one tick for each two "
+            "reports cost 2.65 % of all instructions, each three 2.37 %"
         ),
     )
     max_reports_ns: int = tuned(
@@ -134,8 +134,8 @@ class PacingTuning:
             "ten thousand pages take."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: `oltp` 11.1 s instead of 12.5 to 13.0 s, together with "
-            "other memory of the service"
+            "docs/research/lab-notebook/trials.md: `oltp` 11.1 s instead of 12.5 to 13.0 s, "
+            "together with other memory of the service"
         ),
     )
     gc_threshold_objects: int = tuned(
@@ -229,8 +229,8 @@ class FastPathTuning:
         unit="pages",
         meaning="The promoter gets at least so many victims.",
         evidence=(
-            "docs/benchmarks/trials.md: victims for all that was refused instead of 512 made "
-            "`moving` 6.31 s instead of 6.50 s"
+            "docs/research/lab-notebook/trials.md: victims for all that was refused instead of "
+            "512 made `moving` 6.31 s instead of 6.50 s"
         ),
     )
     min_observed_s: float = tuned(
@@ -273,8 +273,8 @@ class FastPathTuning:
         unit="ns",
         meaning="The free memory of a node is read from the kernel again after this time.",
         evidence=(
-            "docs/benchmarks/trials.md: the kernel printed `meminfo` 1,361 times for 75 million "
-            "instructions before"
+            "docs/research/lab-notebook/trials.md: the kernel printed `meminfo` 1,361 times for "
+            "75 million instructions before"
         ),
     )
     timeout_sweeps: int = tuned(

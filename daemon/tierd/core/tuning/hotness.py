@@ -30,8 +30,8 @@ class HotnessTuning:
             "it, and moves by tierd are known."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: with DAMON 30 s instead of 10 s: 2.37 % to 1.73 % of all "
-            "instructions, together with two other changes"
+            "docs/research/lab-notebook/trials.md: with DAMON 30 s instead of 10 s: 2.37 % to "
+            "1.73 % of all instructions, together with two other changes"
         ),
     )
     change_max_run: int = tuned(

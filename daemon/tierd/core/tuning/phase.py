@@ -21,8 +21,8 @@ class PhaseTuning:
             "hot are newly hot."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: with 0.4, noise after a change of the sampling interval "
-            "was taken twice for a phase change on `moving`"
+            "docs/research/lab-notebook/trials.md: with 0.4, noise after a change of the sampling "
+            "interval was taken twice for a phase change on `moving`"
         ),
     )
     newly_idle_fraction: float = tuned(
@@ -77,7 +77,7 @@ class PhaseTuning:
             "The number of scans until the next phase change can be reported grows by this factor "
             "with each phase change."
         ),
-        evidence="docs/benchmarks/trials.md: `stencil` 15.7 to 15.9 s instead of 16.3 s",
+        evidence="docs/research/lab-notebook/trials.md: `stencil` 15.7 to 15.9 s instead of 16.3 s",
     )
     calm_factor: int = tuned(
         4,
@@ -117,8 +117,8 @@ class PhaseTuning:
         unit="s",
         meaning="The usual rate of requests follows a lower rate in this time.",
         evidence=(
-            "docs/benchmarks/trials.md: with five seconds the rate from before the first "
-            "promotions was still usual when the set moved"
+            "docs/research/lab-notebook/trials.md: with five seconds the rate from before the "
+            "first promotions was still usual when the set moved"
         ),
     )
     burst_check_interval_ns: int = tuned(
@@ -144,8 +144,8 @@ class PhaseTuning:
             "reported anew in younger ones."
         ),
         evidence=(
-            "assumption: docs/benchmarks/trials.md has a spike on `moving` that was lost because "
-            "the epoch was young"
+            "assumption: docs/research/lab-notebook/trials.md has a spike on `moving` that was "
+            "lost because the epoch was young"
         ),
     )
     spike_max_wait_ns: int = tuned(

@@ -18,8 +18,8 @@ class ValueTuning:
         unit="s",
         meaning="The move of a page of 4 KiB and the work around it cost this CPU time.",
         evidence=(
-            "docs/benchmarks/trials.md: 9 to 12 us by two ways to count; it is not measured where "
-            "tierd runs"
+            "docs/research/lab-notebook/trials.md: 9 to 12 us by two ways to count; it is not "
+            "measured where tierd runs"
         ),
     )
     moves_per_exchange: int = tuned(
@@ -33,8 +33,8 @@ class ValueTuning:
         unit="ratio",
         meaning="A promotion must pay within this fraction of the phase age.",
         evidence=(
-            "docs/benchmarks/trials.md: one half instead of one eighth was tried several times "
-            "and not kept"
+            "docs/research/lab-notebook/trials.md: one half instead of one eighth was tried "
+            "several times and not kept"
         ),
     )
     return_fraction: float = tuned(
@@ -45,8 +45,8 @@ class ValueTuning:
             "within this fraction of the least break-even time."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: `pagerank` 20.51 s instead of 20.78 s with pages that pay "
-            "in 62 ms back at once"
+            "docs/research/lab-notebook/trials.md: `pagerank` 20.51 s instead of 20.78 s with "
+            "pages that pay in 62 ms back at once"
         ),
     )
     split_s: float = tuned(

@@ -18,15 +18,17 @@ class ScanTuning:
         unit="scans",
         meaning="After so many scans, a page that no scan found accessed is taken for cold.",
         evidence=(
-            "docs/benchmarks/trials.md: victims after the first scan alone made `bfs` 14.2 s "
-            "instead of 12.5 s"
+            "docs/research/lab-notebook/trials.md: victims after the first scan alone made `bfs` "
+            "14.2 s instead of 12.5 s"
         ),
     )
     warmup_scans: int = tuned(
         16,
         unit="scans",
         meaning="The scanner works at warm-up speed for so many scans.",
-        evidence="docs/benchmarks/trials.md: 12, 16 and 20 scans were compared; 16 was kept",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: 12, 16 and 20 scans were compared; 16 was kept"
+        ),
     )
     stale_scans: int = tuned(
         2,
@@ -71,7 +73,9 @@ class ScanTuning:
             "The time between two scans of the warm-up is at least this long where the scanner is "
             "the only source."
         ),
-        evidence="docs/benchmarks/trials.md: 100, 50 and 25 ms were compared; 50 ms was kept",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: 100, 50 and 25 ms were compared; 50 ms was kept"
+        ),
     )
     warmup_period_beside_us: int = tuned(
         100_000,
@@ -105,7 +109,10 @@ class ScanTuning:
         meaning=(
             "The time between two scans doubles at most so many times once the warm-up is over."
         ),
-        evidence="docs/benchmarks/trials.md: 800 ms between two scans instead of 400 ms was kept",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: 800 ms between two scans instead of 400 ms was "
+            "kept"
+        ),
     )
     idle_scans: int = tuned(
         20,
@@ -129,8 +136,8 @@ class ScanTuning:
             "The kernel module is asked this often for the results of scans during the warm-up."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: asking twice a second ended the warm-up after some twenty "
-            "scans instead of twelve"
+            "docs/research/lab-notebook/trials.md: asking twice a second ended the warm-up after "
+            "some twenty scans instead of twelve"
         ),
     )
     module_answer_s: float = tuned(
@@ -156,9 +163,9 @@ class ScanTuning:
             "its warm-up."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: two seconds instead of one made `moving` 6.26 s instead "
-            "of 6.58 s, but a moved hot set was not found in eleven seconds where fast memory is "
-            "short"
+            "docs/research/lab-notebook/trials.md: two seconds instead of one made `moving` 6.26 "
+            "s instead of 6.58 s, but a moved hot set was not found in eleven seconds where fast "
+            "memory is short"
         ),
     )
     beside_check_interval_ns: int = tuned(
@@ -186,8 +193,8 @@ class IntervalTuning:
             "The sampling interval becomes at most so many times longer or shorter in one step."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: a sixteenth of the period instead of 80 to 110 ms made "
-            "`bfs` 11.2 s instead of 13.5 s"
+            "docs/research/lab-notebook/trials.md: a sixteenth of the period instead of 80 to 110 "
+            "ms made `bfs` 11.2 s instead of 13.5 s"
         ),
     )
     saturated_fraction: float = tuned(
@@ -215,7 +222,10 @@ class IntervalTuning:
             "The sampling interval stays as it is while the accessed fraction is above this "
             "multiple of the target."
         ),
-        evidence="docs/benchmarks/trials.md: nine tenths instead of a half was tried and not kept",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: nine tenths instead of a half was tried and "
+            "not kept"
+        ),
     )
     keep_high_factor: float = tuned(
         2.0,
@@ -231,8 +241,8 @@ class IntervalTuning:
         unit="ratio",
         meaning="The limit of `keep_high_factor` where the sampling interval is a whole period.",
         evidence=(
-            "docs/benchmarks/trials.md: twice as many accessed pages kept `bfs` at 24.2 s; with a "
-            "quarter more it took 11.6 s"
+            "docs/research/lab-notebook/trials.md: twice as many accessed pages kept `bfs` at "
+            "24.2 s; with a quarter more it took 11.6 s"
         ),
     )
     whole_fraction: float = tuned(

@@ -43,8 +43,8 @@ class DamonTuning:
             "A report in which a larger fraction of memory than this is saturated is discarded."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: `btree` 31.4 s to 30.9 s with reports discarded that find "
-            "all memory accessed, together with another change"
+            "docs/research/lab-notebook/trials.md: `btree` 31.4 s to 30.9 s with reports "
+            "discarded that find all memory accessed, together with another change"
         ),
     )
     max_ranges: int = tuned(
@@ -225,7 +225,7 @@ class HmuTuning:
         unit="ns",
         meaning="Devices are asked for their state this often.",
         evidence=(
-            "docs/benchmarks/trials.md: asking every five seconds took 5 of 9 million "
+            "docs/research/lab-notebook/trials.md: asking every five seconds took 5 of 9 million "
             "instructions away, together with another change"
         ),
     )
@@ -242,7 +242,10 @@ class HmuTuning:
         8,
         unit="requests",
         meaning="So many requests count as one access of a page where devices count each line.",
-        evidence="docs/benchmarks/trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s with 64",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s "
+            "with 64"
+        ),
     )
     max_threshold_boost: float = tuned(
         256.0,

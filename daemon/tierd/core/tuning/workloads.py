@@ -30,8 +30,8 @@ class WorkloadsTuning:
             "pages in unread mappings."
         ),
         evidence=(
-            "docs/benchmarks/trials.md: `numa_maps` left for later took `oltp` from 0.49 s to "
-            "0.37 s, together with brief records"
+            "docs/research/lab-notebook/trials.md: `numa_maps` left for later took `oltp` from "
+            "0.49 s to 0.37 s, together with brief records"
         ),
     )
     few_new_fraction: float = tuned(

@@ -18,6 +18,7 @@ import numpy as np
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.destinations import within_quota
@@ -32,10 +33,10 @@ from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.migration.results import pages_moved
+from tierd.migration.tap import Tap
 from tierd.observe.explain import DecisionLog, Explainer, Reason
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import NodeUsage
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
@@ -77,15 +78,17 @@ class FastPathController:
         self._sources = sources
         self.thresholds_of = thresholds
         self.changes = PhaseDetector(heat, forget)
-        self._miss_burst = MissBurstDetector()
+        self.miss_burst = MissBurstDetector()
         self._epoch_restarts = 0
         self.log = DecisionLog()
         self.around = ServiceView(tracking, sources)
         self.explainer = Explainer(heat, self.log, self.around, policy)
-        self._updater = FastPathUpdater(settings, policy, heat=heat, tracking=tracking, root=root)
+        self._brief_of = settings, policy
+        self._brief_with = {"heat": heat, "tracking": tracking, "root": root}
+        self.brief_with(FastPathUpdater)
         # Without cards, too, it remembers what was moved, and so knows what bounces.
         self._native = (
-            FastPathRunner(mover, self._updater.settings(None), open_ring=open_ring, root=root)
+            FastPathRunner(mover, self.briefing.settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
@@ -100,6 +103,14 @@ class FastPathController:
         self._rate = 0.0
         """Requests a second that made a page worth its moves, as of the last orders."""
 
+    def brief_with(self, make: Callable[..., FastPathUpdater]) -> None:
+        """Let what this makes, called as `FastPathUpdater` is, say what the native path is told."""
+        self.briefing = make(*self._brief_of, **self._brief_with)
+
+    def tap(self) -> Tap | None:
+        """Note what the native path is told and chooses, before all else; None: there is none."""
+        return None if self._native is None else self._native.tap()
+
     # ------------------------------------------------------------- the loop's calls
 
     def listen(self) -> None:
@@ -107,7 +118,7 @@ class FastPathController:
         source, native = self._source, self._native
         if source is None or native is None:
             return
-        fresh = native.look()
+        fresh = native.collect()
         if not len(fresh):
             return
         source.promoted(pages_moved(fresh, Direction.PROMOTE))
@@ -118,7 +129,7 @@ class FastPathController:
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
-        signs = self._miss_burst.take() if self.miss_burst_seen(now_ns) else frozenset()
+        signs = self.miss_burst.take() if self.miss_burst_seen(now_ns) else frozenset()
         if source is None or not (moved or signs):
             return moved
         self._stands_ns = now_ns
@@ -128,8 +139,8 @@ class FastPathController:
             self.thresholds_of.forget()
         else:
             self._epoch_restarts += 1
-            self._may_come = self._miss_burst.pages(signs, self._refused(), self._rate)
-            log.info("event=epoch_cut reason=%s", ",".join(sorted(signs)))
+            self._may_come = self.miss_burst.pages(signs, self._refused(), self._rate)
+            log.info("event=epoch_restart reason=%s", ",".join(sorted(signs)))
         return moved
 
     def miss_burst_seen(self, now_ns: int) -> bool:
@@ -137,7 +148,7 @@ class FastPathController:
         source, native = self._source, self._native
         if source is None or native is None or not native.running:
             return False
-        return self._miss_burst.look(source, self._refused(), now_ns)
+        return self.miss_burst.update(source, self._refused(), now_ns)
 
     def _refused(self) -> int:
         """Pages that the native path did not find hot enough since the start."""
@@ -153,7 +164,7 @@ class FastPathController:
             return
         self.around.tiers, self.around.usage = tiers, read_usage(tiers)
         self._stands_ns = 0
-        self._run(source, native, self._updater.least_rate(source, tiers, 0.0))
+        self._run(source, native, self.briefing.least_rate(source, tiers, 0.0))
 
     def begin(self, now_ns: int) -> MigrationResult | None:
         """Before a decision: stop the native path; the moves it made since the last tick."""
@@ -209,7 +220,7 @@ class FastPathController:
             return
         self._stands_ns = self._stands_ns or now_ns
         stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
-        rate = self._updater.least_rate(source, tiers, stood_still_s)
+        rate = self.briefing.least_rate(source, tiers, stood_still_s)
         self.thresholds_of.update(source, self._costs(), now_ns, rate, stood_still_s)
         if not paused and self._settings.enabled and self._native is not None:
             self._run(source, self._native, rate)
@@ -258,8 +269,8 @@ class FastPathController:
         # Those that were refused, or not told of, may come in now that their epoch is new.
         comes, self._may_come = max(self._recent_pages, self._may_come), 0
         native.run(
-            self._updater.settings(source, rate),
-            self._updater.orders(source, self.around, comes, self._groups),
+            self.briefing.settings(source, rate),
+            self.briefing.orders(source, self.around, comes, self._groups),
         )
 
     def _stop(self, native: FastPathRunner) -> None:
@@ -293,6 +304,10 @@ class FastPathController:
 
 def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
     """All that is counted of the native path, for `Totals.native`."""
-    held = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
-    more = {"ticks_over_quota": over_quota, "epochs_cut": epoch_restarts, "held": held}
+    rejected = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    more = {
+        "deferred_by_rate_limit": over_quota,
+        "epoch_restarts": epoch_restarts,
+        "rejected": rejected,
+    }
     return dict(stats.counters) | more

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import PROMOTE, MigrationPlan
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.core.tiermap import Tier, TierMap
 from tierd.core.tuning import FAST_PATH
@@ -18,7 +19,7 @@ from tierd.migration.fastpath_update import VICTIM, Way
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.group_limits import BoolArray, Fairness, Groups
-from tierd.policy.inputs import Budget, Inputs, NodeUsage
+from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.watermark import WatermarkSettings
 
 Paths = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]

@@ -14,6 +14,7 @@ from tierd.migration import NativeMover
 from tierd.migration.fastpath_update import Orders, OutcomeArray, PromoterSettings, PromoterStats
 from tierd.migration.promoter import Promoter
 from tierd.migration.results import join, report_of
+from tierd.migration.tap import Tap
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 
@@ -48,6 +49,15 @@ class FastPathRunner:
         self._errors: dict[int, int] = {}
         self._before_ns = 0
 
+    def tap(self) -> Tap:
+        """Note what the promoter is told and chooses, before all else; what gives it.
+
+        Raises:
+            MemoryError: no memory for it.
+        """
+        self._promoter.tap()
+        return self._promoter
+
     @property
     def running(self) -> bool:
         """Whether its thread is there; it may be on hold."""
@@ -78,12 +88,12 @@ class FastPathRunner:
         ran = self._promoter.running
         if ran:
             self._promoter.stop()
-            log.info("event=native_path_stopped")
+            log.info("event=fast_path_stopped")
         self._close_ring()
         self._release()
         return ran
 
-    def look(self) -> OutcomeArray:
+    def collect(self) -> OutcomeArray:
         """What became of pages since the last look; `take` has it too."""
         fresh = self._promoter.take()
         if len(fresh):
@@ -92,7 +102,7 @@ class FastPathRunner:
 
     def silent(self, now_ns: int) -> bool:
         """Whether `take` would have nothing to tell; then it is as if it had been called."""
-        self.look()
+        self.collect()
         if self._seen:
             return False
         self._before_ns = now_ns
@@ -100,7 +110,7 @@ class FastPathRunner:
 
     def take(self, now_ns: int) -> tuple[OutcomeArray, MigrationResult]:
         """What became of pages since the last call, and the moves of it as a report."""
-        self.look()
+        self.collect()
         outcomes, stats = join(self._seen), self._promoter.stats().counters
         self._seen = []
         before, since = self._before, self._before_ns
@@ -143,10 +153,10 @@ class FastPathRunner:
             self._ring = self._open_ring(self._root, (Kind.HOT,))
             self._promoter.start(self._ring.memory)
         except UnavailableError as error:
-            log.warning('event=no_native_path reason="%s"', error)
+            log.warning('event=no_fast_path reason="%s"', error)
             self._close_ring()
         else:
-            log.info("event=native_path_started interval_ns=%d", settings.interval_ns)
+            log.info("event=fast_path_started interval_ns=%d", settings.interval_ns)
 
     def _close_ring(self) -> None:
         if self._ring is not None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -136,8 +137,12 @@ class FastPathUpdater:
                 number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                 for number, epoch in source.epochs.items()
             },
-            ways=ways(self._paths(tiers), usage, self._policy, read_held(self._root)),
+            ways=ways(self._paths(tiers), usage, self._policy, self._held()),
         )
+
+    def _held(self) -> Mapping[int, int]:
+        """Free bytes that CPUs hold on to, by node."""
+        return read_held(self._root)
 
     def _victims_wanted(self, source: NeoProfSource, came_in: int) -> int:
         """Twice what came in since the last tick; none while it is not known what is cold."""

@@ -78,25 +78,27 @@ MOVED_BYTES = _counter("tierd_migrated_bytes_total", "Bytes that changed tier.",
 PLANNED_PAGES = _counter(
     "tierd_planned_pages_total", "Pages that plans asked to move.", "direction"
 )
-FATES = _counter("tierd_page_fates_total", "Planned pages by what became of them.", "fate")
+FATES = _counter("tierd_migration_results_total", "Planned pages by what became of them.", "result")
 ERRORS = _counter("tierd_move_errors_total", "Pages not moved, by error number.", "errno")
 FOLIOS_SPLIT = _counter("tierd_folios_split_total", "Folios of 2 MiB split into 4 KiB pages.")
 SPLITS_FAILED = _counter(
-    "tierd_folio_splits_failed_total", "Folios that were to be split and were not, by why.", "fate"
+    "tierd_folio_splits_failed_total",
+    "Folios that were not split, by why.",
+    "result",
 )
 RETRIES = _counter("tierd_move_retries_total", "Busy pages that were tried again.")
 MOVE_SECONDS = _counter("tierd_move_seconds_total", "Time spent in moving.")
 MOVE_CPU = _counter("tierd_move_cpu_seconds_total", "CPU time spent in moving.")
 HELD_BACK = _counter(
-    "tierd_held_back_pages_total", "Pages that were looked at and not planned.", "reason"
+    "tierd_rejected_pages_total", "Pages that were looked at and not planned.", "reason"
 )
-HOT_SET_CHANGES = _counter(
-    "tierd_hot_set_changes_total",
-    "Times programs were found to use other memory, by the sign: heat, looks, cards.",
-    "sign",
+PHASE_CHANGES = _counter(
+    "tierd_phase_changes_total",
+    "Times the hot set was found to have changed, by detector: heat, scan, device.",
+    "detector",
 )
 PING_PONG = _counter(
-    "tierd_bounced_pages_total", "Pages that moved again within a minute, whoever moved them."
+    "tierd_ping_pong_pages_total", "Pages that moved again within a minute, whoever moved them."
 )
 HOST_MOVED = _counter(
     "tierd_host_migrated_pages_total",
@@ -115,17 +117,17 @@ SOURCE_AVAILABLE = _gauge(
     "tierd_source_available", "0 for a source that was tried and refused, else 1.", "source"
 )
 SAMPLING_INTERVAL = _gauge(
-    "tierd_source_exposure_seconds",
+    "tierd_source_sampling_interval_seconds",
     "For how long before a look at an accessed bit accesses count, as measured.",
     "source",
 )
 SCAN_INTERVAL = _gauge(
-    "tierd_source_look_period_seconds",
+    "tierd_source_scan_interval_seconds",
     "Time between two looks at a page's accessed bit, as measured.",
     "source",
 )
 REPORTS_LEFT_OUT = _counter(
-    "tierd_source_left_out_reports_total",
+    "tierd_source_discarded_reports_total",
     "Reports that told no page from another and were not counted.",
     "source",
 )
@@ -139,9 +141,9 @@ HEAT_DROPPED = _counter("tierd_heat_dropped_records_total", "Records not counted
 WALKED = _counter("tierd_residency_pages_total", "Pages whose node was asked from the kernel.")
 
 TARGETS = _gauge("tierd_targets", "Processes that are watched.")
-LEFT_OUT = _gauge("tierd_targets_left_out", "Processes that match but exceed the limit.")
+LEFT_OUT = _gauge("tierd_targets_over_limit", "Processes that match but exceed the limit.")
 NEW_PROCESSES_DROPPED = _counter(
-    "tierd_targets_newcomers_dropped_total",
+    "tierd_new_processes_dropped_total",
     "Processes that began when too many had: the refresh finds them, not sooner.",
 )
 SKIPPED = _gauge("tierd_skipped_pages", "Targets' pages that may not be moved.", "reason")
@@ -153,10 +155,11 @@ GROUP_TIER = _gauge(
     "tierd_cgroup_tier_bytes", "Movable memory of a group's processes.", "cgroup", "tier"
 )
 STRAINED = _gauge(
-    "tierd_strained_cgroups", "Control groups that wait for memory or a CPU too much of the time."
+    "tierd_pressured_cgroups", "Control groups that wait for memory or a CPU too much of the time."
 )
 STRAIN_DEFERRED = _counter(
-    "tierd_strain_deferred_total", "Readings of control groups' pressure put off, too many at once."
+    "tierd_pressure_reads_deferred_total",
+    "Reads of control groups' pressure that were put off.",
 )
 RULE_TARGETS = _gauge("tierd_rule_targets", "Processes watched under a rule.", "rule")
 RULE_TIER = _gauge("tierd_rule_tier_bytes", "Movable memory of a rule's processes.", "rule", "tier")
@@ -166,7 +169,7 @@ GROUP_MOVED = _counter(
     "cgroup",
     "direction",
 )
-FOLDED = _gauge("tierd_folded_label_values", 'Label values that are summed up as "other".', "label")
+FOLDED = _gauge("tierd_aggregated_label_values", 'Label values summed up as "other".', "label")
 
 RELOAD_OK = _gauge(
     "tierd_config_last_reload_successful", "1 if the configuration was accepted last time."
@@ -242,9 +245,9 @@ COST_MINUTE = _gauge(
 COST_CORRELATION = _gauge(
     "tierd_cost_rank_correlation_ratio", "Of predicted with observed gains; absent until known."
 )
-COST_TRUST = _gauge("tierd_cost_trust_ratio", "Share of a predicted gain that is believed.")
+COST_TRUST = _gauge("tierd_cost_model_gain_ratio", "Share of a predicted gain that is believed.")
 COST_MARGIN = _gauge("tierd_cost_margin_ratio", "By how much a gain must exceed its cost.")
-COST_STANDING = _gauge("tierd_cost_standing_still", "1 while nothing moves, as moves lost.")
+COST_STANDING = _gauge("tierd_cost_hold", "1 while nothing moves, as moves lost.")
 
 FAMILIES: Final[dict[str, Family]] = _ALL
 """All of them, by name, in the order they are served."""

@@ -12,9 +12,10 @@ import errno
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final, Protocol
 
 from tierd import __version__
+from tierd.config import Config
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import TierMap
@@ -23,15 +24,39 @@ from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import set_cost
 from tierd.observe.metrics.values import OTHER, Groups, Labels, Values, label
 from tierd.observe.tick_record import TickRecord
-
-if TYPE_CHECKING:
-    from tierd.engine.loop import Service
+from tierd.observe.totals import Totals
 
 SLOW_NS: Final = 5 * 10**9
 """Figures about single targets are brought up to date at most this often."""
 UNKNOWN: Final = "unknown"
 DONE: Final = SplitFate.DONE.name.lower()
 NOT_SPLIT: Final = tuple(fate.name.lower() for fate in SplitFate if fate is not SplitFate.DONE)
+
+
+class Observed(Protocol):
+    """What the metrics need of the running service (`tierd.engine.Service`)."""
+
+    paused: bool
+
+    @property
+    def totals(self) -> Totals:
+        """Counts since the start."""
+        ...
+
+    @property
+    def config(self) -> Config:
+        """The configuration in force."""
+        ...
+
+    @property
+    def components(self) -> Any:
+        """The loop's components."""
+        ...
+
+    @property
+    def budget_share(self) -> float:
+        """Share of the configured rate that is in force."""
+        ...
 
 
 class MetricsState:
@@ -45,7 +70,7 @@ class MetricsState:
 
     def __init__(
         self,
-        service: Service,
+        service: Observed,
         *,
         dry_run: bool = False,
         wall: Callable[[], float] = time.time,
@@ -163,9 +188,9 @@ class MetricsState:
         if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
             values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
         totals = self._service.totals
-        values.set(f.HOT_SET_CHANGES, totals.heat_phase_changes, "heat")
-        values.set(f.HOT_SET_CHANGES, totals.scan_phase_changes, "looks")
-        values.set(f.HOT_SET_CHANGES, totals.epoch_restarts, "cards")
+        values.set(f.PHASE_CHANGES, totals.heat_phase_changes, "heat")
+        values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
+        values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")
         values.replace(f.SAMPLING_INTERVAL, sampling_interval)
         values.replace(f.SCAN_INTERVAL, period)
 

@@ -107,6 +107,12 @@ class Encoder:
         planes = plain.view(np.uint8).reshape(len(plain), plain.itemsize).T
         self._parts.append(planes.tobytes())
 
+    def table(self, rows: npt.NDArray[np.void]) -> None:
+        """An array of structures, and how many there are."""
+        self.number("I", len(rows))
+        planes = np.ascontiguousarray(rows).view(np.uint8).reshape(len(rows), rows.itemsize).T
+        self._parts.append(planes.tobytes())
+
     def bytes(self) -> bytes:
         """All of it."""
         return b"".join(self._parts)
@@ -165,6 +171,13 @@ class Decoder:
         planes = np.frombuffer(self._take(count * kind.itemsize), np.uint8)
         plain = np.ascontiguousarray(planes.reshape(kind.itemsize, count).T)
         return plain.view(kind).reshape(count).astype(dtype, copy=False)
+
+    def table(self, kind: np.dtype[np.void]) -> npt.NDArray[np.void]:
+        """An array of structures of this type, which has no gaps."""
+        count = self.one("I")
+        planes = np.frombuffer(self._take(count * kind.itemsize), np.uint8)
+        plain = np.ascontiguousarray(planes.reshape(kind.itemsize, count).T)
+        return plain.reshape(-1).view(kind)
 
     def done(self) -> None:
         """Nothing may be left."""

@@ -40,6 +40,8 @@ class FrameType(enum.IntEnum):
     GAP = 6
     END = 7
     EXCHANGED = 8
+    CALLS = 9
+    FASTPATH = 10
 
 
 class Coding(enum.IntEnum):

@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tiermap import TierMap
+from tierd.migration.tap import FastPathLog
+from tierd.observe.recording.calls import decode_calls
 from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording.fastpath import Spans, decode_fast_path, spans_after
 from tierd.observe.recording.frames import Ending, FrameReader, FrameType
-from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
+from tierd.observe.recording.records import Meta, RecordedCalls, RecordedTarget, RecordedTick
 from tierd.observe.recording.tables import (
     decode_exchanged,
     decode_json,
@@ -96,6 +99,25 @@ class Recording:
         yield from read(stream, self.last)
 
 
+class _Decided:
+    """What was decided beside the plan of the tick that comes next."""
+
+    def __init__(self) -> None:
+        self.calls: RecordedCalls | None = None
+        self._fast_path: FastPathLog | None = None
+        self._spans: Spans | None = None
+
+    def set_fast_path(self, raw: bytes) -> None:
+        self._fast_path = log = decode_fast_path(raw, self._spans)
+        if log is not None:
+            self._spans = spans_after(log, self._spans)
+
+    def take(self) -> tuple[RecordedCalls | None, FastPathLog | None]:
+        calls, log = self.calls, self._fast_path
+        self.calls = self._fast_path = None
+        return calls, log
+
+
 def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
     """Ticks and gaps of a recording in any stream; the rest goes into `found`.
 
@@ -105,6 +127,7 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
     config: str | None = None
     tiers: TierMap | None = None
     exchanged: frozenset[int] = frozenset()
+    decided = _Decided()
     frames = FrameReader(stream)
     for kind, raw in frames:
         match kind:
@@ -123,6 +146,7 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
             case FrameType.GAP:
                 ticks = decode_json(raw, lambda table: int(table["ticks"]))
                 found.missing += ticks
+                decided.take()
                 yield Gap(ticks)
             case FrameType.END:
                 found.end_reason = decode_json(raw, lambda table: str(table["reason"]))
@@ -130,7 +154,13 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
                 if config is None or tiers is None:
                     raise RecordingError("a tick comes before the configuration or the tiers")
                 found.ticks += 1
-                yield decode_tick(raw, config, tiers, exchanged)
+                tick = decode_tick(raw, config, tiers, exchanged)
+                calls, fast_path = decided.take()
+                yield replace(tick, calls=calls, fast_path=fast_path)
+            case FrameType.CALLS:
+                decided.calls = decode_calls(raw)
+            case FrameType.FASTPATH:
+                decided.set_fast_path(raw)
     found.ending, found.unknown = frames.ending, frames.unknown
 
 

@@ -10,7 +10,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,16 +19,32 @@ import numpy as np
 
 from tierd import __version__
 from tierd.config import dumps
-from tierd.observe.recording.records import HeatOp, Ingest, Keep, Meta, Moved, Place, RecordedTarget
+from tierd.core.logfmt import logfmt
+from tierd.migration.tap import FastPathLog, Tap
+from tierd.observe.recording.calls import DECIDED
+from tierd.observe.recording.records import (
+    Call,
+    HeatOp,
+    Ingest,
+    Keep,
+    Meta,
+    Moved,
+    Place,
+    RecordedCalls,
+    RecordedTarget,
+)
 from tierd.observe.recording.writer import RecordingWriter
 from tierd.observe.tick_record import TickRecord
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 
 MAX_PENDING_BYTES: Final = 64 << 20
 """Memory that ticks on their way to the file may hold."""
 MAX_PENDING_TICKS: Final = 256
+MAX_CALLS: Final = 50_000
+"""Calls of deciding components that a tick may have."""
+CALL_BYTES: Final = 400
+"""Memory that one takes, about."""
 TIME_IS_UP: Final = "the time was up"
 
 
@@ -41,6 +57,8 @@ class RecorderStats:
         bytes: bytes written.
         dropped_ticks: ticks not written, because the writer could not keep up, a tick
             was too large for a frame, or the recording had ended.
+        dropped_calls: calls of deciding components, the native path's among them, that found no
+            room: from there on these decisions cannot be replayed.
         ended: why the recording takes in no more, "" while it does.
     """
 
@@ -48,6 +66,7 @@ class RecorderStats:
     bytes: int
     dropped_ticks: int
     ended: str
+    dropped_calls: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +78,8 @@ class _Item:
     targets: tuple[RecordedTarget, ...]
     gap: int
     size: int
+    calls: RecordedCalls
+    fast_path: FastPathLog | None
 
 
 class Recorder:
@@ -87,6 +108,11 @@ class Recorder:
         self.path = path
         self.targets: Callable[[], Iterable[RecordedTarget]] = tuple
         """Who is watched; asked once a tick."""
+        self.fast_path: Tap | None = None
+        """Gives what the native path was told and chose; asked once a tick."""
+        self._calls: list[Call] = []
+        self._journals = False
+        self._dropped_calls = self._dropped_steps = 0
         self._writer = RecordingWriter(path, limit_bytes, _meta(dry_run))
         self._queue: queue.Queue[_Item | None] = queue.Queue(MAX_PENDING_TICKS)
         self._lock = threading.Lock()
@@ -116,18 +142,36 @@ class Recorder:
     def decided(self) -> None:
         """A decision was made: heat's changes from now on come after it; in the loop's thread."""
         self._decided = len(self._ops)
+        if self._journals:
+            self.journal(DECIDED, (), ())
+
+    def journal(self, kind: str, told: Sequence[object], decided: Sequence[object]) -> None:
+        """A component was told something, and decided; in the loop's thread."""
+        if self._ended:
+            return
+        self._journals = True
+        if len(self._calls) < MAX_CALLS:
+            self._calls.append(Call(kind, told, decided))
+        else:
+            self._dropped_calls += 1
 
     def on_tick(self, tick: TickRecord) -> None:
         """A tick ended; in the loop's thread."""
         ops, size, lossy = self._ops, self._ops_bytes, self._lossy
         self._ops, self._ops_bytes, self._lossy = [], 0, False
         decided, self._decided = self._decided, None
+        calls, self._calls = RecordedCalls(tuple(self._calls), self._dropped_calls), []
+        fast_path = None if self.fast_path is None else self.fast_path.tapped()
+        self._dropped_steps = self._dropped_steps if fast_path is None else fast_path.dropped
         if self._first_ns is None:
             self._first_ns = tick.time_ns
         if self._duration_ns is not None and tick.time_ns - self._first_ns >= self._duration_ns:
             self._end(TIME_IS_UP)
         if self._ended:
             self._drop(int(self._ended != TIME_IS_UP))
+            if self.fast_path is not None:
+                self.fast_path.untap()
+                self.fast_path = None
             on_end, self._on_end = self._on_end, None
             if on_end is not None:
                 on_end()
@@ -140,7 +184,11 @@ class Recorder:
         # What heat was told after the decision's outcome comes before the next one.
         ops, self._ops = ops[:decided], ops[outcome + 1 :] if moved else ops[decided:]
         size += 32 * (len(tick.plan) + len(tick.plan.split)) + 4096
-        item = _Item(tick, tuple(ops), tuple(late), moved, tuple(self.targets()), self._gap, size)
+        size += CALL_BYTES * len(calls.calls) + (0 if fast_path is None else fast_path.nbytes)
+        targets = tuple(self.targets())
+        item = _Item(
+            tick, tuple(ops), tuple(late), moved, targets, self._gap, size, calls, fast_path
+        )
         self._gap = 0 if not lossy and self._put(item) else self._gap + 1
         if self._gap:
             self._drop(1)
@@ -165,7 +213,12 @@ class Recorder:
         """Counters; from any thread."""
         writer = self._writer
         dropped = self._dropped + writer.too_large
-        return RecorderStats(writer.ticks, writer.bytes, dropped, self._ended)
+        calls = self._all_dropped_calls
+        return RecorderStats(writer.ticks, writer.bytes, dropped, self._ended, calls)
+
+    @property
+    def _all_dropped_calls(self) -> int:
+        return self._dropped_calls + self._dropped_steps
 
     def close(self) -> RecorderStats:
         """Write what waits, end the file; the last counters."""
@@ -192,7 +245,14 @@ class Recorder:
                 if item.gap:
                     self._writer.gap(item.gap)
                 reason = self._writer.tick(
-                    item.tick, item.ops, item.moved, text, item.targets, late=item.late
+                    item.tick,
+                    item.ops,
+                    item.moved,
+                    text,
+                    item.targets,
+                    late=item.late,
+                    calls=item.calls,
+                    fast_path=item.fast_path,
                 )
             except Exception as error:  # a full disk, or a mistake of ours: the loop goes on
                 reason = f"{type(error).__name__}: {error}"
@@ -207,7 +267,7 @@ class Recorder:
         self._drop(self._discard())
         if reason:
             log.warning(logfmt(event="recording_ended", file=self.path, reason=reason))
-        self._writer.close(self._ended, self._dropped)
+        self._writer.close(self._ended, self._dropped, self._all_dropped_calls)
 
     def _discard(self) -> int:
         """Take what still waits out of the queue; the number of ticks."""

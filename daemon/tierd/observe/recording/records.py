@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import I16Array, MigrationPlan, MigrationResult, U8Array
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import TierMap
+from tierd.migration.tap import FastPathLog
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.inputs import Budget
 from tierd.policy.traffic import Traffic
 
 
@@ -84,6 +86,23 @@ HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
 
 
 @dataclass(frozen=True, slots=True)
+class Call:
+    """One call: its kind, what it was told, what it decided."""
+
+    kind: str
+    given: Sequence[Any]
+    decided: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCalls:
+    """The calls of a tick, in order, and how many more there had been since the start."""
+
+    calls: tuple[Call, ...] = ()
+    dropped: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RecordedTarget:
     """A watched process; `comm` and `cgroup` are for people only."""
 
@@ -121,6 +140,8 @@ class RecordedTick:
         late: what it was told after the decision, while pages moved.
         config: the configuration in force, as TOML.
         moved: heat was told of `report`.
+        calls: what components beside the policy decided since the tick before; None: not recorded.
+        fast_path: what the native path did since then; None: nothing, or it is not recorded.
     """
 
     number: int
@@ -143,6 +164,8 @@ class RecordedTick:
     late: tuple[HeatOp, ...] = ()
     traffic: Traffic | None = None
     exchanged: frozenset[int] = frozenset()
+    calls: RecordedCalls | None = None
+    fast_path: FastPathLog | None = None
 
     @property
     def batches(self) -> list[AccessBatch]:

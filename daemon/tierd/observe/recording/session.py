@@ -15,8 +15,8 @@ from typing import Final
 
 from tierd.config import Config
 from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.totals import logfmt
 
 log = logging.getLogger(__name__)
 
@@ -73,6 +73,7 @@ def recording(
                 ticks=stats.ticks,
                 bytes=stats.bytes,
                 dropped_ticks=stats.dropped_ticks,
+                dropped_calls=stats.dropped_calls,
                 reason=stats.ended,
             )
         )

@@ -9,6 +9,7 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS
 from tierd.core.tiermap import TierMap
 from tierd.observe.recording.columns import Decoder, Encoder
@@ -28,7 +29,7 @@ from tierd.observe.recording.records import (
 from tierd.observe.recording.splits import SplitRecord, decode_splits, encode_splits
 from tierd.observe.recording.traffic import decode_traffic, encode_traffic
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, NodeUsage
+from tierd.policy.inputs import Budget
 
 _NEW, _ADVANCE, _INGEST, _PLACE, _KEEP, _MOVED, _HALF_LIFE, _FADE = range(1, 9)
 _DECIDED, _MOVED_REPORTED, _REPORT, _OWN_PLAN, _GROUPS, _LATE, _TRAFFIC = 1, 2, 4, 8, 16, 32, 64

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core.nodes import Measured
 from tierd.hotness.pattern import Patterns
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
-from tierd.policy.traffic import LoadSource, Measured, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 _SOURCES: Final = tuple(LoadSource)
 _NONE: Final = -1.0

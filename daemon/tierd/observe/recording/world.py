@@ -20,6 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
+from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
@@ -39,7 +40,6 @@ from tierd.observe.recording.records import (
     plan_difference,
 )
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import NodeUsage
 
 BYTES_A_PAGE = 24
 DEFAULT_MEMORY = 4 << 30

@@ -11,8 +11,17 @@ from typing import Final
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tiermap import TierMap
+from tierd.migration.tap import FastPathLog
+from tierd.observe.recording.calls import encode_calls
+from tierd.observe.recording.fastpath import Spans, encode_fast_path, spans_after
 from tierd.observe.recording.frames import MAX_RAW, FrameType, file_header, pack_frame
-from tierd.observe.recording.records import HeatOp, Meta, RecordedTarget, RecordedTick
+from tierd.observe.recording.records import (
+    HeatOp,
+    Meta,
+    RecordedCalls,
+    RecordedTarget,
+    RecordedTick,
+)
 from tierd.observe.recording.tables import (
     encode_exchanged,
     encode_json,
@@ -25,6 +34,7 @@ from tierd.observe.tick_record import TickRecord
 
 END_BYTES: Final = 1024
 """Kept free for the frame that says how the recording ended."""
+_NO_CALLS: Final = RecordedCalls()
 LIMIT_REACHED: Final = "the size limit was reached"
 
 
@@ -55,6 +65,7 @@ class RecordingWriter:
         self._tiers: TierMap | None = None
         self._targets: Sequence[RecordedTarget] | None = None
         self._exchanged: frozenset[int] = frozenset()
+        self._spans: Spans | None = None
         self.ticks = 0
         """Ticks written."""
         self.bytes = 0
@@ -85,8 +96,10 @@ class RecordingWriter:
         targets: Sequence[RecordedTarget],
         *,
         late: Sequence[HeatOp] = (),
+        calls: RecordedCalls = _NO_CALLS,
+        fast_path: FastPathLog | None = None,
     ) -> str:
-        """Write a tick, and before it what changed of what it refers to.
+        """Write a tick, and before it what changed of what it refers to, and was decided with it.
 
         Returns:
             "" or why nothing more can be written.
@@ -103,6 +116,7 @@ class RecordingWriter:
             frames.append(pack_frame(FrameType.TARGETS, encode_targets(targets)))
         if tick.exchanged != self._exchanged:
             frames.append(pack_frame(FrameType.EXCHANGED, encode_exchanged(tick.exchanged)))
+        frames += self._decided(calls, fast_path)
         raw = encode_tick(
             RecordedTick(
                 number=tick.number,
@@ -137,12 +151,35 @@ class RecordingWriter:
             self._put(frame)
         self._config, self._tiers, self._targets = config, tick.tiers, targets
         self._exchanged = tick.exchanged
+        if fast_path is not None:
+            self._spans = spans_after(fast_path, self._spans)
         self.ticks += 1
         return ""
 
-    def close(self, reason: str, dropped: int) -> None:
+    def _decided(self, calls: RecordedCalls, fast_path: FastPathLog | None) -> list[bytes]:
+        """Frames of what components beside the policy decided."""
+        frames = []
+        if calls.calls or calls.dropped:
+            raw = encode_calls(calls)
+            if len(raw) > MAX_RAW:
+                raw = encode_calls(RecordedCalls((), calls.dropped + len(calls.calls)))
+            frames.append(pack_frame(FrameType.CALLS, raw))
+        if fast_path is not None and (len(fast_path.columns["call"]) or fast_path.dropped):
+            raw = encode_fast_path(fast_path, self._spans)
+            if len(raw) > MAX_RAW:
+                lost = {name: column[:0] for name, column in fast_path.columns.items()}
+                raw = encode_fast_path(FastPathLog(lost, (), max(1, fast_path.dropped)), None)
+            frames.append(pack_frame(FrameType.FASTPATH, raw))
+        return frames
+
+    def close(self, reason: str, dropped: int, dropped_calls: int = 0) -> None:
         """Say how the recording ended, and let go of the file."""
-        end = {"reason": reason[:200], "ticks": self.ticks, "dropped_ticks": dropped}
+        end = {
+            "reason": reason[:200],
+            "ticks": self.ticks,
+            "dropped_ticks": dropped,
+            "dropped_calls": dropped_calls,
+        }
         # Where that cannot be written, the file reads as one that was cut.
         with contextlib.suppress(OSError):
             self._put(pack_frame(FrameType.END, encode_json(end)))

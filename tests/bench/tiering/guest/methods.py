@@ -228,10 +228,10 @@ class Tierd(Method):
         return {
             "promoted": totals["promoted_pages"],
             "demoted": totals["demoted_pages"],
-            "bounced": totals["bounced_pages"],
+            "bounced": totals["ping_pong_pages"],
             "lost_samples": totals["lost_samples"],
-            "fates": totals["fates"],
-            "native": totals.get("native"),
+            "fates": totals["migration_results"],
+            "native": totals.get("fast_path"),
             "ticks": totals.get("ticks"),
             "part_seconds": totals.get("part_seconds"),
             "part_cpu_seconds": totals.get("part_cpu_seconds"),
@@ -241,7 +241,9 @@ class Tierd(Method):
             },
             "warnings": [line for line in log.splitlines() if "level=warning" in line][:5],
             "exposures": [
-                line[line.index("us=") :] for line in log.splitlines() if "event=exposure" in line
+                line[line.index("us=") :]
+                for line in log.splitlines()
+                if "event=sampling_interval" in line
             ],
         }
 

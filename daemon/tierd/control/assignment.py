@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One key of the configuration with another value: checked, and kept if asked.
 
-What is kept stands in `conf.d/90-tuned.toml`.
+What is kept stands in `conf.d/90-set.toml`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tierd.config.write import toml_key, toml_value
 from tierd.control.pause import write_whole
 from tierd.core.errors import ConfigError
 
-TUNED: Final = "90-tuned.toml"
+TUNED: Final = "90-set.toml"
 _HEADER: Final = """# SPDX-License-Identifier: Apache-2.0
-# Written by `tierd tune --persist`. A file of conf.d with a later name wins over this one.
+# Written by `tierd set --persist`. A file of conf.d with a later name wins over this one.
 """
 
 
@@ -46,7 +46,7 @@ def parse_assignment(text: str) -> tuple[str, Any]:
     return key.strip(), read["value"] if list(read) == ["value"] else value.strip()
 
 
-def tuned(config: Config, key: str, value: Any) -> Config:
+def with_value(config: Config, key: str, value: Any) -> Config:
     """`config` with the dotted `key` set to a TOML value, all checked.
 
     Raises:
@@ -61,7 +61,7 @@ def tuned(config: Config, key: str, value: Any) -> Config:
             # The parser names the nearest key, or says that this is no table.
             place[name] = {} if inner is None else None
             _parse(table, config)
-            raise ConfigError(".".join(names[: depth + 1]), "cannot be tuned: it is no section")
+            raise ConfigError(".".join(names[: depth + 1]), "cannot be set: it is no section")
         place, kind = place.setdefault(name, {}), inner
     if isinstance(kind_of(kind, names[-1]), Section):
         raise ConfigError(key, "is a section; name one key of it")
@@ -97,7 +97,7 @@ def persist(main: Path, key: str, value: Any) -> Path:
     loads(text, file=str(file))
     with _with_file(main, file, text) as trial:
         found = load(trial)
-    if _value(as_table(found), key) != _value(as_table(tuned(found, key, value)), key):
+    if _value(as_table(found), key) != _value(as_table(with_value(found, key, value)), key):
         raise ConfigError(
             key, f"a file in {folder} with a later name than {TUNED} sets it", hint="edit that one"
         )
@@ -125,7 +125,7 @@ def _lines(table: Mapping[str, Any], path: str = "") -> list[str]:
 @contextlib.contextmanager
 def _with_file(main: Path, file: Path, text: str) -> Any:
     """A folder like that of `main` in which `file` holds `text`."""
-    with tempfile.TemporaryDirectory(prefix="tierd-tune-") as name:
+    with tempfile.TemporaryDirectory(prefix="tierd-set-") as name:
         trial = Path(name) / main.name
         (trial.parent / "conf.d").mkdir()
         if main.exists():

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tierd.core.errors import UnavailableError
-from tierd.observe.recording.report.analysis import SHARES, Report
-from tierd.observe.recording.report.words import address_marks, notes, target_name, title
+from tierd.report.analysis import SHARES, Report
+from tierd.report.words import address_marks, notes, target_name, title
 
 COLUMNS, ROWS = 240, 120
 TIER_COLOURS = ("#d1495b", "#2e86ab", "#edae49", "#66a182", "#8d6a9f")

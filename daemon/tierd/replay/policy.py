@@ -21,6 +21,7 @@ from tierd.observe.recording.records import RecordedTick, plan_difference
 from tierd.observe.recording.ticks import MAX_BYTES
 from tierd.observe.recording.world import BYTES_A_PAGE, DEFAULT_MEMORY, World
 from tierd.policy.inputs import Budget, Inputs, Policy
+from tierd.replay.decided import Decided
 
 UNKNOWN = "unknown"
 """Accesses to pages whose node was not known."""
@@ -116,6 +117,8 @@ class Replay:
         """Decisions after the first gap: heat is not known exactly there."""
         self.differing_before_gap = 0
         self.fast_tier = ""
+        self.decided = Decided()
+        """What other components than the policy decide again, without a change of settings."""
         self.resized = 0
 
     def __iter__(self) -> Iterator[Compared]:
@@ -135,6 +138,7 @@ class Replay:
         for tick in self._recording:
             if isinstance(tick, Gap):
                 gap = True
+                self.decided.gap()
                 continue
             if world is None or policy is None or tick.config != text:
                 text = tick.config
@@ -145,14 +149,16 @@ class Replay:
                 rate = new.migration.rate_limit_bytes_per_s / old.migration.rate_limit_bytes_per_s
                 if world is None:
                     world = self._world(old, new)
+            if self._change is None:
+                self.decided.before(tick)
             start_ns = tick.time_ns if start_ns is None else start_ns
             self.seconds = (tick.end_ns - start_ns) / 1e9
             self.ticks += 1
-            for op in tick.ops:
-                world.apply(op)
+            self._feed(tick, world, decided=False)
             self._account(tick, world)
             if tick.budget is None:
-                plan, last = tick.plan, world.carry_out(tick, tick.plan)
+                last = world.carry_out(tick, tick.plan)
+                self._decided_after(tick, world)
                 continue
             budget = tick.budget
             if rate != 1.0:
@@ -170,9 +176,9 @@ class Replay:
                 )
             )
             difference = plan_difference(tick.plan, plan)
-            for op in tick.late:
-                world.apply(op)
+            self._feed(tick, world, decided=True)
             last = world.carry_out(tick, plan)
+            self._decided_after(tick, world)
             moves = bool(difference) and not (
                 len(plan) == len(tick.plan) == shared_moves(tick.plan, plan)
             )
@@ -180,6 +186,18 @@ class Replay:
             self.moves_differing += moves
             yield Compared(tick, plan, last, difference, moves)
         self.resized = 0 if world is None else world.divergence.resized
+
+    def _feed(self, tick: RecordedTick, world: World, *, decided: bool) -> None:
+        ops = tick.late if decided else tick.ops
+        if self._change is None:
+            self.decided.feed(tick, ops, world, decided=decided)
+            return
+        for op in ops:
+            world.apply(op)
+
+    def _decided_after(self, tick: RecordedTick, world: World) -> None:
+        if self._change is None:
+            self.decided.after(tick, world)
 
     def _world(self, old: Config, new: Config) -> World:
         memory, half_life_ns = new.heat.memory_bytes, new.heat.half_life_ns

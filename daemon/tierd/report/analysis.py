@@ -16,9 +16,9 @@ from tierd.core.migration import Direction, Fate
 from tierd.core.pagekey import PAGE_SIZE, U64Array, target_of, vpn_of
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
-from tierd.observe.recording.replay import UNKNOWN, add_served
-from tierd.observe.recording.report.areas import BLOCK_PAGES, Area, F64Array, find_areas, rows_of
 from tierd.observe.recording.world import DEFAULT_MEMORY, World
+from tierd.replay.policy import UNKNOWN, add_served
+from tierd.report.areas import BLOCK_PAGES, Area, F64Array, find_areas, rows_of
 
 SHARES: Final = (1.0, 0.99, 0.9, 0.5)
 """Shares of the accesses whose pages make up a working set."""

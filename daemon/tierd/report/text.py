@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.units import format_size
-from tierd.observe.recording.report.analysis import SHARES, Report
-from tierd.observe.recording.report.areas import F64Array
-from tierd.observe.recording.report.words import (
+from tierd.report.analysis import SHARES, Report
+from tierd.report.areas import F64Array
+from tierd.report.words import (
     address,
     duration,
     notes,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd tune`: give one key of the running service's configuration another value."""
+"""`tierd set`: give one key of the running service's configuration another value."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pathlib import Path
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect
 from tierd.config import DEFAULT_PATH
-from tierd.control.tune import parse_assignment, persist
+from tierd.control.assignment import parse_assignment, persist
 from tierd.core.errors import ExitCode, UnavailableError
 
 HELP = "give a key of the running service's configuration another value"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Arguments of `tierd tune`."""
+    """Arguments of `tierd set`."""
     add_common(parser)
     parser.add_argument(
         "assignment", metavar="KEY=VALUE", help='e.g. migration.rate_limit="500MB/s"'
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--persist",
         action="store_true",
-        help="write it to conf.d/90-tuned.toml too, for the next reload or start",
+        help="write it to conf.d/90-set.toml too, for the next reload or start",
     )
 
 
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Have the service use the value; then keep it if asked to."""
     key, value = parse_assignment(args.assignment)
     with connect(args) as client:
-        told = client.ask("tune", key=key, value=value)
+        told = client.ask("set", key=key, value=value)
     kept = ""
     if args.persist:
         main = args.config or _main_file(told["files"])

@@ -7,7 +7,7 @@ import math
 
 from tierd.core.pagekey import PAGE_SHIFT
 from tierd.core.units import format_size
-from tierd.observe.recording.report.analysis import Report
+from tierd.report.analysis import Report
 
 
 def printable(text: str, limit: int = 40) -> str:

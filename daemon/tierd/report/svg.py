@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tierd.observe.recording.report.areas import F64Array
+from tierd.report.areas import F64Array
 
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 132, 20, 10, 34
 PLOT = WIDTH - LEFT - RIGHT

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from tierd.core.units import format_size
-from tierd.observe.recording.report import svg
-from tierd.observe.recording.report.analysis import SHARES, Report
-from tierd.observe.recording.report.areas import F64Array
-from tierd.observe.recording.report.words import address_marks, notes, target_name, title, totals
+from tierd.report import svg
+from tierd.report.analysis import SHARES, Report
+from tierd.report.areas import F64Array
+from tierd.report.words import address_marks, notes, target_name, title, totals
 
 COLUMNS, ROWS = 240, 120
 _DECADES = 3
