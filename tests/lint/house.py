@@ -20,8 +20,8 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 40640,
-    "python_modules": 269,
+    "python_lines": 40820,
+    "python_modules": 270,
     "native_lines": 6960,
     "loose_constants": 90,
     "private_words": 0,

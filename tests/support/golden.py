@@ -97,7 +97,7 @@ def record_scan(path: Path, times: int = 1) -> RecorderStats:
             made.run(6, made.step)
             pages.hot_rate, pages.hot, pages.cold_rate = 2.0, 20, 0.0
             pages.move_hot_set()
-            made.run(12, made.step)
+            made.run(8, made.step)
     return stats[0]
 
 
@@ -189,7 +189,7 @@ def record_rules(path: Path, times: int = 1) -> RecorderStats:
     """The scan controller, the detectors and the pace, told anything around their thresholds."""
     with recorded(path) as (recorder, stats):
         rules = Rules(recorder, START_NS)
-        for number in range(1, 26 * times + 1):
+        for number in range(1, 25 * times + 1):
             rules.tick(number)
     return stats[0]
 

@@ -21,9 +21,10 @@ from tierd.config import Config
 from tierd.core.nodes import NodeUsage
 from tierd.migration import executor as mover_binding
 from tierd.migration import promoter as promoter_binding
-from tierd.migration.executor import NativeMover
+from tierd.migration.executor import NativeMover, tuning_of_mover
 from tierd.migration.promoter import Promoter
 from tierd.observe.recording.recorder import Recorder
+from tierd.sources.kmod.neoprof import histogram_edges
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
@@ -137,6 +138,14 @@ class CardHost(Host):
             self.reported[:] = False
         count = self.pages.rate * (self.now - self.epoch_ns) / 1e9
         threshold = min(30, self.cards.known[0].settings.threshold)
+        counted = np.where(self.pages_seen, count, 0).astype(np.int64)
+        bins = np.searchsorted(histogram_edges(), counted, side="right") - 1
+        self.cards.histogram = np.bincount(bins, minlength=64).astype(np.uint64)
+        self.cards.counters = {
+            "read_beats": self.source.requested,
+            "cycles": (self.now - START_NS) // 100,
+            "reports": int(self.reported.sum()),
+        }
         told = np.flatnonzero(self.pages_seen & ~self.reported & (count >= threshold))
         self.reported[told] = True
         for ring in self.rings:
@@ -195,7 +204,8 @@ def mover_of(native: Any) -> Callable[[], Any]:
 
     def make() -> Any:
         made = native.ffi.new("struct tierd_mover **")
-        assert native.lib.tierd_mover_new(1 << 30, 2 << 20, 1, 1.0, made) == 0
+        tuning = tuning_of_mover(native.ffi)
+        assert native.lib.tierd_mover_new(1 << 30, 2 << 20, 1, 1.0, tuning, made) == 0
         handle = native.ffi.gc(made[0], native.lib.tierd_mover_free)
         return mock.Mock(handle=handle, processes=lambda pids: [])
 

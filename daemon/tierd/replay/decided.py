@@ -15,6 +15,7 @@ from tierd.replay.newly_hot import Novel
 from tierd.replay.part import DROPPED, MISSING, Part
 from tierd.replay.phase import PhaseReplay
 from tierd.replay.scan import ScanReplay
+from tierd.replay.threshold import ThresholdReplay
 
 ELSEWHERE: Final = "plans differ, and victims are chosen of heat that follows from them"
 
@@ -25,6 +26,7 @@ class Decided:
     def __init__(self) -> None:
         self.scan, self.phase = Part("scan controller"), Part("phase changes and pace")
         self.brief, self.fast_path = Part("fast path's orders"), FastReplay()
+        self.thresholds, self._thresholds = Part("cards' thresholds"), ThresholdReplay()
         self._scan, self._phase, self._brief = ScanReplay(), PhaseReplay(), UpdateReplay()
         self._novel = Novel()
         self._recorded = False
@@ -32,7 +34,7 @@ class Decided:
     @property
     def parts(self) -> list[Part]:
         """Those of which there is something to tell."""
-        every = (self.scan, self.phase, self.brief, self.fast_path.part)
+        every = (self.scan, self.phase, self.thresholds, self.brief, self.fast_path.part)
         return [part for part in every if part.decisions or (part.ended and self._recorded)]
 
     @property
@@ -46,7 +48,7 @@ class Decided:
         self.fast_path.gap()
 
     def _end(self, reason: str) -> None:
-        for part in (self.scan, self.phase, self.brief) if self._recorded else ():
+        for part in (self.scan, self.phase, self.thresholds, self.brief) if self._recorded else ():
             part.end(reason)
 
     def before(self, tick: RecordedTick) -> None:
@@ -99,6 +101,8 @@ class Decided:
             heat: Any = None if world is None else world.heat
             around = Surrounding(heat, tick.tiers, tick.usage, tick.groups)
             part, decide = self.brief, lambda: self._brief.decide(call, around)
+        elif call.kind.startswith("threshold."):
+            part, decide = self.thresholds, lambda: self._thresholds.decide(call)
         else:
             part, decide = self.phase, lambda: self._phase.decide(call)
         if part.ended:

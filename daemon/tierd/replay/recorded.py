@@ -18,6 +18,7 @@ from tierd.replay.phase import (
     RecordedPhaseDetector,
 )
 from tierd.replay.scan import RecordedSamplingLimits, RecordedScanController
+from tierd.replay.threshold import RecordedThresholds
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource
@@ -35,6 +36,10 @@ def listen(service: Service, recorder: Recorder) -> None:
         settings = components.fast_path.changes.settings
         components.fast_path.changes = RecordedPhaseDetector(journal, components.heat, settings)
         components.fast_path.miss_burst = RecordedMissBurst(journal)
+        known = components.fast_path.thresholds_of
+        components.fast_path.thresholds_of = RecordedThresholds(
+            journal, known.settings, known.interval_ns
+        )
         components.fast_path.brief_with(partial(RecordedUpdater, journal))
         recorder.fast_path = components.fast_path.tap()
 

@@ -44,7 +44,7 @@ class HotnessThresholdController:
 
     def __init__(self, settings: neomem.NeoMemSettings, interval_ns: int) -> None:
         self.settings = settings
-        self._interval_ns = interval_ns
+        self.interval_ns = interval_ns
         self._states: dict[int, neomem.CardState] = {}
         self._counters: dict[int, Mapping[str, int]] = {}
         self._epochs: dict[tuple[str, int], tuple[int, int]] = {}
@@ -81,11 +81,11 @@ class HotnessThresholdController:
         A histogram counts from the start of the epoch: while that is young, quantiles say
         nothing, and thresholds stay.
         """
-        if now_ns - self._last_ns < self._interval_ns or any(
-            now_ns - epoch.start_ns < self._interval_ns // 2 for epoch in source.epochs.values()
+        if now_ns - self._last_ns < self.interval_ns or any(
+            now_ns - epoch.start_ns < self.interval_ns // 2 for epoch in source.epochs.values()
         ):
             return False
-        seconds = (now_ns - self._last_ns) / 1e9 if self._last_ns else self._interval_ns / 1e9
+        seconds = (now_ns - self._last_ns) / 1e9 if self._last_ns else self.interval_ns / 1e9
         before = self._costs or costs
         self._last_ns, self._costs = now_ns, costs
         moved = neomem.Moved(
@@ -94,7 +94,7 @@ class HotnessThresholdController:
             promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
             seconds=seconds,
         )
-        ahead_s = min(seconds, 2e-9 * self._interval_ns, stood_still_s)
+        ahead_s = min(seconds, 2e-9 * self.interval_ns, stood_still_s)
         dropped = costs.ring_dropped - before.ring_dropped
         elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():
