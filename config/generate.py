@@ -3,8 +3,8 @@
 
 `config/tierd.toml` (every key with its default), `config/tierd.schema.json`, and in
 `docs/config.md` the table of profiles and the tables of keys; in `docs/metrics.md` the table of
-metrics. With `--check` nothing is
-written, and the exit status is 1 if a file is not what it would be.
+metrics; and `docs/reference/tuning.md`, the tuning constants that no key sets. With `--check`
+nothing is written, and the exit status is 1 if a file is not what it would be.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from tierd.config.jsonschema import schema
 from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
 from tierd.config.write import toml_value
+from tierd.core import tuning
 from tierd.observe.metrics.families import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -67,6 +68,19 @@ Numbers that the host does not tell, or tells wrongly, by node. For example:
   kind = "cxl\"""",
 }
 """What stands above a key besides its purpose."""
+
+TUNING_HEAD = """\
+<!-- SPDX-License-Identifier: Apache-2.0 -->
+# Tuning constants
+
+Numbers that tune decisions and that no configuration key sets. They are declared in
+`daemon/tierd/core/tuning`; `tierd config show --internal` prints those in force, and
+`tierd replay --set internal.scan.warmup_scans=8` replays a recording with another value.
+"assumption" as evidence says that nobody has measured whether the value is a good one; "not
+measured" as sensitivity, that nobody has measured what half or twice the value does.
+
+Made by config/generate.py.
+"""
 
 
 def sections() -> Iterator[tuple[str, str, dict[str, tuple[str, Option]]]]:
@@ -191,6 +205,30 @@ def _flat(table: dict[str, Any], path: str = "") -> dict[str, Any]:
     return flat
 
 
+def tuning_manual() -> str:
+    """The text of docs/reference/tuning.md."""
+    parts = [TUNING_HEAD]
+    section = ""
+    for each in tuning.fields():
+        of, _, _ = each.name.partition(".")
+        if of != section:
+            section = of
+            about = (type(tuning.SECTIONS[of]).__doc__ or "").strip()
+            parts.append(
+                f"\n## {of}\n\n{about}\n\n| constant | value | meaning | evidence | sensitivity |\n"
+                "|---|---|---|---|---|\n"
+            )
+        cells = (f"`{each.name}`", f"{_plain_value(each.default)} {each.unit}", each.meaning)
+        parts.append(f"| {' | '.join((*cells, each.evidence, each.sensitivity))} |\n")
+    return "".join(parts)
+
+
+def _plain_value(value: Any) -> str:
+    if isinstance(value, tuple):
+        return ", ".join(_plain_value(each) for each in value)
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
+
+
 def metrics_table(manual: str) -> str:
     """docs/metrics.md with its table of metric families made anew."""
     return re.sub(r"\| metric \| type [^\n]*\n(?:\|[^\n]*\n)*", lambda _: markdown(), manual)
@@ -208,12 +246,14 @@ def main() -> int:
         ROOT / "config/tierd.toml": example_file(),
         ROOT / "config/tierd.schema.json": json.dumps(schema(), indent=2) + "\n",
         manual: profile_table(key_tables(manual.read_text())),
+        ROOT / "docs/reference/tuning.md": tuning_manual(),
     }
-    stale = [path for path, text in texts.items() if path.read_text() != text]
+    stale = [p for p, text in texts.items() if not p.exists() or p.read_text() != text]
     for path in stale:
         if args.check:
             print(f"{path.relative_to(ROOT)} is not what config/generate.py makes", file=sys.stderr)
         else:
+            path.parent.mkdir(exist_ok=True)
             path.write_text(texts[path])
             print(f"wrote {path.relative_to(ROOT)}")
     return 1 if args.check and stale else 0

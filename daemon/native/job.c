@@ -55,7 +55,8 @@ static void record(struct tierd_mover *mover, struct tierd_job *job, size_t i, u
 uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 {
 	struct batch *batch = &mover->batch;
-	uint64_t limit = (uint64_t)((double)CALL_TARGET_NS / mover->ns_per_page) * PAGE_BYTES;
+	uint64_t limit =
+	    (uint64_t)((double)mover->tuning.call_target_ns / mover->ns_per_page) * PAGE_BYTES;
 	/* By their names, so that nothing written to a batch has them read anew. */
 	const uint64_t *const page = job->page;
 	const int16_t *const source = job->source, *const dest = job->dest;

@@ -11,22 +11,15 @@
 
 #include "sys.h"
 
-enum {
-	FIRST_NS_PER_PAGE = 20000,
-	BACKOFF_NS = 2000000,
-	BACKOFF_FACTOR = 4,
-	BACKOFF_MAX_NS = 200000000,
-};
-
 static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
 
 int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
-		    struct tierd_mover **out)
+		    const struct tierd_mover_tuning *tuning, struct tierd_mover **out)
 {
 	struct tierd_mover *mover;
 
 	if (rate == 0 || burst < HUGE_BYTES || busy_retries > 100 || !(cpu_share > 0.0) ||
-	    cpu_share > 1.0)
+	    cpu_share > 1.0 || !(tuning->first_ns_per_page > 0.0))
 		return -EINVAL;
 	mover = calloc(1, sizeof(*mover));
 	if (mover == NULL)
@@ -35,7 +28,8 @@ int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double
 	mover->burst = mover->burst_in_use = burst;
 	mover->busy_retries = busy_retries;
 	mover->cpu_share = cpu_share;
-	mover->ns_per_page = FIRST_NS_PER_PAGE;
+	mover->tuning = *tuning;
+	mover->ns_per_page = tuning->first_ns_per_page;
 	mover->bytes.filled_ns = sys_monotonic_ns();
 	bucket_set(&mover->bytes, (double)rate, (double)burst, mover->bytes.filled_ns);
 	mover->bytes.tokens = (double)burst;
@@ -98,25 +92,24 @@ static void take_new_rate(struct tierd_mover *mover)
 static uint64_t wait_needed(struct tierd_mover *mover, const struct tierd_job *job, uint64_t bytes,
 			    uint64_t now)
 {
-	uint64_t wait;
+	uint64_t credit_ns = mover->tuning.cpu_credit_ns, wait;
 
 	bucket_fill(&mover->bytes, now);
 	wait = bucket_wait_ns(&mover->bytes, (double)bytes);
-	if (mover->cpu_due_ns > now + CPU_CREDIT_NS &&
-	    mover->cpu_due_ns - now - CPU_CREDIT_NS > wait)
-		wait = mover->cpu_due_ns - now - CPU_CREDIT_NS;
+	if (mover->cpu_due_ns > now + credit_ns && mover->cpu_due_ns - now - credit_ns > wait)
+		wait = mover->cpu_due_ns - now - credit_ns;
 	if (job->pass_due_ns > now && job->pass_due_ns - now > wait)
 		wait = job->pass_due_ns - now;
 	return wait;
 }
 
-static uint64_t backoff_ns(uint32_t pass)
+static uint64_t backoff_ns(const struct tierd_mover_tuning *tuning, uint32_t pass)
 {
-	uint64_t wait = BACKOFF_NS;
+	uint64_t most = tuning->max_backoff_ns, wait = tuning->backoff_ns;
 
-	for (uint32_t i = 1; i < pass && wait < BACKOFF_MAX_NS; i++)
-		wait *= BACKOFF_FACTOR;
-	return wait < BACKOFF_MAX_NS ? wait : BACKOFF_MAX_NS;
+	for (uint32_t i = 1; i < pass && wait < most; i++)
+		wait *= tuning->backoff_factor;
+	return wait < most ? wait : most;
 }
 
 /* After the last folio of a pass: begin the next, if something is left for it. */
@@ -126,7 +119,7 @@ static bool next_pass(struct tierd_mover *mover, struct tierd_job *job)
 		return false;
 	job->pass++;
 	job->cursor = 0;
-	job->pass_due_ns = sys_monotonic_ns() + backoff_ns(job->pass);
+	job->pass_due_ns = sys_monotonic_ns() + backoff_ns(&mover->tuning, job->pass);
 	for (size_t i = 0; i < job->n; i++) {
 		if (job_is_due(job, i))
 			return true;

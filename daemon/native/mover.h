@@ -17,16 +17,8 @@
 
 enum {
 	BATCH_MAX = 8192,
-	/* Stop must be obeyed within 100 ms: a call is planned to take a tenth of that. */
-	CALL_TARGET_NS = 10000000,
 	FULL_NODES = 1024,
 };
-
-/*
- * CPU time that was left over in this long may be spent at once, so in any t a mover takes no
- * more than its share of t and this together. Pages pay for their move the sooner they are there.
- */
-static const uint64_t CPU_CREDIT_NS = 10000000000;
 
 /* One folio of a batch, and what is known of it. */
 struct batch {
@@ -60,6 +52,7 @@ struct tierd_mover {
 	uint64_t burst_in_use;
 	uint32_t busy_retries;
 	double cpu_share;
+	struct tierd_mover_tuning tuning;
 	struct bucket bytes;
 	double ns_per_page;
 	/* CPU time that is not yet paid for by waiting, as a time to wait until. */

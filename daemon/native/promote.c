@@ -23,17 +23,16 @@ struct ring_info {
 	uint64_t size;
 };
 
-/* The quota's burst: this share of it, and a few pages at least. */
-static const double BURST_SHARE = 0.05;
-static const double LEAST_BURST = 64.0 * 4096.0;
-
 static int check(const struct tierd_promoter_settings *settings)
 {
 	return settings->interval_ns >= 1000000 && settings->quota_bytes_per_s > 0 &&
 		       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
 		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
 		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
-		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F
+		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F &&
+		       settings->timeout_sweeps > 0 && settings->min_batch_pages > 0 &&
+		       settings->slice_ns > 0 && settings->min_epoch_age_ns > 0 &&
+		       settings->demand_weight > 0.0 && settings->demand_weight <= 1.0
 		   ? 0
 		   : -EINVAL;
 }
@@ -41,7 +40,8 @@ static int check(const struct tierd_promoter_settings *settings)
 static void apply(struct tierd_promoter *promoter, const struct tierd_promoter_settings *settings)
 {
 	double quota = (double)settings->quota_bytes_per_s;
-	double burst = fmin(fmax(quota * BURST_SHARE, LEAST_BURST), quota / 2.0);
+	double burst =
+	    fmin(fmax(quota * settings->burst_fraction, settings->min_burst_bytes), quota / 2.0);
 
 	/* Rate and burst together: so much in any second, not only on average. */
 	promoter->settings = *settings;

@@ -32,11 +32,6 @@ enum {
 	SECOND_STEPS = 100,
 	STEPS_KEPT = SECOND_STEPS + 1,
 	STEP_NS = 10000000,
-	/* An interval's work ends by then, whatever is left: stop and hold wait for it. */
-	WORK_NS = 50000000,
-	SLICE_NS = 5000000,
-	/* Without new orders, those who found no place are looked at again after so long. */
-	REST_NS = 100000000,
 };
 
 /* A hot page that may be promoted. `raw`: heat without the cap; `doubt`: variance of heat. */

@@ -138,7 +138,7 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	memcpy(moves->node, moves->source, moves->n * sizeof(moves->node[0]));
 	if (!tap_fates(promoter, moves, direction))
 		while (!interrupted(promoter) && sys_monotonic_ns() < end_ns &&
-		       tierd_mover_run(promoter->mover, &job, SLICE_NS) == 1)
+		       tierd_mover_run(promoter->mover, &job, promoter->settings.slice_ns) == 1)
 			;
 	tap_job(promoter, moves, direction);
 	pages = write_down(promoter, moves, direction);
@@ -246,7 +246,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	if (ring_waiting(&promoter->ring) > 0)
 		read_records(promoter, start);
 	if (promoter->waiting.n == 0 || start < promoter->rest_until_ns) {
-		promoter->demand *= 0.875;
+		promoter->demand *= 1.0 - promoter->settings.demand_weight;
 		stats->cpu_ns += sys_thread_cpu_ns() - cpu;
 		return 0;
 	}
@@ -254,16 +254,16 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	read_room(promoter);
 	pick(promoter, start);
 	pick_ahead(promoter);
-	promoter->rest_until_ns = no_place(promoter) ? start + REST_NS : 0;
+	promoter->rest_until_ns = no_place(promoter) ? start + promoter->settings.rest_ns : 0;
 	/* From here on: on a slow CPU, picking alone may take that long. */
-	end = sys_monotonic_ns() + WORK_NS;
+	end = sys_monotonic_ns() + promoter->settings.work_limit_ns;
 	demoted = carry_out(promoter, &promoter->down, TIERD_DEMOTE, end);
 	if (promoter->down.n > 0)
 		drop_unplaced(promoter);
 	promoted = carry_out(promoter, &promoter->up, TIERD_PROMOTE, end);
 	taken = (double)(promoted * PAGE_BYTES);
 	spend_quota(promoter, promoted * PAGE_BYTES);
-	promoter->demand += (taken - promoter->demand) / 8.0;
+	promoter->demand += (taken - promoter->demand) * promoter->settings.demand_weight;
 	stats->promoted += promoted;
 	stats->demoted += demoted;
 	stats->cpu_ns += sys_thread_cpu_ns() - cpu;

@@ -5,12 +5,6 @@
 
 #include "promote.h"
 
-/* Within its patience it is looked so often who has waited too long. */
-enum { SWEEPS = 8 };
-
-/* The kernel writes some forty lines to say how much is free: what it said is good for so long. */
-static const uint64_t ASK_NS = 50000000;
-
 static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
 	promoter->free_said[node] = (int64_t)tap_node_free(promoter, node);
@@ -18,10 +12,10 @@ static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 	promoter->asked_ns[node] = now_ns;
 }
 
-/* What the kernel said lately, less what has moved in since. */
+/* What the kernel said lately, less what has moved in since: it writes some forty lines for it. */
 static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
-	if (now_ns - promoter->asked_ns[node] >= ASK_NS)
+	if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
 		ask(promoter, node, now_ns);
 	return promoter->free_said[node] - promoter->moved_in[node] + promoter->in_then[node];
 }
@@ -215,15 +209,16 @@ static void promote(struct tierd_promoter *promoter, const struct candidate *can
 		promoter->coldest_promoted = candidate->heat;
 }
 
-/* Pages planned in one interval at most: twice what the quota allows in it. */
+/* Pages planned in one interval at most: a multiple of what the quota allows in it. */
 static size_t at_a_time(const struct tierd_promoter *promoter)
 {
 	const struct tierd_promoter_settings *settings = &promoter->settings;
-	double pages = 2.0 * (double)settings->quota_bytes_per_s *
+	double pages = settings->batch_quota_factor * (double)settings->quota_bytes_per_s *
 		       ((double)settings->interval_ns * 1e-9) / (double)PAGE_BYTES;
 
-	if (pages < 64.0)
-		return 64;
+	if (pages < (double)settings->min_batch_pages)
+		return settings->min_batch_pages < MOVES_MAX ? settings->min_batch_pages
+							     : MOVES_MAX;
 	return pages < (double)MOVES_MAX ? (size_t)pages : MOVES_MAX;
 }
 
@@ -249,7 +244,8 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 	uint64_t patience_ns = promoter->settings.patience_ns, since_ns = promoter->ordered_ns;
 	size_t n;
 
-	if (now_ns - promoter->swept_ns >= patience_ns / SWEEPS && since_ns > patience_ns) {
+	if (now_ns - promoter->swept_ns >= patience_ns / promoter->settings.timeout_sweeps &&
+	    since_ns > patience_ns) {
 		promoter->swept_ns = now_ns;
 		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
 		for (size_t i = 0; i < n; i++)

@@ -8,10 +8,6 @@
 /* Offset of `tail` in struct tierd_ring_info. */
 enum { TAIL_AT = 16 };
 
-static const uint64_t LEAST_AGE_NS = 1000000;
-/* Written lines reach the card when the cache lets go of them. */
-static const uint64_t COPY_SETTLES_NS = 1000000000;
-
 uint64_t ring_waiting(const struct ring *ring)
 {
 	uint64_t tail;
@@ -64,10 +60,10 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 		end = start;
 		start = orders->epoch_before_ns[card];
 	}
-	if (end < start + LEAST_AGE_NS)
-		end = start + LEAST_AGE_NS;
+	if (end < start + promoter->settings.min_epoch_age_ns)
+		end = start + promoter->settings.min_epoch_age_ns;
 	if (recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
-	    recent->time_ns + COPY_SETTLES_NS >= start) {
+	    recent->time_ns + promoter->settings.copy_settles_ns >= start) {
 		requests -= promoter->settings.copy_requests;
 		if (requests <= 0.0F)
 			return false;

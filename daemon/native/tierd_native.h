@@ -122,8 +122,18 @@ struct tierd_job {
 
 struct tierd_mover;
 
+/* Constants of tierd.core.tuning; what each means is said there. */
+struct tierd_mover_tuning {
+	uint64_t call_target_ns;
+	uint64_t cpu_credit_ns;
+	uint64_t backoff_ns;
+	uint64_t backoff_factor;
+	uint64_t max_backoff_ns;
+	double first_ns_per_page;
+};
+
 int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
-		    struct tierd_mover **out);
+		    const struct tierd_mover_tuning *tuning, struct tierd_mover **out);
 void tierd_mover_free(struct tierd_mover *mover);
 int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t slice_ns);
 void tierd_mover_stop(struct tierd_mover *mover);

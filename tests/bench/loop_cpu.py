@@ -31,7 +31,8 @@ from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.build import BYTES_A_PAGE, make_policy
+from tierd.core.tuning import HOTNESS
+from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
@@ -113,7 +114,7 @@ def main() -> None:
         config = loads(f"[targets]\nmatch = {{ pid = {workload.pid} }}\n")
         source = SteadySource(args.rate)
         heat = HeatTable(
-            capacity_pages=config.heat.memory_bytes // BYTES_A_PAGE,
+            capacity_pages=config.heat.memory_bytes // HOTNESS.table_bytes_per_page,
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         # The workload is this process's child, which tierd would never watch.

@@ -16,6 +16,7 @@ import pytest
 
 from tierd import config
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEventSocket
 from tierd.workloads.maps import movable_ranges
 from tierd.workloads.registry import TargetRegistry
@@ -253,7 +254,7 @@ def test_events_tell_starts_execs_users_and_ends() -> None:
 def test_more_events_than_the_buffer_holds_are_counted_as_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("tierd.workloads.events.RECEIVE_BYTES", 32768)
+    monkeypatch.setattr(WORKLOADS, "event_buffer_bytes", 32768)
     try:
         events = ProcessEventSocket.open()
     except UnavailableError as error:

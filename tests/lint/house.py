@@ -20,10 +20,10 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38640,
-    "python_modules": 258,
+    "python_lines": 40820,
+    "python_modules": 270,
     "native_lines": 6960,
-    "loose_constants": 345,
+    "loose_constants": 90,
     "private_words": 0,
     "branchy_functions": 11,
     "long_functions": 6,

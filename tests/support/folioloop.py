@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from tiersim import SimTier, tier_map
 
-from tierd.core.access import AccessBatch
+from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
@@ -21,7 +21,7 @@ from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Budget, Inputs
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 FOLIO = 512
 TICK_S = 1.0

@@ -21,7 +21,7 @@ from tierd.config import Config
 from tierd.core.nodes import NodeUsage
 from tierd.migration import executor as mover_binding
 from tierd.migration import promoter as promoter_binding
-from tierd.migration.executor import NativeMover
+from tierd.migration.executor import NativeMover, tuning_of_mover
 from tierd.migration.promoter import Promoter
 from tierd.observe.recording.recorder import Recorder
 from tierd.sources.kmod.neoprof import histogram_edges
@@ -204,7 +204,8 @@ def mover_of(native: Any) -> Callable[[], Any]:
 
     def make() -> Any:
         made = native.ffi.new("struct tierd_mover **")
-        assert native.lib.tierd_mover_new(1 << 30, 2 << 20, 1, 1.0, made) == 0
+        tuning = tuning_of_mover(native.ffi)
+        assert native.lib.tierd_mover_new(1 << 30, 2 << 20, 1, 1.0, tuning, made) == 0
         handle = native.ffi.gc(made[0], native.lib.tierd_mover_free)
         return mock.Mock(handle=handle, processes=lambda pids: [])
 

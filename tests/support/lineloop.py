@@ -20,13 +20,13 @@ import numpy as np
 from tierloop import LINES, Loop
 from tiersim import SimTier, tier_map
 
-from tierd.core.access import AccessBatch
+from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
-from tierd.policy.traffic import LINE_BYTES, Traffic
+from tierd.policy.traffic import Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

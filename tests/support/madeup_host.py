@@ -20,8 +20,9 @@ from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys, target_of, vpn_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tuning import HOTNESS
 from tierd.engine.bandwidth import BandwidthMonitor
-from tierd.engine.build import BYTES_A_PAGE, make_policy
+from tierd.engine.build import make_policy
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Components, Service
 from tierd.observe.recording.hotness import RecordingHeat
@@ -85,7 +86,9 @@ class MadeUpHost:
         self.huge = {t: bool(self.random.random() < 0.5) and huge for t in range(targets)}
         self.heat = RecordingHeat(
             recorder.take if recorder is not None else lambda op: None,
-            capacity_pages=min(config.heat.memory_bytes // BYTES_A_PAGE, heat_pages),
+            capacity_pages=min(
+                config.heat.memory_bytes // HOTNESS.table_bytes_per_page, heat_pages
+            ),
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         self.service = Service(

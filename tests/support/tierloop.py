@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.core.access import AccessBatch
+from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.inputs import Budget, Inputs, Policy
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 LINES = PAGE_SIZE // LINE_BYTES
 STANDS_FOR = 64

@@ -15,9 +15,9 @@ from itertools import product
 
 import numpy as np
 
+from tierd.core.access import LINE_BYTES
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.policy.traffic import LINE_BYTES
 
 DEPTH = 24
 """Lines that a stream has under way."""

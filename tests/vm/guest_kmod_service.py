@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tierd.core.tuning import PACING
 from tierd.observe.totals import Totals
 
 DEMO_CONFIG = Path(__file__).resolve().parents[1] / "demo/tierd.toml"
@@ -139,7 +140,6 @@ def main() -> int:
     """The child: run the service."""
     from tierd.config import loads
     from tierd.engine import build as rooms
-    from tierd.sources import selection
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--config", required=True)
@@ -149,7 +149,7 @@ def main() -> int:
     args = parser.parse_args()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     if args.retry is not None:
-        selection.RETRY_NS = round(args.retry * 1e9)
+        PACING.source_retry_ns = round(args.retry * 1e9)
     settings = loads(Path(args.config).read_text())
     scan = settings.sources.scan
     scan = replace(scan, cpu_share=scan.cpu_share if args.cpu is None else args.cpu)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tierd.core.tuning import HMU, PACING
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
@@ -24,9 +26,9 @@ from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod.uapi import CardDo, CardState
-from tierd.sources.neoprof import CHECK_NS, NeoProfSettings, NeoProfSource
+from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSource
-from tierd.sources.selection import RETRY_NS, SourceSelector
+from tierd.sources.selection import SourceSelector
 
 PART = 256 << 20
 NOTHING_MOVED = Costs(0, 0, 0, 0, 0)
@@ -196,7 +198,7 @@ def falls_back() -> Result:
                 np_lab.until(
                     lambda: other.card(FULL).state is CardState.FAILED, "the card did not fail"
                 )
-                time.sleep(1.1 * CHECK_NS / 1e9)
+                time.sleep(1.1 * HMU.check_interval_ns / 1e9)
                 np_lab.until(
                     lambda: sources.poll(now) == [] and sources.active is None, "it is not told"
                 )
@@ -206,8 +208,8 @@ def falls_back() -> Result:
                 host().ask("magic", on=True)
                 for number in (FULL, SMALL, INTERRUPTING):
                     other.set(number, do=CardDo.RESET)
-            names.append(look(now + RETRY_NS // 2))
-            names.append(look(now + 2 * RETRY_NS))
+            names.append(look(now + PACING.source_retry_ns // 2))
+            names.append(look(now + 2 * PACING.source_retry_ns))
         finally:
             sources.close()
     return {

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from systemd_image import ROOT, Tree, boot, built_packages
 
+from tierd.core.capabilities import NUMBERS
 from tierd.core.errors import ExitCode
-from tierd.engine.privileges import ALWAYS, NUMBERS
+from tierd.engine.privileges import ALWAYS
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="debootstrap and chroot need root")
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 from pathlib import Path
 
@@ -31,6 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="with diff: the other main file"
     )
+    parser.add_argument(
+        "--internal",
+        action="store_true",
+        help="with show: the tuning constants, which no key sets, in place of the keys",
+    )
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
@@ -41,6 +47,8 @@ def run(args: argparse.Namespace) -> int:
 
         print(json.dumps(schema(), indent=2))
         return ExitCode.OK
+    if args.action == "show" and args.internal:
+        return _show_internal(args)
     found = config.load(args.config)
     if args.action == "diff":
         return _diff(found, args)
@@ -50,6 +58,19 @@ def run(args: argparse.Namespace) -> int:
         print(json.dumps({"ok": True, "files": list(found.files)}))
     else:
         print(f"configuration is valid: {', '.join(found.files) or 'built-in defaults'}")
+    return ExitCode.OK
+
+
+def _show_internal(args: argparse.Namespace) -> int:
+    """Every tuning constant with all that is known of it."""
+    from tierd.core import tuning
+
+    if args.json:
+        print(json.dumps([dataclasses.asdict(each) for each in tuning.fields()], indent=2))
+    for each in () if args.json else tuning.fields():
+        print(f"{each.name} = {each.value} {each.unit}")
+        print(f"    {each.meaning}")
+        print(f"    evidence: {each.evidence}; sensitivity: {each.sensitivity}")
     return ExitCode.OK
 
 

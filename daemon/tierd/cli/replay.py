@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tierd.core import units
+from tierd.core import tuning, units
 from tierd.core.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -37,7 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another setting, for example policy.hysteresis=0.8; may be given several times",
+        help="another setting, for example policy.hysteresis=0.8, or internal.NAME=VALUE for a "
+        "constant that `tierd config show --internal` prints; may be given several times",
     )
     parser.add_argument(
         "--config", type=Path, metavar="FILE", help="take [policy], [heat], [migration] from FILE"
@@ -54,20 +55,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; failure where the same settings do not give the recorded plans."""
+    from tierd.observe.recording.change import split_internal
+
+    settings, internal = split_internal(args.set)
+    with tuning.overridden(internal):
+        return _run(args, settings, overridden=bool(internal))
+
+
+def _run(args: argparse.Namespace, given: list[str], *, overridden: bool) -> int:
     from tierd.core.errors import ConfigError
     from tierd.engine.build import make_policy
     from tierd.observe.recording.change import make_change, parse_setting
     from tierd.observe.recording.reader import Recording
     from tierd.replay.policy import Replay
 
-    settings = [parse_setting(text) for text in args.set]
+    settings = [parse_setting(text) for text in given]
     if args.policy is not None:
         settings.insert(0, ("policy.name", args.policy))
     try:
         memory = units.parse_size(args.memory)
     except ValueError as error:
         raise ConfigError("--memory", str(error)) from None
-    change = make_change(settings, args.config)
+    change = make_change(settings, args.config, internal=overridden)
     recording = Recording(args.file)
     replay = Replay(recording, make_policy, change, memory_bytes=memory)
     differing = []
@@ -125,7 +134,14 @@ def _figures(recording: Recording, replay: Replay, *, changed: bool) -> dict[str
         "decisions": replay.decisions,
         "decisions_after_gap": replay.after_gap,
         "seconds": replay.seconds,
-        "changed": {key: list(values) for key, values in replay.changed.items()},
+        "changed": {
+            **{key: list(values) for key, values in replay.changed.items()},
+            **{
+                f"internal.{each.name}": [each.default, each.value]
+                for each in tuning.fields()
+                if each.value != each.default
+            },
+        },
         "settings_changed": changed,
         "decisions_that_differ": replay.differing,
         "decisions_whose_moves_differ": replay.moves_differing,

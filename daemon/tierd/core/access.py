@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,8 @@ from tierd.core.pagekey import U64Array
 F32Array = npt.NDArray[np.float32]
 BoolArray = npt.NDArray[np.bool_]
 I16Array = npt.NDArray[np.int16]
+LINE_BYTES: Final = 64
+"""What one access that misses the caches moves: a cache line."""
 
 
 @dataclass(frozen=True, slots=True)

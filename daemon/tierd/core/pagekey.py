@@ -15,6 +15,9 @@ import numpy.typing as npt
 
 PAGE_SHIFT: Final = 12
 PAGE_SIZE: Final = 1 << PAGE_SHIFT
+HUGE_ORDER: Final = 9
+"""Order of a folio of 2 MiB."""
+HUGE_PAGES: Final = 1 << HUGE_ORDER
 VPN_BITS: Final = 48
 VPN_MASK: Final = (1 << VPN_BITS) - 1
 MAX_TARGETS: Final = 1 << 16

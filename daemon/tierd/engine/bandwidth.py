@@ -22,18 +22,14 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, AccessSource
+from tierd.core.access import LINE_BYTES, AccessBatch, AccessSource
 from tierd.core.nodes import Measured
+from tierd.core.tuning import BANDWIDTH
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.sources.neoprof import NeoProfSource
 
-SMOOTH: Final = 0.2
-"""Loads are means over about this part of heat's half-life: no longer than heat remembers, or
-loads are of pages that have left."""
-PROBE_NS: Final = 60 * 10**9
-"""Time between two probes of all nodes; each takes some milliseconds."""
 RESCTRL: Final = "sys/fs/resctrl/mon_data"
 
 
@@ -104,7 +100,7 @@ class BandwidthMonitor:
     def read(self, now_ns: int, nodes: Sequence[int], source: AccessSource | None) -> Traffic:
         """What is known now."""
         if now_ns >= self._probe_ns:
-            self._probe_ns = now_ns + PROBE_NS
+            self._probe_ns = now_ns + BANDWIDTH.probe_interval_ns
             for node, found in self._measure().items():
                 self._measured[node] = found.beside(self._measured.get(node, found))
         elapsed_s = (now_ns - self._last_ns) / 1e9 if self._last_ns else 0.0
@@ -143,7 +139,7 @@ class BandwidthMonitor:
         )
         if isinstance(source, NeoProfSource):
             found.update(self._card_loads(source, elapsed_s))
-        weight = min(1.0, elapsed_s / (SMOOTH * self._half_life_s))
+        weight = min(1.0, elapsed_s / (BANDWIDTH.mean_half_lives * self._half_life_s))
         self._sources = {node: told for node, (_, told) in found.items()}
         self._loads = {
             node: load + (1 - weight) * (self._loads.get(node, load) - load)

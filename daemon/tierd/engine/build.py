@@ -12,6 +12,7 @@ from tierd.config import Config
 from tierd.core.access import AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import HOTNESS
 from tierd.engine import privileges
 from tierd.engine.background import BackgroundService
 from tierd.engine.bandwidth import BandwidthMonitor
@@ -43,12 +44,6 @@ from tierd.topology.probe import probe
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner
-
-BYTES_A_PAGE = 24
-"""What the heat table needs for one tracked page."""
-REFRESH_S = 30.0
-"""A page's place is asked for anew after this long: what tierd moves it knows, and most sources
-tell where they met a page. DAMON does not, and tells of nearly all pages in each report."""
 
 
 def make_mover(config: Config, *, dry_run: bool) -> Mover:
@@ -162,17 +157,17 @@ def make_fast_path(
 
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     """The heat table; what changes it is recorded where there is a recorder."""
-    capacity_pages = config.heat.memory_bytes // BYTES_A_PAGE
+    capacity_pages = config.heat.memory_bytes // HOTNESS.table_bytes_per_page
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
         return HeatTable(
-            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=REFRESH_S
+            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=HOTNESS.node_refresh_s
         )
     return RecordingHeat(
         recorder.take,
         capacity_pages=capacity_pages,
         half_life_s=half_life_s,
-        refresh_s=REFRESH_S,
+        refresh_s=HOTNESS.node_refresh_s,
     )
 
 

@@ -10,11 +10,12 @@ from tierd.config import Config
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares
 from tierd.policy.group_limits import Groups
 from tierd.policy.inputs import Budget, Inputs, Pressure
-from tierd.policy.rate_limiter import LEAST_STRAINED, RateLimiter, RateLimiterSettings
+from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
 from tierd.policy.traffic import Traffic
 
 
@@ -88,7 +89,7 @@ class DecisionContext:
             components.tracking.resident_bytes,
             elapsed,
             _strained(config, components, last, now_ns),
-            int(self.granted.move_bytes * LEAST_STRAINED),
+            int(self.granted.move_bytes * PRESSURE.min_pressure_rate_fraction),
         )
         loads = components.loads
         self.traffic = (

@@ -10,12 +10,10 @@ import numpy as np
 from tierd.config import RuleConfig
 from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tuning import MIGRATION
 from tierd.migration.results import flows
 from tierd.policy.group_limits import NO_LIMIT, Groups
 from tierd.policy.pageset import I64Array
-
-LEAST_BURST_BYTES = 4 << 20
-"""What a group may always save up: two 2 MiB folios, one up and one down."""
 
 
 class ResidentBytes:
@@ -142,4 +140,4 @@ class Shares:
 
 
 def _burst(rule: RuleConfig) -> int:
-    return max(rule.rate_limit_bytes_per_s or 0, LEAST_BURST_BYTES)
+    return max(rule.rate_limit_bytes_per_s or 0, MIGRATION.group_min_burst_bytes)

@@ -14,6 +14,7 @@ from typing import Final
 
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
+from tierd.core.tuning import BANDWIDTH
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicyState
 from tierd.policy.interleave import integers, weights, wished
@@ -21,10 +22,6 @@ from tierd.policy.interleave import integers, weights, wished
 log = logging.getLogger(__name__)
 
 FOLDER: Final = "sys/kernel/mm/mempolicy/weighted_interleave"
-INTERVAL_NS: Final = 10**9
-"""Time between two steps."""
-LEAST_CHANGE: Final = 2
-"""Weights that differ by less from those written stay."""
 
 
 class Interleave:
@@ -76,17 +73,15 @@ class Interleave:
             return
         if len(sight.model.load) != len(tick.tiers.tiers):
             return  # of the map before
-        self._next_ns = tick.time_ns + INTERVAL_NS
+        self._next_ns = tick.time_ns + BANDWIDTH.interleave_interval_ns
         wish = wished(tick.tiers, sight.model, tick.usage, self._low)
         if not wish:
             return
         known = {node: share for node, share in self._shares.items() if node in tick.tiers.nodes}
         self._shares = weights(known, {**dict.fromkeys(tick.tiers.nodes, 0.0), **wish})
+        least = BANDWIDTH.interleave_min_change
         for node, weight in integers(self._shares).items():
-            if (
-                not self._failed
-                and abs(weight - self._written.get(node, -LEAST_CHANGE)) >= LEAST_CHANGE
-            ):
+            if not self._failed and abs(weight - self._written.get(node, -least)) >= least:
                 self._write(node, weight)
 
     def _write(self, node: int, weight: int) -> None:

@@ -12,6 +12,7 @@ from tierd.config import Config
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import PACING
 from tierd.engine.background import beside
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.event_poller import EventPoller
@@ -26,13 +27,6 @@ from tierd.observe.tick_record import Observer
 from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
-
-SUMMARY_NS = 10 * 10**9
-LISTEN_NS = 250 * 10**6
-"""A sleeping loop wakes this often to show that it is alive, and takes in process events:
-waking for each would cost a host that starts many more than all the rest of an idle loop."""
-CREDIT_NS = 10 * 10**9
-"""CPU time left over in this long may be spent at once: what has just begun is worth it."""
 
 
 class Service:
@@ -179,7 +173,7 @@ class Service:
         on_summary: Callable[[], None] | None,
     ) -> int:
         paid_ns = self._clock()
-        self._summary_ns = paid_ns + SUMMARY_NS
+        self._summary_ns = paid_ns + PACING.summary_interval_ns
         while not self.work.stopping:
             start, spent = self._clock(), time.thread_time_ns()
             self._between()
@@ -196,12 +190,12 @@ class Service:
             else:
                 self.manager.ready("one tier only: waiting for a second")
             if start >= self._summary_ns and on_summary is not None:
-                self._summary_ns = start + SUMMARY_NS
+                self._summary_ns = start + PACING.summary_interval_ns
                 on_summary()
             spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
-            allowed = paid_ns - CREDIT_NS
+            allowed = paid_ns - PACING.cpu_credit_ns
             pause = self.pacer.pause_ns(loop, self.components, self.work.last)
             least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
@@ -231,7 +225,7 @@ class Service:
         wake.listen(-1 if source is None else source.phase_change_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            asked, hotplug, phase_changed = wake.wait(min(left, LISTEN_NS) / 1e9)
+            asked, hotplug, phase_changed = wake.wait(min(left, PACING.idle_wake_interval_ns) / 1e9)
             if (
                 phase_changed
                 and source is not None
@@ -244,7 +238,7 @@ class Service:
             if hotplug:
                 return  # look at once
             if (now := self._clock()) >= self._events_ns:
-                self._events_ns = now + LISTEN_NS
+                self._events_ns = now + PACING.idle_wake_interval_ns
                 if self.components.tracking.collect():
                     self.work.refresh()
             if now >= allowed_ns and self.work.targets_changed(now):

@@ -18,16 +18,13 @@ from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
+from tierd.core.tuning import MIGRATION
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals
 from tierd.sources.migrations import Migrations
 
 log = logging.getLogger(__name__)
 
-POLL_NS: Final = 10**9
-WINDOW_NS: Final = 60 * 10**9
-MOST_PAGES: Final = 1 << 20
-"""Pages remembered in each half of the window, 8 bytes each."""
 WITHIN_NODE: Final = frozenset(
     ("compaction", "memory_failure", "memory_hotplug", "contig_range", "longterm_pin")
 )
@@ -76,7 +73,7 @@ class MigrationCounter:
         """Take in what was moved since the last look, about once a second."""
         if not self.running or tick.end_ns < self._due_ns:
             return
-        self._due_ns = tick.end_ns + POLL_NS
+        self._due_ns = tick.end_ns + MIGRATION.counter_poll_ns
         try:
             found = self._watch.poll()
         except UnavailableError as error:
@@ -133,12 +130,14 @@ class Recent:
     """Pages that moved in the last window, in two halves of which the older is dropped.
 
     Args:
-        window_ns: a page is remembered for half of it to the whole.
-        most: pages in each half.
+        window_ns: a page is remembered for half of it to the whole; None for
+            `MIGRATION.counter_window_ns`.
+        most: pages in each half; None for `MIGRATION.counter_max_pages`.
     """
 
-    def __init__(self, window_ns: int = WINDOW_NS, most: int = MOST_PAGES) -> None:
-        self._half_ns, self._most = window_ns // 2, most
+    def __init__(self, window_ns: int | None = None, most: int | None = None) -> None:
+        self._half_ns = (MIGRATION.counter_window_ns if window_ns is None else window_ns) // 2
+        self._most = MIGRATION.counter_max_pages if most is None else most
         self._since_ns: int | None = None
         self._old = self._new = np.empty(0, np.uint64)
 

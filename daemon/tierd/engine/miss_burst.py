@@ -10,26 +10,17 @@ often, which a card knows without any page. A new epoch then tells at once which
 
 from __future__ import annotations
 
-from typing import Final
-
+from tierd.core.tuning import PHASE
 from tierd.engine.spike import SpikeDetector
 from tierd.sources.neoprof import NeoProfSource
-
-REFUSED: Final = 256
-"""Fewer pages refused between two looks are nothing sudden."""
-REQUESTS: Final = 16_384
-"""... and fewer requests to slow memory: 20 ms of waiting, if none overlap."""
-CALMS_S: Final = 1.0
-"""Their usual rate is what is left once hot pages have moved: not what it was until then."""
-EACH_NS: Final = 200_000_000
-"""Cards are asked no more often: each answer is a snapshot that the card takes."""
 
 
 class MissBurstDetector:
     """See the module's text."""
 
     def __init__(self) -> None:
-        self._refusals, self._requests = SpikeDetector(REFUSED), SpikeDetector(REQUESTS, CALMS_S)
+        self._refusals = SpikeDetector(PHASE.burst_refused_pages)
+        self._requests = SpikeDetector(PHASE.burst_requests, PHASE.burst_settling_s)
         self._asked_ns = 0
         self._signs: set[str] = set()
 
@@ -44,7 +35,7 @@ class MissBurstDetector:
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
         if self._refusals.is_spike(refused, now_ns, begun):
             self._signs.add("many_refused")
-        if now_ns - self._asked_ns >= EACH_NS:
+        if now_ns - self._asked_ns >= PHASE.burst_check_interval_ns:
             self._asked_ns = now_ns
             if self._requests.is_spike(source.requests(), now_ns, begun):
                 self._signs.add("many_requests")

@@ -21,27 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from tierd.config import LoopConfig
 from tierd.core.nodes import NodeUsage
+from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.event_source import event_driven, report_ns
 from tierd.engine.fastpath.destinations import low_bytes
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkSettings
-
-FEW_PAGES: Final = 128
-"""Pages that a pass moves, or that wait for victims: fewer are no reason for a pass."""
-SCANS: Final = 3
-"""Passes in a row at `loop.interval` when many pages were refused."""
-REPORTS: Final = 3
-"""Where a source makes reports at intervals a pass takes so many together: each is a sample."""
-TOGETHER_NS: Final = 2 * 10**9
-"""... but no more of them than come in this time: a source that has little of the CPU is slow."""
-BACKLOG: Final = 0.25
-"""A source is read before its ring is fuller than this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +110,7 @@ class TickPacer:
                 moved=tick is not None and tick.hot_set_moved,
                 short=tick is not None and _short(tick.usage, components, tick),
                 planned=0 if tick is None else len(tick.plan),
-                between=FEW_PAGES if tick is None else _moved_between(tick),
+                between=PACING.few_pages if tick is None else _moved_between(tick),
                 victims=stats is not None and stats.counters["victims"] > 0,
             )
         )
@@ -132,13 +121,18 @@ class TickPacer:
             return min(found.tick_ns, found.learning_ns)
         last_ns, report = max(self._pause_ns, found.tick_ns), found.report_ns
         self._scan_controller = max(0, self._scan_controller - 1)
-        if 0 < self._scan_controller < SCANS - 1 and found.between < FEW_PAGES:
+        if (
+            0 < self._scan_controller < PACING.refused_ticks - 1
+            and found.between < PACING.few_pages
+        ):
             self._scan_controller = 0
         if self._scan_controller or not found.can_wait:
             self._pause_ns = found.tick_ns
         elif report:
-            self._pause_ns = max(found.tick_ns, report, min(REPORTS * report, TOGETHER_NS))
-        elif found.planned >= FEW_PAGES:
+            self._pause_ns = max(
+                found.tick_ns, report, min(PACING.reports_per_tick * report, PACING.max_reports_ns)
+            )
+        elif found.planned >= PACING.few_pages:
             self._pause_ns = max(found.tick_ns, last_ns // 2)
         else:
             self._pause_ns = max(found.tick_ns, min(2 * last_ns, found.quiet_tick_ns))
@@ -147,7 +141,7 @@ class TickPacer:
 
     def hurry(self) -> None:
         """Many pages were refused: the next passes come quickly."""
-        self._scan_controller = SCANS
+        self._scan_controller = PACING.refused_ticks
 
     def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""
@@ -158,18 +152,18 @@ class TickPacer:
             return True
         if (looks := event_driven(components.sources.active)) is not None:
             # (News that came while the CPU budget was short are not told of again.)
-            if looks.backlog > BACKLOG or looks.phase_changed():
+            if looks.backlog > PACING.ring_fill_fraction or looks.phase_changed():
                 return True
             return self._has_become_short(components, tick, now_ns)
         if report_ns(components.sources.active):
             return self._has_become_short(components, tick, now_ns)
         source, stats = components.fast_path.around.source, _native(components)
-        if source is None or stats is None or source.backlog > BACKLOG:
+        if source is None or stats is None or source.backlog > PACING.ring_fill_fraction:
             return True
         if (
             self._had_victims
             and not stats.counters["victims"]
-            and stats.counters["pending"] >= FEW_PAGES
+            and stats.counters["pending"] >= PACING.few_pages
         ):
             return True
         return self._has_become_short(components, tick, now_ns)

@@ -13,16 +13,13 @@ import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tierd.core.access import AccessBatch
+from tierd.core.tuning import PHASE
 from tierd.hotness.change_point import ChangeDetector, ChangeSettings
 from tierd.hotness.table import HeatTable
 
 log = logging.getLogger(__name__)
-
-NOISE_PAGES: Final = 100
-"""So many pages that become hot in a second are noise, whatever their share of the change."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +123,7 @@ class PhaseDetector:
             # Silence says nothing about where accesses go, and is no level to rise from.
             return False
         self._spoke = True
-        noise = NOISE_PAGES * self.settings.least
+        noise = PHASE.noise_pages_per_s * self.settings.least
         if not self._detector.observe(math.log(noise + fresh / seconds)):
             return False
         self.found += 1

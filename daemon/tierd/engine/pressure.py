@@ -14,14 +14,9 @@ import numpy as np
 
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
+from tierd.core.tuning import PRESSURE
 from tierd.policy.inputs import Pressure
 
-READ_NS: Final = 2 * 10**9
-"""The kernel renews its averages in this time."""
-ENOUGH_PAGES: Final = 1024
-"""Fewer moves than this say nothing about how many of them bounce."""
-MOST_CGROUPS: Final = 64
-"""Control groups whose pressure is read at a time; the rest have their turn next."""
 _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
 
 
@@ -59,7 +54,7 @@ class PressureMonitor:
                 `ping_pong`, or None where nobody watches migrations.
         """
         if now_ns >= self._due_ns:
-            self._due_ns = now_ns + READ_NS
+            self._due_ns = now_ns + PRESSURE.read_interval_ns
             self._now = Pressure(self._file("memory"), self._file("cpu"), self._bounces(migrations))
         return self._now
 
@@ -74,7 +69,7 @@ class PressureMonitor:
             return 0.0
         total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
         moved, ping_pong = total - self._moved, migrations.ping_pong - self._ping_pong
-        if moved < ENOUGH_PAGES:
+        if moved < PRESSURE.min_ping_pong_pages:
             # Not enough to judge, and what was judged is over once nothing moves.
             return self._now.ping_pong if moved > 0 else 0.0
         self._moved, self._ping_pong = total, migrations.ping_pong
@@ -133,7 +128,7 @@ class CgroupPressureMonitor:
             most_memory, most_cpu: shares from 0 to 1; 1 is never passed.
         """
         if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
-            self._due_ns = now_ns + READ_NS
+            self._due_ns = now_ns + PRESSURE.read_interval_ns
             known = group_of() if self._moving else {}
             moving = sorted({known[number] for number in self._moving if number in known})
             self._moving.clear()
@@ -142,11 +137,11 @@ class CgroupPressureMonitor:
                 for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
                 if group != "/" and ".." not in group  # the host's; outside of our namespace
             ]
-            self._waiting = groups[MOST_CGROUPS:]
+            self._waiting = groups[PRESSURE.max_cgroups :]
             self.deferred += len(self._waiting)
             self.strained = frozenset(
                 group
-                for group in groups[:MOST_CGROUPS]
+                for group in groups[: PRESSURE.max_cgroups]
                 if self._waits(group, "memory") > most_memory
                 or self._waits(group, "cpu") > most_cpu
             )

@@ -16,22 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from tierd.config import Config
+from tierd.core.capabilities import NUMBERS
 from tierd.core.logfmt import logfmt
 
 log = logging.getLogger(__name__)
 
-NUMBERS: Final = {
-    "CAP_DAC_READ_SEARCH": 2,
-    "CAP_NET_ADMIN": 12,
-    "CAP_IPC_LOCK": 14,
-    "CAP_SYS_PTRACE": 19,
-    "CAP_SYS_ADMIN": 21,
-    "CAP_SYS_NICE": 23,
-    "CAP_SYS_RESOURCE": 24,
-    "CAP_PERFMON": 38,
-    "CAP_BPF": 39,
-}
-"""include/uapi/linux/capability.h."""
 ALWAYS: Final = frozenset(
     ("CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
 )

@@ -17,22 +17,12 @@ import resource
 from typing import Final
 
 from tierd._native import lib
+from tierd.core.tuning import PACING
 
 log = logging.getLogger(__name__)
 
 CURRENT_ON_FAULT: Final = 1 | 4
 """MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): no page is read in for it."""
-
-
-KEPT_BYTES: Final = 128 << 20
-"""Free bytes that the heap keeps."""
-CLAIMED_BYTES: Final = 24 << 20
-"""... and has at the start: what passes over some ten thousand pages take. Claimed when a large
-process comes to be watched, it would be taken where memory is short."""
-
-YOUNG_OBJECTS: Final = 20_000
-"""Objects that a look for cycles waits for. A pass makes some thousands, nearly all of which go by
-themselves; with the default of 700 there are several looks in each."""
 
 
 def keep_heap() -> bool:
@@ -41,7 +31,7 @@ def keep_heap() -> bool:
     For the whole process, and before much has been allocated. It has no 2 MiB pages from then on
     (`PR_SET_THP_DISABLE`): each is cleared whole, and taken where memory is scarcest.
     """
-    return bool(lib.tierd_keep_heap(KEPT_BYTES, CLAIMED_BYTES))
+    return bool(lib.tierd_keep_heap(PACING.heap_keep_bytes, PACING.heap_claim_bytes))
 
 
 def load_all() -> None:
@@ -56,7 +46,7 @@ def rest_collector() -> None:
     """Leave what is there now out of looks for cycles, and look less often; after `load_all`."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(YOUNG_OBJECTS)
+    gc.set_threshold(PACING.gc_threshold_objects)
 
 
 def stay_resident() -> bool:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Final, Protocol, cast
+from typing import Protocol, cast
 
 from tierd.core.access import AccessSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import INTERVAL
 from tierd.engine.groups import ResidentBytes
 from tierd.policy.break_even import least_rate
 
@@ -41,13 +42,6 @@ class Fading(Protocol):
     def fade(self, half_lives: float) -> None:
         """All heat decays by so much at once, or grows."""
         ...
-
-
-UNSEEN: Final = 0.125
-"""Changes may go unseen for this part of the time for which the hot set has stood still, and uses
-that are told from others by looks pay for moves in it."""
-APART: Final = 1.2
-"""Units that differ by less are taken for one: exposures are measured, and never twice the same."""
 
 
 def space_fraction(
@@ -101,14 +95,14 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
     rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
     if rate <= 0:
         return None
-    doubled = int(math.log2(max(least_s, UNSEEN * stood_still_s) / least_s))
+    doubled = int(math.log2(max(least_s, INTERVAL.max_phase_fraction * stood_still_s) / least_s))
     return round(1e6 / rate) << doubled
 
 
 def bounds_us(tiers: TierMap, least_s: float, stood_still_s: float) -> tuple[int | None, int]:
     """`max_sampling_interval_us`, and how long changes may go unseen, in us."""
     longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
-    return longest_us, round(1e6 * max(least_s, UNSEEN * stood_still_s))
+    return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * stood_still_s))
 
 
 class SamplingLimits:
@@ -156,7 +150,7 @@ class SamplingLimits:
             self._source, self._dilution = source.name, dilution
             return False
         times = self._dilution / dilution
-        if 1 / APART < times < APART:
+        if 1 / INTERVAL.unit_apart_factor < times < INTERVAL.unit_apart_factor:
             return False
         self._dilution = dilution
         self._heat.fade(math.log2(times))

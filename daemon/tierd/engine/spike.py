@@ -8,16 +8,7 @@ each epoch that ends without one. A leap in an epoch that is not as old is seen 
 
 from __future__ import annotations
 
-from typing import Final
-
-SPIKE: Final = 4.0
-"""Times the usual rate."""
-OLD_NS: Final = 1_500_000_000
-"""In younger epochs all pages come again, and their means are of now."""
-OLDEST_NS: Final = 60_000_000_000
-"""Most that is waited for after many leaps."""
-USUAL_S: Final = 5.0
-"""Time over which the usual rate is taken."""
+from tierd.core.tuning import PHASE
 
 
 class SpikeDetector:
@@ -25,20 +16,22 @@ class SpikeDetector:
 
     Args:
         least: a count that grows by less between two calls is nothing sudden.
-        calms_s: time over which the usual rate follows one that is lower.
+        calms_s: time over which the usual rate follows one that is lower; None for
+            `PHASE.spike_mean_s`.
 
     Attributes:
         rate: how much it grew a second, between the last two calls.
     """
 
-    def __init__(self, least: int, calms_s: float = USUAL_S) -> None:
+    def __init__(self, least: int, calms_s: float | None = None) -> None:
+        calms_s = PHASE.spike_mean_s if calms_s is None else calms_s
         self._least, self._calms_s = least, calms_s
         self._count = self._before = 0
         self._last_ns = self._leapt_ns = 0
         self._waits_ns = 0
         """Start of the epoch in which there was a leap, whether it was old enough or not."""
         self._usual = 0.0
-        self._old_ns = OLD_NS
+        self._old_ns = PHASE.spike_min_epoch_ns
         self._epoch_ns = 0
         self.rate = 0.0
 
@@ -64,19 +57,23 @@ class SpikeDetector:
         if not known or seconds <= 0 or grown < 0:
             return False
         usual, self.rate = self._usual, grown / seconds
-        over_s = USUAL_S if self.rate > usual else self._calms_s
+        over_s = PHASE.spike_mean_s if self.rate > usual else self._calms_s
         self._usual += min(1.0, seconds / over_s) * (self.rate - usual)
         if epoch_ns > self._epoch_ns:
             if self._leapt_ns < self._epoch_ns:
-                self._old_ns = max(OLD_NS, self._old_ns // 2)
+                self._old_ns = max(PHASE.spike_min_epoch_ns, self._old_ns // 2)
             self._epoch_ns = epoch_ns
         if self._leapt_ns >= epoch_ns:
             return False
-        miss_burst = grown >= self._least and self.rate >= SPIKE * usual
-        if miss_burst and self._waits_ns != epoch_ns and now_ns - epoch_ns >= OLD_NS:
+        miss_burst = grown >= self._least and self.rate >= PHASE.spike_factor * usual
+        if (
+            miss_burst
+            and self._waits_ns != epoch_ns
+            and now_ns - epoch_ns >= PHASE.spike_min_epoch_ns
+        ):
             self._waits_ns, self._before = epoch_ns, count - grown
         if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
             return False
         self._leapt_ns = now_ns
-        self._old_ns = min(2 * self._old_ns, OLDEST_NS)
+        self._old_ns = min(2 * self._old_ns, PHASE.spike_max_wait_ns)
         return True

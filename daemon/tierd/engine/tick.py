@@ -17,6 +17,7 @@ from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
 from tierd.engine.phase_age import PhaseAge
@@ -26,14 +27,6 @@ from tierd.observe.totals import Totals
 
 log = logging.getLogger(__name__)
 
-WATCH_NS = 2 * 10**9
-"""What sources watch is brought up to date at most this often."""
-INGEST_S = 0.25
-"""While the mover works, sources are read this often."""
-LOCATE_HEAT = 0.25
-"""Of the least heat that is worth a move: pages with less are not asked for."""
-LOCATE_SHARE = 0.5
-"""Share of the residency budget that goes to hot pages of unknown node first."""
 IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
 """What becomes of a folio that is 4 KiB pages from now on."""
 
@@ -131,7 +124,7 @@ class Tick:
         self._refresh_targets(now)
         laps.mark("targets")
         if self._changed or now >= self._watch_ns or components.sources.active is None:
-            self._watch_ns = now + WATCH_NS
+            self._watch_ns = now + PACING.watch_interval_ns
             self._watch(now)
         self._changed = False
         laps.mark("watch")
@@ -144,8 +137,8 @@ class Tick:
         laps.mark("ingest")
         budget = config.residency.pages_per_tick
         # Of pages that are not worth a move it is enough to know in time where they are.
-        least = config.policy.confidence_sigmas**2 * LOCATE_HEAT
-        located = components.tracking.locate(int(budget * LOCATE_SHARE), least)
+        least = config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
+        located = components.tracking.locate(int(budget * PACING.locate_budget_fraction), least)
         walked = components.tracking.walk(now, budget - located, self._demoting_nodes())
         laps.mark("residency")
         between = self._between(now)
@@ -311,7 +304,7 @@ class Tick:
             components.mover.execute, plan, components.tracking.pids
         )
         # Sources must not overflow while many pages move; heat may be fed meanwhile.
-        while not wait([future], INGEST_S).done:
+        while not wait([future], PACING.ingest_interval_s).done:
             self._early += self._ingest(self._clock())
         report = future.result()
         split = report.plan.split

@@ -13,20 +13,16 @@ small step.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd._native import ffi, lib
+from tierd.core.tuning import HOTNESS
 
 RUN_MAX: Final = int(lib.TIERD_RUN_MAX)
 """Longer runs count as this long: a rising floor of memory, and nothing is lost by it."""
-SHORT: Final = 4
-"""A run of two to this many observations is a new one."""
-_KAPPA: Final = 0.05
-"""Observations that the prior mean is worth."""
-_ALPHA: Final = 1.0
-"""Half the observations that the prior variance is worth."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +45,11 @@ class ChangeSettings:
     least_run: int = 6
 
 
-def _log_gamma_ratios() -> list[float]:
-    """log of gamma(a + 1/2) / gamma(a) for a = alpha + n / 2, n to RUN_MAX."""
-    a = [_ALPHA + n / 2 for n in range(RUN_MAX + 1)]
-    return [math.lgamma(x + 0.5) - math.lgamma(x) for x in a]
-
-
-_GAMMA: Final = ffi.new("double[]", _log_gamma_ratios())
+@functools.cache
+def _log_gamma_ratios(alpha: float) -> Any:
+    """double[], log of gamma(a + 1/2) / gamma(a) for a = alpha + n / 2, n to RUN_MAX."""
+    a = [alpha + n / 2 for n in range(RUN_MAX + 1)]
+    return ffi.new("double[]", [math.lgamma(x + 0.5) - math.lgamma(x) for x in a])
 
 
 class ChangeDetector:
@@ -78,8 +72,11 @@ class ChangeDetector:
         self._words: Any = ffi.new("struct tierd_change_words *")
         self._words.hazard = 1.0 / self.settings.expected_run
         self._words.noise = self.settings.noise
-        self._words.alpha, self._words.kappa = _ALPHA, _KAPPA
-        self._words.short_run, self._words.gamma_ratio = SHORT, _GAMMA
+        self._words.alpha = HOTNESS.change_prior_shape
+        self._words.kappa = HOTNESS.change_prior_mean_weight
+        self._words.short_run = HOTNESS.change_max_run
+        self._gamma_ratio = _log_gamma_ratios(HOTNESS.change_prior_shape)
+        self._words.gamma_ratio = self._gamma_ratio
         self._prior_mean: float | None = None
         self._since_reported = 0
         self._settled = 0

@@ -14,23 +14,13 @@ page once in a look, or knows of a folio only that it is used, says nothing of t
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
+from tierd.core.tuning import HOTNESS
 
-SHIFT: Final = 9
-"""log2 of the pages in a region."""
-PAGES: Final = 1 << SHIFT
-KEPT: Final = 8
-"""Pages that are kept of a region, each of another batch."""
-ENOUGH: Final = 64.0
-"""Comparisons from which on something is known."""
-DOUBT: Final = 2.0
-"""Standard deviations (roots of their number) that are taken off what coincided."""
 _PAIRS, _SAME = 0, 1
 
 F64Array = npt.NDArray[np.float64]
@@ -47,7 +37,8 @@ class SubpageSkew:
         self._most = most
         self._region: U64Array = np.empty(0, np.uint64)
         self._sums: F64Array = np.empty((0, 2))  # decayed: comparisons, those that coincided
-        self._kept: npt.NDArray[np.int16] = np.empty((0, KEPT), np.int16)  # -1: none, newest first
+        # -1: none, newest first.
+        self._kept: npt.NDArray[np.int16] = np.empty((0, HOTNESS.subpage_kept_pages), np.int16)
         self.dropped = 0
         """Regions that gave way since the start."""
 
@@ -65,11 +56,11 @@ class SubpageSkew:
         if not batch.ordered:
             return
         fresh, at, count = np.unique(
-            batch.page >> np.uint64(SHIFT),
+            batch.page >> np.uint64(HUGE_ORDER),
             return_inverse=True,
             return_counts=True,
         )
-        page = (batch.page & np.uint64(PAGES - 1)).astype(np.int16)
+        page = (batch.page & np.uint64(HUGE_PAGES - 1)).astype(np.int16)
         here = self._space_for(fresh)
         kept, weight = self._kept[here], batch.count.astype(np.float64)
         same = (kept[at] == page[:, None]).sum(axis=1)
@@ -88,7 +79,8 @@ class SubpageSkew:
         every = np.union1d(self._region, fresh)
         if len(every) > len(self._region):
             old = np.searchsorted(every, self._region)
-            sums, kept = np.zeros((len(every), 2)), np.full((len(every), KEPT), -1, np.int16)
+            sums = np.zeros((len(every), 2))
+            kept = np.full((len(every), self._kept.shape[1]), -1, np.int16)
             sums[old], kept[old] = self._sums, self._kept
             self._region, self._sums, self._kept = every, sums, kept
         return np.searchsorted(self._region, fresh)
@@ -104,16 +96,16 @@ class SubpageSkew:
     def pages(self, region: U64Array) -> F64Array:
         """Pages, 1 to 512, that carry the accesses of regions, uint64[n] ascending; NaN: unknown.
 
-        At least so many, but for chance: `DOUBT` is taken off.
+        At least so many, but for chance: `HOTNESS.subpage_standard_errors` is taken off.
         """
         found = np.full(len(region), np.nan)
         if not len(self._region):
             return found
         at = np.minimum(np.searchsorted(self._region, region), len(self._region) - 1)
         pairs, same = self._sums[at].T
-        known = (self._region[at] == region) & (pairs >= ENOUGH)
-        sure = np.maximum(same - DOUBT * np.sqrt(same), 0)
+        known = (self._region[at] == region) & (pairs >= HOTNESS.subpage_min_comparisons)
+        sure = np.maximum(same - HOTNESS.subpage_standard_errors * np.sqrt(same), 0)
         with np.errstate(divide="ignore", invalid="ignore"):
-            pages = np.clip(np.where(sure > 0, pairs / sure, PAGES), 1, PAGES)
+            pages = np.clip(np.where(sure > 0, pairs / sure, HUGE_PAGES), 1, HUGE_PAGES)
         found[known] = pages[known]
         return found

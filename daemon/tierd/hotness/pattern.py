@@ -25,20 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
-from tierd.core.pagekey import U64Array
-from tierd.hotness.focus import PAGES, SubpageSkew
-
-REGION_SHIFT: Final = 9
-"""log2 of the pages in a region."""
-WIDE_SHIFT: Final = 13
-"""... in one that answers where samples are rare."""
-NEAR: Final = 16
-"""Samples of a region with more others between them are no pair."""
-ENOUGH: Final = 8.0
-"""Pairs from which on a region answers for itself."""
-STREAM: Final = 0.25
-"""From this share of streams on a region is taken to be part of one."""
-MOST_REGIONS: Final = 1 << 16
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
+from tierd.core.tuning import HOTNESS
+from tierd.hotness.focus import SubpageSkew
 
 F64Array = npt.NDArray[np.float64]
 _FIELDS: Final = 4  # counted, rising pairs, falling pairs, written
@@ -69,7 +58,7 @@ class Patterns:
 
     def at(self, page: U64Array) -> Patterns:
         """What is known of the regions of page keys, uint64[n]; NaN for unknown ones."""
-        wanted = page >> np.uint64(REGION_SHIFT)
+        wanted = page >> np.uint64(HUGE_ORDER)
         if not len(self.region):
             nan = np.full(len(page), np.nan)
             return Patterns(wanted, nan, nan, nan, nan, nan)
@@ -108,7 +97,7 @@ class _Level:
             order = np.argsort(at, kind="stable")
             page = batch.page[order].astype(np.int64)
             same = at[order][1:] == at[order][:-1]
-            pair = same & (np.diff(order) <= NEAR) & (page[1:] != page[:-1])
+            pair = same & (np.diff(order) <= HOTNESS.pair_max_distance) & (page[1:] != page[:-1])
             rises = page[1:] > page[:-1]
             of = at[order][1:]
             sums[:, 1] = np.bincount(of[pair & rises], minlength=len(fresh))
@@ -130,7 +119,7 @@ class _Level:
         self.region, self.sums = every, merged
 
     def parallel(self) -> tuple[F64Array, F64Array]:
-        """Share of streams and its standard deviation, NaN below `ENOUGH` pairs.
+        """Share of streams and its standard deviation, NaN below `HOTNESS.region_min_pairs` pairs.
 
         What chance gives is taken off: of n pairs, the rising and the falling differ by about
         the root of n, relatively by 1/sqrt(n).
@@ -141,7 +130,7 @@ class _Level:
             chance = 1 / np.sqrt(pairs)
             share = np.clip((lean - chance) / (1 - chance), 0, 1)
             doubt = np.sqrt(1 - lean**2) * chance
-        enough = pairs >= ENOUGH
+        enough = pairs >= HOTNESS.region_min_pairs
         return np.where(enough, share, np.nan), np.where(enough, doubt, np.nan)
 
 
@@ -150,12 +139,14 @@ class PatternTracker:
 
     Args:
         half_life_s: seconds in which evidence halves.
-        most: regions of one size that are kept; those least accessed give way.
+        most: regions of one size that are kept; those least accessed give way. None for
+            `HOTNESS.max_regions`.
     """
 
-    def __init__(self, half_life_s: float, most: int = MOST_REGIONS) -> None:
+    def __init__(self, half_life_s: float, most: int | None = None) -> None:
+        most = HOTNESS.max_regions if most is None else most
         self._half_life_ns = half_life_s * 1e9
-        self._levels = (_Level(REGION_SHIFT, most), _Level(WIDE_SHIFT, most))
+        self._levels = (_Level(HUGE_ORDER, most), _Level(HOTNESS.wide_region_order, most))
         self._focus = SubpageSkew(most)
         self._now_ns = 0
 
@@ -193,7 +184,7 @@ class PatternTracker:
         near, wide = self._levels
         parallel, doubt = near.parallel()
         if len(wide.region):
-            region = near.region >> np.uint64(WIDE_SHIFT - REGION_SHIFT)
+            region = near.region >> np.uint64(HOTNESS.wide_region_order - HUGE_ORDER)
             at = np.minimum(np.searchsorted(wide.region, region), len(wide.region) - 1)
             stands_in = np.isnan(parallel) & (wide.region[at] == region)
             parallel, doubt = (
@@ -204,7 +195,9 @@ class PatternTracker:
             written = np.where(near.sums[:, 0] > 0, near.sums[:, 3] / near.sums[:, 0], np.nan)
         counted = _shared(near.region, near.sums[:, 0], parallel)
         pages = self._focus.pages(near.region)
-        pages[~np.isnan(pages) & (np.nan_to_num(parallel) >= STREAM)] = PAGES
+        pages[~np.isnan(pages) & (np.nan_to_num(parallel) >= HOTNESS.streaming_min_fraction)] = (
+            HUGE_PAGES
+        )
         return Patterns(near.region.copy(), counted, parallel, doubt, written, pages)
 
 
@@ -213,8 +206,10 @@ def _shared(region: U64Array, counted: F64Array, parallel: F64Array) -> F64Array
     if not len(region):
         return counted.copy()
     streamed = np.nan_to_num(parallel)
-    joined = (np.diff(region) == 1) & (np.minimum(streamed[1:], streamed[:-1]) >= STREAM)
+    joined = (np.diff(region) == 1) & (
+        np.minimum(streamed[1:], streamed[:-1]) >= HOTNESS.streaming_min_fraction
+    )
     run = np.concatenate([[0], np.cumsum(~joined)])
     mean = np.bincount(run, counted) / np.bincount(run)
-    alone = np.clip(1 - streamed / STREAM, 0, 1)
+    alone = np.clip(1 - streamed / HOTNESS.streaming_min_fraction, 0, 1)
     return np.asarray(alone * counted + (1 - alone) * mean[run])

@@ -6,20 +6,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import MIGRATION
 from tierd.migration.processes import Processes
 
-LEAST_BURST_BYTES: Final = 2 << 20
-"""A bucket smaller than a 2 MiB folio could never let one pass."""
-BURST_S: Final = 0.1
-"""The default burst is what the rate allows in this time."""
-_SLICE_NS: Final = 50_000_000
+
+def tuning_of_mover(native: Any) -> Any:
+    """What the library takes its constants from, in the memory of `native`, a cffi.FFI."""
+    given = native.new("struct tierd_mover_tuning *")
+    given.call_target_ns = MIGRATION.call_target_ns
+    given.cpu_credit_ns = MIGRATION.mover_cpu_credit_ns
+    given.backoff_ns = MIGRATION.busy_backoff_ns
+    given.backoff_factor = MIGRATION.busy_backoff_factor
+    given.max_backoff_ns = MIGRATION.max_busy_backoff_ns
+    given.first_ns_per_page = MIGRATION.first_move_ns
+    return given
 
 
 class NativeMover:
@@ -62,6 +69,7 @@ class NativeMover:
             self._burst(rate_bytes_per_s),
             busy_retries,
             1.0 if cpu_share is None else cpu_share,
+            tuning_of_mover(ffi),
             made,
         )
         if result != 0:
@@ -151,8 +159,8 @@ class NativeMover:
     def _burst(self, rate_bytes_per_s: int) -> int:
         wanted = self._burst_bytes
         if wanted is None:
-            wanted = round(rate_bytes_per_s * BURST_S)
-        return max(wanted, LEAST_BURST_BYTES)
+            wanted = round(rate_bytes_per_s * MIGRATION.burst_s)
+        return max(wanted, MIGRATION.min_burst_bytes)
 
     def _execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         start = time.monotonic_ns()
@@ -179,7 +187,7 @@ class NativeMover:
         job.process = processes
         job.processes = len(held)
         # In slices, so that Python's own signal handlers run even on the main thread.
-        while lib.tierd_mover_run(self._mover, job, _SLICE_NS) == 1:
+        while lib.tierd_mover_run(self._mover, job, MIGRATION.run_slice_ns) == 1:
             pass
         duration_ns = time.monotonic_ns() - start
         errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)

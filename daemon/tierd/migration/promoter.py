@@ -22,6 +22,7 @@ import numpy.typing as npt
 from tierd._native import ffi, lib
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationResult
+from tierd.core.tuning import FAST_PATH, HMU
 from tierd.migration.executor import NativeMover
 from tierd.migration.fastpath_update import (
     OUTCOME,
@@ -322,6 +323,18 @@ def _settings(settings: PromoterSettings) -> Any:
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
     for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
+    given.timeout_sweeps = FAST_PATH.timeout_sweeps
+    given.min_batch_pages = FAST_PATH.min_batch_pages
+    given.work_limit_ns = FAST_PATH.work_limit_ns
+    given.slice_ns = FAST_PATH.slice_ns
+    given.rest_ns = FAST_PATH.rest_ns
+    given.free_read_ns = FAST_PATH.free_read_ns
+    given.batch_quota_factor = FAST_PATH.batch_quota_factor
+    given.burst_fraction = FAST_PATH.burst_fraction
+    given.min_burst_bytes = FAST_PATH.min_burst_bytes
+    given.demand_weight = FAST_PATH.demand_weight
+    given.min_epoch_age_ns = round(HMU.min_epoch_age_s * 1e9)
+    given.copy_settles_ns = HMU.copy_settles_ns
     return given
 
 

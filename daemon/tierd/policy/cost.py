@@ -19,8 +19,9 @@ from functools import partial
 from itertools import pairwise
 
 from tierd.core.migration import MigrationPlan
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.cost_decision import LATENCY_MODELS, SETTLING, CostRound, CostSettings
+from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import Kinds
 from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
@@ -28,13 +29,10 @@ from tierd.policy.folio_split import SplitHistory
 from tierd.policy.inputs import Inputs
 from tierd.policy.perturbation import HillClimber
 from tierd.policy.residual_load import ResidualLoad
-from tierd.policy.scheduler import REMAP_S, Rule
+from tierd.policy.scheduler import Rule
 from tierd.policy.splitting import choose_splits
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import Traffic
-
-HALF_LIFE_S = 5.0
-"""Of heat, where nobody tells."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +100,12 @@ class CostPolicy:
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now, in order: what makes room before what needs it."""
-        traffic = inputs.traffic or Traffic(0, HALF_LIFE_S)
+        traffic = inputs.traffic or Traffic(0, COST.half_life_s)
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._residual)
         self._folios.follow(traffic.time_ns, inputs.last)
-        rest_s = SETTLING * traffic.half_life_s
+        rest_s = COST.settling_half_lives * traffic.half_life_s
         work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
         self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
         if self.hill_climber.planned:
@@ -123,7 +121,7 @@ class CostPolicy:
             horizon_s=self.settings.horizon_s,
             trust=self.outcomes.trust,
             margin=self.outcomes.margin,
-            folio_s=self.outcomes.folio_s or REMAP_S,
+            folio_s=self.outcomes.folio_s or COST.remap_s,
         )
         if self.outcomes.undo is not None:
             work.take_back(*self.outcomes.undo)

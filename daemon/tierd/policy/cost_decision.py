@@ -8,28 +8,24 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from tierd.core.access import LINE_BYTES
 from tierd.core.migration import Direction, I16Array, MigrationPlan
-from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE, U64Array
 from tierd.core.tiermap import MemoryKind, Tier, TierMap
-from tierd.hotness.pattern import REGION_SHIFT
+from tierd.core.tuning import COST, FEEDBACK
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.demand import Demand, estimate, kinds_of
-from tierd.policy.feedback import EPOCH_S
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
 from tierd.policy.tiermodel import TierModel
-from tierd.policy.traffic import LINE_BYTES, Traffic
+from tierd.policy.traffic import Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 
 LATENCY_MODELS = ("loaded", "idle")
-SETTLING = 2.0
-"""Half-lives of heat for which what is used is not known then."""
-SPREAD = 256
-"""Parts of memory by which the spread of accesses is compared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,7 @@ class CostSettings:
     horizon_s: float = 10.0
     margin: float = 0.5
     reserve: float = 0.0
-    epoch_s: float = EPOCH_S
+    epoch_s: float = field(default_factory=lambda: FEEDBACK.epoch_s)
     latency_model: str = "loaded"
 
 
@@ -71,7 +67,7 @@ class CostRound(Round):
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
-        wait_s = SETTLING * traffic.half_life_s
+        wait_s = COST.settling_half_lives * traffic.half_life_s
         self.model = residual.follow(model, known, traffic, wait_s)
         self.surprised = residual.surprised(wait_s)
         if settings.latency_model == "idle":
@@ -117,15 +113,17 @@ class CostRound(Round):
     def spread(self) -> np.ndarray:
         """Counted accesses by part of memory."""
         known = self.patterns
-        return np.bincount((known.region % SPREAD).astype(np.int64), known.counted, SPREAD)
+        return np.bincount(
+            (known.region % COST.spread_parts).astype(np.int64), known.counted, COST.spread_parts
+        )
 
     def waits(self) -> np.ndarray:
         """Seconds that known accesses wait, a second, by part of memory."""
         latency = self.model.loaded_ns(self.model.load, self.weight)
         known = self.tier >= 0
         each = self.demand.lines * self.demand.share * latency[self.tier] * 1e-9
-        part = (self.pages.page >> np.uint64(REGION_SHIFT)) % np.uint64(SPREAD)
-        return np.bincount(part[known].astype(np.int64), each[known], SPREAD)
+        part = (self.pages.page >> np.uint64(HUGE_ORDER)) % np.uint64(COST.spread_parts)
+        return np.bincount(part[known].astype(np.int64), each[known], COST.spread_parts)
 
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """What pages save by being here, not on `source` nodes; how many are known."""

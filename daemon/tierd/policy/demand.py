@@ -15,30 +15,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.pagekey import PAGE_SIZE
-from tierd.hotness.pattern import REGION_SHIFT, STREAM
+from tierd.core.access import LINE_BYTES
+from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
+from tierd.core.tuning import COST, HOTNESS
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import DEPTH
-from tierd.policy.traffic import LINE_BYTES, Traffic
+from tierd.policy.traffic import Traffic
 
 F64Array = npt.NDArray[np.float64]
-
-UNKNOWN_PARALLEL: Final = 0.0
-"""Taken where nobody tells streams from random access: every access waits."""
-LEAST_LEVEL: Final = 0.01
-LEAST_PAGES: Final = 16
-"""Pages of a region from which on their spread says something."""
-_RATE_STEPS: Final = 2.0
-"""Groups a doubling of the rate."""
-_PARALLEL_STEPS: Final = 4
-_WRITTEN_STEPS: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +38,7 @@ class Demand:
         lines: cache lines a second, read by the program.
         doubt: standard deviation of that.
         share: of a latency, what one such access waits on average: 1 for one that depends on
-            the one before, 1 / DEPTH for one of a stream.
+            the one before, 1 / `COST.stream_lines` for one of a stream.
         unsure: standard deviation of the share.
         moved: bytes that tiers move for each line (a written one goes back).
     """
@@ -64,19 +53,19 @@ class Demand:
 def estimate(pages: PageSet, traffic: Traffic) -> Demand:
     """The demand of `pages`."""
     known = traffic.patterns.at(pages.page)
-    parallel = np.where(np.isnan(known.parallel), UNKNOWN_PARALLEL, known.parallel)
+    parallel = np.where(np.isnan(known.parallel), COST.unknown_streaming_fraction, known.parallel)
     written = np.nan_to_num(known.written)
     heat, variance = _smoothed(pages, known.counted, parallel)
     tau_s = traffic.half_life_s / math.log(2)
     size = pageset.sizes(pages) // 4096
     level = -math.expm1(-traffic.seen_s / tau_s)  # that heat has reached by now
-    scale = traffic.lines_per_count / tau_s / max(level, LEAST_LEVEL) * size
+    scale = traffic.lines_per_count / tau_s / max(level, COST.min_heat_level) * size
     parallel = parallel + (1 - parallel) * written
     return Demand(
         lines=heat * scale,
         doubt=np.sqrt(variance) * scale,
-        share=(1 - parallel) + parallel / DEPTH,
-        unsure=np.nan_to_num(known.doubt) * (1 - written) * (1 - 1 / DEPTH),
+        share=(1 - parallel) + parallel / COST.stream_lines,
+        unsure=np.nan_to_num(known.doubt) * (1 - written) * (1 - 1 / COST.stream_lines),
         moved=LINE_BYTES * (1 + written),
     )
 
@@ -87,20 +76,24 @@ def _smoothed(pages: PageSet, counted: F64Array, parallel: F64Array) -> tuple[F6
     if not len(heat):
         return heat, heat
     _, at, members = np.unique(
-        pages.page >> np.uint64(REGION_SHIFT), return_inverse=True, return_counts=True
+        pages.page >> np.uint64(HUGE_ORDER), return_inverse=True, return_counts=True
     )
     present = np.bincount(at, heat) / members
-    known = counted / (1 << REGION_SHIFT)
+    known = counted / (1 << HUGE_ORDER)
     mean = np.where(np.isnan(known), present[at], known)
     spread = (np.bincount(at, (heat - mean) ** 2) / members)[at]
     with np.errstate(divide="ignore", invalid="ignore"):
         chance = np.where(spread > 0, np.clip(mean / 2 / spread, 0, 1), 1.0)
-    chance = np.where((members[at] >= LEAST_PAGES) & (pages.order == 0), chance, 0.0)
-    weight = np.where(pages.order == 0, np.maximum(chance, np.minimum(1, parallel / STREAM)), 0.0)
+    chance = np.where((members[at] >= COST.min_region_pages) & (pages.order == 0), chance, 0.0)
+    weight = np.where(
+        pages.order == 0,
+        np.maximum(chance, np.minimum(1, parallel / HOTNESS.streaming_min_fraction)),
+        0.0,
+    )
     smoothed = weight * mean + (1 - weight) * heat
     # Of a folio heat is the mean of its pages, of which together as many samples are known.
     own = heat / (pageset.sizes(pages) // PAGE_SIZE)
-    variance = (1 - weight) ** 2 * own + weight**2 * mean / (1 << REGION_SHIFT)
+    variance = (1 - weight) ** 2 * own + weight**2 * mean / (1 << HUGE_ORDER)
     return smoothed, variance
 
 
@@ -157,10 +150,10 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
     """
     per_page = demand.lines / (pageset.sizes(pages) // 4096)
     with np.errstate(divide="ignore"):
-        rate = np.floor(np.log2(per_page) * _RATE_STEPS)
+        rate = np.floor(np.log2(per_page) * COST.classes_per_doubling)
     rate = np.clip(np.where(per_page > 0, rate, -200), -200, 200).astype(np.int64) + 200
-    part = np.round(demand.share * _PARALLEL_STEPS).astype(np.int64)
-    written = np.round((demand.moved / LINE_BYTES - 1) * _WRITTEN_STEPS).astype(np.int64)
+    part = np.round(demand.share * COST.stall_classes).astype(np.int64)
+    written = np.round((demand.moved / LINE_BYTES - 1) * COST.write_classes).astype(np.int64)
     key = (((tier * 64 + pages.order) * 8 + part) * 8 + written) * 512 + rate
     # Those of streams differ by chance; neighbours, which are read together, go together.
     order = np.where(part == 0, 0.0, -demand.lines)
@@ -181,7 +174,7 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
         low=mean(np.maximum(demand.lines - doubt, 0)),
         high=mean(demand.lines + doubt),
         share=mean(demand.share),
-        short=mean(np.maximum(demand.share - demand.unsure, 1 / DEPTH)),
+        short=mean(np.maximum(demand.share - demand.unsure, 1 / COST.stream_lines)),
         long=mean(np.minimum(demand.share + demand.unsure, 1)),
         moved=mean(demand.moved),
         members=np.split(best, first[1:]) if len(first) else [],

@@ -6,10 +6,11 @@ from __future__ import annotations
 import numpy as np
 
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import estimate, kinds_of
 from tierd.policy.scheduler import MigrationScheduler, Rule
-from tierd.policy.tiermodel import DEPTH, F64Array, TierModel
+from tierd.policy.tiermodel import F64Array, TierModel
 from tierd.policy.traffic import Traffic
 
 
@@ -42,7 +43,7 @@ def sentence(
         f"by {model.source[tier.rank]})"
         for tier in tiers.tiers
     )
-    streamed = float(np.clip((1 - demand.share[0]) / (1 - 1 / DEPTH), 0, 1))
+    streamed = float(np.clip((1 - demand.share[0]) / (1 - 1 / COST.stream_lines), 0, 1))
     text = (
         f"{demand.lines[0]:.3g} lines a second, {streamed:.0%} of them streamed or written; "
         f"loaded latencies: {times}; "

@@ -11,12 +11,12 @@ The model could be wrong in a way that it cannot see itself: a tier that lies, a
 measures it. So moves begin slowly, as a sender does that does not know the network: in an epoch no
 more than `allowance` of all lines change tier, which doubles with each epoch that went well, and
 until all may, what came of one epoch is waited for before the next moves. And the rate at which
-memory serves lines is watched. Where it falls by more than `ALARM` after an epoch with moves, or
-little by little over a series of them (`tierd.policy.regression_window`), though accesses are
-spread over memory as before (else a program does something else now), and by more than chance
-explains, they are taken back, which is a test. If the rate recovers, the tier that most lines had
-gone to is suspected to be as many times slower than it says as explains the loss, and the rule
-decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
+memory serves lines is watched. Where it falls by more than `FEEDBACK.alarm_loss` after an epoch
+with moves, or little by little over a series of them (`tierd.policy.regression_window`), though
+accesses are spread over memory as before (else a program does something else now), and by more
+than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
+lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
+rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
 
 - `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
   the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
@@ -30,48 +30,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import FEEDBACK
 from tierd.policy.gains import Epoch, rank_correlation
 from tierd.policy.pageset import sizes_of
 from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
 
 F64Array = npt.NDArray[np.float64]
-
-EPOCH_S: Final = 2.0
-KEPT: Final = 256
-"""Epochs with moves that the rank correlation is of."""
-SAMPLE: Final = 1 << 17
-"""Pages of an epoch that are looked at again, or taken back, at most."""
-RECOVERED: Final = 0.5
-"""Part of what was lost that must come back when moves are taken back."""
-ALARM: Final = 0.15
-ALIKE: Final = 0.85
-"""Least overlap of two epochs' spreads of accesses that are taken to be of the same doing."""
-FIRST: Final = 0.05
-"""Share of all lines that may change tier in the first epoch."""
-TRIAL: Final = 0.01
-"""Epochs that moved less than this share of all lines prove nothing."""
-SUSPECT: Final = (1.5, 64.0)
-"""Least and most times that a suspected tier is thought to be slower."""
-FADE: Final = 0.98
-"""What is left of suspicion after an epoch."""
-FOLLOW: Final = 0.25
-"""Weight of an epoch in trust."""
-RECOVER: Final = 0.01
-"""... of an epoch without moves, towards 1."""
-WORST: Final = -1.0
-MOST: Final = 2.0
-"""Bounds of an epoch's observed part."""
-LEAST_TRUST: Final = 0.1
-MOST_TRUST: Final = 1.5
-MOST_MARGIN: Final = 16.0
-MINUTE_S: Final = 60.0
 
 
 class Now(Protocol):
@@ -120,24 +91,24 @@ class FeedbackController:
     Args:
         margin: the least, relative to a move's cost.
         horizon_s: as of the rule.
-        epoch_s: length of an epoch.
+        epoch_s: length of an epoch; None for `FEEDBACK.epoch_s`.
     """
 
-    def __init__(self, margin: float, horizon_s: float, epoch_s: float = EPOCH_S) -> None:
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float | None = None) -> None:
         self._least_margin = margin
         self._horizon_s = horizon_s
-        self._epoch_ns = int(epoch_s * 1e9)
+        self._epoch_ns = int((FEEDBACK.epoch_s if epoch_s is None else epoch_s) * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
         self.margin = margin
         self.trust = 1.0
-        self.epochs: deque[Epoch] = deque(maxlen=KEPT)
+        self.epochs: deque[Epoch] = deque(maxlen=FEEDBACK.kept_epochs)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
         self.folio_s: float | None = None
         """What moving was seen to cost a folio."""
         self.stood_still = self.alarms = 0
-        self.allowance = FIRST
+        self.allowance = FEEDBACK.first_line_fraction
         """Share of all lines that may change tier in an epoch."""
         self.suspected: dict[str, float] = {}
         """Tier name → how many times slower than it says it is thought to be."""
@@ -169,7 +140,7 @@ class FeedbackController:
 
     def last_minute_s(self, now_ns: int) -> float:
         """Seconds gained by the moves of the last minute."""
-        since = now_ns - int(MINUTE_S * 1e9)
+        since = now_ns - int(FEEDBACK.balance_window_s * 1e9)
         return sum(e.gain_s(self._horizon_s) for e in self.epochs if e.end_ns >= since)
 
     @property
@@ -230,8 +201,9 @@ class FeedbackController:
             now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
         now.spent_s += report.cpu_ns / 1e9 * (count / carried)
         page, source = report.plan.page[moved], report.plan.source[moved]
-        now.page = page if now.page is None else np.concatenate([now.page, page])[:SAMPLE]
-        now.source = source if now.source is None else np.concatenate([now.source, source])[:SAMPLE]
+        most = FEEDBACK.max_epoch_pages
+        now.page = page if now.page is None else np.concatenate([now.page, page])[:most]
+        now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
         now.pages += count
 
     def update(self, time_ns: int, now: Now) -> bool:
@@ -266,7 +238,7 @@ class FeedbackController:
                     self._before.page, self._before.source, self._before.lines, self._before.waits
                 )
             else:
-                self._believe(RECOVER * (1 - self.trust))
+                self._believe(FEEDBACK.gain_recovery * (1 - self.trust))
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
         return time_ns < self._still_until_ns or self._test is not None
 
@@ -277,23 +249,26 @@ class FeedbackController:
         page, first = np.unique(epoch.page, return_index=True)
         saved, known = now.saved(page, epoch.source[first])
         observed = saved * epoch.pages / known if known else 0.0
-        if sum(epoch.lines.values()) >= TRIAL * epoch.then.rate:
+        if sum(epoch.lines.values()) >= FEEDBACK.min_line_fraction * epoch.then.rate:
             served = epoch.then.served(rate, self.mix)
-            if served < 1 - ALARM - self._swing.chance(1, 1) and self.alike(epoch.then.mix):
+            if served < 1 - FEEDBACK.alarm_loss - self._swing.chance(1, 1) and self.alike(
+                epoch.then.mix
+            ):
                 self.alarms += 1
-                self.allowance = FIRST
+                self.allowance = FEEDBACK.first_line_fraction
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
-            elif observed > 0 and served > 1 - ALARM:
+            elif observed > 0 and served > 1 - FEEDBACK.alarm_loss:
                 self.allowance = min(1.0, 2 * self.allowance)
         self.epochs.append(Epoch(time_ns, epoch.predicted, observed, epoch.spent_s))
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
         if epoch.predicted > 0:
-            part = min(MOST, max(WORST, observed / epoch.predicted))
-            self._believe(FOLLOW * (part - self.trust))
+            least, most = FEEDBACK.min_observed_ratio, FEEDBACK.max_observed_ratio
+            part = min(most, max(least, observed / epoch.predicted))
+            self._believe(FEEDBACK.gain_weight * (part - self.trust))
         if self.last_minute_s(time_ns) < 0:
-            self.margin = min(MOST_MARGIN, 2 * max(self.margin, 0.1))
+            self.margin = min(FEEDBACK.max_margin, 2 * max(self.margin, 0.1))
             self.stood_still += 1
             self._still_until_ns = time_ns + self._epoch_ns
         elif observed > 0:
@@ -306,7 +281,7 @@ class FeedbackController:
         lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
         if lost and self._test is None:
             self.alarms += 1
-            self.allowance = FIRST
+            self.allowance = FEEDBACK.first_line_fraction
             whole = _Open(then=series.then, lines=dict(series.lines), waits=dict(series.waits))
             self._test, self.undo = (whole, rate), series.moved()
             self._now = _Open()
@@ -326,23 +301,27 @@ class FeedbackController:
         """Whether accesses are spread now as they were then; yes where nobody knows."""
         if mix is None or self.mix is None:
             return True
-        return float(np.minimum(mix, self.mix).sum()) >= ALIKE
+        return float(np.minimum(mix, self.mix).sum()) >= FEEDBACK.alike_overlap
 
     def _judge(self, rate: float, now: Now) -> None:
         """Moves were taken back because the rate fell: was it them?"""
         assert self._test is not None
         (epoch, fallen), self._test = self._test, None
-        if rate < fallen + RECOVERED * (epoch.then.rate - fallen):
+        if rate < fallen + FEEDBACK.recovered_fraction * (epoch.then.rate - fallen):
             return
         name = max(epoch.lines, key=lambda each: epoch.lines[each])
         lost = (epoch.then.rate / fallen - 1) * now.waited if fallen > 0 else 0.0
-        times = 1 + lost / epoch.waits[name] if lost and epoch.waits[name] > 0 else SUSPECT[1]
+        least, most = FEEDBACK.derating_range
+        times = 1 + lost / epoch.waits[name] if lost and epoch.waits[name] > 0 else most
         times *= self.suspected.get(name, 1.0)
-        self.suspected[name] = min(SUSPECT[1], max(SUSPECT[0], times))
+        self.suspected[name] = min(most, max(least, times))
 
     def _fade(self) -> None:
-        faded = {name: 1 + FADE * (times - 1) for name, times in self.suspected.items()}
+        faded = {
+            name: 1 + FEEDBACK.derating_decay * (times - 1)
+            for name, times in self.suspected.items()
+        }
         self.suspected = {name: times for name, times in faded.items() if times > 1.05}
 
     def _believe(self, change: float) -> None:
-        self.trust = min(MOST_TRUST, max(LEAST_TRUST, self.trust + change))
+        self.trust = min(FEEDBACK.max_gain, max(FEEDBACK.min_gain, self.trust + change))

@@ -26,28 +26,12 @@ from typing import Final
 import numpy as np
 
 from tierd.core.migration import MigrationResult, SplitFate
-from tierd.core.pagekey import PAGE_SIZE, U64Array
-from tierd.hotness.focus import PAGES, SHIFT
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SIZE, U64Array
+from tierd.core.tuning import VALUE
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import F64Array
 from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import Rule
-
-HUGE_ORDER: Final = 9
-SPLIT_S: Final = 500e-6
-"""Of CPU time, for one split: measured 0.49 ms on a shared virtual machine, Linux 6.18."""
-WALK_NS: Final = 20.0
-"""What an access takes longer in 4 KiB pages. An assumption: every access that misses the caches
-misses the TLB as well, and the walk's last level, which 2 MiB pages have not, is found in the
-second or third cache (14 to 70 cycles on current cores). Hits of the caches are not seen."""
-BUSY_SHARE: Final = 0.75
-"""Of a folio's accesses, what its k busiest pages are taken to carry: all where k are used alike,
-0.86 where use falls off exponentially, 0.6 where the n-th page has 1/n of the first one's."""
-MOST: Final = 64
-"""Splits in one decision: 32 ms of the mover's time."""
-AGAIN_S: Final = 600.0
-"""A region is not split a second time within this: the kernel had joined it (khugepaged)."""
-REMEMBERED: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,26 +108,26 @@ def split_gain(
     doubled = 1 + rule.margin
     here = np.arange(len(busy)), bids.tier
     saved = price[bids.tier][:, None] - price[None, :]
-    whole = bids.gain - bids.cost + PAGES * PAGE_SIZE * saved
+    whole = bids.gain - bids.cost + HUGE_PAGES * PAGE_SIZE * saved
     whole[here] = 0.0  # to stay
     copy = PAGE_SIZE * (byte_s[bids.tier][:, None] + byte_s[None, :]) + rule.folio_s
     parts = []
     few = np.ceil(busy)
     with np.errstate(divide="ignore", invalid="ignore"):
         # Relative doubt of a single page: a Poisson count's, of the samples that it has.
-        of_busy = np.nan_to_num(doubt / lines * np.sqrt(few / BUSY_SHARE), nan=np.inf)
+        of_busy = np.nan_to_num(doubt / lines * np.sqrt(few / VALUE.busy_fraction), nan=np.inf)
     sure = np.maximum(1 - of_busy, 0)[:, None]
     # The busy ones, and the rest, which lose what accesses they have: no more than so many.
     for pages, share in (
-        (few, np.where(bids.gain > 0, BUSY_SHARE * sure, 1.0)),
-        (PAGES - few, np.where(bids.gain > 0, 0.0, 1 - BUSY_SHARE)),
+        (few, np.where(bids.gain > 0, VALUE.busy_fraction * sure, 1.0)),
+        (HUGE_PAGES - few, np.where(bids.gain > 0, 0.0, 1 - VALUE.busy_fraction)),
     ):
         count = pages[:, None]
         parts.append(share * bids.gain - doubled * count * copy + count * PAGE_SIZE * saved)
     part = np.maximum(*parts)
     part[here] = -np.inf
-    walks = rule.horizon_s * (lines + doubt) * WALK_NS * 1e-9
-    net = part.max(axis=1) - doubled * (SPLIT_S + walks)
+    walks = rule.horizon_s * (lines + doubt) * VALUE.page_walk_ns * 1e-9
+    net = part.max(axis=1) - doubled * (VALUE.split_s + walks)
     over = net - doubled * whole.max(axis=1)
     better = ~np.isnan(busy) & (net > 0) & (over > 0)
     return np.where(better, over, -np.inf), np.asarray(part.argmax(axis=1))
@@ -162,17 +146,19 @@ class SplitHistory:
 
     def follow(self, time_ns: int, last: MigrationResult | None) -> None:
         """What became of the plan before, if anything; the time now."""
-        keep = self._time_ns > time_ns - AGAIN_S * 1e9
+        keep = self._time_ns > time_ns - VALUE.split_cooldown_s * 1e9
         region, times, split = self._region[keep], self._time_ns[keep], self._split[keep]
         if last is not None and len(last.plan.split):
             # Those that the kernel refused are not tried over and over, either.
             did = last.split_fate != SplitFate.NOT_TRIED
-            tried = last.plan.split[did] >> np.uint64(SHIFT)
+            tried = last.plan.split[did] >> np.uint64(HUGE_ORDER)
             done = np.isin(last.split_fate[did], IN_PIECES)
             old = ~np.isin(region, tried)
-            region = np.concatenate([region[old], tried])[-REMEMBERED:]
-            times = np.concatenate([times[old], np.full(len(tried), time_ns)])[-REMEMBERED:]
-            split = np.concatenate([split[old], done])[-REMEMBERED:]
+            region = np.concatenate([region[old], tried])[-VALUE.split_history :]
+            times = np.concatenate([times[old], np.full(len(tried), time_ns)])[
+                -VALUE.split_history :
+            ]
+            split = np.concatenate([split[old], done])[-VALUE.split_history :]
         self._region, self._time_ns, self._split = region, times, split
 
     def rested(self, pages: PageSet, time_ns: int, rest_s: float) -> PageSet:
@@ -183,7 +169,7 @@ class SplitHistory:
         fresh = self._region[self._split & (self._time_ns > time_ns - rest_s * 1e9)]
         if not len(fresh):
             return pages
-        resting = np.isin(pages.page >> np.uint64(SHIFT), fresh)
+        resting = np.isin(pages.page >> np.uint64(HUGE_ORDER), fresh)
         return replace(pages, idle_s=np.where(resting, np.float32(0), pages.idle_s))
 
     def choose(self, page: U64Array, gain: F64Array) -> tuple[I64Array, Counter[str]]:
@@ -193,14 +179,14 @@ class SplitHistory:
             page: uint64[n] keys.
             gain: float64[n] of `split_gain`.
         """
-        again = np.isin(page >> np.uint64(SHIFT), self._region)
+        again = np.isin(page >> np.uint64(HUGE_ORDER), self._region)
         worth = np.isfinite(gain)
         order = np.lexsort((page, -gain))
         order = order[(worth & ~again)[order]]
         notes = Counter(
             {
                 "split was tried before": int(np.count_nonzero(worth & again)),
-                "more splits than one pass makes": max(0, len(order) - MOST),
+                "more splits than one pass makes": max(0, len(order) - VALUE.max_splits),
             }
         )
-        return order[:MOST], notes
+        return order[: VALUE.max_splits], notes

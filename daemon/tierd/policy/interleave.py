@@ -13,20 +13,13 @@ Source: Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import BANDWIDTH
 from tierd.policy.tiermodel import F64Array, TierModel
-
-MORE: Final = 0.5
-"""Load beyond the present one, relative to it and to all bandwidth, that is asked where to go."""
-STEP: Final = 0.05
-"""Most by which a node's share changes at once."""
-SCALE: Final = 100
-"""Sum of all weights, about; 0 stands for the kernel's own and is never written."""
 
 
 def wished(
@@ -34,7 +27,7 @@ def wished(
 ) -> dict[int, float]:
     """Shares of new pages by node, sum 1; empty where no node has room."""
     wide, load = model.bytes_per_s, model.load
-    more = MORE * max(float(load.sum()), 0.1 * float(wide.sum()))
+    more = BANDWIDTH.interleave_probe_load * max(float(load.sum()), 0.1 * float(wide.sum()))
     ask = np.maximum(_level(wide, load, more) * wide - load, 0.0)
     shares: dict[int, float] = {}
     for tier in tiers.tiers:
@@ -73,11 +66,17 @@ def weights(before: Mapping[int, float], wish: Mapping[int, float]) -> dict[int,
         return {node: wish.get(node, 0.0) for node in nodes}
     return {
         node: before.get(node, 0.0)
-        + min(STEP, max(-STEP, wish.get(node, 0.0) - before.get(node, 0.0)))
+        + min(
+            BANDWIDTH.interleave_max_step,
+            max(-BANDWIDTH.interleave_max_step, wish.get(node, 0.0) - before.get(node, 0.0)),
+        )
         for node in nodes
     }
 
 
 def integers(shares: Mapping[int, float]) -> dict[int, int]:
     """The kernel's weights, 1 to 255, for shares."""
-    return {node: min(255, max(1, round(share * SCALE))) for node, share in shares.items()}
+    return {
+        node: min(255, max(1, round(share * BANDWIDTH.interleave_weight_sum)))
+        for node, share in shares.items()
+    }

@@ -33,12 +33,9 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.tuning import HMU
+
 I64Array = npt.NDArray[np.int64]
-BOOST_MAX = 256.0
-MOST_UNMOVABLE = 0.1
-"""Share of the counters that is taken off for pages which cannot be promoted, at most."""
-MOST_MOVED = 0.2
-"""... and for pages that have moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +189,7 @@ def decide(
     """
     over_quota = moved.promoted_bytes >= settings.quota_bytes_per_s * moved.seconds
     overflow = profile.refused > 0
-    boost = min(BOOST_MAX, state.boost * 2) if overflow else max(1.0, state.boost / 2)
+    boost = min(HMU.max_threshold_boost, state.boost * 2) if overflow else max(1.0, state.boost / 2)
     p = _share(state.p, profile, moved, settings, over_quota=over_quota)
     if not int(profile.histogram.sum()):
         raw = _blind(state, profile, over_quota=over_quota or overflow)
@@ -228,8 +225,8 @@ def _share(
 
 def _quantile(profile: CardProfile, p: float) -> int:
     width = int(profile.histogram.sum())
-    share = p + min(MOST_UNMOVABLE, profile.unmovable / width)
-    share += min(MOST_MOVED, profile.moved / width)
+    share = p + min(HMU.max_unmovable_fraction, profile.unmovable / width)
+    share += min(HMU.max_moved_fraction, profile.moved / width)
     return int(quantiles(profile.histogram, profile.edges, np.array([1.0 - share]))[0])
 
 

@@ -4,10 +4,10 @@
 Tiers that are both full are levelled by a model of a queue, and the best split depends on what no
 model of load and latency knows: whether programs wait for one tier after another or for all at
 once, which streams come together. So when the model has come to rest and a tier is overloaded, a
-slice of what is streamed there, `STEP` of all lines in whole regions, goes to the tier that
-is least used, and what memory serves in the epochs after is compared with the epochs before.
-If more is served the slice stays and another follows; else it goes back, after a sharp fall at
-once. If the first slice fails one the other way is tried; then nothing, for ever longer.
+slice of what is streamed there, `TRIAL.slice_line_fraction` of all lines in whole regions, goes to
+the tier that is least used, and what memory serves in the epochs after is compared with the epochs
+before. If more is served the slice stays and another follows; else it goes back, after a sharp fall
+at once. If the first slice fails one the other way is tried; then nothing, for ever longer.
 
 A slice that stays contradicts the model, which would take it back. What the model promises for
 that is what its promises must exceed from then on (`least`), until memory is used in another way;
@@ -17,36 +17,14 @@ and at any time what it promises by chance.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import REGRESSION, TRIAL
 from tierd.policy.demand import F64Array
-from tierd.policy.regression_window import SURE
-
-STEP: Final = 0.05
-"""Share of all lines in a slice, at least one region."""
-EPOCHS: Final = 4
-"""Epochs of rest that a trial is compared with, and as many of a trial; twice where chance is
-larger than what is seen."""
-OVERLOADED: Final = 2.0
-"""Times its idle latency from which on a tier's loaded one is worth a trial."""
-NOISE: Final = 0.01
-"""Standard deviation of an epoch's rate, at least."""
-WORTH: Final = 0.005
-"""Part of what is served that a slice must bring, beside what is chance."""
-SHARP: Final = 0.05
-"""Loss after which, beside what is chance, an epoch is enough."""
-PAUSE: Final = (16, 256)
-"""Epochs without a trial after two ways failed: the first time, and at most."""
-RESTED: Final = 3
-"""Epochs after a slice went back in which the model moves nothing."""
-LEAST: Final = 0.02
-"""Part of what is waited that the model must promise: less is chance."""
-BEYOND: Final = 1.5
-"""Times what it promises wrongly."""
 
 
 class Present(Protocol):
@@ -89,8 +67,8 @@ class HillClimber:
 
     def __init__(self, epoch_s: float, residency_s: float) -> None:
         self._epoch_ns = int(epoch_s * 1e9)
-        self._epochs = max(EPOCHS, int(np.ceil(residency_s / epoch_s)))
-        self.least = LEAST
+        self._epochs = max(TRIAL.epochs, int(np.ceil(residency_s / epoch_s)))
+        self.least = TRIAL.model_min_gain
         """Part of what is waited that an end of the model's must save."""
         self.kept = self.failed = self.falls = 0
         """Slices that stayed, that went back, and how many of these did at once."""
@@ -101,7 +79,7 @@ class HillClimber:
         self._ways: list[tuple[int, int]] = []
         self._turn = 0
         self._avoid: dict[tuple[int, int], U64Array] = {}
-        self._pause, self._wait, self._rest = PAUSE[0], 0, 0
+        self._pause, self._wait, self._rest = TRIAL.pause_epochs[0], 0, 0
         self.mix: F64Array | None = None
         """How accesses were spread when what is known began to hold."""
 
@@ -148,7 +126,13 @@ class HillClimber:
         """Memory is used in another way, spread as `mix`."""
         self.reset_trials(time_ns)
         self.mix = mix
-        self.least, self._pause, self._wait, self._ways, self._avoid = LEAST, PAUSE[0], 0, [], {}
+        self.least, self._pause, self._wait, self._ways, self._avoid = (
+            TRIAL.model_min_gain,
+            TRIAL.pause_epochs[0],
+            0,
+            [],
+            {},
+        )
         self._turn = 0
 
     def update(self, time_ns: int, now: Present) -> bool:
@@ -160,7 +144,7 @@ class HillClimber:
         self._sum, self._ticks, self._begun_ns = 0.0, 0, time_ns
         self._wait, self._rest = max(0, self._wait - 1), max(0, self._rest - 1)
         if self._trial is None:
-            self._rates = self._rates[-2 * EPOCHS :]
+            self._rates = self._rates[-2 * TRIAL.epochs :]
         return True
 
     def verdict(self) -> tuple[U64Array, I16Array] | None:
@@ -170,22 +154,27 @@ class HillClimber:
             return None
         gain = sum(self._rates) / count / trial.base - 1
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
-        over, falls = count >= 2 * self._epochs, gain < -SHARP - SURE * chance
-        if falls or (count >= self._epochs and gain < WORTH):
+        over, falls = (
+            count >= 2 * self._epochs,
+            gain < -TRIAL.sharp_loss - REGRESSION.standard_deviations * chance,
+        )
+        if falls or (count >= self._epochs and gain < TRIAL.min_gain):
             self.falls += falls
             return self._fails(trial)
-        if over and gain < WORTH + chance:
+        if over and gain < TRIAL.min_gain + chance:
             return self._fails(trial)
-        if not over and (count < self._epochs or gain < WORTH + SURE * chance):
+        if not over and (
+            count < self._epochs or gain < TRIAL.min_gain + REGRESSION.standard_deviations * chance
+        ):
             return None
         self._keeps(trial)
         return None
 
     def _keeps(self, trial: _Trial) -> None:
         self.kept += 1
-        self.least = max(self.least, BEYOND * max(trial.promises, default=0.0))
+        self.least = max(self.least, TRIAL.model_error_factor * max(trial.promises, default=0.0))
         # The way back was measured just now; the next turn is this way's.
-        self._ways, self._pause = [(trial.source, trial.dest)], PAUSE[0]
+        self._ways, self._pause = [(trial.source, trial.dest)], TRIAL.pause_epochs[0]
         self._turn = 2 if trial.hot else 1
         self._trial = None
 
@@ -197,7 +186,7 @@ class HillClimber:
         self._ways = [each for each in self._ways if each != way]
         if not self._ways:
             self._leave_it()
-        self._trial, self._rates, self._planned, self._rest = None, [], True, RESTED
+        self._trial, self._rates, self._planned, self._rest = None, [], True, TRIAL.rest_epochs
         return trial.page, trial.node
 
     def _ways_of(self, hot: int, used: F64Array) -> list[tuple[int, int]]:
@@ -217,21 +206,21 @@ class HillClimber:
             loaded, idle: float64[tiers] ns.
             used: float64[tiers] part of the bandwidth.
         """
-        if self._trial is not None or self._wait or len(self._rates) < EPOCHS:
+        if self._trial is not None or self._wait or len(self._rates) < TRIAL.epochs:
             return None
         hot = int(np.argmax(np.where(used > 0, loaded / idle, 0.0)))
-        if loaded[hot] < OVERLOADED * idle[hot]:
+        if loaded[hot] < TRIAL.overloaded_factor * idle[hot]:
             return None
         if not self._ways or hot not in self._ways[0]:
             self._ways = self._ways_of(hot, used)
-        recent = np.array(self._rates[-2 * EPOCHS :])
+        recent = np.array(self._rates[-2 * TRIAL.epochs :])
         base = float(recent.mean())
         if not base > 0:
             return None  # programs stand still: nothing to compare with
-        noise = max(NOISE, float(recent.std(ddof=1)) / base)
+        noise = max(TRIAL.min_noise, float(recent.std(ddof=1)) / base)
         for source, dest in list(self._ways):
             avoid = self._avoid.get((source, dest), np.empty(0, np.uint64))
-            page, region = now.slice_of(source, dest, STEP, avoid)
+            page, region = now.slice_of(source, dest, TRIAL.slice_line_fraction, avoid)
             if not len(page):
                 self._ways.remove((source, dest))
                 continue
@@ -248,4 +237,4 @@ class HillClimber:
     def _leave_it(self) -> None:
         """Nothing for a time, a longer one each time."""
         self._turn += 1
-        self._wait, self._pause = self._pause, min(PAUSE[1], 2 * self._pause)
+        self._wait, self._pause = self._pause, min(TRIAL.pause_epochs[1], 2 * self._pause)

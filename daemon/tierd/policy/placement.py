@@ -21,22 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
+from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
 from tierd.policy.tiermodel import TierModel
-
-ITERATIONS: Final = 16
-ENOUGH: Final = 5e-4
-"""Part of what is waited that an iteration must save."""
-LEAST: Final = 1e-5
-POLISH: Final = 32
-"""Single groups that are moved after that, at most; each gains a part of `LEAST` or more."""
-_WAYS: Final = np.array([1.0, 0.75, 0.5, 0.35, 0.25, 0.125, 0.06, 0.03])
-_POINTS: Final = (np.arange(8) + 0.5) / 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +90,13 @@ class Search:
         least = now
         for begin in self._beginnings():
             found, waited = self._descend(begin)
-            if waited < least * (1 - ENOUGH):
+            if waited < least * (1 - COST.placement_min_gain):
                 best, least = found, waited
         return self._target(self._polish(best))
 
     def _polish(self, placed: F64Array) -> F64Array:
         """Move single groups while that gains: a way all groups go together leaves out few."""
-        for _ in range(POLISH):
+        for _ in range(COST.polish_groups):
             group, source, dest = np.nonzero(
                 (placed[:, :, None] > 0) & ~np.eye(self._tiers, dtype=np.bool_)[None]
             )
@@ -121,7 +112,7 @@ class Search:
             waited += folios * (self._cost[group, dest] - self._cost[group, source])
             now = float(self._model.loaded_ns(load, weight) @ weight) * 1e-9
             best = int(waited.argmin()) if len(waited) else -1
-            if best < 0 or waited[best] >= now * (1 - LEAST):
+            if best < 0 or waited[best] >= now * (1 - COST.polish_min_gain):
                 break
             placed = placed.copy()
             placed[group[best], source[best]] -= folios[best]
@@ -160,23 +151,24 @@ class Search:
 
     def _descend(self, placed: F64Array) -> tuple[F64Array, float]:
         waited = self._waited(placed)
-        for _ in range(ITERATIONS):
+        for _ in range(COST.placement_iterations):
             change = self._transport(self._each(*self._prices(placed))) - placed
             found = self._along(placed, change)
             best = int(np.argmin(found))
-            if found[best] >= waited * (1 - ENOUGH):
+            if found[best] >= waited * (1 - COST.placement_min_gain):
                 break
-            placed, waited = placed + _WAYS[best] * change, float(found[best])
+            placed, waited = placed + COST.step_sizes[best] * change, float(found[best])
         return placed, waited
 
     def _along(self, placed: F64Array, change: F64Array) -> F64Array:
         """`_waited` of all parts of a way: sums are linear in them."""
         load, weight = self._sums(placed)
-        ways = _WAYS[:, None]
+        sizes = np.array(COST.step_sizes)
+        ways = sizes[:, None]
         loads = load + ways * (self._bytes * change).sum(axis=0)
         weights = weight + ways * (self._waits * change).sum(axis=0)
         waited = (self._model.loaded_ns(loads, weights) * weights).sum(axis=1) * 1e-9
-        cost = float((self._cost * placed).sum()) + _WAYS * float((self._cost * change).sum())
+        cost = float((self._cost * placed).sum()) + sizes * float((self._cost * change).sum())
         return np.asarray(waited + cost)
 
     def _transport(self, each: F64Array) -> F64Array:
@@ -219,7 +211,8 @@ class Search:
         return placed
 
     def _target(self, best: F64Array) -> Target:
-        points = [self._prices(self._here + way * (best - self._here)) for way in _POINTS]
+        steps = (np.arange(COST.gradient_points) + 0.5) / COST.gradient_points
+        points = [self._prices(self._here + way * (best - self._here)) for way in steps]
         latency = np.mean([each[0] for each in points], axis=0)
         crowd = np.mean([each[1] for each in points], axis=0)
         flow = np.floor(best + 1e-6).astype(np.int64)

@@ -8,17 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from tierd.core.migration import Fate, MigrationResult
+from tierd.core.tuning import PRESSURE
 from tierd.policy.inputs import Budget, Pressure
 
-LEAST_SHARE = 1 / 64
-"""The budget never falls below this share of the rate: recovery must stay possible."""
-LEAST_STRAINED = 1 / 8
-"""Nor does pressure take it below this share: demotion is what helps against some of it."""
 CALM = Pressure()
 UNLIMITED = Pressure(1.0, 1.0, 1.0)
 FAILURES = (Fate.BUSY, Fate.REFUSED, Fate.NO_ROOM, Fate.FAILED)
-ENOUGH = 64
-"""Reports of fewer moves than this say nothing about the failure share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +52,7 @@ class RateLimiter:
     @property
     def in_force(self) -> float:
         """Share of the rate in force."""
-        return max(LEAST_SHARE, self.share * self.calm)
+        return max(PRESSURE.min_rate_fraction, self.share * self.calm)
 
     def configure(self, settings: RateLimiterSettings) -> None:
         """Use other settings from the next plan on; a back-off goes on."""
@@ -73,16 +68,16 @@ class RateLimiter:
         much pressure halves it, down to an eighth, and its end doubles it.
         """
         if self._settings.strained(pressure):
-            self.calm = max(LEAST_STRAINED, self.calm / 2)
+            self.calm = max(PRESSURE.min_pressure_rate_fraction, self.calm / 2)
         else:
             self.calm = min(1.0, self.calm * 2)
         if last is not None:
             fates = np.bincount(last.fate, minlength=len(Fate)).tolist()
             tried = len(last.fate) - fates[Fate.NOT_TRIED]
             failed = sum(fates[fate] for fate in FAILURES)
-            if tried >= ENOUGH:
+            if tried >= PRESSURE.min_reported_moves:
                 if failed > self._settings.failure_share * tried:
-                    self.share = max(LEAST_SHARE, self.share / 2)
+                    self.share = max(PRESSURE.min_rate_fraction, self.share / 2)
                 else:
                     self.share = min(1.0, self.share * 2)
         return Budget(int(self._settings.rate_bytes_per_s * self.in_force * elapsed_s))

@@ -10,40 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import I16Array
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import REGRESSION
 
 F64Array = npt.NDArray[np.float64]
-
-LATEST: Final = 3
-"""Epochs whose mean is compared."""
-LOSS: Final = 0.05
-"""Part of what was served that a series may lose."""
-GAIN: Final = 0.02
-SETTLED: Final = 4
-"""Epochs without moves after which what a series brought is known better."""
-SETTLED_LOSS: Final = 0.01
-"""... and the part of what was served that it may have lost then."""
-LONGEST: Final = 64
-"""Epochs for which a series is looked at."""
-PAGES: Final = 1 << 17
-"""Pages of a series that can be taken back, at most."""
-SURE: Final = 2.0
-"""Standard deviations by which a fall must exceed what is allowed."""
-USUAL: Final = 0.04
-"""Standard deviation of an epoch's rate, relative to it, before it is known."""
-WILDEST: Final = 0.15
-FOLLOW: Final = 0.15
-"""Weight of an epoch in it."""
-
-
-FASTEST: Final = 4.0
-"""A part of memory counts as so many times quicker or slower than before, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +51,7 @@ class Before:
         if not known.any():
             return rate / self.rate
         change = rate * mix[known] / (self.rate * self.mix[known])
-        change = np.log(np.clip(change, 1 / FASTEST, FASTEST))
+        change = np.log(np.clip(change, 1 / REGRESSION.max_part_factor, REGRESSION.max_part_factor))
         return float(np.exp(np.average(change, weights=self.waits[known])))
 
     def served(self, rate: float, mix: F64Array | None) -> float:
@@ -88,30 +63,33 @@ class Before:
 class NoiseEstimate:
     """How much the rate differs between epochs of like use, by itself.
 
-    Moves make differences, too, so a single one counts no more than `WILDEST` explains.
+    Moves make differences, too, so a single one counts no more than `REGRESSION.max_change`
+    explains.
     """
 
     def __init__(self) -> None:
-        self._variance = USUAL**2
+        self._variance = REGRESSION.initial_noise**2
         self._last = 0.0
 
     def add(self, rate: float, *, alike: bool) -> None:
         """An epoch's rate, and whether memory is used as in the one before."""
         if alike and self._last > 0:
-            change = min(abs(rate / self._last - 1), WILDEST)
-            self._variance += FOLLOW * (change**2 / 2 - self._variance)
+            change = min(abs(rate / self._last - 1), REGRESSION.max_change)
+            self._variance += REGRESSION.noise_weight * (change**2 / 2 - self._variance)
         self._last = rate
 
     def chance(self, now: int, before: int) -> float:
         """What chance explains of a fall from one mean of epochs to another, relative."""
-        return SURE * float(np.sqrt(self._variance * (1 / now + 1 / before)))
+        return REGRESSION.standard_deviations * float(
+            np.sqrt(self._variance * (1 / now + 1 / before))
+        )
 
 
 @dataclass
 class RegressionWindow:
     """See the module's text."""
 
-    rates: deque[float] = field(default_factory=lambda: deque(maxlen=LATEST))
+    rates: deque[float] = field(default_factory=lambda: deque(maxlen=REGRESSION.mean_epochs))
     then: Before = field(default_factory=Before)
     lines: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
@@ -171,26 +149,28 @@ class RegressionWindow:
             return False
         self.age += 1
         self.calm = [] if moved else [*self.calm, rate]
-        if alike and len(self.calm) == SETTLED:
-            allowed = SETTLED_LOSS + swing.chance(SETTLED, LATEST)
+        latest = REGRESSION.mean_epochs
+        if alike and len(self.calm) == REGRESSION.settled_epochs:
+            chance = swing.chance(REGRESSION.settled_epochs, latest)
+            allowed = REGRESSION.settled_max_loss + chance
             calm = list(self.calm)
-            if self.then.served(sum(calm) / SETTLED, mix) < 1 - allowed:
+            if self.then.served(sum(calm) / REGRESSION.settled_epochs, mix) < 1 - allowed:
                 return True
             self.forget()
             self.rates.extend(calm)
             return False
-        if not alike or self.age > LONGEST:
+        if not alike or self.age > REGRESSION.max_epochs:
             self.forget()
-        elif len(self.rates) == LATEST and self.age >= LATEST:
-            now = sum(self.rates) / LATEST
-            if now > (1 + max(GAIN, swing.chance(LATEST, LATEST))) * self.then.rate:
+        elif len(self.rates) == latest and self.age >= latest:
+            now, chance = sum(self.rates) / latest, swing.chance(latest, latest)
+            if now > (1 + max(REGRESSION.min_gain, chance)) * self.then.rate:
                 self.forget()
                 self.rates.append(rate)
-            return self.then.served(now, mix) < 1 - LOSS - swing.chance(LATEST, LATEST)
+            return self.then.served(now, mix) < 1 - REGRESSION.max_loss - chance
         return False
 
     def moved(self) -> tuple[U64Array, I16Array]:
         """Pages, uint64[n], and the nodes, int16[n], where each was at first."""
         page, source = np.concatenate(self.page), np.concatenate(self.source)
         page, first = np.unique(page, return_index=True)
-        return page[:PAGES], source[first][:PAGES]
+        return page[: REGRESSION.max_pages], source[first][: REGRESSION.max_pages]

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from tierd.core.tuning import COST
 from tierd.policy.tiermodel import F64Array, TierModel
 from tierd.policy.traffic import Traffic
-
-SURPRISE = 0.3
-"""Share of all load that is elsewhere than expected, from which on use is taken to have changed."""
 
 
 class ResidualLoad:
@@ -54,7 +52,7 @@ class ResidualLoad:
             kept = 0.5 ** (elapsed_s / traffic.half_life_s)
             off = np.abs(residual - self._mean)[~silent].sum()
             calm = self._since_ns is None or traffic.time_ns - self._since_ns > 2 * wait_s * 1e9
-            if calm and off > SURPRISE * model.load[~silent].sum():
+            if calm and off > COST.residual_load_fraction * model.load[~silent].sum():
                 self._since_ns = traffic.time_ns
             residual = np.where(silent, 0.0, kept * self._mean + (1 - kept) * residual)
         if traffic.time_ns:

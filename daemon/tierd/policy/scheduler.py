@@ -16,7 +16,7 @@ Exchanges are chosen one after another, the most benefit for a byte first, each 
 that the ones before would leave. Before one is taken, the whole waiting time with and without
 it is compared, so that a step is never so large that it makes matters worse by the model. And
 as programs go faster when they wait less, and estimates lag, one decision adds no more than
-`LOAD_STEP` of its bandwidth to the load of a tier that is more than half used: what came of it
+`COST.load_step` of its bandwidth to the load of a tier that is more than half used: what came of it
 is looked at first.
 """
 
@@ -24,22 +24,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
 from tierd.policy.placement import Search, Target
 from tierd.policy.tiermodel import TierModel
-
-ROUNDS: Final = 96
-"""Exchanges in one decision, at most."""
-FREE_LOAD: Final = 0.5
-LOAD_STEP: Final = 0.05
-REMAP_S: Final = 3e-6
-"""Unmapping, flushing TLBs and mapping again, for a folio; until moves were measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +50,7 @@ class Rule:
     horizon_s: float = 10.0
     trust: float = 1.0
     margin: float = 0.5
-    folio_s: float = REMAP_S
+    folio_s: float = field(default_factory=lambda: COST.remap_s)
     least: float = 0.0
 
 
@@ -117,7 +110,9 @@ class MigrationScheduler:
         self.steps: list[Step] = []
         self.notes: Counter[str] = Counter()
         bandwidth = model.bytes_per_s
-        self._most_load = np.maximum(FREE_LOAD * bandwidth, self.load + LOAD_STEP * bandwidth)
+        self._most_load = np.maximum(
+            COST.free_load * bandwidth, self.load + COST.load_step * bandwidth
+        )
         self._blocked = np.zeros((len(kinds), len(self.load)), np.bool_)
         self._way: Target | None = None
 
@@ -200,7 +195,7 @@ class MigrationScheduler:
         self._way, flow = target, target.flow
         net = self._net(target.latency, target.crowd)
         left = budget
-        for _ in range(ROUNDS):
+        for _ in range(COST.max_exchanges):
             open_ = (flow > 0) & (self.kinds.folios[:, None] > 0)
             value = np.where(open_ & ~self._blocked, net, -np.inf) / self.kinds.size[:, None]
             if not (value > 0).any():

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from tierd.hotness.focus import PAGES
+from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES
+from tierd.core.tuning import COST
 from tierd.policy import pageset
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.demand import Demand, F64Array
-from tierd.policy.folio_split import HUGE_ORDER, Bids, SplitHistory, space_prices, split_gain
+from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
 from tierd.policy.pageset import I64Array
 from tierd.policy.scheduler import Rule
-from tierd.policy.tiermodel import DEPTH
 
 
 def choose_splits(work: CostRound, folios: SplitHistory, rule: Rule) -> None:
@@ -29,7 +29,7 @@ def choose_splits(work: CostRound, folios: SplitHistory, rule: Rule) -> None:
     may = (tier >= 0) & (pages.idle_s >= work.settings.min_residency_s)
     busy = work.patterns.at(pages.page).pages
     # Of a folio that is used all over there is nothing to find out.
-    split = may & (pages.order >= HUGE_ORDER) & (busy < PAGES)
+    split = may & (pages.order >= HUGE_ORDER) & (busy < HUGE_PAGES)
     for _, planned, _ in work.moves:
         split &= ~np.isin(pages.page, planned.page)
     if work.surprised or not split.any():
@@ -65,7 +65,7 @@ def _bids(work: CostRound, rule: Rule, at: I64Array) -> Bids:
     demand, tier = _of(work.demand, at), work.tier[at]
     size = pageset.sizes(work.pages)[at]
     nearer = latency[tier][:, None] - latency[None, :]
-    short = np.maximum(demand.share - demand.unsure, 1 / DEPTH)[:, None]
+    short = np.maximum(demand.share - demand.unsure, 1 / COST.stream_lines)[:, None]
     long = np.minimum(demand.share + demand.unsure, 1)[:, None]
     unit = np.where(nearer > 0, short, long) * nearer
     unit += demand.moved[:, None] * (crowd[tier][:, None] - crowd[None, :])

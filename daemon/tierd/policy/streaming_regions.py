@@ -7,23 +7,16 @@ them do so together by chance. A whole region in one tier asks the same of it al
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.pagekey import U64Array
-from tierd.hotness.pattern import REGION_SHIFT
+from tierd.core.pagekey import HUGE_ORDER, U64Array
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.demand import Demand, F64Array
 from tierd.policy.pageset import I64Array
 
 BoolArray = npt.NDArray[np.bool_]
-
-STREAMED: Final = 0.5
-"""Of a latency that an access waits, up to which it is taken to be one of a stream."""
-ALIKE: Final = 0.5
-"""Part of a rate by which those of streams differ that may stand for each other."""
 
 
 class Regions:
@@ -38,9 +31,9 @@ class Regions:
 
     def __init__(self, pages: PageSet, tier: I64Array, demand: Demand, settled: BoolArray) -> None:
         self._page, self._tier, self._lines = pages.page, tier.copy(), demand.lines
-        self._streamed = (demand.share < STREAMED) & (pages.order == 0)
+        self._streamed = (demand.share < COST.streamed_stall_fraction) & (pages.order == 0)
         self._movable = self._streamed & settled
-        self._region = pages.page >> np.uint64(REGION_SHIFT)
+        self._region = pages.page >> np.uint64(HUGE_ORDER)
         self._regions, self._at = np.unique(self._region, return_inverse=True)
 
     def _share_in(self, rank: int) -> F64Array:
@@ -69,7 +62,7 @@ class Regions:
             return members
         lines = float(self._lines[members].mean())
         alike = self._movable & ~taken & (self._tier == source)
-        alike &= np.abs(self._lines - lines) <= ALIKE * lines
+        alike &= np.abs(self._lines - lines) <= COST.alike_rate_fraction * lines
         others = np.ones(len(self._page), np.bool_)
         others[members] = False
         pool = np.flatnonzero(alike | ~others)

@@ -2,16 +2,17 @@
 """`TierModel`: how long an access to each tier takes, idle and under load.
 
 Lines of a tier are served one after another, `line = 64 / bandwidth` each. Those of a stream come
-in bursts: a prefetcher asks for up to `DEPTH` lines at once. Those that wait for each other
-come alone. In an M[X]/D/1 queue a line waits, at the utilisation u = load / bandwidth, for
+in bursts: a prefetcher asks for up to `COST.stream_lines` lines at once, called DEPTH below. Those
+that wait for each other come alone. In an M[X]/D/1 queue a line waits, at the utilisation
+u = load / bandwidth, for
 
     wait = burst · line · u / (2 (1 - u))
 
 where `burst` is the mean of the bursts that lines come in: 1 + (DEPTH - 1) · the streamed share
 of the tier's lines, which is told by how much of the tier's latency they wait for,
 and its loaded latency is the idle latency plus that. No more lines than all CPUs have
-outstanding can wait, `DEPTH` for each: where the form passes that, at u = 2c / (1 + 2c) for c
-CPUs, it goes on as its tangent, so that it stays finite, rising and convex for any load.
+outstanding can wait, DEPTH for each: where the form passes that, at u = 2c / (1 + 2c) for c CPUs,
+it goes on as its tangent, so that it stays finite, rising and convex for any load.
 
 An access that depends on the one before takes the loaded latency, one of a stream a DEPTH-th
 of it, as so many are under way at once.
@@ -33,22 +34,19 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.access import LINE_BYTES
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import Quantity, Tier, TierMap
-from tierd.policy.traffic import LINE_BYTES, Traffic
+from tierd.core.tuning import COST
+from tierd.policy.traffic import Traffic
 
 F64Array = npt.NDArray[np.float64]
 
-DEPTH: Final = 24
-"""Lines that a stream has under way (the prefetchers of current cores; Intel's L2 alone has 48
-line fill slots, of which a stream gets about half)."""
 EQUAL: Final = "equal"
 """Origin of a number that stands in for one that is missing."""
 MEASURED: Final = "measured"
 OBSERVED: Final = "observed"
 """... of one that outcomes of moves contradict."""
-LIE: Final = 1.25
-"""A probe that finds a tier so many times as slow as it says is believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +104,11 @@ class TierModel:
 
     @staticmethod
     def _bursts(load: F64Array, weight: F64Array) -> tuple[F64Array, F64Array]:
-        """Lines a burst, and the share of waits in lines; 1 to `DEPTH`."""
+        """Lines a burst, and the share of waits in lines; 1 to `COST.stream_lines`."""
         with np.errstate(divide="ignore", invalid="ignore"):
             waited = np.where(load > 0, LINE_BYTES * weight / load, 0.0)
-        streamed = np.clip((1 - waited) * DEPTH / (DEPTH - 1), 0, 1)
-        return 1 + (DEPTH - 1) * streamed, waited
+        streamed = np.clip((1 - waited) * COST.stream_lines / (COST.stream_lines - 1), 0, 1)
+        return 1 + (COST.stream_lines - 1) * streamed, waited
 
     def loaded_ns(self, load: F64Array, weight: F64Array) -> F64Array:
         """Loaded latencies, ns.
@@ -130,10 +128,10 @@ class TierModel:
         """
         wait, rise = self._wait(load)
         burst, waited = self._bursts(load, weight)
-        between = (burst > 1) & (burst < DEPTH)
+        between = (burst > 1) & (burst < COST.stream_lines)
         with np.errstate(divide="ignore", invalid="ignore"):
-            shorter = np.where(between, DEPTH * LINE_BYTES / load, 0.0)
-            longer = np.where(between, DEPTH * waited / load, 0.0)
+            shorter = np.where(between, COST.stream_lines * LINE_BYTES / load, 0.0)
+            longer = np.where(between, COST.stream_lines * waited / load, 0.0)
         latency = self.idle_ns + self._line_ns * wait * burst
         latency = np.maximum(latency - weight * self._line_ns * wait * shorter, self.idle_ns)
         crowd = weight * self._line_ns * (rise * burst / self.bytes_per_s + wait * longer)
@@ -232,7 +230,7 @@ def _least_latency(found: Sequence[Measured]) -> float | None:
 
 def _is_wrong(told: Figure, probed: float | None) -> bool:
     """Whether a probe found the tier much slower than it says, or it says nothing."""
-    return probed is not None and (probed > LIE * told.value or told.origin == EQUAL)
+    return probed is not None and (probed > COST.probe_factor * told.value or told.origin == EQUAL)
 
 
 def _borne(

@@ -11,9 +11,6 @@ from dataclasses import dataclass, field
 from tierd.core.nodes import Measured
 from tierd.hotness.pattern import Patterns
 
-LINE_BYTES = 64
-"""What one access that misses the caches moves."""
-
 
 class LoadSource(enum.StrEnum):
     """Where a node's load is from, best first."""

@@ -31,28 +31,19 @@ from __future__ import annotations
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
 from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import Tier
+from tierd.core.tuning import WATERMARK
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
-
-ROUNDING: Final = 1e-5
-"""More than what heat, float32, and sums of it are rounded by."""
-FIRST_VICTIMS: Final = 512
-"""So many of a tier's coldest are looked at first; more only where all of them give way."""
-FIRST_HOT: Final = 1024
-"""... and so many of the hottest below it; more only where all of them come in."""
-SPARE: Final = 64
-"""Where fewer could do, so many more than twice of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +174,7 @@ class Round:
 
     def _bring_while_all_come(self, tier: Tier, least: float) -> None:
         """Promote the hottest, and ask for more while none of those that were told stays out."""
-        asked = FIRST_HOT
+        asked = WATERMARK.first_hot
         while limit := self._limit:
             hot = self.find.hottest(tier, min(asked, limit), least)
             more = self.find.more
@@ -206,7 +197,7 @@ class Round:
         if not math.isfinite(victim):
             return 0.0
         square = confidence**2 + 4 * victim * (2 + self.settings.margin)
-        return (((confidence + math.sqrt(square)) / 2) ** 2 - victim) * (1 - ROUNDING)
+        return (((confidence + math.sqrt(square)) / 2) ** 2 - victim) * (1 - WATERMARK.rounding)
 
     def _bring(
         self,
@@ -301,7 +292,10 @@ class Round:
         heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
         most = int(shortfall[-1]) // PAGE_SIZE + 1
         # Some of the coldest have moved lately, and are none.
-        asked = max(min(FIRST_VICTIMS, 2 * most + SPARE), int(shortfall[0]) // PAGE_SIZE + 1)
+        asked = max(
+            min(WATERMARK.first_victims, 2 * most + WATERMARK.spare_candidates),
+            int(shortfall[0]) // PAGE_SIZE + 1,
+        )
         # At most one more question for small pages: whoever asks for thousands may need them.
         asked = min(self._limit, max(asked, most // 4))
         while True:

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from tierd._native import ffi, lib
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import DAMON
 
 TRACEFS = Path("sys/kernel/tracing")
 INSTANCE = "tierd-damon"
 EVENT = Path("events/damon/damon_aggregated")
-BUFFER_KIB_PER_CPU = 1024
 _OVERRUN = re.compile(rb"^overrun: (\d+)$", re.MULTILINE)
 
 
@@ -84,7 +84,7 @@ class DamonTrace:
         try:
             self._instance.mkdir(exist_ok=True)
             (self._instance / EVENT / "enable").write_text("0")
-            (self._instance / "buffer_size_kb").write_text(str(BUFFER_KIB_PER_CPU))
+            (self._instance / "buffer_size_kb").write_text(str(DAMON.trace_buffer_kib_per_cpu))
             (self._instance / "trace").write_text("")
             self._fd = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
             # One folder for each CPU that there can be.

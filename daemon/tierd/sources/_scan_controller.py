@@ -13,37 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Final
 
+from tierd.core.tuning import INTERVAL, SCAN
 from tierd.sources._scan_phase import ScanPhaseDetector
 from tierd.sources._scan_records import WarmupState
 from tierd.sources._scan_summary import ScanSummary
-from tierd.sources.sampling_interval import ASLEEP, WHOLE, Seen, choose
+from tierd.sources.sampling_interval import Seen, choose
 
 log = logging.getLogger(__name__)
 
-KNOWN_ROUNDS: Final = 4
-"""Looks after which silence about a page means something."""
-WARMUP_SCANS: Final = 16
-"""So many teach something: twice what the module remembers."""
-STALE_ROUNDS: Final = 2
-"""The round under way is of the exposure before; so is all that the first whole look finds."""
-GROWN: Final = 2
-"""When so many times as much memory is watched as was learned of, learning begins anew."""
-APART: Final = 4
-"""Of exposures that differ by more, the module forgets what the one before saw."""
-PATIENCE: Final = 3
-"""So many looks in a row must find too much or too little before a known exposure changes."""
-LEARN_US: Final = 50_000
-LEARN_BESIDE_US: Final = 100_000
-"""Least time between two looks while short ones teach; beside cards."""
-WARMUP_SPEED: Final = 4
-WARMUP_SPEED_BESIDE: Final = 2
-"""Whole periods teach this many times as fast as they are told to follow each other later."""
-REST: Final = 1
-"""Once nothing is to be learned the time between two looks doubles so often at most."""
-IDLE_SCANS: Final = 20
-"""So many that find nothing are put down to programs that do not run yet."""
 
 Stats = Mapping[int, Mapping[str, int]]
 """struct tierd_target_stats by field name, by target."""
@@ -91,7 +69,7 @@ class ScanController:
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
-        self.phase_changed = ScanPhaseDetector(WARMUP_SCANS)
+        self.phase_changed = ScanPhaseDetector(SCAN.warmup_scans)
         self._taken = 0
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = now_ns
@@ -135,7 +113,9 @@ class ScanController:
         if not self._learning:
             return self._rested_us
         least, warmup_speed = (
-            (LEARN_US, WARMUP_SPEED) if self._alone else (LEARN_BESIDE_US, WARMUP_SPEED_BESIDE)
+            (SCAN.warmup_period_us, SCAN.warmup_speed)
+            if self._alone
+            else (SCAN.warmup_period_beside_us, SCAN.warmup_speed_beside)
         )
         wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // warmup_speed
         return min(self._configured_us, max(least, wanted))
@@ -146,7 +126,7 @@ class ScanController:
         if not (self._alone and self.exposure_us):
             return self._configured_us
         doubled = (self.lag_us // self._configured_us).bit_length() - 1
-        return self._configured_us << max(0, min(doubled, REST))
+        return self._configured_us << max(0, min(doubled, SCAN.rest_doublings))
 
     @property
     def learning_ns(self) -> int:
@@ -162,12 +142,12 @@ class ScanController:
     @property
     def _teaches(self) -> bool:
         # Of pages that may become hot.
-        return self._alone and self._taken < WARMUP_SCANS
+        return self._alone and self._taken < SCAN.warmup_scans
 
     @property
     def _learning(self) -> bool:
         # Silence about a page says nothing yet.
-        return self._teaches or self.rounds < KNOWN_ROUNDS
+        return self._teaches or self.rounds < SCAN.known_scans
 
     @property
     def dilution(self) -> float:
@@ -195,13 +175,18 @@ class ScanController:
                 del kept[target]
         pages = sum(each.get("round_pages", 0) for each in stats.values())
         valid = all(
-            each > self._valid_from.get(target, STALE_ROUNDS - 1) for target, each in rounds.items()
+            each > self._valid_from.get(target, SCAN.stale_scans - 1)
+            for target, each in rounds.items()
         )
         if valid and pages:
             self.seen = self._mean(list(stats.values()))
-            if self._pages and pages > GROWN * self._pages:
+            if self._pages and pages > SCAN.grown_factor * self._pages:
                 self._begin_anew(now_ns)
-            elif self.seen.share < ASLEEP and self._asleep < IDLE_SCANS and not self.awake:
+            elif (
+                self.seen.share < INTERVAL.idle_fraction
+                and self._asleep < SCAN.idle_scans
+                and not self.awake
+            ):
                 self._asleep += 1
                 self._forget(now_ns)
             else:
@@ -227,7 +212,7 @@ class ScanController:
 
     def _bounded(self, wanted_us: int) -> int:
         longest = self.longest_us
-        if longest is None or longest >= WHOLE * self._configured_us:
+        if longest is None or longest >= INTERVAL.whole_fraction * self._configured_us:
             return wanted_us
         return max(self._least_us, min(wanted_us or longest, longest))
 
@@ -269,19 +254,26 @@ class ScanController:
             )
         )
         self._apart = self._apart + 1 if wanted != before else 0
-        if wanted == before or (taught and self._apart < PATIENCE):
+        if wanted == before or (taught and self._apart < SCAN.patience_scans):
             return
         if taught and wanted and before:
             # What the last eight looks saw stays of use.
-            wanted = min(max(wanted, before // APART), before * APART)
+            wanted = min(
+                max(wanted, before // SCAN.interval_apart_factor),
+                before * SCAN.interval_apart_factor,
+            )
         self._apart = 0
         self.phase_changed.hold(self._taken)
         told = "event=sampling_interval us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted
         self._valid_from = {
-            target: each + STALE_ROUNDS - 1 for target, each in self._rounds.items()
+            target: each + SCAN.stale_scans - 1 for target, each in self._rounds.items()
         }
-        apart = not before or not wanted or not 1 / APART <= wanted / before <= APART
+        apart = (
+            not before
+            or not wanted
+            or not 1 / SCAN.interval_apart_factor <= wanted / before <= SCAN.interval_apart_factor
+        )
         if apart and not taught:
             self._since = {target: each + 1 for target, each in self._rounds.items()}

@@ -8,30 +8,9 @@ row had found in use are not in use any more: that is seen by a single look.
 
 from __future__ import annotations
 
-from typing import Final
-
+from tierd.core.tuning import PHASE
 from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.kmod.uapi import HISTORY
-
-STEADY: Final = 0.5
-"""More of the pages that became hot than this are newcomers: it is no chance."""
-SILENT: Final = 0.65
-"""More of the pages in steady use than this are not used any more. Of a hot set that stands, with
-pages that looks find just more often than not, it is less than a half."""
-CHANCE: Final = 2
-"""They are so many times as many as by chance: where looks find each page with a chance p, three in
-a row find p**3 of all, and the next one does not find 1 - p of these."""
-AWAKE: Final = 0.5
-"""A look that finds fewer pages in use than this share of those that fell newly_idle tells of
-programs that pause."""
-FEW: Final = 64
-FEW_OF: Final = 128
-"""Fewer pages than this, or than one page of so many, are no news."""
-BACKOFF: Final = 2
-CALM: Final = 4
-"""After news it takes so many times as many looks until there is any again. Programs that use other
-memory again and again are like that: the more often, the less it is news. Once so many times as
-many looks as it takes have brought none, all is as at the start."""
 
 
 class ScanPhaseDetector:
@@ -61,16 +40,23 @@ class ScanPhaseDetector:
         """
         if looks < max(self._wait, self._held):
             return False
-        least = max(FEW, pages // FEW_OF)
-        came = found.newly_hot >= least and found.newly_hot_fraction > STEADY
+        least = max(PHASE.min_pages, pages // PHASE.min_pages_divisor)
+        came = found.newly_hot >= least and found.newly_hot_fraction > PHASE.newly_hot_fraction
         share = min(1.0, found.accessed / pages) if pages else 0.0
-        chance = CHANCE * share**3 * (1 - share) * pages
-        went = found.newly_idle >= max(least, chance) and found.newly_idle_fraction > SILENT
-        return came or (went and found.accessed >= AWAKE * found.newly_idle)
+        chance = PHASE.chance_factor * share**3 * (1 - share) * pages
+        went = (
+            found.newly_idle >= max(least, chance)
+            and found.newly_idle_fraction > PHASE.newly_idle_fraction
+        )
+        return came or (went and found.accessed >= PHASE.active_fraction * found.newly_idle)
 
     def tell(self, looks: int, now_ns: int) -> None:
         """There is news."""
-        self._wait = self._first if looks >= CALM * self._wait else BACKOFF * self._wait
+        self._wait = (
+            self._first
+            if looks >= PHASE.calm_factor * self._wait
+            else PHASE.backoff_factor * self._wait
+        )
         self._held = 0
         self.last, self.last_ns = True, now_ns
 

@@ -33,22 +33,13 @@ import numpy.typing as npt
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
+from tierd.core.tuning import DAMON
 from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
 from tierd.sources._damon_trace import DamonTrace
 
 log = logging.getLogger(__name__)
 
-MAX_STRETCH = 16
-"""The sampling interval is never stretched further than this."""
-ADAPT_PERIOD_NS = 2 * 10**9
-CEILING = 0.8
-"""A region that was found accessed in so large a share of checks is used more often than they are
-made: how much more nobody knows."""
-BLIND = 0.8
-"""Where a larger share of memory than this is so, a report tells no page from another."""
 BLIND_EVENT = {True: "reports_saturated", False: "tells_pages_apart"}
-MAX_RANGES = 256
-"""Ranges of one target, before even cutting; neighbours with the smallest gaps are joined."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +130,8 @@ def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
         checks: checks in one aggregation interval.
     """
     size = table[:, 2] - table[:, 1]
-    busy = table[:, 3] >= CEILING * checks
-    return int(size[busy].sum()) > BLIND * int(size.sum())
+    busy = table[:, 3] >= DAMON.saturated_fraction * checks
+    return int(size[busy].sum()) > DAMON.blind_fraction * int(size.sum())
 
 
 def thread_cpu_ns(pid: int) -> int | None:
@@ -207,7 +198,7 @@ class DamonSource:
         for target in targets:
             ranges = [(r.start << PAGE_SHIFT, r.end << PAGE_SHIFT) for r in target.ranges]
             if ranges:
-                joined = join_ranges(ranges, MAX_RANGES)
+                joined = join_ranges(ranges, DAMON.max_ranges)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
         # (A process that executed a program is another target; its ranges may be as before.)
@@ -283,7 +274,7 @@ class DamonSource:
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
-        if self._cpu_mark is not None and now - self._cpu_mark[1] < ADAPT_PERIOD_NS:
+        if self._cpu_mark is not None and now - self._cpu_mark[1] < DAMON.adapt_interval_ns:
             return
         pid = self._tree.kdamond_pid()
         spent = thread_cpu_ns(pid) if pid else None
@@ -300,7 +291,7 @@ class DamonSource:
         if self.cpu_share > self._settings.cpu_share:
             # At once as far as it takes: each step would cost its time above the budget.
             wanted *= 2 ** math.ceil(math.log2(self.cpu_share / self._settings.cpu_share))
-            wanted = min(MAX_STRETCH, wanted)
+            wanted = min(DAMON.max_interval_factor, wanted)
         elif self.cpu_share < self._settings.cpu_share / 4:
             wanted = max(1, wanted // 2)
         if wanted != self._stretch:

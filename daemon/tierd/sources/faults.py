@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import perf, probe, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
@@ -32,8 +33,6 @@ log = logging.getLogger(__name__)
 HINT_FUNCTION: Final = "task_numa_fault"
 KPROBE_TYPE: Final = Path("/sys/bus/event_source/devices/kprobe/type")
 SAMPLE: Final = Sample.TID | Sample.TIME | Sample.ADDR
-FAULT_OVERHEAD_NS: Final = 250.0
-"""What perf's own part of a software event costs beyond the program (this project's benchmark)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ class FaultSource(SampledSource):
             Budget(
                 samples_per_s=self._settings.samples_per_s,
                 cpu_share=self._settings.cpu_share,
-                interrupt_ns=FAULT_OVERHEAD_NS,
+                interrupt_ns=EBPF.fault_overhead_ns,
                 least_period=1,
                 most_period=1024,
                 mode=self._settings.mode,

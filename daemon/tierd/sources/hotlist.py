@@ -34,18 +34,12 @@ from tierd.core.access import AccessBatch, F32Array
 from tierd.core.migration import filled
 from tierd.core.pagekey import U64Array
 from tierd.core.pagekeyset import PageKeySet
+from tierd.core.tuning import HMU
 from tierd.sources._scan_records import COUNTS
 from tierd.sources.kmod.ring import RecordArray
 
 SCAN_CEILING: Final = float(COUNTS.max())
 """Accesses a look beyond which an accessed bit tells no difference."""
-LEAST_AGE_S: Final = 0.001
-COPY_REQUESTS: Final = 64
-"""What a page's copy adds to its count: its lines of 64 bytes."""
-COPY_RUNS: Final = 2
-"""... where a run counts once: the page is cleared line by line, and written so."""
-COPY_SETTLES_NS: Final = 1_000_000_000
-"""Written lines reach the card when the CPU's cache lets go of them, which takes no longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +79,7 @@ class HotList:
     def __init__(self, source: str, scan_s: float, visits: float = 1.0) -> None:
         self._source = source
         self.visits = visits
-        self.copy_requests = COPY_REQUESTS
+        self.copy_requests = HMU.copy_requests
         self.scan_s = scan_s
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
@@ -167,7 +161,7 @@ class HotList:
         for number, epoch in self.epochs.items():
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
-        given.least_age_s, given.rate_cap = LEAST_AGE_S, self.rate_cap
+        given.least_age_s, given.rate_cap = HMU.min_epoch_age_s, self.rate_cap
         given.copy_requests, given.visits = self.copy_requests, self.visits
         return given
 
@@ -184,7 +178,7 @@ class HotList:
 
     def end_epoch(self, now_ns: int) -> AccessBatch:
         """What this epoch's pages had since they were reported, unless they have left."""
-        self._arrived = [each for each in self._arrived if now_ns - each[0] < COPY_SETTLES_NS]
+        self._arrived = [each for each in self._arrived if now_ns - each[0] < HMU.copy_settles_ns]
         self._copied = PageKeySet()
         for _, arrived in self._arrived:
             self._copied.add(arrived)

@@ -12,16 +12,15 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
 
 from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import U64Array
-from tierd.sources._scan_controller import KNOWN_ROUNDS
+from tierd.core.tuning import HMU, SCAN
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
 from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability
-from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS, Epoch, HotList, empty_batch
+from tierd.sources.hotlist import Epoch, HotList, empty_batch
 from tierd.sources.kmod.neoprof import Card, Cards, Profile, RequestCount
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
@@ -30,20 +29,6 @@ from tierd.sources.scan import ScanSource
 
 log = logging.getLogger(__name__)
 
-CHECK_NS: Final = 5 * 10**9
-"""Cards are asked how they are this often."""
-SUSPECT_NS: Final = 10**9
-"""... and no more often, when one did not answer or refused something."""
-LEARN_NS: Final = 10**9
-"""The scanner is asked this often what its looks saw, once it knows."""
-BEGIN_US: Final = 400_000
-"""The scanner beside the cards begins with no longer period: what may leave has to be known."""
-SCAN_US: Final = 1_000_000
-"""The scanner beside the cards looks no more often, once it knows: it finds what is cold, the
-cards what is hot, and each look at a large fast tier is many records."""
-REQUESTS_PER_VISIT: Final = 8
-"""Between a page that is read at random, line by line, and one that is passed, all 64 of them;
-where cards count each of these."""
 
 Keep = Callable[[RecordArray], BoolArray]
 """Which page records are counted."""
@@ -56,7 +41,7 @@ class NeoProfSettings(CountSettings):
     Attributes:
         clear_us: length of an epoch.
         requests_per_visit: counted ones that are taken for one use of a page, as a look finds
-            it. 0: 1 where cards count runs once, else `REQUESTS_PER_VISIT`.
+            it. 0: 1 where cards count runs once, else `HMU.requests_per_access`.
         scan: how the scanner looks at what no card sees.
     """
 
@@ -102,7 +87,9 @@ class NeoProfSource:
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
         looks = self.settings.scan
-        self._scan_controller = replace(looks, period_us=min(looks.period_us, BEGIN_US))
+        self._scan_controller = replace(
+            looks, period_us=min(looks.period_us, SCAN.beside_first_period_us)
+        )
         self._list = HotList(self.name, self._scan_controller.period_us / 1e6)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
@@ -194,7 +181,7 @@ class NeoProfSource:
         """Accesses, as looks at accessed bits see them, that a counted request stands for."""
         if self.settings.requests_per_visit:
             return 1 / self.settings.requests_per_visit
-        return 1.0 if self._coalescing else 1 / REQUESTS_PER_VISIT
+        return 1.0 if self._coalescing else 1 / HMU.requests_per_access
 
     @property
     def _coalescing(self) -> bool:
@@ -203,12 +190,12 @@ class NeoProfSource:
     @property
     def copy_requests(self) -> int:
         """Counted requests that a page's own copy into slow memory makes."""
-        return COPY_RUNS if self._coalescing else COPY_REQUESTS
+        return HMU.copy_runs if self._coalescing else HMU.copy_requests
 
     @property
     def knows_cold(self) -> bool:
         """Whether the scanner has looked often enough to know the hot from the cold."""
-        return self.rounds >= KNOWN_ROUNDS
+        return self.rounds >= SCAN.known_scans
 
     @property
     def taught_s(self) -> float:
@@ -320,7 +307,7 @@ class NeoProfSource:
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
-            scan.pace(max(self.settings.scan.period_us, SCAN_US))
+            scan.pace(max(self.settings.scan.period_us, SCAN.beside_period_us))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""
@@ -335,7 +322,9 @@ class NeoProfSource:
         now = self._clock()
         assert self._cards is not None
         since = now - self._checked_ns
-        if since >= CHECK_NS or (self._cards.suspect and since >= SUSPECT_NS):
+        if since >= HMU.check_interval_ns or (
+            self._cards.suspect and since >= HMU.suspect_check_interval_ns
+        ):
             self._checked_ns = now
             self._check()
             # A check may have put another scanner in place.
@@ -344,7 +333,7 @@ class NeoProfSource:
         if any(len(batch) for batch in batches):
             # A program may well use nothing but what cards see.
             scan.wake()
-        if self._learning or now - self._learned_ns >= LEARN_NS:
+        if self._learning or now - self._learned_ns >= SCAN.beside_check_interval_ns:
             self._learned_ns = now
             self._learn(scan)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)

@@ -20,19 +20,16 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import events, host, probe
 from tierd.sources.ebpf.events import CpuModel, PmuEvent
 from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
 from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
 
-INTERRUPT_NS: Final = 1500.0
-"""What a PMU interrupt costs besides the program, to begin with: about 1 to 2 us on
-current cores (perf's own throttling assumes the same order)."""
 COMPLETE_SAMPLES: Final = (6, 3)
 """The kernel completes a sample before the program runs ("perf/core: Call
 perf_prepare_sample() before running BPF")."""
-LEAST_PERIOD: Final = 256
 MOST_PERIOD: Final = 1 << 26
 """IBS's counter has 27 bits (IbsOpMaxCnt and its extension)."""
 
@@ -153,13 +150,13 @@ class PmuSource(SampledSource):
     ) -> None:
         self._settings = settings or PmuSettings()
         self._plans = plans
-        self._least = 1 if plans else LEAST_PERIOD
+        self._least = 1 if plans else EBPF.min_period
         super().__init__(
             "pmu",
             Budget(
                 samples_per_s=self._settings.samples_per_s,
                 cpu_share=self._settings.cpu_share,
-                interrupt_ns=INTERRUPT_NS,
+                interrupt_ns=EBPF.interrupt_ns,
                 least_period=self._least,
                 most_period=MOST_PERIOD,
                 mode=self._settings.mode,

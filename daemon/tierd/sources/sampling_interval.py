@@ -17,26 +17,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
 
-STEP: Final = 16.0
-"""An exposure becomes at most so many times longer or shorter at once."""
-SATURATED: Final = 0.9
-"""Where a larger share was found accessed, nothing is known but that."""
-ASLEEP: Final = 1e-4
-"""Where a smaller share was, the programs were not running."""
-LEAST: Final = 0.5
-MOST: Final = 2.0
-"""While the share that was seen is between so many times what is aimed at, nothing changes: use
-goes up and down, and what an exposure teaches is worth more than the best one."""
-MOST_WHOLE: Final = 1.25
-"""... for a whole period, which has taught nothing yet but who is in use at all."""
-WHOLE: Final = 0.5
-"""An exposure of a larger share of the period might as well be all of it."""
-LAST: Final = LEAST / MOST_WHOLE
-"""The share of the period that is tried before all of it: what is found grows no faster than the
-exposure, so where this one finds less than `LEAST`, a whole period finds no more than `MOST_WHOLE`,
-and the two do not take turns for ever."""
+from tierd.core.tuning import INTERVAL
+
+
+def last_fraction() -> float:
+    """The fraction of the period that is tried before all of it.
+
+    What is found grows no faster than the sampling interval. So where this one finds less than
+    `INTERVAL.keep_low_factor`, a whole period finds no more than `INTERVAL.keep_high_whole_factor`,
+    and the two do not take turns for ever.
+    """
+    return INTERVAL.keep_low_factor / INTERVAL.keep_high_whole_factor
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +53,7 @@ def used_a_second(seen: Seen | None) -> float:
     """
     if seen is None or seen.sampling_interval_s <= 0:
         return 0.0
-    return -math.log1p(-min(seen.share, SATURATED)) / seen.sampling_interval_s
+    return -math.log1p(-min(seen.share, INTERVAL.saturated_fraction)) / seen.sampling_interval_s
 
 
 def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) -> int:
@@ -74,27 +66,36 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
         least_us: no shorter.
         most_us: the period that is set.
     """
-    if aim >= 1 or least_us >= most_us * WHOLE:
+    if aim >= 1 or least_us >= most_us * INTERVAL.whole_fraction:
         return 0
-    most = min(SATURATED, (MOST if now_us else MOST_WHOLE) * aim)
-    enough = seen.share >= LEAST * aim or not now_us
+    most = min(
+        INTERVAL.saturated_fraction,
+        (INTERVAL.keep_high_factor if now_us else INTERVAL.keep_high_whole_factor) * aim,
+    )
+    enough = seen.share >= INTERVAL.keep_low_factor * aim or not now_us
     if enough and seen.share <= most:
         return now_us
     # A whole period that finds too many in use has seen those that are used now and then, and
     # says nothing of how much the others are.
-    factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / STEP
+    factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / INTERVAL.step_factor
     wanted_us = seen.sampling_interval_s * factor * 1e6
-    if wanted_us >= WHOLE * most_us:
-        last_us = round(LAST * most_us)
+    if wanted_us >= INTERVAL.whole_fraction * most_us:
+        last_us = round(last_fraction() * most_us)
         return last_us if least_us <= last_us and 0 < now_us < last_us else 0
     return max(round(wanted_us), least_us)
 
 
 def _factor(share: float, aim: float) -> float:
     """By how much longer the exposure must be for `aim` to be seen in place of `share`."""
-    if share > SATURATED:
-        return 1 / STEP
+    if share > INTERVAL.saturated_fraction:
+        return 1 / INTERVAL.step_factor
     if share <= 0:
-        return STEP
+        return INTERVAL.step_factor
     # As if all pages were alike, which makes for steps that are too small, and no overshooting.
-    return min(STEP, max(1 / STEP, math.log1p(-min(aim, SATURATED)) / math.log1p(-share)))
+    return min(
+        INTERVAL.step_factor,
+        max(
+            1 / INTERVAL.step_factor,
+            math.log1p(-min(aim, INTERVAL.saturated_fraction)) / math.log1p(-share),
+        ),
+    )

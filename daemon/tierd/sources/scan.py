@@ -16,12 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
 from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import SCAN
 from tierd.sources._scan_controller import ScanController
 from tierd.sources._scan_host import ScanSettings, module_availability
 from tierd.sources._scan_records import ScanRecords
@@ -31,11 +31,6 @@ from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources.sampling_interval import Seen
-
-CHECK_NS: Final = 500_000_000
-"""It is asked this often what looks saw, and no more often than there are looks."""
-LEARN_CHECK_NS: Final = 150_000_000
-"""... while they teach something: they are quick, and cost no less when enough is known."""
 
 
 class ScanSource:
@@ -267,7 +262,11 @@ class ScanSource:
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        least_ns = LEARN_CHECK_NS if self._scan_controller.learning_ns else CHECK_NS
+        least_ns = (
+            SCAN.warmup_check_interval_ns
+            if self._scan_controller.learning_ns
+            else SCAN.check_interval_ns
+        )
         self._check_ns = self._clock() + max(least_ns, self._scan_controller.period_us * 1000)
         if self._control is None:
             return 0, self._settings.period_us / 1e6

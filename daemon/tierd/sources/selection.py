@@ -8,11 +8,9 @@ from collections.abc import Sequence
 
 from tierd.core.access import AccessBatch, AccessSource, WatchedTarget
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import PACING
 
 log = logging.getLogger(__name__)
-
-RETRY_NS = 30 * 10**9
-"""A source that failed is tried again after this time."""
 
 
 class SourceSelector:
@@ -82,7 +80,7 @@ class SourceSelector:
         if self.reasons.get(name) != reason:
             log.warning('source=%s event=source_unavailable reason="%s"', name, reason)
         self.reasons[name] = reason
-        self._not_before[index] = now_ns + RETRY_NS
+        self._not_before[index] = now_ns + PACING.source_retry_ns
         if self._active == index:
             self._sources[index].close()
             self._active = None

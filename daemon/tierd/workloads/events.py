@@ -24,12 +24,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import WORKLOADS
 
-RECEIVE_BYTES: Final = 4 << 20
-"""Socket buffer: about 10,000 events between two drains."""
-MOST_EVENTS: Final = 16384
-"""Events decoded in one drain; more counts as lost, and /proc is read instead."""
-_ANSWER_SECONDS: Final = 1.0
 _SO_RCVBUFFORCE: Final = 33
 _DATAGRAM: Final = 65536
 _HEADER: Final = struct.Struct("=IHHIIIIIIHH")
@@ -137,7 +133,7 @@ class ProcessEventSocket:
                 continue
             if sender[0] != 0:
                 continue  # only the kernel is number 0
-            if decoded >= MOST_EVENTS:
+            if decoded >= WORKLOADS.max_events:
                 found.lost = True
                 continue  # empty the socket without paying for decoding
             try:
@@ -157,16 +153,20 @@ class ProcessEventSocket:
 
     def _listen(self) -> None:
         try:
-            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, RECEIVE_BYTES)
+            self._socket.setsockopt(
+                socket.SOL_SOCKET, _SO_RCVBUFFORCE, WORKLOADS.event_buffer_bytes
+            )
         except PermissionError:
-            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+            self._socket.setsockopt(
+                socket.SOL_SOCKET, socket.SO_RCVBUF, WORKLOADS.event_buffer_bytes
+            )
         self._socket.bind((0, _INDEX))
         number = secrets.randbits(31)
         self._control(_LISTEN, number)
         # Every kernel since 2.6.26 answers with PROC_EVENT_NONE and an errno.
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
-        end = time.monotonic() + _ANSWER_SECONDS
+        end = time.monotonic() + WORKLOADS.event_answer_s
         while poller.poll(max(0.0, end - time.monotonic()) * 1000):
             data = self._socket.recv(_DATAGRAM)
             for offset in _messages(data):

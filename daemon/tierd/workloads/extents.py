@@ -15,11 +15,7 @@ import numpy.typing as npt
 from tierd.core.access import WatchedRange
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import U64Array
-
-GAP_PAGES = 256
-"""Holes up to this size (1 MiB) do not end an extent."""
-RUN_PAGES = 512
-"""Pages on one node in a row from which on a change of node cuts (2 MiB)."""
+from tierd.core.tuning import WORKLOADS
 
 
 class Extents:
@@ -38,7 +34,7 @@ class Extents:
             return
         start = vpn.astype(np.int64)
         end = start + (np.int64(1) << order.astype(np.int64))
-        breaks = (start[1:] - end[:-1] > GAP_PAGES) | (node[1:] != node[:-1])
+        breaks = (start[1:] - end[:-1] > WORKLOADS.extent_gap_pages) | (node[1:] != node[:-1])
         first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
         last = np.concatenate([first[1:] - 1, [len(start) - 1]])
         self._starts.append(start[first])
@@ -55,8 +51,8 @@ class Extents:
         node = np.concatenate(self._nodes)
         self._starts, self._ends, self._nodes = [], [], []
         # Runs of one node that are too short to matter join what is before them.
-        long = end - start >= RUN_PAGES
-        near = start[1:] - end[:-1] <= GAP_PAGES
+        long = end - start >= WORKLOADS.extent_run_pages
+        near = start[1:] - end[:-1] <= WORKLOADS.extent_gap_pages
         cut = ~near | ((node[1:] != node[:-1]) & long[1:] & long[:-1])
         first = np.concatenate([[0], np.flatnonzero(cut) + 1])
         last = np.concatenate([first[1:] - 1, [len(start) - 1]])

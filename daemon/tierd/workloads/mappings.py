@@ -17,8 +17,8 @@ Rules, first that applies; what is skipped is counted in pages by reason:
   processes. Other shared mappings may be moved; the kernel refuses single pages.
 - ``locked``: mlock: the owner asked for no surprises.
 - ``unread``: newer than the last look at policies: left where it is until the next.
-- ``tiny``: less than `MIN_PAGES` together with their neighbours.
-- ``scattered``: beyond the `MAX_RANGES` largest ranges.
+- ``tiny``: less than `WORKLOADS.min_range_pages` together with their neighbours.
+- ``scattered``: beyond the `WORKLOADS.max_ranges` largest ranges.
 
 Sources: proc(5), Documentation/filesystems/proc.rst, mm/mempolicy.c (mpol_to_str).
 """
@@ -35,9 +35,7 @@ import numpy.typing as npt
 
 from tierd.core.access import WatchedRange
 from tierd.core.pagekey import PAGE_SHIFT, U64Array
-
-MIN_PAGES: Final = 16
-MAX_RANGES: Final = 4096
+from tierd.core.tuning import WORKLOADS
 
 _LINE: Final = re.compile(
     rb"^([0-9a-f]+)-([0-9a-f]+) ([r-][w-][x-][sp]) [0-9a-f]+ ([0-9a-f]+:[0-9a-f]+ \d+) *(.*)$",
@@ -218,12 +216,12 @@ def decide(mappings: Mappings, policies: Policies) -> MovableRanges:
         low = low[begins]
         high = high[np.concatenate((begins[1:], [True]))]
     size = high - low
-    tiny = size < np.uint64(MIN_PAGES)
+    tiny = size < np.uint64(WORKLOADS.min_range_pages)
     if tiny.any():
         skipped["tiny"] = int(size[tiny].sum())
         low, high, size = low[~tiny], high[~tiny], size[~tiny]
-    if len(low) > MAX_RANGES:
-        largest = np.sort(np.argsort(size, kind="stable")[-MAX_RANGES:])
+    if len(low) > WORKLOADS.max_ranges:
+        largest = np.sort(np.argsort(size, kind="stable")[-WORKLOADS.max_ranges :])
         skipped["scattered"] = int(size.sum() - size[largest].sum())
         low, high = low[largest], high[largest]
     ranges = tuple(map(WatchedRange, low.tolist(), high.tolist()))

@@ -2,11 +2,11 @@
 """Which pages of a process may be moved: its files, read as seldom as will do.
 
 numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
-pages. They are read again after `POLICY_INTERVAL_NS` when there are many pages in unread
-mappings, after `FEW_INTERVAL_NS` when there are few, after `SETTLED_INTERVAL_NS` when there are
-none (a policy may have been set on a mapping that was there), and for all processes together so
-seldom that it takes less than a hundredth of the time; smaps only when the process has locked
-memory.
+pages. They are read again after `WORKLOADS.policy_interval_ns` when there are many pages in unread
+mappings, after `WORKLOADS.few_policy_interval_ns` when there are few, after
+`WORKLOADS.settled_policy_interval_ns` when there are none (a policy may have been set on a mapping
+that was there), and for all processes together so seldom that it takes less than a hundredth of the
+time; smaps only when the process has locked memory.
 """
 
 from __future__ import annotations
@@ -14,24 +14,12 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from tierd.core.errors import TargetGoneError
+from tierd.core.tuning import WORKLOADS
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
 from tierd.workloads.procs import PROC, Stat, read_bytes, read_stat, start_time
 from tierd.workloads.target import Target
-
-POLICY_INTERVAL_NS: Final = 5 * 10**9
-FEW_INTERVAL_NS: Final = 30 * 10**9
-FEW_NEW: Final = 1 / 8
-"""Where a smaller share of a process' pages is new, that is no reason to look at all of them: a
-heap that grows, a thread's stack that is hardly used. Each page costs a cache miss or more."""
-SETTLED_INTERVAL_NS: Final = 120 * 10**9
-_COST_FACTOR: Final = 100
-_LARGEST_TEXT: Final = 128 << 20
-"""Bytes of maps or numa_maps; about a million mappings. What is beyond is left alone."""
-_LARGEST_SMAPS: Final = 1 << 30
-
 
 ProcessId = Stat | Target
 """What names a process for good: its `pid` and its `start_time`."""
@@ -60,7 +48,7 @@ class MapReader:
     """
 
     root: Path = PROC
-    policy_interval_ns: int = POLICY_INTERVAL_NS
+    policy_interval_ns: int = field(default_factory=lambda: WORKLOADS.policy_interval_ns)
     policy_reads: int = 0
     policy_seconds: float = 0.0
     _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
@@ -91,7 +79,9 @@ class MapReader:
         self._cache.pop((process.pid, process.start_time), None)
 
     def _read(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
-        if cached.policies is None or self._due(cached.policies, now_ns, SETTLED_INTERVAL_NS):
+        if cached.policies is None or self._due(
+            cached.policies, now_ns, WORKLOADS.settled_policy_interval_ns
+        ):
             return self._read_policies(pid, cached, now_ns)
         text = self._maps(pid)
         digest = hash(text)
@@ -101,15 +91,15 @@ class MapReader:
         assert cached.result is not None
         unread = cached.result.skipped.get("unread", 0)
         known = sum(part.end - part.start for part in cached.result.ranges)
-        few = unread < FEW_NEW * (known + unread)
-        interval_ns = max(FEW_INTERVAL_NS if few else 0, self.policy_interval_ns)
+        few = unread < WORKLOADS.few_new_fraction * (known + unread)
+        interval_ns = max(WORKLOADS.few_policy_interval_ns if few else 0, self.policy_interval_ns)
         if unread and self._due(cached.policies, now_ns, interval_ns):
             return self._read_policies(pid, cached, now_ns)
         return cached.result
 
     def _due(self, policies: Policies, now_ns: int, interval_ns: int) -> bool:
         """Whether policies may be read again: all processes share a hundredth of the time."""
-        least = _COST_FACTOR * policies.cost_ns * len(self._cache)
+        least = WORKLOADS.policy_cost_factor * policies.cost_ns * len(self._cache)
         return now_ns - policies.read_ns >= max(interval_ns, least)
 
     def _read_policies(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
@@ -130,7 +120,7 @@ class MapReader:
         return cached.keep(result)
 
     def _maps(self, pid: int) -> bytes:
-        text = read_bytes(f"{self.root}/{pid}/maps", _LARGEST_TEXT)
+        text = read_bytes(f"{self.root}/{pid}/maps", WORKLOADS.max_maps_bytes)
         if not text:
             raise TargetGoneError(f"process {pid} has no memory any more")
         return text
@@ -151,7 +141,7 @@ def _optional(root: Path, pid: int, name: str) -> bytes:
     if not path.exists():
         read_stat(pid, root)
         return b""
-    return read_bytes(str(path), _LARGEST_TEXT)
+    return read_bytes(str(path), WORKLOADS.max_maps_bytes)
 
 
 def _smaps(root: Path, pid: int) -> bytes:
@@ -161,4 +151,4 @@ def _smaps(root: Path, pid: int) -> bytes:
     locked = rest.split(None, 1)[:1]
     if not locked or locked[0] == b"0":
         return b""
-    return read_bytes(f"{root}/{pid}/smaps", _LARGEST_SMAPS)
+    return read_bytes(f"{root}/{pid}/smaps", WORKLOADS.max_smaps_bytes)

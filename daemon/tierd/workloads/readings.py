@@ -13,19 +13,11 @@ from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tierd.core.errors import TargetGoneError
+from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents
 from tierd.workloads.procs import Stat, list_pids, reported_stat, stat_text
-
-FULL_POLL_NS: Final = 60 * 10**9
-"""With process events, all of /proc is still read once in this time, as a safety net."""
-REST: Final = 2
-"""With process events, a small process, or a target that did nothing, is passed over in so many
-refreshes after one in which it was read."""
-_YOUNG: Final = 3
-"""Readings of a new process before that: it may be growing."""
 
 
 @dataclass(slots=True)
@@ -75,7 +67,7 @@ class Readings:
             large_bytes: others with so much resident memory never rest: they may be put into
                 another control group, of which no event tells.
         """
-        due = now_ns - self._last_full_ns >= FULL_POLL_NS
+        due = now_ns - self._last_full_ns >= WORKLOADS.full_poll_ns
         if events is None or events.lost or due:
             self.full_polls += 1
             self._last_full_ns = now_ns
@@ -115,14 +107,10 @@ class Readings:
         idle = quiet if watched else small
         before.text, before.stat = text, stat
         before.readings += 1
-        before.rest = REST if idle and before.readings >= _YOUNG else 0
+        before.rest = (
+            WORKLOADS.rest_refreshes if idle and before.readings >= WORKLOADS.young_readings else 0
+        )
         return before
-
-
-AGES_NS: Final = tuple(int(age * 10**9) for age in (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8))
-"""Ages at which a newcomer is looked at. Later than that it waits for the refresh."""
-LIMIT: Final = 256
-"""Newcomers at a time. More wait for the refresh."""
 
 
 class NewProcesses:
@@ -142,7 +130,7 @@ class NewProcesses:
     def begin(self, pids: Iterable[int], now_ns: int) -> None:
         """Take in processes that executed a program or were forked since the last call."""
         for pid in pids:
-            if pid in self._begun or len(self._begun) < LIMIT:
+            if pid in self._begun or len(self._begun) < WORKLOADS.max_new_processes:
                 self._begun[pid] = (now_ns, 0)
             else:
                 self.dropped += 1
@@ -162,13 +150,13 @@ class NewProcesses:
         found = set()
         for pid, (begun, looks) in list(self._begun.items()):
             age = now_ns - begun
-            if age < AGES_NS[looks]:
+            if age < WORKLOADS.new_process_ages_ns[looks]:
                 continue
             answer = meant(pid)
-            done = bisect_right(AGES_NS, age)
+            done = bisect_right(WORKLOADS.new_process_ages_ns, age)
             if answer:
                 found.add(pid)
-            if answer is False and done < len(AGES_NS):
+            if answer is False and done < len(WORKLOADS.new_process_ages_ns):
                 self._begun[pid] = (begun, done)
             else:
                 del self._begun[pid]

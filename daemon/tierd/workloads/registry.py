@@ -19,20 +19,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
 
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import NewProcesses, Readings
 from tierd.workloads.target import Numbers, Target, TargetChanges
-
-_KEEP_RSS: Final = 0.75
-"""A target is kept until it has less than this share of min_rss, so that it does not flap."""
-_KEEP_RANK: Final = 1.25
-"""A newcomer must be larger than a target by this factor to take its place."""
-_MOST_PARENTS: Final = 64
 
 
 class TargetRegistry:
@@ -197,7 +191,7 @@ class TargetRegistry:
             if pid in rested:
                 continue
             watched = pid in self._by_pid
-            least = self._config.min_rss_bytes * (_KEEP_RSS if watched else 1.0)
+            least = self._config.min_rss_bytes * (WORKLOADS.keep_rss_fraction if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
                 continue
             process = Process(stat, self._root, self._processes.get(pid))
@@ -239,7 +233,7 @@ class TargetRegistry:
         return -1
 
     def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
-        for _ in range(_MOST_PARENTS):
+        for _ in range(WORKLOADS.max_parents):
             if pid == self._own_pid:
                 return True
             stat = stats.get(pid)
@@ -252,7 +246,7 @@ class TargetRegistry:
         """The largest processes, as many as the limit allows."""
 
         def rank(process: Process) -> tuple[float, int]:
-            bonus = _KEEP_RANK if process.pid in self._by_pid else 1.0
+            bonus = WORKLOADS.keep_rank_factor if process.pid in self._by_pid else 1.0
             return -process.rss_bytes * bonus, process.pid
 
         ordered = sorted(matched.values(), key=rank)

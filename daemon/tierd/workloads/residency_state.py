@@ -4,24 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 from tierd.core.access import WatchedRange
+from tierd.core.tuning import RESIDENCY, WORKLOADS
 from tierd.workloads.extents import Extents, outside
-from tierd.workloads.maps import FEW_NEW
 from tierd.workloads.target import Target
-
-QUIET_NS: Final = 30 * 10**9
-"""Mappings of a process that did nothing since they were read are read anew after this time:
-only the process itself can change them, and that takes CPU time or page faults."""
-QUIET_WALKS: Final = 6
-"""A walk over such a process, whose pages only others may have moved, waits so many times
-longer."""
-WALKS_SHARE: Final = 1 / 500
-"""Of one CPU, for all walks but those that bring in what is new: what hot pages do sources tell,
-and what tierd moves it knows, so that they find little else."""
-LATEST_NS: Final = 3600 * 10**9
-"""No walk waits for longer than this for that."""
 
 
 @dataclass
@@ -56,14 +43,14 @@ class TargetPages:
         return (
             bool(self.activity)
             and self.activity == target.activity
-            and now_ns - self.read_ns < QUIET_NS
+            and now_ns - self.read_ns < RESIDENCY.idle_reread_ns
         )
 
     def renew(self, ranges: tuple[WatchedRange, ...]) -> None:
         """These are its ranges now; many new pages are walked at once."""
         self.ranges = ranges
         every = sum(part.end - part.start for part in ranges)
-        if outside(ranges, self.walked) > FEW_NEW * every:
+        if outside(ranges, self.walked) > WORKLOADS.few_new_fraction * every:
             self.walk_due_ns = 0
 
     def begin_walk(self, target: Target) -> int:
@@ -87,9 +74,9 @@ class TargetPages:
         """
         if not self.walk_due_ns:
             return 0
-        if abs(target.rss_bytes - self.walk_rss) > FEW_NEW * self.walk_rss:
+        if abs(target.rss_bytes - self.walk_rss) > WORKLOADS.few_new_fraction * self.walk_rss:
             return self.walk_due_ns
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
-        late_ns = (QUIET_WALKS - 1) * interval_ns if idle else 0
-        patience_ns = min(LATEST_NS, int(walks_cpu_ns / WALKS_SHARE))
+        late_ns = (RESIDENCY.idle_scan_factor - 1) * interval_ns if idle else 0
+        patience_ns = min(RESIDENCY.max_wait_ns, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
         return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

@@ -11,11 +11,12 @@ import pytest
 from tierd.core.access import Availability, WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.loader import Loaded
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
 from tierd.sources.ebpf.samples import Watched
-from tierd.sources.ebpf.source import RETRY_NS, Budget, SampledSource
+from tierd.sources.ebpf.source import Budget, SampledSource
 from tierd.sources.ebpf.table import (
     CONFIG,
     MODE_COUNT,
@@ -153,7 +154,7 @@ def test_a_failed_load_is_told_to_the_selector_and_remembered():
     with pytest.raises(UnavailableError, match="no way"):
         source.watch(TARGETS)
     assert not source.available().ok and "no way" in source.available().reason
-    source.now += RETRY_NS
+    source.now += EBPF.load_retry_ns
     assert source.available().ok
     source.watch(TARGETS)
     assert source.ready()

@@ -13,7 +13,7 @@ import pytest
 from madeup_host import MadeUpHost, record
 
 from tierd.config import loads as parse
-from tierd.core.access import AccessBatch
+from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.nodes import Measured
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
@@ -25,7 +25,7 @@ from tierd.observe.recording.errors import RecordingError
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.traffic import decode_traffic, encode_traffic
 from tierd.policy.cost import CostPolicy
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.replay.policy import Replay
 from tierd.sources.neoprof import NeoProfSource
 

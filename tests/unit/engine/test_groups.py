@@ -12,7 +12,8 @@ from loopbench import CONFIG, Bench, interrupt_at, tier_map
 from tierd.config import loads
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
-from tierd.engine.groups import LEAST_BURST_BYTES, ResidentBytes, Shares
+from tierd.core.tuning import MIGRATION
+from tierd.engine.groups import ResidentBytes, Shares
 from tierd.engine.pressure import CgroupPressureMonitor
 from tierd.policy.group_limits import NO_LIMIT
 
@@ -130,12 +131,12 @@ def test_a_groups_rate_is_saved_up_to_a_burst_and_spent_by_moves() -> None:
         assert groups is not None
         return int(groups.budget[0])
 
-    assert budget(100.0) == LEAST_BURST_BYTES
+    assert budget(100.0) == MIGRATION.group_min_burst_bytes
     moves = [(0, 9, 0, 1, Fate.MOVED), (0, 9, 0, 1, Fate.BUSY), (1, 9, 0, 1, Fate.MOVED)]
     shares.spent(rules, report(*moves))
-    assert budget(0.0) == LEAST_BURST_BYTES - 2 * MIB
-    assert budget(0.5) == LEAST_BURST_BYTES - 2 * MIB + 500_000
-    assert budget(100.0) == LEAST_BURST_BYTES
+    assert budget(0.0) == MIGRATION.group_min_burst_bytes - 2 * MIB
+    assert budget(0.5) == MIGRATION.group_min_burst_bytes - 2 * MIB + 500_000
+    assert budget(100.0) == MIGRATION.group_min_burst_bytes
 
 
 def test_the_loop_gives_the_policy_its_groups_and_a_reload_changes_them() -> None:
@@ -168,7 +169,7 @@ def test_targets_of_strained_control_groups_are_groups_with_a_small_budget() -> 
     both = ruled.groups({0: 0, 1: 1, 2: -1}, resident_bytes, 1.0, {1, 2}, MIB)
     assert both is not None
     assert both.of_target.tolist() == [0, 1, 2]
-    assert both.budget.tolist() == [LEAST_BURST_BYTES, MIB, MIB]
+    assert both.budget.tolist() == [MIGRATION.group_min_burst_bytes, MIB, MIB]
     assert both.floor.tolist() == [0.1, 0.0, 0.0]
     assert both.cap.tolist() == [0.5, 1.0, 1.0]
 

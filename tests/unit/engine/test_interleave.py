@@ -15,8 +15,9 @@ from tiersim import SimTier, tier_map
 from tierd.core.errors import UnavailableError
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind
-from tierd.engine.interleave import FOLDER, INTERVAL_NS, Interleave
-from tierd.policy.interleave import STEP, integers, weights, wished
+from tierd.core.tuning import BANDWIDTH
+from tierd.engine.interleave import FOLDER, Interleave
+from tierd.policy.interleave import integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 
 TIERS = tier_map(
@@ -60,7 +61,10 @@ def test_a_node_without_room_gets_none() -> None:
 
 def test_shares_change_by_steps() -> None:
     assert weights({}, {0: 1.0}) == {0: 1.0}
-    assert weights({0: 1.0, 1: 0.0}, {0: 0.3, 1: 0.7}) == {0: 1 - STEP, 1: STEP}
+    assert weights({0: 1.0, 1: 0.0}, {0: 0.3, 1: 0.7}) == {
+        0: 1 - BANDWIDTH.interleave_max_step,
+        1: BANDWIDTH.interleave_max_step,
+    }
     assert weights({0: 0.31, 1: 0.69}, {0: 0.3, 1: 0.7}) == {0: 0.3, 1: 0.7}
 
 
@@ -88,7 +92,9 @@ def made(root: Path, *load: float) -> Interleave:
 
 
 def tick(interleave: Interleave, number: int) -> None:
-    record: Any = SimpleNamespace(time_ns=number * INTERVAL_NS, tiers=TIERS, usage=ROOMY)
+    record: Any = SimpleNamespace(
+        time_ns=number * BANDWIDTH.interleave_interval_ns, tiers=TIERS, usage=ROOMY
+    )
     interleave.on_tick(record)
 
 

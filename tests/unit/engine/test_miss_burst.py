@@ -6,7 +6,8 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from tierd.engine.miss_burst import EACH_NS, REFUSED, REQUESTS, MissBurstDetector
+from tierd.core.tuning import PHASE
+from tierd.engine.miss_burst import MissBurstDetector
 
 S = 10**9
 QUARTER = S // 4
@@ -41,8 +42,8 @@ class Course:
 
 def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
     course = Course()
-    assert not course.go(REQUESTS // 8, 12)
-    assert course.go(2 * REQUESTS)
+    assert not course.go(PHASE.burst_requests // 8, 12)
+    assert course.go(2 * PHASE.burst_requests)
     assert course.look(), "until it is taken"
     assert course.miss_burst.take() == {"many_requests"}
     assert not course.look()
@@ -52,29 +53,29 @@ def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
 def test_few_requests_are_none_however_many_times_as_many() -> None:
     course = Course()
     assert not course.go(0, 12)
-    assert not course.go(REQUESTS - 1)
+    assert not course.go(PHASE.burst_requests - 1)
 
 
 def test_what_is_always_much_is_no_sign() -> None:
     course = Course()
-    course.go(10 * REQUESTS)
+    course.go(10 * PHASE.burst_requests)
     course.miss_burst.take()
     course.source.epochs[0].start_ns = course.now_ns
-    assert not course.go(10 * REQUESTS, 40)
+    assert not course.go(10 * PHASE.burst_requests, 40)
 
 
 def test_much_at_the_start_is_soon_forgotten() -> None:
     """All pages are slow until they are promoted: that is not what is usual afterwards."""
     course = Course()
-    course.go(20 * REQUESTS, 4)
-    assert not course.go(REQUESTS, 8)
-    assert course.go(20 * REQUESTS)
+    course.go(20 * PHASE.burst_requests, 4)
+    assert not course.go(PHASE.burst_requests, 8)
+    assert course.go(20 * PHASE.burst_requests)
 
 
 def test_cards_are_asked_no_more_often_than_is_good() -> None:
     course = Course()
     for _ in range(10):
-        course.now_ns += EACH_NS // 4
+        course.now_ns += PHASE.burst_check_interval_ns // 4
         course.look()
     assert course.asked == 1 + 2
 
@@ -82,12 +83,15 @@ def test_cards_are_asked_no_more_often_than_is_good() -> None:
 def test_both_signs_have_room_made_for_as_many_as_either_tells() -> None:
     course = Course()
     course.go(0, 12)
-    assert course.go(REQUESTS, refused=REFUSED)
+    assert course.go(PHASE.burst_requests, refused=PHASE.burst_refused_pages)
     signs = course.miss_burst.take()
     assert signs == {"many_refused", "many_requests"}
     # 65,536 requests a second, of pages with 100 each at least.
-    assert course.miss_burst.pages(signs, course.refused, 100.0) == 4 * REQUESTS // 100
-    assert course.miss_burst.pages(signs, course.refused, 1e9) == REFUSED
-    assert course.miss_burst.pages(signs, course.refused, 0.0) == REFUSED
+    assert course.miss_burst.pages(signs, course.refused, 100.0) == 4 * PHASE.burst_requests // 100
+    assert course.miss_burst.pages(signs, course.refused, 1e9) == PHASE.burst_refused_pages
+    assert course.miss_burst.pages(signs, course.refused, 0.0) == PHASE.burst_refused_pages
     assert course.miss_burst.pages(frozenset({"many_requests"}), course.refused, 1e9) == 0
-    assert course.miss_burst.pages(frozenset({"many_refused"}), course.refused, 1.0) == REFUSED
+    assert (
+        course.miss_burst.pages(frozenset({"many_refused"}), course.refused, 1.0)
+        == PHASE.burst_refused_pages
+    )

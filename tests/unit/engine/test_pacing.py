@@ -14,7 +14,8 @@ from tierd.config import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.pacing import BACKLOG, FEW_PAGES, TickPacer
+from tierd.core.tuning import PACING
+from tierd.engine.pacing import TickPacer
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
@@ -104,7 +105,7 @@ def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
 
 def test_a_few_pages_are_nothing_to_do() -> None:
     host, cadence = Host(), TickPacer()
-    host.tick = replace(host.tick, plan=plan(FEW_PAGES - 1))
+    host.tick = replace(host.tick, plan=plan(PACING.few_pages - 1))
     assert pauses(host, cadence, 3) == [1000, 1800, 1800]
 
 
@@ -119,7 +120,7 @@ def test_what_the_native_path_moves_by_itself_is_no_reason_for_a_pass() -> None:
 def test_a_pass_that_moves_pages_halves_the_time() -> None:
     host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
-    host.tick = replace(host.tick, plan=plan(FEW_PAGES))
+    host.tick = replace(host.tick, plan=plan(PACING.few_pages))
     assert pauses(host, cadence, 3) == [900, 500, 500]
 
 
@@ -200,14 +201,14 @@ def test_what_ends_a_rest() -> None:
     host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
     assert not cadence.must_tick(host.components, host.tick, 0)
-    host.counters |= {"victims": 0, "pending": FEW_PAGES - 1}
+    host.counters |= {"victims": 0, "pending": PACING.few_pages - 1}
     assert not cadence.must_tick(host.components, host.tick, 0)
     host.counters["pending"] += 1
     assert cadence.must_tick(host.components, host.tick, 0)
     pauses(host, cadence, 1)
     assert not cadence.must_tick(host.components, host.tick, 0), "there are no victims to be had"
     host.counters["pending"] = 0
-    host.source.backlog = BACKLOG + 0.01
+    host.source.backlog = PACING.ring_fill_fraction + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
@@ -229,7 +230,7 @@ def test_when_many_are_refused_three_passes_come_without_waiting() -> None:
     host.miss_burst_seen = True
     assert cadence.must_tick(host.components, host.tick, 0)
     host.miss_burst_seen = False
-    host.tick = replace(host.tick, between=moved(FEW_PAGES))
+    host.tick = replace(host.tick, between=moved(PACING.few_pages))
     assert pauses(host, cadence, 4) == [500, 500, 1000, 1800]
 
 
@@ -238,7 +239,7 @@ def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
     host.miss_burst_seen = True
     assert cadence.must_tick(host.components, host.tick, 0)
     host.miss_burst_seen = False
-    host.tick = replace(host.tick, between=moved(FEW_PAGES - 1))
+    host.tick = replace(host.tick, between=moved(PACING.few_pages - 1))
     assert pauses(host, cadence, 3) == [500, 1000, 1800]
 
 
@@ -260,7 +261,7 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
     assert not cadence.must_tick(host.components, host.tick, 0)
-    host.source.backlog = BACKLOG + 0.01
+    host.source.backlog = PACING.ring_fill_fraction + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
     host.source.phase_changed = lambda: True
@@ -268,5 +269,5 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     host.source.phase_changed = lambda: False
     host.usage = dict.fromkeys(NODES, FULL)
     assert cadence.must_tick(host.components, host.tick, 500 * MS)
-    busy = replace(host.tick, plan=plan(FEW_PAGES))
+    busy = replace(host.tick, plan=plan(PACING.few_pages))
     assert cadence.pause_ns(LOOP, host.components, busy) == 900 * MS

@@ -11,9 +11,9 @@ import pytest
 from fastpath_bench import Bench, S
 
 from tierd.core.access import AccessBatch
+from tierd.core.tuning import PHASE
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.update import FastPathUpdater
-from tierd.engine.miss_burst import REFUSED
 from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
 from tierd.hotness.table import HeatTable
 from tierd.migration.fastpath_update import Orders, PromoterStats
@@ -64,7 +64,7 @@ def test_many_refused_at_once_begin_a_new_epoch(
         now += S // 2
         assert not bench.fast_path.miss_burst_seen(now)
         assert not bench.fast_path.see([], now)
-    refused += 10 * REFUSED
+    refused += 10 * PHASE.burst_refused_pages
     assert bench.fast_path.miss_burst_seen(now + S // 4)
     assert bench.fast_path.miss_burst_seen(now + S // 4), "until a pass has seen to it"
     before = next(iter(bench.source.epochs.values())).start_ns
@@ -86,7 +86,7 @@ def test_many_refused_at_once_begin_a_new_epoch(
     bench.tick()
     bench.tick()
     # As many as were refused may come in now, once.
-    assert came == [10 * REFUSED, 0]
+    assert came == [10 * PHASE.burst_refused_pages, 0]
     totals = Totals()
     bench.fast_path.tell(totals)
     assert totals.native["epoch_restarts"] == 1

@@ -10,7 +10,8 @@ import pytest
 
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.sources.selection import RETRY_NS, SourceSelector
+from tierd.core.tuning import PACING
+from tierd.sources.selection import SourceSelector
 
 
 class Source:
@@ -71,9 +72,9 @@ def test_a_better_source_is_taken_again_after_a_while_and_the_other_stopped():
     selector = SourceSelector([first, second])
     selector.watch([], 0)
     first.ok = True
-    selector.watch([], RETRY_NS - 1)
+    selector.watch([], PACING.source_retry_ns - 1)
     assert selector.active is second
-    selector.watch([], RETRY_NS)
+    selector.watch([], PACING.source_retry_ns)
     assert selector.active is first
     assert second.watching is None
     assert selector.reasons == {}

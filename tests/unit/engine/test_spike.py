@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tierd.engine.spike import OLD_NS, SPIKE, SpikeDetector
+from tierd.core.tuning import PHASE
+from tierd.engine.spike import SpikeDetector
 
 LEAST = 256
 
@@ -60,7 +61,7 @@ def test_each_leap_asks_for_an_epoch_twice_as_old_and_calm_ones_for_less() -> No
     for _ in range(8):  # epochs without one
         course.epoch_ns = course.now_ns + 1
         course.go(0, 8)
-    course.epoch_ns = course.now_ns - OLD_NS
+    course.epoch_ns = course.now_ns - PHASE.spike_min_epoch_ns
     assert course.go(8 * LEAST)[0]
 
 
@@ -91,9 +92,9 @@ def test_few_are_none_whatever_was_usual() -> None:
 def test_what_is_usual_is_none() -> None:
     course = Course()
     course.go(2 * LEAST, 60)
-    course.epoch_ns = course.now_ns - 2 * OLD_NS
-    assert not course.go(int(SPIKE * LEAST))[0]
-    assert course.go(int(3 * SPIKE * LEAST))[0]
+    course.epoch_ns = course.now_ns - 2 * PHASE.spike_min_epoch_ns
+    assert not course.go(int(PHASE.spike_factor * LEAST))[0]
+    assert course.go(int(3 * PHASE.spike_factor * LEAST))[0]
 
 
 def test_in_a_young_epoch_all_come_again() -> None:

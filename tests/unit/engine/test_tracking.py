@@ -11,9 +11,9 @@ import pytest
 
 from tierd.config import TargetsConfig
 from tierd.core.access import WatchedRange
+from tierd.core.tuning import RESIDENCY
 from tierd.engine.tracking import Tracking
 from tierd.workloads.mappings import MovableRanges
-from tierd.workloads.residency_state import LATEST_NS, QUIET_NS, QUIET_WALKS, WALKS_SHARE
 from tierd.workloads.target import Target, TargetChanges
 
 SECOND = 10**9
@@ -94,10 +94,10 @@ def followed() -> Followed:
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
-    for second in range(0, QUIET_NS // SECOND, 5):
+    for second in range(0, RESIDENCY.idle_reread_ns // SECOND, 5):
         followed.tracking.refresh(second * SECOND)
     assert followed.maps.reads == 1
-    followed.tracking.refresh(QUIET_NS)
+    followed.tracking.refresh(RESIDENCY.idle_reread_ns)
     assert followed.maps.reads == 2
     assert followed.tracking.skipped == {"tiny": 2}
 
@@ -137,8 +137,8 @@ def test_a_process_that_acts_is_walked_at_each_interval(followed: Followed):
 
 
 def test_a_process_that_does_nothing_is_walked_less_often(followed: Followed):
-    assert walks_until(followed, QUIET_WALKS * INTERVAL // SECOND, acts=False) == 1
-    seconds = QUIET_WALKS * INTERVAL
+    assert walks_until(followed, RESIDENCY.idle_scan_factor * INTERVAL // SECOND, acts=False) == 1
+    seconds = RESIDENCY.idle_scan_factor * INTERVAL
     assert followed.tracking.walk(seconds, 1000, ()) > 0
 
 
@@ -156,11 +156,11 @@ def walk_times(followed: Followed, *seconds: int) -> list[int]:
 
 def test_walks_that_take_long_are_rare(followed: Followed):
     followed.scanner.cost_ns = SECOND // 10
-    due = round(0.1 / WALKS_SHARE)
+    due = round(0.1 / RESIDENCY.cpu_fraction)
     assert due > INTERVAL // SECOND
     assert walk_times(followed, 0, 20, due - 1, due, 2 * due - 1, 2 * due) == [0, due, 2 * due]
     followed.scanner.cost_ns = 3600 * SECOND
-    latest = LATEST_NS // SECOND
+    latest = RESIDENCY.max_wait_ns // SECOND
     at = 3 * due
     assert walk_times(followed, at, at + latest - 1, at + latest) == [at, at + latest]
 
@@ -168,15 +168,15 @@ def test_walks_that_take_long_are_rare(followed: Followed):
 def test_the_time_that_walks_take_is_that_of_all_targets(followed: Followed):
     followed.registry.targets[1] = dataclasses.replace(followed.registry.targets[0], number=1)
     followed.scanner.cost_ns = SECOND // 10
-    due = round(0.2 / WALKS_SHARE)
+    due = round(0.2 / RESIDENCY.cpu_fraction)
     # The other one does nothing, and waits for longer still.
     assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due]
 
 
 def test_walks_that_take_long_are_no_less_rare_over_a_process_that_does_nothing(followed: Followed):
     followed.scanner.cost_ns = SECOND
-    due = round(1 / WALKS_SHARE)
-    assert due > QUIET_WALKS * INTERVAL // SECOND
+    due = round(1 / RESIDENCY.cpu_fraction)
+    assert due > RESIDENCY.idle_scan_factor * INTERVAL // SECOND
     followed.tracking.refresh(0)
     walked = [t for t in (0, due - 1, due) if followed.tracking.walk(t * SECOND, 1000, ())]
     assert walked == [0, due]
@@ -195,7 +195,7 @@ def test_a_walk_under_way_goes_on_whatever_it_takes(followed: Followed):
     followed.scanner.next_vpn = 50
     assert walk_times(followed, 0, 1, 2) == [0, 1, 2]
     followed.scanner.next_vpn = None
-    due = 3 + round(4 / WALKS_SHARE)
+    due = 3 + round(4 / RESIDENCY.cpu_fraction)
     assert walk_times(followed, 3, 3 + INTERVAL // SECOND, due - 1, due) == [3, due]
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from tierd.core.access import AccessBatch
-from tierd.hotness.pattern import REGION_SHIFT, Patterns, PatternTracker
+from tierd.core.pagekey import HUGE_ORDER
+from tierd.hotness.pattern import Patterns, PatternTracker
 
 SECOND = 10**9
-REGION = 1 << REGION_SHIFT
+REGION = 1 << HUGE_ORDER
 
 
 def batch(

@@ -11,6 +11,7 @@ import cffi
 import numpy as np
 
 from tierd.core.migration import Fate
+from tierd.migration.executor import tuning_of_mover
 
 HERE = Path(__file__).resolve().parent
 NATIVE = HERE.parents[2] / "daemon" / "native"
@@ -91,7 +92,8 @@ class Run:
     ) -> None:
         ffi, lib = native.ffi, native.lib
         made = ffi.new("struct tierd_mover **")
-        assert lib.tierd_mover_new(rate, burst, retries, cpu_share, made) == 0
+        tuning = tuning_of_mover(ffi)
+        assert lib.tierd_mover_new(rate, burst, retries, cpu_share, tuning, made) == 0
         mover = ffi.gc(made[0], lib.tierd_mover_free)
         if stop_ns is not None:
             lib.fake_stop_at(mover, lib.fake_now() + stop_ns)

@@ -11,6 +11,7 @@ from fakering import FakeRing, hot_records
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.migration import promoter as binding
+from tierd.migration.executor import tuning_of_mover
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.migration.promoter import Promoter
 from tierd.observe.explain import Reason
@@ -51,7 +52,8 @@ class FakeMover:
 
     def __init__(self, native: Any, rate: int = 10**12) -> None:
         made = native.ffi.new("struct tierd_mover **")
-        assert native.lib.tierd_mover_new(rate, max(rate // 10, 2 << 20), 1, 1.0, made) == 0
+        tuning, burst = tuning_of_mover(native.ffi), max(rate // 10, 2 << 20)
+        assert native.lib.tierd_mover_new(rate, burst, 1, 1.0, tuning, made) == 0
         self.handle = native.ffi.gc(made[0], native.lib.tierd_mover_free)
 
     def processes(self, pids: Any) -> list[tuple[int, int, int]]:

@@ -13,10 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tierd._native import lib
+from tierd._native import ffi, lib
 from tierd.core.migration import Fate, MigrationPlan, SplitFate
+from tierd.core.tuning import MIGRATION
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.migration.executor import LEAST_BURST_BYTES
+from tierd.migration.executor import tuning_of_mover
 from tierd.migration.processes import NO_PIDFD, Processes
 
 
@@ -94,13 +95,12 @@ def test_a_rate_of_nothing_is_refused() -> None:
 
 
 def test_a_huge_folio_always_fits_the_burst() -> None:
-    assert lib.tierd_mover_new(1, LEAST_BURST_BYTES - 1, 0, 1.0, _out()) == -errno.EINVAL
+    burst, tuning = MIGRATION.min_burst_bytes - 1, tuning_of_mover(ffi)
+    assert lib.tierd_mover_new(1, burst, 0, 1.0, tuning, _out()) == -errno.EINVAL
     NativeMover(rate_bytes_per_s=1, burst_bytes=1).close()
 
 
 def _out() -> object:
-    from tierd._native import ffi
-
     return ffi.new("struct tierd_mover **")
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.policy.break_even import MOVE_S, break_even_s, least_rate
+from tierd.core.tuning import VALUE
+from tierd.policy.break_even import break_even_s, least_rate
 
 
 def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> TierMap:
@@ -25,7 +26,7 @@ def test_the_saved_time_pays_for_both_moves(seconds: float, requests: float) -> 
     rate = least_rate(tiers(118, 430), [1], seconds)
     assert rate == pytest.approx(requests, rel=0.01)
     # So many requests, each 312 ns sooner, take two moves less in that time.
-    assert rate * seconds * 312e-9 == pytest.approx(2 * MOVE_S)
+    assert rate * seconds * 312e-9 == pytest.approx(2 * VALUE.move_s)
 
 
 @pytest.mark.parametrize(("stood_still_s", "pays_in_s"), [(0, 0.5), (3.9, 0.5), (8, 1), (80, 10)])
@@ -35,8 +36,8 @@ def test_what_has_lasted_is_trusted_for_longer(stood_still_s: float, pays_in_s: 
 
 def test_of_several_nodes_the_farthest_one_counts() -> None:
     three = tiers(118, 430, 1000)
-    assert least_rate(three, [1], 1.0) == pytest.approx(2 * MOVE_S / 312e-9)
-    assert least_rate(three, [2], 1.0) == pytest.approx(2 * MOVE_S / 570e-9)
+    assert least_rate(three, [1], 1.0) == pytest.approx(2 * VALUE.move_s / 312e-9)
+    assert least_rate(three, [2], 1.0) == pytest.approx(2 * VALUE.move_s / 570e-9)
     assert least_rate(three, [1, 2], 1.0) == least_rate(three, [2], 1.0)
 
 

@@ -10,10 +10,11 @@ import pytest
 
 from tierd.core.migration import Direction, Fate, I16Array, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
-from tierd.policy.feedback import EPOCH_S, FIRST, FeedbackController
+from tierd.core.tuning import FEEDBACK
+from tierd.policy.feedback import FeedbackController
 from tierd.policy.gains import rank_correlation
 
-EPOCH_NS = int(EPOCH_S * 1e9)
+EPOCH_NS = int(FEEDBACK.epoch_s * 1e9)
 
 
 @dataclass
@@ -117,7 +118,7 @@ def test_a_program_that_waits_for_each_line_counts_by_its_waiting(
         course.epoch()
     course.epoch(predicted=0.2, lines=4e4)
     # Counts decay with time: what is new in an epoch is 11.5 and 19.5 in 40.
-    kept = 0.5 ** (EPOCH_S / course.out.half_life_s)
+    kept = 0.5 ** (FEEDBACK.epoch_s / course.out.half_life_s)
     first, second = (kept * 10 + (1 - kept) * 11.5, kept * 30 + (1 - kept) * 19.5)
     course.now.mix, course.now.lines_per_s = (first, second, 0.0), 0.775e6
     course.epoch()
@@ -161,11 +162,11 @@ def test_nothing_changes_tier_before_the_first_rate_is_known() -> None:
 
 def test_lines_begin_slowly_and_double() -> None:
     course = Course()
-    assert course.out.lines_left == pytest.approx(FIRST * 1e6)
+    assert course.out.lines_left == pytest.approx(FEEDBACK.first_line_fraction * 1e6)
     course.epoch(predicted=0.2, lines=4e4)
     assert course.out.lines_left == 0  # what came of it is waited for
     course.epoch()
-    assert course.out.lines_left == pytest.approx(2 * FIRST * 1e6)
+    assert course.out.lines_left == pytest.approx(2 * FEEDBACK.first_line_fraction * 1e6)
 
 
 def test_a_fall_after_moves_takes_them_back_and_recovery_makes_suspicious() -> None:

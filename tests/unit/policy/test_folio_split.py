@@ -14,15 +14,15 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.nodes import NodeUsage
-from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
-from tierd.hotness.pattern import REGION_SHIFT, Patterns
+from tierd.core.tuning import COST, VALUE
+from tierd.hotness.pattern import Patterns
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.cost_decision import SETTLING
 from tierd.policy.demand import estimate
-from tierd.policy.folio_split import AGAIN_S, MOST, Bids, SplitHistory, space_prices, split_gain
+from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
 from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
@@ -46,13 +46,13 @@ def folios(first: int, *groups: tuple[int, float, int]) -> PageSet:
     """2 MiB folios from (count, samples in its heat, node) groups."""
     heat = np.concatenate([np.full(n, each / FOLIO, np.float32) for n, each, _ in groups])
     node = np.concatenate([np.full(n, node, np.int16) for n, _, node in groups])
-    page = (np.arange(len(heat), dtype=np.uint64) + np.uint64(first)) << np.uint64(REGION_SHIFT)
+    page = (np.arange(len(heat), dtype=np.uint64) + np.uint64(first)) << np.uint64(HUGE_ORDER)
     return PageSet(page, heat, node, np.full(len(heat), 9, np.uint8), np.full_like(heat, np.inf))
 
 
 def small(first: int, count: int, heat: float, node: int) -> PageSet:
     """4 KiB pages, from region `first` on."""
-    page = np.arange(count, dtype=np.uint64) + (np.uint64(first) << np.uint64(REGION_SHIFT))
+    page = np.arange(count, dtype=np.uint64) + (np.uint64(first) << np.uint64(HUGE_ORDER))
     return PageSet(
         page,
         np.full(count, heat, np.float32),
@@ -68,7 +68,7 @@ def known(pages: PageSet, busy: float | Sequence[float], parallel: float = 0.0) 
     ones = np.ones(len(own))
     counted = pages.heat[pages.order == 9].astype(np.float64) * FOLIO
     return Patterns(
-        own >> np.uint64(REGION_SHIFT), counted, parallel * ones, 0.01 * ones, 0 * ones, busy * ones
+        own >> np.uint64(HUGE_ORDER), counted, parallel * ones, 0.01 * ones, 0 * ones, busy * ones
     )
 
 
@@ -176,9 +176,11 @@ def test_a_folio_that_is_hardly_used_is_not_worth_a_split() -> None:
 
 
 def test_splits_of_a_pass_are_bounded_and_what_is_put_off_is_told() -> None:
-    tracked = pageset.concat([folios(1, (MOST + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)])
+    tracked = pageset.concat(
+        [folios(1, (VALUE.max_splits + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)]
+    )
     plan = ControlContext(tracked, 8, FULL).settled()
-    assert len(plan.split) == MOST
+    assert len(plan.split) == VALUE.max_splits
     assert plan.notes["more splits than one pass makes"] == 9
 
 
@@ -192,7 +194,7 @@ def test_the_pages_of_a_split_folio_rest_and_it_is_not_split_again() -> None:
     )
     desk.tracked = pageset.concat([small(1, FOLIO, HOT / FOLIO, CXL), occupied()])
     desk.free = (FREE, 2 * PAGES)
-    for _ in range(int(SETTLING * HALF_LIFE_S)):
+    for _ in range(int(COST.settling_half_lives * HALF_LIFE_S)):
         assert not np.isin(desk.decide().page, desk.tracked.page[:FOLIO]).any()
         desk.last = None
     assert np.isin(desk.decide().page, desk.tracked.page[:FOLIO]).any()
@@ -217,7 +219,7 @@ def test_what_was_split_is_forgotten_in_time_and_what_was_not_tried_at_once() ->
     # What stayed whole need not rest.
     whole = folios(1, (1, HOT, CXL))
     assert np.isinf(memory.rested(whole, SECOND, 10.0).idle_s).all()
-    memory.follow(int((AGAIN_S + 1) * SECOND), None)
+    memory.follow(int((VALUE.split_cooldown_s + 1) * SECOND), None)
     assert len(memory.choose(key, gain)[0]) == 1
 
 

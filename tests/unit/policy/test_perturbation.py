@@ -10,16 +10,16 @@ import pytest
 from fakeheat import pages
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import U64Array
-from tierd.hotness.pattern import REGION_SHIFT
+from tierd.core.pagekey import HUGE_ORDER, U64Array
+from tierd.core.tuning import TRIAL
 from tierd.policy.demand import Demand
-from tierd.policy.perturbation import BEYOND, EPOCHS, LEAST, PAUSE, HillClimber
+from tierd.policy.perturbation import HillClimber
 from tierd.policy.streaming_regions import Regions
 
 EPOCH_NS = 1_000_000_000
 LOADED, IDLE = np.array([2000.0, 430.0]), np.array([118.0, 430.0])
 USED = np.array([0.9, 0.1])
-REGION = 1 << REGION_SHIFT
+REGION = 1 << HUGE_ORDER
 
 
 class Now:
@@ -66,7 +66,7 @@ class Bench:
         elif not self.hill_climber.trying:
             self.hill_climber.due(self.now, loaded, IDLE, USED)
 
-    def until_tried(self, most: int = 2 * PAUSE[1]) -> int:
+    def until_tried(self, most: int = 2 * TRIAL.pause_epochs[1]) -> int:
         """Epochs until the next slice is on its way."""
         tried = len(self.now.ways)
         for count in range(most):
@@ -106,7 +106,7 @@ def bench() -> Bench:
 
 
 def test_a_slice_is_tried_when_memory_has_rested(bench: Bench) -> None:
-    assert bench.until_tried() == EPOCHS
+    assert bench.until_tried() == TRIAL.epochs
     assert bench.now.ways == [(0, 1)]
 
 
@@ -127,7 +127,7 @@ def test_what_pays_stays_and_another_follows_at_once(bench: Bench) -> None:
 
 def test_what_does_not_pay_goes_back_and_the_way_back_is_tried(bench: Bench) -> None:
     bench.until_tried()
-    assert bench.until_told() == EPOCHS
+    assert bench.until_told() == TRIAL.epochs
     assert bench.hill_climber.failed == 1
     assert bench.back == [0]
     bench.until_tried()
@@ -148,11 +148,11 @@ def test_no_page_goes_back_within_its_residency() -> None:
 
 
 def test_what_chance_hides_is_looked_at_for_twice_as_long(bench: Bench) -> None:
-    for bench.now.rate in [1e6, 0.96e6] * EPOCHS:
+    for bench.now.rate in [1e6, 0.96e6] * TRIAL.epochs:
         if not bench.now.ways:
             bench.epoch()
     bench.now.rate = 1e6
-    assert bench.until_told() == 2 * EPOCHS
+    assert bench.until_told() == 2 * TRIAL.epochs
 
 
 def test_pauses_grow_while_nothing_pays(bench: Bench) -> None:
@@ -160,9 +160,9 @@ def test_pauses_grow_while_nothing_pays(bench: Bench) -> None:
     for _ in range(6):
         pauses.append(bench.until_tried())
         bench.until_told()
-    assert pauses[2] >= PAUSE[0]
+    assert pauses[2] >= TRIAL.pause_epochs[0]
     for shorter, longer in pairwise(pauses[2:]):
-        assert longer >= 1.9 * shorter - EPOCHS
+        assert longer >= 1.9 * shorter - TRIAL.epochs
 
 
 def test_regions_that_failed_are_avoided(bench: Bench) -> None:
@@ -180,9 +180,9 @@ def test_a_slice_that_stays_contradicts_what_the_model_promises(bench: Bench) ->
     bench.now.rate *= 1.06
     bench.hill_climber.promised(0.2)
     bench.until_told()
-    assert bench.hill_climber.least == pytest.approx(BEYOND * 0.2)
+    assert bench.hill_climber.least == pytest.approx(TRIAL.model_error_factor * 0.2)
     bench.hill_climber.forget(bench.time_ns, None)
-    assert bench.hill_climber.least == LEAST
+    assert bench.hill_climber.least == TRIAL.model_min_gain
 
 
 def test_other_moves_end_a_trial(bench: Bench) -> None:
@@ -255,11 +255,11 @@ def test_of_what_waits_there_is_no_slice() -> None:
 def test_memory_that_serves_nothing_is_not_tried(bench: Bench) -> None:
     """Programs that are stopped, while what was known of loads fades."""
     bench.now.rate = 0.0
-    for _ in range(4 * EPOCHS):
+    for _ in range(4 * TRIAL.epochs):
         bench.epoch()
     assert bench.now.ways == []
     bench.now.rate = 1e6
-    for _ in range(4 * EPOCHS):
+    for _ in range(4 * TRIAL.epochs):
         bench.epoch()
     assert bench.now.ways
 

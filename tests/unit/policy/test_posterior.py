@@ -8,8 +8,9 @@ import math
 import numpy as np
 import pytest
 
+from tierd.core.tuning import INTERVAL
 from tierd.policy.posterior import expected
-from tierd.sources.sampling_interval import SATURATED, Seen, used_a_second
+from tierd.sources.sampling_interval import Seen, used_a_second
 
 HALF_LIFE_S, EXPOSURE_S, PERIOD_S = 5.0, 0.0125, 1.0
 HEAT_S = HALF_LIFE_S / math.log(2) * EXPOSURE_S / PERIOD_S
@@ -48,4 +49,6 @@ def test_uses_a_second_are_at_least_what_looks_that_find_all_can_tell() -> None:
     assert used_a_second(Seen(0.0, 0.01, 1.0)) == 0.0
     assert used_a_second(Seen(0.5, 0.0, 1.0)) == 0.0
     assert used_a_second(Seen(0.5, 0.01, 1.0)) == pytest.approx(math.log(2) / 0.01)
-    assert used_a_second(Seen(1.0, 0.01, 1.0)) == used_a_second(Seen(SATURATED, 0.01, 1.0))
+    assert used_a_second(Seen(1.0, 0.01, 1.0)) == used_a_second(
+        Seen(INTERVAL.saturated_fraction, 0.01, 1.0)
+    )

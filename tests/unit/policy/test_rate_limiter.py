@@ -10,8 +10,9 @@ import pytest
 from fakeheat import pages
 
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.tuning import PRESSURE
 from tierd.policy.inputs import Pressure
-from tierd.policy.rate_limiter import LEAST_SHARE, RateLimiter, RateLimiterSettings
+from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
 
 SETTINGS = RateLimiterSettings(rate_bytes_per_s=1_000_000, failure_share=0.2)
 
@@ -47,7 +48,7 @@ def test_back_off_has_a_floor():
     keeper = RateLimiter(SETTINGS)
     for _ in range(20):
         budget = keeper.next(1, report(0, 100))
-    assert budget.move_bytes == int(1_000_000 * LEAST_SHARE)
+    assert budget.move_bytes == int(1_000_000 * PRESSURE.min_rate_fraction)
 
 
 def test_few_moves_and_gone_pages_are_no_failures():

@@ -6,16 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.policy.regression_window import (
-    FASTEST,
-    LATEST,
-    LOSS,
-    SETTLED,
-    SETTLED_LOSS,
-    Before,
-    NoiseEstimate,
-    RegressionWindow,
-)
+from tierd.core.tuning import REGRESSION
+from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
 
 BEFORE = 1e6
 
@@ -25,7 +17,7 @@ def begun() -> tuple[RegressionWindow, NoiseEstimate]:
     series, swing = RegressionWindow(), NoiseEstimate()
     for _ in range(99):
         swing.add(BEFORE, alike=True)
-    for _ in range(LATEST):
+    for _ in range(REGRESSION.mean_epochs):
         series.lost(BEFORE, swing, alike=True, moved=False)
     series.begins(None)
     series.add(np.array([7], np.uint64), np.array([0], np.int16), {"cxl": 1.0}, {"cxl": 1.0})
@@ -33,23 +25,25 @@ def begun() -> tuple[RegressionWindow, NoiseEstimate]:
 
 
 def told(series: RegressionWindow, swing: NoiseEstimate, rate: float, *, moved: bool) -> list[bool]:
-    return [series.lost(rate, swing, alike=True, moved=moved) for _ in range(SETTLED)]
+    return [
+        series.lost(rate, swing, alike=True, moved=moved) for _ in range(REGRESSION.settled_epochs)
+    ]
 
 
 def test_while_pages_move_only_a_large_loss_counts() -> None:
-    assert not any(told(*begun(), (1 - 0.8 * LOSS) * BEFORE, moved=True))
-    assert any(told(*begun(), (1 - 1.2 * LOSS) * BEFORE, moved=True))
+    assert not any(told(*begun(), (1 - 0.8 * REGRESSION.max_loss) * BEFORE, moved=True))
+    assert any(told(*begun(), (1 - 1.2 * REGRESSION.max_loss) * BEFORE, moved=True))
 
 
 def test_a_small_loss_counts_when_they_have_settled() -> None:
     series, swing = begun()
-    assert told(series, swing, (1 - 2 * SETTLED_LOSS) * BEFORE, moved=False)[-1]
+    assert told(series, swing, (1 - 2 * REGRESSION.settled_max_loss) * BEFORE, moved=False)[-1]
     page, source = series.moved()
     assert page.tolist() == [7]
     assert source.tolist() == [0]
 
 
-@pytest.mark.parametrize("part", [1 - 0.5 * SETTLED_LOSS, 1.0, 1.1])
+@pytest.mark.parametrize("part", [1 - 0.5 * REGRESSION.settled_max_loss, 1.0, 1.1])
 def test_a_series_that_settled_without_loss_is_done_with(part: float) -> None:
     series, swing = begun()
     assert series.open
@@ -63,7 +57,7 @@ def test_a_small_loss_that_chance_explains_does_not_count() -> None:
     series, swing = begun()
     for part in [0.9, 1.1] * 20:
         swing.add(part * BEFORE, alike=True)
-    assert not any(told(series, swing, (1 - 2 * SETTLED_LOSS) * BEFORE, moved=False))
+    assert not any(told(series, swing, (1 - 2 * REGRESSION.settled_max_loss) * BEFORE, moved=False))
 
 
 def test_progress_is_of_each_part_by_what_was_waited_in_it() -> None:
@@ -85,4 +79,6 @@ def test_where_parts_are_not_known_lines_stand_in(before: Before) -> None:
 
 def test_a_part_that_fell_silent_counts_no_more_than_so_much() -> None:
     then = Before(100.0, np.array([0.5, 0.5]), np.ones(2))
-    assert then.progress(100.0, np.array([1.0, 0.0])) == pytest.approx((2 / FASTEST) ** 0.5)
+    assert then.progress(100.0, np.array([1.0, 0.0])) == pytest.approx(
+        (2 / REGRESSION.max_part_factor) ** 0.5
+    )

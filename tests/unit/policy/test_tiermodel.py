@@ -8,10 +8,12 @@ import math
 import numpy as np
 import pytest
 
+from tierd.core.access import LINE_BYTES
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.policy.tiermodel import DEPTH, LIE, TierModel, make_model
-from tierd.policy.traffic import LINE_BYTES, LoadSource, Traffic
+from tierd.core.tuning import COST
+from tierd.policy.tiermodel import TierModel, make_model
+from tierd.policy.traffic import LoadSource, Traffic
 
 DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
 
@@ -37,17 +39,21 @@ def test_an_idle_tier_takes_its_idle_latency() -> None:
 
 def streams(load: np.ndarray) -> np.ndarray:
     """Latencies waited for a second where all load is streamed."""
-    return np.asarray(load / LINE_BYTES / DEPTH)
+    return np.asarray(load / LINE_BYTES / COST.stream_lines)
 
 
 def test_half_used_a_line_waits_for_half_a_burst() -> None:
     made, load = model(DRAM), np.array([50e9])
     line_ns = LINE_BYTES / 100
-    assert made.loaded_ns(load, streams(load))[0] == pytest.approx(118 + DEPTH * line_ns / 2)
+    assert made.loaded_ns(load, streams(load))[0] == pytest.approx(
+        118 + COST.stream_lines * line_ns / 2
+    )
     single = load / LINE_BYTES
     assert made.loaded_ns(load, single)[0] == pytest.approx(118 + line_ns / 2)
     half = (single + streams(load)) / 2
-    assert made.loaded_ns(load, half)[0] == pytest.approx(118 + (DEPTH + 1) / 2 * line_ns / 2)
+    assert made.loaded_ns(load, half)[0] == pytest.approx(
+        118 + (COST.stream_lines + 1) / 2 * line_ns / 2
+    )
 
 
 def test_prices_are_what_one_more_costs_all() -> None:
@@ -125,7 +131,7 @@ def test_where_one_number_is_wrong_all_are_measured_by_one_yardstick() -> None:
 
 
 def test_a_probe_that_agrees_more_or_less_changes_nothing() -> None:
-    made = model(DRAM, CXL, measured={1: Measured(latency_ns=430 * LIE)})
+    made = model(DRAM, CXL, measured={1: Measured(latency_ns=430 * COST.probe_factor)})
     assert made.idle_ns[1] == 430
     assert not made.notes
 

@@ -11,6 +11,7 @@ from fakeheat import ArrayHeat, pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tierd.core import tuning
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
@@ -281,8 +282,7 @@ def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, 
     tracked, free = two_tiers(seed, lately)
     plans = []
     for first in (1, 64, 10**6):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(watermark, "FIRST_VICTIMS", first)
+        with tuning.overridden([f"watermark.first_victims={first}"]):
             plans.append(decide(tracked, free, Budget(budget * PAGE_SIZE)))
     for plan in plans[1:]:
         assert ways(plan) == ways(plans[0])
@@ -297,8 +297,7 @@ def test_a_plan_does_not_hang_on_how_many_of_the_hottest_are_asked_for_at_a_time
     tracked, free = two_tiers(seed, lately, times=[1, 30])
     plans = []
     for first in (1, 64, 10**6):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(watermark, "FIRST_HOT", first)
+        with tuning.overridden([f"watermark.first_hot={first}"]):
             plans.append(decide(tracked, free))
     moves = [
         set(zip(plan.page.tolist(), plan.dest.tolist(), plan.direction.tolist(), strict=True))

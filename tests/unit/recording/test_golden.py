@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
 import io
 import json
 import re
@@ -16,6 +15,7 @@ import golden_cards
 import pytest
 
 from tierd.cli import main
+from tierd.core import tuning
 from tierd.core.errors import ExitCode
 from tierd.engine.build import make_policy
 from tierd.hotness.table import HeatTable
@@ -114,34 +114,31 @@ def test_the_recordings_hold_what_they_are_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "part", "constant", "value"),
+    ("name", "part", "setting"),
     [
-        ("scan", SCAN, "tierd.sources._scan_controller.WARMUP_SCANS", 17),
-        ("scan", SCAN, "tierd.sources.sampling_interval.LEAST", 0.4),
-        ("scan", SCAN, "tierd.engine.sampling_limits.UNSEEN", 0.25),
-        ("scan", PHASE, "tierd.engine.phase_detector.NOISE_PAGES", 99),
-        ("cards", SCAN, "tierd.sources.sampling_interval.STEP", 15.0),
-        ("cards", PHASE, "tierd.engine.miss_burst.REFUSED", 128),
-        ("cards", PHASE, "tierd.hotness.change_point.SHORT", 3),
-        ("cards", CARDS, "tierd.policy.neomem.MOST_MOVED", 0.1),
-        ("cards", BRIEF, "tierd.engine.fastpath.update.LEAST_VICTIMS", 100),
-        ("cards", BRIEF, "tierd.engine.fastpath.destinations.FLOOR_SHARE", 0.5),
-        ("cards", BRIEF, "tierd.policy.break_even.PART", 0.2),
-        ("rules", SCAN, "tierd.sources._scan_controller.GROWN", 1),
-        ("rules", SCAN, "tierd.sources._scan_phase.SILENT", 0.7),
-        ("rules", SCAN, "tierd.sources._scan_phase.BACKOFF", 3),
-        ("rules", SCAN, "tierd.sources.sampling_interval.SATURATED", 0.8),
-        ("rules", PHASE, "tierd.engine.spike.SPIKE", 8.0),
-        ("rules", PHASE, "tierd.engine.pacing.FEW_PAGES", 100),
-        ("rules", PHASE, "tierd.engine.pacing.TOGETHER_NS", 10**9),
+        ("scan", SCAN, "scan.warmup_scans=17"),
+        ("scan", SCAN, "interval.keep_low_factor=0.4"),
+        ("scan", SCAN, "interval.max_phase_fraction=0.25"),
+        ("scan", PHASE, "phase.noise_pages_per_s=99"),
+        ("cards", SCAN, "interval.step_factor=15.0"),
+        ("cards", PHASE, "phase.burst_refused_pages=128"),
+        ("cards", PHASE, "hotness.change_max_run=3"),
+        ("cards", CARDS, "hmu.max_moved_fraction=0.1"),
+        ("cards", BRIEF, "fast_path.min_victims=100"),
+        ("cards", BRIEF, "fast_path.free_floor_fraction=0.5"),
+        ("cards", BRIEF, "value.phase_age_fraction=0.2"),
+        ("rules", SCAN, "scan.grown_factor=1"),
+        ("rules", SCAN, "phase.newly_idle_fraction=0.7"),
+        ("rules", SCAN, "phase.backoff_factor=3"),
+        ("rules", SCAN, "interval.saturated_fraction=0.8"),
+        ("rules", PHASE, "phase.spike_factor=8.0"),
+        ("rules", PHASE, "pacing.few_pages=100"),
+        ("rules", PHASE, "pacing.max_reports_ns=1000000000"),
     ],
 )
-def test_another_constant_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str, part: str, constant: str, value: float
-) -> None:
-    module, _, attribute = constant.rpartition(".")
-    monkeypatch.setattr(importlib.import_module(module), attribute, value)
-    found = {each.name: each for each in replayed(golden.FOLDER / f"{name}.rec").decided.parts}
+def test_another_constant_is_found(name: str, part: str, setting: str) -> None:
+    with tuning.overridden([setting]):
+        found = {each.name: each for each in replayed(golden.FOLDER / f"{name}.rec").decided.parts}
     first = found[part].first
     assert found[part].differing > 0
     assert first is not None
@@ -160,18 +157,15 @@ def test_another_count_of_pages_that_were_not_hot_is_found(
 
 
 @pytest.mark.parametrize(
-    ("name", "constant", "value"),
+    ("name", "setting"),
     [
-        ("cost", "tierd.policy.feedback.FIRST", 0.06),
-        ("cost", "tierd.policy.demand._RATE_STEPS", 3.0),
+        ("cost", "feedback.first_line_fraction=0.06"),
+        ("cost", "cost.classes_per_doubling=3.0"),
     ],
 )
-def test_another_constant_of_a_policy_is_found(
-    monkeypatch: pytest.MonkeyPatch, name: str, constant: str, value: float
-) -> None:
-    module, _, attribute = constant.rpartition(".")
-    monkeypatch.setattr(importlib.import_module(module), attribute, value)
-    assert replayed(golden.FOLDER / f"{name}.rec").differing > 0
+def test_another_constant_of_a_policy_is_found(name: str, setting: str) -> None:
+    with tuning.overridden([setting]):
+        assert replayed(golden.FOLDER / f"{name}.rec").differing > 0
 
 
 def test_another_margin_of_the_watermark_policy_is_found() -> None:
@@ -181,15 +175,28 @@ def test_another_margin_of_the_watermark_policy_is_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "line", "other"),
+    "setting",
     [
-        ("promote_pick.c", "ASK_NS = 50000000", "ASK_NS = 60000000"),
-        ("promote_move.c", "(taken - promoter->demand) / 8.0", "(taken - promoter->demand) / 7.0"),
-        ("promote_read.c", "doubt = candidate->heat *", "doubt = 1.0001F * candidate->heat *"),
-        ("promote.h", "REST_NS = 100000000", "REST_NS = 30000000"),
+        "fast_path.free_read_ns=60_000_000",
+        "fast_path.demand_weight=0.142",
+        "fast_path.rest_ns=30_000_000",
     ],
 )
-def test_another_constant_of_the_fast_path_is_found(
+def test_another_constant_of_the_fast_path_is_found(native: Any, setting: str) -> None:
+    with golden_cards.replaying_on(native), tuning.overridden([setting]):
+        found = {each.name: each for each in replayed(golden.FOLDER / "cards.rec").decided.parts}
+    assert (found[FAST].differing, found[FAST].ended != "") == (1, True)
+    assert found[FAST].first is not None
+    assert (found[PHASE].differing, found[SCAN].differing) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("file", "line", "other"),
+    [
+        ("promote_read.c", "doubt = candidate->heat *", "doubt = 1.0001F * candidate->heat *"),
+    ],
+)
+def test_another_formula_of_the_fast_path_is_found(
     tmp_path: Path, file: str, line: str, other: str
 ) -> None:
     variant = golden_cards.fake_native(tmp_path / "built", changed=(file, line, other))
@@ -251,7 +258,7 @@ def test_the_command_tells_of_each_part(capsys: pytest.CaptureFixture[str]) -> N
 def test_the_command_fails_where_a_part_differs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tierd.sources.sampling_interval.STEP", 15.0)
+    monkeypatch.setattr(tuning.INTERVAL, "step_factor", 15.0)
     assert main(["replay", str(golden.FOLDER / "cards.rec")]) == ExitCode.FAILURE
     out = capsys.readouterr().out
     assert re.search(r"the first that is not, in tick \d+: scan.take told \[", out)

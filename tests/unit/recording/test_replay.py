@@ -23,6 +23,7 @@ from tierd.config import Config, loads
 from tierd.config.model import POLICIES
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.migration import MigrationPlan, MigrationResult
+from tierd.core.tuning import PACING, WATERMARK
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.change import differences, make_change, parse_setting
@@ -230,6 +231,25 @@ def test_the_command_tells_what_other_settings_change(busy: Path, capsys: Any) -
     assert "What the replayed side assumes" in out
 
 
+def test_a_tuning_constant_is_changed_for_the_replay_alone(
+    busy: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, seen = WATERMARK.first_hot, set()
+
+    def watched(*arguments: Any, **named: Any) -> Any:
+        seen.add(WATERMARK.first_hot)
+        return make_policy(*arguments, **named)
+
+    monkeypatch.setattr("tierd.engine.build.make_policy", watched)
+    setting = "internal.watermark.first_hot=7"
+    assert main(["replay", str(busy), "--set", setting, "--json"]) == ExitCode.OK
+    told = json.loads(capsys.readouterr().out)
+    assert told["changed"] == {"internal.watermark.first_hot": [before, 7]}
+    assert told["settings_changed"]
+    assert seen == {7}
+    assert WATERMARK.first_hot == before
+
+
 def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "t.toml").write_text("[policy]\nconfidence_sigmas = 9.0\n[loop]\ninterval = '1s'\n")
     arguments = ["replay", str(busy), "--config", str(tmp_path / "t.toml"), "--json"]
@@ -253,6 +273,7 @@ def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) 
         ("heat.memroy=1MiB", "did you mean 'heat.memory'"),
         ("policy.hysteresis=-1", "is not between"),
         ("policy.name=oracle", "is not one of"),
+        ("internal.watermark.roundng=1", "did you mean 'watermark.rounding'"),
     ],
 )
 def test_a_wrong_setting_is_one_error(busy: Path, setting: str, told: str, capsys: Any) -> None:
@@ -373,7 +394,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
-    monkeypatch.setattr("tierd.engine.tick.INGEST_S", 0.01)
+    monkeypatch.setattr(PACING, "ingest_interval_s", 0.01)
     path = tmp_path / "a.rec"
     recorder = Recorder(path, 1 << 30)
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)

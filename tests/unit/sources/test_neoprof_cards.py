@@ -11,10 +11,7 @@ from fakecards import card
 from neoprof_bench import TARGETS, Bench
 
 from tierd.core.errors import UnavailableError
-from tierd.sources.neoprof import (
-    CHECK_NS,
-    SUSPECT_NS,
-)
+from tierd.core.tuning import HMU
 
 
 def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
@@ -35,7 +32,7 @@ def test_the_last_card_lost_ends_the_source(bench: Bench, how: str) -> None:
         bench.cards.fail(0)
     else:
         bench.cards.known.clear()
-    bench.now += CHECK_NS
+    bench.now += HMU.check_interval_ns
     with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
         bench.source.poll()
     assert bench.scanners[0].closed
@@ -47,7 +44,7 @@ def test_a_card_that_does_not_answer_is_looked_after_at_once(bench: Bench, how: 
     bench.source.poll()
     bench.cards.fail(0)
     bench.cards.refuses = {0}
-    bench.now += SUSPECT_NS
+    bench.now += HMU.suspect_check_interval_ns
     bench.source.poll()
     if how == "profile":
         assert bench.source.profiles() == {}
@@ -63,7 +60,7 @@ def test_a_card_that_only_refuses_is_not_asked_for_in_each_pass(bench: Bench) ->
     before = bench.cards.looks
     bench.cards.refuses = {0}
     for _ in range(20):
-        bench.now += SUSPECT_NS // 10
+        bench.now += HMU.suspect_check_interval_ns // 10
         bench.source.program(0, 77)
         bench.source.poll()
     assert bench.cards.looks - before == 2
@@ -74,7 +71,7 @@ def test_cards_that_are_well_are_asked_for_every_few_seconds(bench: Bench) -> No
     bench.source.poll()
     before = bench.cards.looks
     for _ in range(40):
-        bench.now += CHECK_NS // 20
+        bench.now += HMU.check_interval_ns // 20
         bench.source.poll()
     assert bench.cards.looks - before == 2
 
@@ -96,7 +93,7 @@ def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> Non
     assert bench.scanners[0].keep is None
     bench.source.poll()
     del bench.cards.known[1]
-    bench.now += CHECK_NS
+    bench.now += HMU.check_interval_ns
     bench.source.poll()
     assert list(bench.source.cards) == [0]
     assert bench.scanners[0].closed
@@ -112,7 +109,7 @@ def test_a_card_that_appears_is_used(tmp_path: Path) -> None:
     bench.source.watch(TARGETS)
     bench.source.poll()
     bench.cards.known[1] = card(1, (768, 1024))
-    bench.now += CHECK_NS
+    bench.now += HMU.check_interval_ns
     bench.source.poll()
     assert sorted(bench.source.cards) == [0, 1]
     assert bench.source.coverage.whole == {1}

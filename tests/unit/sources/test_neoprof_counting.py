@@ -10,13 +10,9 @@ from fakecards import ALL, card
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
-from tierd.sources.hotlist import COPY_REQUESTS, COPY_RUNS
+from tierd.core.tuning import HMU
 from tierd.sources.kmod.uapi import CardFlags, Features
-from tierd.sources.neoprof import (
-    CHECK_NS,
-    REQUESTS_PER_VISIT,
-    NeoProfSettings,
-)
+from tierd.sources.neoprof import NeoProfSettings
 
 
 def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
@@ -31,10 +27,10 @@ def test_so_many_requests_are_one_use_of_a_page(tmp_path: Path) -> None:
 
 def test_where_all_cards_can_a_run_counts_once_and_is_one_use(tmp_path: Path) -> None:
     bench = Bench(tmp_path, WHOLE, card(1, (1024, 2048)), settings=NeoProfSettings())
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT  # not known yet
+    assert bench.source.visits == 1 / HMU.requests_per_access  # not known yet
     bench.source.watch(TARGETS)
     assert all(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
-    assert (bench.source.visits, bench.source.copy_requests) == (1.0, COPY_RUNS)
+    assert (bench.source.visits, bench.source.copy_requests) == (1.0, HMU.copy_runs)
     bench.now += 2 * S
     bench.ring.put(hot_records([0x1000], [12], bench.now))
     (hot, *_) = bench.source.poll()
@@ -57,8 +53,8 @@ def test_where_one_card_cannot_or_shall_not_every_request_counts(
     bench.source.watch(TARGETS)
     assert len(bench.cards.asked) == 2
     assert not any(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
-    assert bench.source.copy_requests == COPY_REQUESTS
+    assert bench.source.visits == 1 / HMU.requests_per_access
+    assert bench.source.copy_requests == HMU.copy_requests
 
 
 def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less(
@@ -69,7 +65,7 @@ def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less
     bench.source.watch(TARGETS)
     assert bench.source.visits == 1.0
     bench.cards.known[1] = card(1, (1024, 2048), features=ALL & ~Features.COALESCE)
-    bench.now += CHECK_NS
+    bench.now += HMU.check_interval_ns
     bench.source.poll()
     assert set(bench.source.cards) == {0, 1}
-    assert bench.source.visits == 1 / REQUESTS_PER_VISIT
+    assert bench.source.visits == 1 / HMU.requests_per_access

@@ -13,17 +13,12 @@ from neoprof_bench import TARGETS, WHOLE, Bench, S
 
 from tierd.core.access import AccessBatch, Availability
 from tierd.core.errors import UnavailableError
-from tierd.sources._scan_controller import KNOWN_ROUNDS
+from tierd.core.tuning import HMU, PACING, SCAN
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
-from tierd.sources.neoprof import (
-    BEGIN_US,
-    CHECK_NS,
-    SCAN_US,
-    NeoProfSource,
-)
+from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.sampling_interval import Seen
-from tierd.sources.selection import RETRY_NS, SourceSelector
+from tierd.sources.selection import SourceSelector
 
 
 def test_without_the_module_it_says_what_to_load(tmp_path: Path) -> None:
@@ -90,7 +85,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     """Four rounds as fast as it may; they are asked for at each poll until then."""
     bench.source.watch(TARGETS)
     (scanner,) = bench.scanners
-    assert scanner.settings.period_us == BEGIN_US
+    assert scanner.settings.period_us == SCAN.beside_first_period_us
     for rounds in (0, 2, 3):
         scanner.rounds = rounds
         bench.source.poll()
@@ -99,7 +94,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     scanner.rounds = 4
     bench.source.poll()
     bench.source.poll()
-    assert scanner.paces == [SCAN_US]
+    assert scanner.paces == [SCAN.beside_period_us]
 
 
 def test_the_scanners_looks_are_told_while_it_is_in_use(bench: Bench) -> None:
@@ -159,7 +154,7 @@ def test_until_the_scanner_knows_reported_pages_are_credited_in_every_pass(bench
     bench.now += S
     (more,) = bench.source.poll()
     assert (more.page.tolist(), more.count.tolist()) == ([0x1000], [4])
-    scanner.rounds = KNOWN_ROUNDS
+    scanner.rounds = SCAN.known_scans
     bench.now += S
     assert bench.source.poll() == []
     bench.now += S
@@ -213,7 +208,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     assert selector.active is bench.source
     selector.poll(bench.now)
     bench.cards.fail(0)
-    bench.now += CHECK_NS
+    bench.now += HMU.check_interval_ns
     selector.poll(bench.now)
     assert selector.active is None
     selector.watch(TARGETS, bench.now)
@@ -221,7 +216,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     bench.cards.known[0] = WHOLE
     selector.watch(TARGETS, bench.now + S)
     assert selector.active is fallback
-    selector.watch(TARGETS, bench.now + RETRY_NS + S)
+    selector.watch(TARGETS, bench.now + PACING.source_retry_ns + S)
     assert selector.active is bench.source
     assert fallback.closed == 1
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources.sampling_interval import LAST, LEAST, MOST, SATURATED, Seen, choose
+from tierd.core.tuning import INTERVAL
+from tierd.sources.sampling_interval import Seen, choose, last_fraction
 
 PERIOD_US = 1_000_000
 LEAST_US = 2_000
@@ -36,7 +37,12 @@ def test_about_as_many_pages_are_seen_as_fit(median: float, first_us: int) -> No
     tried = settled(rates, 0.3, first_us)
     share = seen(rates, tried[-1]).share
     assert len(tried) <= 5
-    assert LEAST * 0.3 <= share <= min(SATURATED, MOST * 0.3) or tried[-1] == LEAST_US
+    assert (
+        INTERVAL.keep_low_factor * 0.3
+        <= share
+        <= min(INTERVAL.saturated_fraction, INTERVAL.keep_high_factor * 0.3)
+        or tried[-1] == LEAST_US
+    )
 
 
 def test_after_a_whole_period_that_tells_too_little_it_is_a_sixteenth() -> None:
@@ -57,9 +63,9 @@ def test_few_pages_in_use_are_looked_at_for_the_whole_period() -> None:
 def test_a_whole_period_that_finds_a_quarter_more_in_use_than_fit_is_not_kept() -> None:
     """Every page is used in half of all periods, one in five of them all the time, and hard."""
     rates = np.where(np.arange(10_000) % 5 == 0, 300.0, 0.7)
-    assert 1.25 * 0.4 < seen(rates, 0).share < MOST * 0.4
+    assert 1.25 * 0.4 < seen(rates, 0).share < INTERVAL.keep_high_factor * 0.4
     last = settled(rates, 0.4, 0)[-1]
-    assert 0 < last < PERIOD_US * LAST
+    assert 0 < last < PERIOD_US * last_fraction()
     assert settled(rates, 0.6, 0) == [0]
 
 

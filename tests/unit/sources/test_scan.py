@@ -12,7 +12,7 @@ from fakering import page_record
 
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources._scan_controller import KNOWN_ROUNDS, WARMUP_SCANS
+from tierd.core.tuning import SCAN
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources._scan_summary import ScanSummary, turnovers
 from tierd.sources._scan_targets import merged
@@ -292,12 +292,12 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     assert (world.control.periods, world.control.sampling_intervals) == ([200_000], [0])
     assert world.look(0.97, 0) == (200_000, 0)  # of the time before
     assert world.look(0.97, 0) == (50_000, 12_500)
-    assert world.source.looked()[0] < KNOWN_ROUNDS
+    assert world.source.looked()[0] < SCAN.known_scans
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(WARMUP_SCANS):
+    for _ in range(SCAN.warmup_scans):
         assert world.look(0.4, 12.5)[1] == 12_500
     rounds, period_s = world.source.looked()
-    assert rounds >= KNOWN_ROUNDS
+    assert rounds >= SCAN.known_scans
     assert period_s == pytest.approx(0.8)
     assert world.control.periods[-1] == 800_000
     assert world.source.dilution == pytest.approx(12.5 / 800)
@@ -320,8 +320,8 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
-    assert [world.look(0.1, 0) for _ in range(WARMUP_SCANS + 1)][-1] == (800_000, 0)
-    assert world.source.looked()[0] >= KNOWN_ROUNDS
+    assert [world.look(0.1, 0) for _ in range(SCAN.warmup_scans + 1)][-1] == (800_000, 0)
+    assert world.source.looked()[0] >= SCAN.known_scans
 
 
 def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_in_use() -> None:
@@ -368,7 +368,7 @@ def test_what_looks_found_is_read_of_the_records_of_their_ends() -> None:
 
 def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> None:
     world = World()
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 0)
     assert (world.source.phase_changed(), world.source.learning_ns) == (False, 0)
     pages = [page_record(n, 0b11000000, 8, PageFlags.HOT) for n in range(100)]

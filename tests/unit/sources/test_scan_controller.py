@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.sources._scan_controller import KNOWN_ROUNDS, WARMUP_SCANS, ScanController
-from tierd.sources._scan_phase import BACKOFF, CALM, FEW, ScanPhaseDetector
+from tierd.core.tuning import PHASE, SCAN
+from tierd.sources._scan_controller import ScanController
+from tierd.sources._scan_phase import ScanPhaseDetector
 from tierd.sources._scan_records import WarmupState
 from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.kmod.uapi import HISTORY
@@ -37,7 +38,7 @@ def went(pages: int) -> ScanSummary:
 
 def known(made: ScanController) -> bool:
     """Whether silence about a page means something."""
-    return made.rounds >= KNOWN_ROUNDS
+    return made.rounds >= SCAN.known_scans
 
 
 class World:
@@ -64,7 +65,7 @@ def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -
     world = World()
     assert (world.looks.exposure_us, world.looks.period_us) == (0, 200_000)
     assert not known(world.looks)
-    for _ in range(WARMUP_SCANS):
+    for _ in range(SCAN.warmup_scans):
         assert world.look(0.1, 0) == 0
         assert world.looks.period_us == 200_000
     assert known(world.looks)
@@ -79,7 +80,7 @@ def test_looks_are_shortened_where_all_is_used_and_settle() -> None:
     assert world.look(0.97, 0) == 12_500
     assert world.looks.period_us == 50_000
     world.look(0.97, 0)  # the round that was under way
-    for _ in range(WARMUP_SCANS):
+    for _ in range(SCAN.warmup_scans):
         assert world.look(0.4, 12.5) == 12_500
     assert known(world.looks)
     assert world.looks.period_us == 800_000
@@ -117,7 +118,7 @@ def test_programs_that_somebody_else_saw_run_are_not_asleep() -> None:
 
 def test_what_is_known_stays_known_when_use_changes_later() -> None:
     world = World()
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         world.look(0.3, 0)
     assert known(world.looks)
     assert world.look(0.95, 0) == 0  # once is none
@@ -194,7 +195,7 @@ def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
 def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> None:
     """Cards tell of what becomes hot."""
     world = World(alone=False)
-    for _ in range(KNOWN_ROUNDS + 1):
+    for _ in range(SCAN.known_scans + 1):
         assert (world.looks.learning_ns, world.looks.fresh) == (0, WarmupState.NOTHING)
         world.look(0.3, 0)
     assert world.looks.period_us == 800_000
@@ -225,7 +226,7 @@ def test_a_bound_of_half_the_period_is_none_and_no_bound_is_shorter_than_the_lea
 
 def test_passes_are_for_two_looks_while_they_teach() -> None:
     world = World()
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         assert world.looks.learning_ns == 2 * 200_000_000
         assert world.looks.fresh is WarmupState.START
         world.look(0.1, 0)
@@ -243,15 +244,15 @@ def test_a_process_that_comes_does_not_have_all_learned_anew() -> None:
 
 def test_news_make_looks_quick_again() -> None:
     world = World()
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 0)
-    assert not world.looks.on_phase_change(came(FEW - 1), world.now)
+    assert not world.looks.on_phase_change(came(PHASE.min_pages - 1), world.now)
     assert world.looks.phase_changed.last_ns == 0
-    assert world.looks.on_phase_change(came(FEW), world.now)
+    assert world.looks.on_phase_change(came(PHASE.min_pages), world.now)
     assert world.looks.phase_changed.last_ns == world.now
     assert (world.looks.period_us, world.looks.fresh) == (200_000, WarmupState.OTHERS)
     assert not world.looks.on_phase_change(came(10**6), world.now)  # they are being learned
-    for _ in range(WARMUP_SCANS):
+    for _ in range(SCAN.warmup_scans):
         world.look(0.1, 0)
     assert (world.looks.period_us, world.looks.fresh) == (800_000, WarmupState.NOTHING)
     assert known(world.looks)
@@ -260,7 +261,7 @@ def test_news_make_looks_quick_again() -> None:
 def test_what_another_exposure_finds_is_no_news() -> None:
     world = World()
     world.looks.bound(7_800)
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         world.look(0.01, 7.8)
     world.looks.bound(15_600)
     for _ in range(3):
@@ -279,13 +280,15 @@ def test_news_that_come_again_and_again_are_none() -> None:
     waits = []
     for _ in range(3):
         looks = next(
-            each for each in range(1000) if phase_changed.is_phase_change(came(FEW), 0, each)
+            each
+            for each in range(1000)
+            if phase_changed.is_phase_change(came(PHASE.min_pages), 0, each)
         )
         waits.append(looks)
         phase_changed.tell(looks, 1)
-    assert waits == [10, 10 * BACKOFF, 10 * BACKOFF**2]
-    phase_changed.tell(CALM * 10 * BACKOFF**3, 2)
-    assert phase_changed.is_phase_change(came(FEW), 0, 10)
+    assert waits == [10, 10 * PHASE.backoff_factor, 10 * PHASE.backoff_factor**2]
+    phase_changed.tell(PHASE.calm_factor * 10 * PHASE.backoff_factor**3, 2)
+    assert phase_changed.is_phase_change(came(PHASE.min_pages), 0, 10)
 
 
 def test_of_much_memory_it_takes_more_to_be_news() -> None:
@@ -319,7 +322,7 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     world = World()
     world.looks.bound(7_800)
     assert not world.looks.rest(10**7)  # not while they teach
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 7.8)
     assert world.looks.period_us == 1_600_000
     assert not world.looks.rest(1_600_000)
@@ -327,14 +330,14 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert world.looks.period_us == 800_000
     assert not world.looks.rest(500_000)
     assert world.looks.rest(10**7)
-    assert world.looks.on_phase_change(went(FEW), world.now)
+    assert world.looks.on_phase_change(went(PHASE.min_pages), world.now)
     assert world.looks.period_us == 50_000
 
 
 def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
     whole, cards = World(), World(alone=False)
     cards.looks.bound(7_800)
-    for _ in range(WARMUP_SCANS + 1):
+    for _ in range(SCAN.warmup_scans + 1):
         whole.look(0.1, 0)
         cards.look(0.1, 7.8)
     assert cards.looks.exposure_us

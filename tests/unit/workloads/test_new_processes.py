@@ -10,7 +10,8 @@ import pytest
 from fake_proc import FakeEvents, FakeProc
 
 from tierd import config
-from tierd.workloads.readings import AGES_NS, LIMIT, NewProcesses
+from tierd.core.tuning import WORKLOADS
+from tierd.workloads.readings import NewProcesses
 from tierd.workloads.registry import TargetRegistry
 
 MIB = 1 << 20
@@ -108,11 +109,11 @@ def test_looks_are_few_and_newcomers_bounded() -> None:
         asked.append(pid)
         return False
 
-    newcomers.begin(range(LIMIT + 5), 0)
-    assert (len(newcomers), newcomers.dropped) == (LIMIT, 5)
+    newcomers.begin(range(WORKLOADS.max_new_processes + 5), 0)
+    assert (len(newcomers), newcomers.dropped) == (WORKLOADS.max_new_processes, 5)
     for now in range(0, 20 * SECOND, SECOND // 4):
         assert newcomers.grown(now, small) == set()
-    assert len(asked) == LIMIT * len(AGES_NS)
+    assert len(asked) == WORKLOADS.max_new_processes * len(WORKLOADS.new_process_ages_ns)
     assert len(newcomers) == 0
 
 

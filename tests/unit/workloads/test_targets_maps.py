@@ -14,7 +14,8 @@ from hypothesis import given, settings
 
 from tierd.core.access import WatchedRange
 from tierd.core.errors import TargetGoneError
-from tierd.workloads.mappings import MAX_RANGES, MIN_PAGES, MovableRanges
+from tierd.core.tuning import WORKLOADS
+from tierd.workloads.mappings import MovableRanges
 from tierd.workloads.maps import MapReader, movable_ranges
 from tierd.workloads.procs import read_stat
 
@@ -89,12 +90,12 @@ def test_neighbours_are_merged_and_tiny_ones_left_out(proc: FakeMaps) -> None:
     proc.write(
         line(0x100000, 10)
         + line(0x10A000, 10, "r--p")
-        + line(0x200000, MIN_PAGES - 1)
-        + line(0x300000, MIN_PAGES)
+        + line(0x200000, WORKLOADS.min_range_pages - 1)
+        + line(0x300000, WORKLOADS.min_range_pages)
     )
     found = proc.ranges()
-    assert found.ranges == (span(0x100000, 20), span(0x300000, MIN_PAGES))
-    assert found.skipped == {"tiny": MIN_PAGES - 1}
+    assert found.ranges == (span(0x100000, 20), span(0x300000, WORKLOADS.min_range_pages))
+    assert found.skipped == {"tiny": WORKLOADS.min_range_pages - 1}
 
 
 @pytest.mark.parametrize(
@@ -273,11 +274,11 @@ def test_a_hundred_thousand_mappings_give_a_bounded_number_of_ranges(proc: FakeM
         )
     )
     found = proc.ranges()
-    assert len(found.ranges) == MAX_RANGES
+    assert len(found.ranges) == WORKLOADS.max_ranges
     assert {item.end - item.start for item in found.ranges} == {22}
     assert list(found.ranges) == sorted(found.ranges, key=lambda item: item.start)
     total = sum(16 + index % 7 for index in range(count))
-    assert found.skipped == {"scattered": total - 22 * MAX_RANGES}
+    assert found.skipped == {"scattered": total - 22 * WORKLOADS.max_ranges}
 
 
 @given(st.binary(max_size=300))

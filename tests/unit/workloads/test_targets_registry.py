@@ -13,8 +13,8 @@ from fake_proc import PF_KTHREAD, FakeEvents, FakeProc
 
 from tierd import config
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEventSocket
-from tierd.workloads.readings import FULL_POLL_NS
 from tierd.workloads.registry import TargetRegistry
 
 OWN = 4000
@@ -269,7 +269,7 @@ def test_lost_events_and_time_bring_a_full_poll(proc: FakeProc, make: Make) -> N
     proc.add(11)
     registry.refresh(3 * SECOND)
     assert pids(registry) == [10]
-    registry.refresh(3 * SECOND + FULL_POLL_NS)
+    registry.refresh(3 * SECOND + WORKLOADS.full_poll_ns)
     assert pids(registry) == [10, 11]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +13,7 @@ from tierd.core.migration import PROMOTE, MigrationPlan
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE
 from tierd.core.tiermap import Tier, TierMap
+from tierd.core.tuning import FAST_PATH
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import VICTIM, Way
 from tierd.policy import pageset
@@ -22,8 +22,6 @@ from tierd.policy.group_limits import BoolArray, Fairness, Groups
 from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.watermark import WatermarkSettings
 
-FLOOR_SHARE: Final = 0.25
-"""Of what lies between the watermarks, what the native path does not fill."""
 Paths = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
 """Node → nodes that its pages are promoted and demoted to, best first."""
 MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
@@ -37,7 +35,7 @@ def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
 def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
     """What the native path leaves free: more than `low_bytes`, or ticks would relieve the node."""
     gap = int((policy.high_watermark - policy.low_watermark) * usage.total_bytes)
-    return low_bytes(usage, policy) + int(gap * FLOOR_SHARE)
+    return low_bytes(usage, policy) + int(gap * FAST_PATH.free_floor_fraction)
 
 
 def paths(tiers: TierMap) -> Paths:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core.tuning import FAST_PATH
 from tierd.policy import neomem
 from tierd.sources.kmod.neoprof import Profile, histogram_edges
 from tierd.sources.kmod.uapi import Features
@@ -20,8 +21,6 @@ log = logging.getLogger(__name__)
 
 UNMOVABLE = ("not_target", "shared", "file", "other", "outside")
 """Statistics of a card that count reported pages which cannot be promoted."""
-HISTORY = 600
-"""Decisions kept for who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,9 @@ class HotnessThresholdController:
         self._last_ns = 0
         self.decisions: dict[int, neomem.Decision] = {}
         """The last decision, by card."""
-        self.history: deque[tuple[float, int, int, float, int]] = deque(maxlen=HISTORY)
+        self.history: deque[tuple[float, int, int, float, int]] = deque(
+            maxlen=FAST_PATH.threshold_history
+        )
         """The latest decisions: time in s, card, threshold, p, error bound."""
 
     def forget(self) -> None:

@@ -7,35 +7,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.tiermap import TierMap
+from tierd.core.tuning import FAST_PATH, VALUE
 from tierd.engine.fastpath.destinations import Paths, held_back, paths, victims, ways
 from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, Orders, PromoterSettings
-from tierd.policy.break_even import RETURN, break_even_s, least_rate
+from tierd.policy.break_even import break_even_s, least_rate
 from tierd.policy.group_limits import Groups
 from tierd.policy.posterior import expected
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.sampling_interval import used_a_second
 from tierd.topology.node_meminfo import read_held
-
-BOUNCE_S: Final = 5.0
-"""A page promoted this soon after its demotion has bounced."""
-PATIENCE_S: Final = 5.0
-"""How long a reported page waits for room, quota or budget: it is reported once an epoch."""
-LEAST_VICTIMS: Final = 512
-LEAST_TAUGHT_S: Final = 0.5
-"""What is known of shorter times says little of long ones."""
-SLACK_S: Final = 0.5
-"""Orders are renewed in less: a group that could pass its cap until then is left to the ticks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +107,8 @@ class FastPathUpdater:
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
             residency_s=policy.min_residency_s,
-            bounce_s=BOUNCE_S,
-            patience_s=PATIENCE_S,
+            bounce_s=FAST_PATH.ping_pong_s,
+            patience_s=FAST_PATH.pending_timeout_s,
             margin=policy.margin,
             confidence=policy.confidence,
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
@@ -128,7 +118,7 @@ class FastPathUpdater:
             least_rate=rate,
             return_rate=0.0
             if rate <= 0
-            else self._a_second / (RETURN * self._settings.break_even_s),
+            else self._a_second / (VALUE.return_fraction * self._settings.break_even_s),
             expected=rate > 0 and source is not None and used_a_second(source.seen) > 0,
         )
 
@@ -158,7 +148,7 @@ class FastPathUpdater:
         """Twice what came in since the last tick; none while it is not known what is cold."""
         if not source.knows_cold:
             return 0
-        return min(max(LEAST_VICTIMS, 2 * came_in), self._policy.max_moves_per_tick)
+        return min(max(FAST_PATH.min_victims, 2 * came_in), self._policy.max_moves_per_tick)
 
     def _movable(self, around: ServiceView, groups: Groups | None) -> npt.NDArray[np.void]:
         """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
@@ -167,7 +157,7 @@ class FastPathUpdater:
             self._known_spans, self._spans = known, np.array(known, SPAN)
         if groups is None:
             return self._spans
-        slack = int(self._settings.quota_bytes_per_s * SLACK_S)
+        slack = int(self._settings.quota_bytes_per_s * FAST_PATH.group_slack_s)
         held = held_back(groups, around.tiers, around.usage, slack)
         target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
         return self._spans[~held[target]]
@@ -184,7 +174,7 @@ class FastPathUpdater:
         one, known for long, would be taken for far colder.
         What looks have seen of a single page is weighed against what they have of all.
         """
-        half_lives = max(source.taught_s, LEAST_TAUGHT_S) / self._settings.half_life_s
+        half_lives = max(source.taught_s, FAST_PATH.min_observed_s) / self._settings.half_life_s
         grown = 1 - 0.5**half_lives
         mean = used_a_second(source.seen) * self._heat_s(source)
         heat = cold["heat"]

@@ -18,6 +18,8 @@ SECTIONS: Final = ("policy", "heat", "migration")
 """Tables of the configuration that a replay uses."""
 USED: Final = ("migration.rate_limit", "heat.half_life", "heat.memory")
 """Their keys that can change a replay, beside all of [policy]."""
+INTERNAL: Final = "internal."
+"""Before the name of a tuning constant (`tierd.core.tuning`)."""
 
 
 def parse_setting(text: str) -> tuple[str, Any]:
@@ -47,19 +49,26 @@ def parse_setting(text: str) -> tuple[str, Any]:
     return key, parsed
 
 
+def split_internal(texts: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Settings of the configuration, and those of tuning constants without their "internal."."""
+    internal = [text.removeprefix(INTERNAL) for text in texts if text.startswith(INTERNAL)]
+    return [text for text in texts if not text.startswith(INTERNAL)], internal
+
+
 def make_change(
-    settings: Sequence[tuple[str, Any]], file: Path | None
+    settings: Sequence[tuple[str, Any]], file: Path | None, *, internal: bool = False
 ) -> Callable[[Config], Config] | None:
     """What turns a recorded configuration into the one to replay with; None for no change.
 
     Args:
         settings: dotted keys and values; they win over the file.
         file: a configuration whose [policy], [heat] and [migration] are used.
+        internal: tuning constants are changed, so that it is no replay of the same settings.
 
     Raises:
         ConfigError: the file is wrong.
     """
-    if not settings and file is None:
+    if not settings and file is None and not internal:
         return None
     other = None if file is None else load(file)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
-from tierd.hotness.focus import PAGES
+from tierd.core.pagekey import HUGE_PAGES
 from tierd.observe.recording.columns import Decoder, Encoder
 from tierd.observe.recording.errors import RecordingError
 from tierd.policy.traffic import Traffic
@@ -61,7 +61,7 @@ def decode_splits(take: Decoder, told: SplitRecord) -> SplitRecord:
         report = replace(report, plan=own, split_fate=fate)
     if traffic is not None:
         pages = take.array(len(traffic.patterns.region), np.float64)
-        if np.any((pages < 1) | (pages > PAGES) | np.isinf(pages)):
+        if np.any((pages < 1) | (pages > HUGE_PAGES) | np.isinf(pages)):
             raise RecordingError("a region's accesses on less than one of its pages, or on more")
         traffic = replace(traffic, patterns=replace(traffic.patterns, pages=pages))
     return SplitRecord(plan, report, traffic)

@@ -6,14 +6,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
-
-MAX_STEP: Final = 4.0
-"""The period changes by this factor at most in one step."""
-DEAD_BAND: Final = 0.25
-"""Differences from the wanted rate within this share change nothing."""
-CALM_STEPS: Final = 10
-"""Steps without throttling after which the period may shrink again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +68,14 @@ class PeriodControl:
             self.period = self._floor
             return self.period != before
         self._calm += 1
-        if self._calm >= CALM_STEPS:
+        if self._calm >= EBPF.calm_steps:
             self._floor = max(self._least, self._floor // 2)
             self._calm = 0
         factor = max(seen.samples / seen.seconds / self._wanted, seen.cpu_share / self._cpu_share)
-        if abs(factor - 1) > DEAD_BAND:
-            wanted = self.period * min(MAX_STEP, max(1 / MAX_STEP, factor))
+        if abs(factor - 1) > EBPF.dead_band:
+            wanted = self.period * min(
+                EBPF.max_period_step_factor, max(1 / EBPF.max_period_step_factor, factor)
+            )
             self.period = int(min(self._most, max(self._floor, round(wanted))))
         return self.period != before
 

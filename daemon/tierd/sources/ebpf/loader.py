@@ -24,15 +24,12 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import files, pins, syscalls
 
 log = logging.getLogger(__name__)
 
 WAYS: Final = ("bcc", "prebuilt")
-HELPER_LIMIT_S: Final = 300.0
-"""The helper is ended after this time; bcc needs 2 s natively, and in an emulated guest
-from one minute to several."""
-_LAST_WORDS: Final = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +182,7 @@ class Loading:
         finally:
             if theirs is not None:
                 theirs.close()
-        self._deadline = time.monotonic() + HELPER_LIMIT_S
+        self._deadline = time.monotonic() + EBPF.helper_timeout_s
 
     def poll(self) -> Loaded | None:
         """The loaded program, once; None while the helper works.
@@ -200,7 +197,7 @@ class Loading:
             if time.monotonic() > self._deadline:
                 process.kill()
                 process.wait()
-                self._fail(f"the helper took more than {HELPER_LIMIT_S:.0f} s")
+                self._fail(f"the helper took more than {EBPF.helper_timeout_s:.0f} s")
             return None
         assert process.stdout is not None
         try:
@@ -226,12 +223,13 @@ class Loading:
         programs = {n.removeprefix("prog_"): fd for n, fd in named.items() if n.startswith("prog_")}
         return Loaded(maps, programs, self._way, answer["seconds"], answer["peak_rss_kib"])
 
-    def wait(self, timeout_s: float = 2 * HELPER_LIMIT_S) -> Loaded:
-        """The loaded program, waiting for it.
+    def wait(self, timeout_s: float | None = None) -> Loaded:
+        """The loaded program, waiting for it (None: twice `EBPF.helper_timeout_s`).
 
         Raises:
             UnavailableError: every way failed, or the time is over.
         """
+        timeout_s = 2 * EBPF.helper_timeout_s if timeout_s is None else timeout_s
         end = time.monotonic() + timeout_s
         while (loaded := self.poll()) is None:
             if time.monotonic() > end:
@@ -264,7 +262,7 @@ class Loading:
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
             text = self._errors.read().decode(errors="replace")
-            return " ".join(text.split())[-_LAST_WORDS:]
+            return " ".join(text.split())[-EBPF.helper_error_characters :]
         return ""
 
     def _fail(self, reason: str) -> None:

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import EBPF
 
 ATTR_SIZE: Final = 128
 TYPE_SOFTWARE: Final = 1
@@ -42,8 +43,6 @@ RECORD_SAMPLE: Final = 9
 RECORD_LOST_SAMPLES: Final = 13
 _HEADER: Final = struct.Struct("=IHH")
 _DATA_HEAD: Final = 1024
-_RUN: Final = 8192
-"""Samples looked at in one step of decoding."""
 
 MEM_OP_STORE: Final = 0x4
 """PERF_MEM_OP_STORE in the lowest five bits of a sample's data source."""
@@ -166,7 +165,7 @@ def decode(data: bytes, dtype: np.dtype[np.void]) -> Records:
     while at + _HEADER.size <= len(data):
         kind, _, length = _HEADER.unpack_from(data, at)
         if kind == RECORD_SAMPLE and length == size and at + size <= len(data):
-            space = min((len(data) - at) // size, _RUN)
+            space = min((len(data) - at) // size, EBPF.decode_samples)
             block = np.frombuffer(data, dtype, space, at)
             other = (block["type"] != RECORD_SAMPLE) | (block["size"] != size)
             run = int(other.argmax()) if other.any() else space

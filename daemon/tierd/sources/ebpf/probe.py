@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
+from tierd.core.capabilities import NUMBERS
 from tierd.core.errors import UnavailableError
 from tierd.sources.ebpf import host, loader, syscalls
 from tierd.sources.ebpf.perf import EventAttr
@@ -33,12 +34,12 @@ def bpf_works() -> Availability:
             missing = [
                 name
                 for name, number in (
-                    ("CAP_BPF", syscalls.CAP_BPF),
-                    ("CAP_PERFMON", syscalls.CAP_PERFMON),
+                    ("CAP_BPF", NUMBERS["CAP_BPF"]),
+                    ("CAP_PERFMON", NUMBERS["CAP_PERFMON"]),
                 )
                 if not syscalls.has_capability(number)
             ]
-            if missing and not syscalls.has_capability(syscalls.CAP_SYS_ADMIN):
+            if missing and not syscalls.has_capability(NUMBERS["CAP_SYS_ADMIN"]):
                 return Availability(
                     False, f"BPF programs need {' and '.join(missing)}", _CAPABILITIES
                 )
@@ -84,7 +85,7 @@ def explain_open(error: OSError) -> tuple[str, str]:
             level = PARANOID.read_text().strip()
         except OSError:
             level = "unknown"
-        capable = syscalls.has_capability(syscalls.CAP_PERFMON)
+        capable = syscalls.has_capability(NUMBERS["CAP_PERFMON"])
         state = "there" if capable else "missing"
         return (
             f"perf events of a whole CPU are refused (kernel.perf_event_paranoid is {level}, "

@@ -9,11 +9,11 @@ import mmap
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
 
 import numpy as np
 
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
 from tierd.sources.ebpf.perf import Ring, sample_dtype
@@ -21,8 +21,6 @@ from tierd.sources.ebpf.samples import EventPlan, RawSamples, Sampled, SamplerSe
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS, PageTable, TableSize
 
 log = logging.getLogger(__name__)
-
-MAX_TARGETS: Final = 4096
 
 
 @dataclass(slots=True)
@@ -185,7 +183,7 @@ class Sampler:
             with contextlib.suppress(OSError):
                 syscalls.map_delete_u32(fd, pid)
             del self._targets[pid]
-        for pid, number in list(targets.items())[:MAX_TARGETS]:
+        for pid, number in list(targets.items())[: EBPF.max_targets]:
             if self._targets.get(pid) != number:
                 with contextlib.suppress(OSError):
                     syscalls.map_update_u32(fd, pid, number)

@@ -10,10 +10,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from tierd.core.access import AccessBatch, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
+from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
@@ -21,16 +21,6 @@ from tierd.sources.ebpf.samples import Watched
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 
 log = logging.getLogger(__name__)
-
-ADAPT_NS: Final = 10**9
-"""Periods and ways of counting are looked at once in this time."""
-STATISTICS_EVERY: Final = 16
-"""The kernel times the programs in one of so many of these intervals (timing costs)."""
-RETRY_NS: Final = 300 * 10**9
-"""After a failed load, the reason is told for this time before anything is tried again."""
-SCAN_NS_PER_PAGE: Final = 1.5
-RAW_SAMPLE_NS: Final = 150.0
-"""First guesses, from this project's benchmark; measured values replace them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +119,7 @@ class SampledSource(ABC):
 
     def available(self) -> Availability:
         """Whether this host can run the source, with the reason of a failed attempt."""
-        if self._failed is not None and self._clock() - self._failed[0] < RETRY_NS:
+        if self._failed is not None and self._clock() - self._failed[0] < EBPF.load_retry_ns:
             return Availability(False, self._failed[1], "tierd doctor says what to install")
         if self._sampler is not None and self._sampler.loaded is not None:
             return Availability(True, f"in use, loaded by {self._sampler.loaded.way}")
@@ -185,8 +175,8 @@ class SampledSource(ABC):
         )
         self._mode = ModeControl(
             MODE_PASS if self.mode() == "raw" else MODE_COUNT,
-            scan_ns=SCAN_NS_PER_PAGE * sampler.size.pages,
-            sample_ns=RAW_SAMPLE_NS,
+            scan_ns=EBPF.table_read_ns_per_page * sampler.size.pages,
+            sample_ns=EBPF.raw_sample_ns,
             ring_samples=sampler.ring_samples,
             allowed=self.mode() == "auto",
         )
@@ -251,7 +241,11 @@ class SampledSource(ABC):
         return False
 
     def _adapt(self, sampler: Sampler, now: int) -> None:
-        if now - self._mark_ns < ADAPT_NS or self._period is None or self._mode is None:
+        if (
+            now - self._mark_ns < EBPF.adapt_interval_ns
+            or self._period is None
+            or self._mode is None
+        ):
             return
         assert sampler.table is not None
         seen = sampler.table.stat("seen")
@@ -293,7 +287,7 @@ class SampledSource(ABC):
                 self._run_ns = (spent - self._runs[0]) / (runs - self._runs[1])
             os.close(self._statistics_fd)
             self._statistics_fd = -1
-        elif self._steps % STATISTICS_EVERY == 1:
+        elif self._steps % EBPF.statistics_every == 1:
             with contextlib.suppress(OSError):
                 self._runs = sampler.program_runs()
                 self._statistics_fd = syscalls.enable_run_statistics()

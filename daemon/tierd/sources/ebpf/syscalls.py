@@ -41,10 +41,6 @@ IOC_SET_BPF: Final = 0x40042408
 
 PERF_FLAG_FD_CLOEXEC: Final = 8
 
-CAP_SYS_ADMIN: Final = 21
-CAP_PERFMON: Final = 38
-CAP_BPF: Final = 39
-
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.pagekey import U64Array
+from tierd.core.tuning import EBPF
 
 U32Array = npt.NDArray[np.uint32]
 
@@ -29,8 +30,6 @@ MODE_PASS: Final = 1
 OFFSETS: Final = 7
 _FIRST_EPOCH: Final = 2
 _LAST_EPOCH: Final = (1 << 32) - 1
-SETTLE_S: Final = 100e-6
-"""Programs that began in the old epoch end within this time (they run for under 1 us)."""
 
 
 def _words(names: str) -> list[tuple[str, str]]:
@@ -183,7 +182,7 @@ class PageTable:
         epoch = int(self._config["epoch"][0])
         half = epoch & 1
         self._config["epoch"] = epoch + 1 if epoch < _LAST_EPOCH else _FIRST_EPOCH
-        self._sleep(SETTLE_S)
+        self._sleep(EBPF.epoch_settle_s)
         counted = int(self._stats["counted"][:, half].sum())
         if counted == self._drained[half]:
             return _nothing()

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
+from tierd.core.tuning import SCAN
 from tierd.sources.kmod.uapi import ATTRIBUTES, EVENTS, FAMILY, VERSION, Command
 
 _REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
@@ -25,7 +26,6 @@ _ERROR, _DONE = 2, 3
 _NETLINK_GENERIC = 16
 _SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
 _ACK_TLVS, _TLV_MESSAGE = 0x200, 1
-_ANSWER_SECONDS: Final = 5.0
 _DATAGRAM: Final = 1 << 17
 _SEQUENCE_AT: Final = 8
 """struct nlmsghdr: length, type, flags, sequence number."""
@@ -76,7 +76,7 @@ class Family:
             connection.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
         except OSError as error:
             raise UnavailableError(f"generic netlink: {error.strerror}") from error
-        connection.settimeout(_ANSWER_SECONDS)
+        connection.settimeout(SCAN.module_answer_s)
         opened = cls(connection, 0, 0)
         try:
             opened._find_family()

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a tuning constant is declared."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+ASSUMPTION: Final = "assumption"
+"""Evidence of a value that nobody has measured."""
+
+
+def tuned(
+    default: T, *, unit: str, meaning: str, evidence: str, sensitivity: str = "not measured"
+) -> T:
+    """A field of a tuning class.
+
+    Args:
+        default: its value.
+        unit: pages, bytes, ns, s, ratio, count and the like.
+        meaning: one sentence.
+        evidence: the measurement, document or paper that the value is from, or "assumption".
+        sensitivity: what was measured with half and with twice the value.
+    """
+    about = {"unit": unit, "meaning": meaning, "evidence": evidence, "sensitivity": sensitivity}
+    return dataclasses.field(default=default, metadata=about)
