@@ -347,8 +347,8 @@ def test_no_system_call_is_tried_on_a_captured_tree(fake: MakeHost, name: str) -
 @pytest.mark.parametrize(
     ("name", "edge", "error", "part"),
     [
-        ("bpf.syscall", "ebpf.syscalls.make_map", errno.EPERM, "CAP_BPF"),
-        ("perf.fault_address", "ebpf.syscalls.perf_event_open", errno.EACCES, "CAP_PERFMON"),
+        ("bpf.syscall", "sources.ebpf.syscalls.make_map", errno.EPERM, "CAP_BPF"),
+        ("perf.fault_address", "sources.ebpf.syscalls.perf_event_open", errno.EACCES, "CAP_PERFMON"),
         ("move_pages", "doctor.moving.touched_page", errno.ENOSYS, "CONFIG_MIGRATION"),
         ("move_pages", "doctor.moving.touched_page", errno.EPERM, "seccomp"),
         ("pagemap_scan", "doctor.moving.scan_own_page", errno.ENOTTY, "6.7"),
