@@ -20,7 +20,7 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 40830,
+    "python_lines": 40860,
     "python_modules": 270,
     "native_lines": 6960,
     "loose_constants": 90,

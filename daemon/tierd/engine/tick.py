@@ -78,6 +78,7 @@ class Tick:
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
         self._targets_ns = self._watch_ns = 0
+        self._gathering_ns = 0
         self._aside_cpu_ns = 0
 
     def renew(self) -> None:
@@ -235,8 +236,26 @@ class Tick:
                 self.observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
-        sampled_ns = now - self.still.begun_ns if self.still.begun_ns else 0
-        return sampled_ns >= self.config.heat.half_life_ns and self.components.tracking.all_walked
+        """Whether all pages were looked up, and samples came in for a half-life of heat.
+
+        Samples that do not come at all are waited for within a bound.
+        """
+        half_life_ns = self.config.heat.half_life_ns
+        self._gathering_ns = self._gathering_ns or now
+        if not self.still.begun_ns:
+            waited_ns = now - self._gathering_ns
+            if waited_ns < PACING.once_patience_half_lives * half_life_ns:
+                return False
+            log.warning(
+                logfmt(
+                    event="no_samples",
+                    waited_seconds=waited_ns / 1e9,
+                    effect="decided without: only what is known of places and free memory counts",
+                )
+            )
+            return True
+        sampled_ns = now - self.still.begun_ns
+        return sampled_ns >= half_life_ns and self.components.tracking.all_walked
 
     def _watch(self, now: int) -> None:
         """Tell sources what to watch; without any, pages stay where they are.

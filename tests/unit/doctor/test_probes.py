@@ -348,7 +348,12 @@ def test_no_system_call_is_tried_on_a_captured_tree(fake: MakeHost, name: str) -
     ("name", "edge", "error", "part"),
     [
         ("bpf.syscall", "sources.ebpf.syscalls.make_map", errno.EPERM, "CAP_BPF"),
-        ("perf.fault_address", "sources.ebpf.syscalls.perf_event_open", errno.EACCES, "CAP_PERFMON"),
+        (
+            "perf.fault_address",
+            "sources.ebpf.syscalls.perf_event_open",
+            errno.EACCES,
+            "CAP_PERFMON",
+        ),
         ("move_pages", "doctor.moving.touched_page", errno.ENOSYS, "CONFIG_MIGRATION"),
         ("move_pages", "doctor.moving.touched_page", errno.EPERM, "seccomp"),
         ("pagemap_scan", "doctor.moving.scan_own_page", errno.ENOTTY, "6.7"),

@@ -21,6 +21,7 @@ from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
+from tierd.core.tuning import PACING
 from tierd.engine.executor import LoopExecutor
 from tierd.engine.pressure import CgroupPressureMonitor
 from tierd.observe.tick_record import TickRecord
@@ -36,6 +37,20 @@ def test_once_acts_on_a_half_life_of_samples_and_ends():
     assert totals.promoted_pages == totals.demoted_pages == 50
     assert bench.tracking.closed
     assert bench.mover.closed
+
+
+def test_once_ends_where_no_sample_comes():
+    """It decides after some half-lives, says so, and moves by what else is known."""
+    bench = Bench(tier_map(118, 430))
+    bench.source.poll = lambda: []  # type: ignore[method-assign]
+    assert bench.service.run(once=True) == ExitCode.OK
+    waited = bench.seen[-1].time_ns - bench.seen[0].time_ns
+    half_life_ns = bench.service.config.heat.half_life_ns
+    assert waited >= PACING.once_patience_half_lives * half_life_ns
+    assert [tick.budget is not None for tick in bench.seen] == [False] * (len(bench.seen) - 1) + [
+        True
+    ]
+    assert bench.service.totals.samples == 0
 
 
 def test_one_tier_is_nothing_to_do():

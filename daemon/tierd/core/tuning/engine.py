@@ -50,6 +50,15 @@ class PacingTuning:
         meaning="A source is read before its ring buffer is filled to this fraction.",
         evidence="assumption",
     )
+    once_patience_half_lives: float = tuned(
+        4.0,
+        unit="count",
+        meaning=(
+            "A single tick (`tierd run --once`) waits for a first sample for so many half-lives of"
+            " heat, then decides without."
+        ),
+        evidence="assumption",
+    )
     watch_interval_ns: int = tuned(
         2 * 10**9,
         unit="ns",
