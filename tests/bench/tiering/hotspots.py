@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from matrix import METHODS, scaled
-from report import LENGTH
+from plan import LENGTH, METHODS, scaled
 from runner import SEED, Runner, end_on_sigterm
 
 from tierd_lab import Machine
@@ -200,9 +199,10 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="all functions of all owners")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="tierd-hotspots-") as folder:
-        with Runner(Machine.load("bench"), seed=args.seed) as runner:
+        with Runner(Machine.load("bench")) as runner:
             runner.profile = Path(folder) / "blocks"
-            cell = runner.run(scaled(WORKLOADS[args.workload], args.scale), args.method)
+            workload = scaled(WORKLOADS[args.workload], args.scale)
+            cell = runner.run(workload, args.method, seed=args.seed)
         if cell.seconds is None:
             print(f"the cell failed: {cell.why}", file=sys.stderr)
             return 1

@@ -4,22 +4,22 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from results import Cell
-from table import Cells, best_of, details, gaps, geometric_mean, speed_ups, times
+from estimates import Ratio, over_workloads
+from plan import LENGTH, METHODS
+from plots import draw
+from results import Cell, Key, column
+from samples import Samples, compare
+from table import best_of, details, gaps, pairs, times
+from variants import VARIANTS
 
 from workloads import WORKLOADS
 
 KERNEL = ("first-touch", "numa-balancing", "numa-balancing-1-3s", "damon")
 """What a stock kernel offers."""
-LENGTH = 3.0
-"""Times the work that is told of a workload that it does in the table: so that the way to a good
-placement, half a second to a second, is a small part of it."""
 LAB = Path(__file__).resolve().parents[3] / "docs/lab.md"
-NOT_COMPARED = ("first-touch", "all-fast", "all-slow", "oracle")
 HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # tierd against other ways of tiering, in modelled time
@@ -40,21 +40,21 @@ many as fit, before the region begins; it never moves anything in it.
 """
 
 
-def fastest_of_the_kernel(cells: Cells, workloads: Sequence[str], method: str) -> float | None:
-    """Geometric mean of how many times as fast `method` is as the kernel's best on each."""
-    ratios = []
+def fastest_of_the_kernel(samples: Samples, workloads: Sequence[str], name: str) -> Ratio | None:
+    """How many times as fast a column is as the kernel's best on each workload."""
+    pairs = []
     for workload in workloads:
-        best, ours = best_of(cells, workload, KERNEL), cells.get((workload, method))
-        if best and ours and ours.seconds and best.seconds:
-            ratios.append(best.seconds / ours.seconds)
-    return geometric_mean(ratios)
+        best = best_of(samples, workload, KERNEL)
+        if best is not None:
+            pairs.append((samples.seconds(workload, best), samples.seconds(workload, name)))
+    return over_workloads(pairs)
 
 
-def length(cells: Cells) -> str:
+def length(cells: Iterable[Cell]) -> str:
     """A paragraph on how long regions are, if that is not as usual."""
     times = {
         cell.facts["work"] / WORKLOADS[cell.workload].work
-        for cell in cells.values()
+        for cell in cells
         if cell.workload in WORKLOADS and "work" in cell.facts
     }
     if times <= {LENGTH}:
@@ -64,124 +64,130 @@ def length(cells: Cells) -> str:
     return f"Workloads have {told} times as much to do here as in the table of `make bench`.\n"
 
 
+SEEDS = """\
+A figure is the mean of the cell's seeds, and ± half of its 95 % interval (Student's t); without it
+there is one seed, whose figure is one sample of those that the cell can take.
+"""
+
+
 def markdown(
-    cells: Cells,
-    workloads: Sequence[str],
-    methods: Sequence[str],
-    reading: str,
-    plots: Sequence[str],
-    *,
-    lab: str,
+    cells: dict[Key, Cell], wanted: Sequence[Key], reading: str, plots: Sequence[str], *, lab: str
 ) -> str:
-    """The page; `lab`: where docs/lab.md lies, seen from it."""
-    parts = [HEAD.format(lab=lab), *filter(None, [length(cells)])]
+    """The page.
+
+    Args:
+        cells: those of the result file.
+        wanted: keys of all cells that the page is about.
+        lab: where docs/lab.md lies, seen from the page.
+    """
+    samples = Samples(cells.values())
+    workloads = list(dict.fromkeys(key.workload for key in wanted))
+    columns = list(dict.fromkeys(column(key.method, key.variant) for key in wanted))
+    parts = [HEAD.format(lab=lab), *filter(None, [length(cells.values())])]
     ran = sum(c.seconds is not None for c in cells.values())
-    parts.append(f"{ran} of {len(workloads) * len(methods)} cells ran.\n")
-    parts += ["## Modelled seconds\n", times(cells, workloads, methods, "first-touch") + "\n"]
+    parts.append(f"{ran} of {len(wanted)} cells ran.\n")
+    parts += ["## Modelled seconds\n", times(samples, workloads, columns, "first-touch") + "\n"]
     parts += [
         "`not run`: the run was stopped before; `make bench` goes on there. A mean is over "
         "the workloads that both methods ran, so means of an incomplete table are not to be "
-        "compared with each other.\n"
+        "compared with each other.\n",
+        SEEDS,
     ]
-    parts += ["## Speed-up over each baseline\n", _speed_ups(cells, workloads, methods)]
+    parts += ["## Speed-up over each baseline\n", _speed_ups(samples, workloads, columns)]
+    parts += _paired(samples, workloads, columns)
     parts += [f"![{name}]({name})\n" for name in plots]
     if reading:
         parts += ["## Reading\n", reading]
     parts.append("## Cells\n")
     for workload in workloads:
-        if any((workload, method) in cells for method in methods):
-            parts += [f"### {workload}\n", details(cells, workload, methods) + "\n"]
-    parts += ["## What did not run\n", gaps(cells, workloads, methods) + "\n"]
-    parts += ["## Ran with\n", _versions(cells)]
+        if any(samples.cells(workload, each) for each in columns):
+            parts += [f"### {workload}\n", details(samples, workload, columns) + "\n"]
+    parts += ["## What did not run\n", gaps(cells, wanted) + "\n"]
+    parts += ["## Ran with\n", _versions(cells.values())]
     return "\n".join(parts)
 
 
-def _speed_ups(cells: Cells, workloads: Sequence[str], methods: Sequence[str]) -> str:
-    bases = [method for method in methods if not method.startswith("tierd")]
+def _speed_ups(samples: Samples, workloads: Sequence[str], columns: Sequence[str]) -> str:
+    bases = [name for name in columns if not name.startswith("tierd")]
     lines = [f"| times as fast as | {' | '.join(bases)} | the kernel's best |"]
     lines.append("|---|" + "---:|" * (len(bases) + 1))
-    for method in methods:
-        if not method.startswith("tierd"):
+    for name in columns:
+        if not name.startswith("tierd"):
             continue
         row = []
         for base in bases:
-            ratios = speed_ups(cells, workloads, method, base)
-            mean = geometric_mean(ratios)
-            row.append("-" if mean is None else f"{mean:.3f} ({len(ratios)})")
-        mean = fastest_of_the_kernel(cells, workloads, method)
-        row.append("-" if mean is None else f"{mean:.3f}")
-        lines.append(f"| {method} | {' | '.join(row)} |")
+            ratio = samples.ratio(workloads, name, base)
+            row.append("-" if ratio is None else f"{ratio.value:.3f} ({ratio.workloads})")
+        best = fastest_of_the_kernel(samples, workloads, name)
+        row.append("-" if best is None else f"{best.value:.3f}")
+        lines.append(f"| {name} | {' | '.join(row)} |")
     note = f"In brackets: workloads that both ran. The kernel's own: {', '.join(KERNEL)}."
     return "\n".join([*lines, "", note, ""])
 
 
-def _versions(cells: Cells) -> str:
+def _paired(samples: Samples, workloads: Sequence[str], columns: Sequence[str]) -> list[str]:
+    """Sections on pairs of columns, seed by seed: variants, and the two precise sources."""
+    parts = []
+    for base, new in _pairs_of(columns):
+        compared = compare(samples, base, samples, new, workloads)
+        if compared.pairs and any(pair.ratio.logs.count > 1 for pair in compared.pairs):
+            parts += [f"### {new} against {base}\n", pairs(compared) + "\n"]
+            variant = VARIANTS.get(new.partition("/")[2])
+            parts += [f"{variant.what}\n"] if variant else []
+    return [f"## Pairs\n\n{PAIRED}", *parts] if parts else []
+
+
+def _pairs_of(columns: Sequence[str]) -> list[tuple[str, str]]:
+    """(base, new): a method and its variants, and accessed bits beside NeoProf."""
+    found = [(name.partition("/")[0], name) for name in columns if "/" in name]
+    sources = ("tierd-scan", "tierd-neoprof")
+    return [*found, sources] if set(sources) <= set(columns) else found
+
+
+PAIRED = """\
+Two columns are compared seed by seed: the mean of the logarithms of their ratios, and its interval.
+Above 1 the second one is faster. The interval tells of other seeds, not of other workloads.
+"""
+
+
+def _versions(cells: Iterable[Cell]) -> str:
     keys = ("kernel", "qemu", "python", "damo", "numpy", "tierd", "source", "machine", "host")
-    lines = []
+    known, lines = list(cells), []
     for key in keys:
-        seen = sorted({str(cell.facts[key]) for cell in cells.values() if key in cell.facts})
+        seen = sorted({str(cell.facts[key]) for cell in known if key in cell.facts})
         lines.append(f"- {key}: {', '.join(seen) or 'unknown'}")
     return "\n".join(lines) + "\n"
 
 
-def draw(folder: Path, cells: Cells, workloads: Sequence[str], methods: Sequence[str]) -> list[str]:
-    """Plots as SVG; their names. None without matplotlib (the extra `report`)."""
-    try:
-        import matplotlib as mpl
-    except ImportError:
-        print("no plots: pip install 'tierd[report]'", file=sys.stderr)
-        return []
-    mpl.use("svg")
-    mpl.rcParams["svg.hashsalt"] = "tierd"
-    from matplotlib import pyplot as plt
+def in_order(keys: Iterable[Key]) -> list[Key]:
+    """Keys in the order of the page; what nothing is known of any more comes last."""
 
-    colour = {method: f"C{i % 10}" for i, method in enumerate(methods)}
-    shown = [w for w in workloads if any((w, m) in cells and cells[w, m].curve for m in methods)]
-    if not shown:
-        return []
-    rows = -(-len(shown) // 2)
-    figure, axes = plt.subplots(rows, 2, figsize=(11, 2.8 * rows), squeeze=False)
-    for axis in axes.flat[len(shown) :]:
-        axis.set_visible(False)
-    for axis, workload in zip(axes.flat, shown, strict=False):
-        for method in methods:
-            cell = cells.get((workload, method))
-            if cell is not None and cell.curve and method not in ("all-fast", "all-slow"):
-                style = {"color": colour[method], "lw": 1, "label": method}
-                axis.plot(*zip(*cell.curve, strict=True), **style)
-        axis.set(title=workload, ylim=(0, 1), xlabel="modelled s", ylabel="served fast")
-        axis.legend(fontsize=6)
-    figure.tight_layout()
-    figure.savefig(folder / "convergence.svg", metadata={"Date": None})
-    plt.close(figure)
+    def place(name: str, known: Iterable[str]) -> tuple[int, str]:
+        names = list(known)
+        return (names.index(name) if name in names else len(names)), name
 
-    bars = [m for m in methods if m != "first-touch" and any((w, m) in cells for w in shown)]
-    figure, axis = plt.subplots(figsize=(11, 3.5))
-    for i, method in enumerate(bars):
-        ratios = [speed_ups(cells, [workload], method, "first-touch") for workload in shown]
-        heights = [ratio[0] if ratio else 0 for ratio in ratios]
-        places = [n + (i + 0.5) / (len(bars) + 1) for n in range(len(shown))]
-        axis.bar(places, heights, 1 / (len(bars) + 1), label=method, color=colour[method])
-    axis.axhline(1, color="black", lw=0.5)
-    axis.set_xticks([n + 0.5 for n in range(len(shown))], shown)
-    axis.set_ylabel("times as fast as first touch")
-    axis.legend(fontsize=7, ncols=3)
-    figure.tight_layout()
-    figure.savefig(folder / "speedup.svg", metadata={"Date": None})
-    plt.close(figure)
-    return ["speedup.svg", "convergence.svg"]
+    return sorted(
+        keys,
+        key=lambda key: (
+            place(key.method, METHODS),
+            place(key.workload, WORKLOADS),
+            place(key.variant, VARIANTS),
+            key.seed,
+        ),
+    )
 
 
-def write_report(
-    folder: Path,
-    cells: dict[tuple[str, str], Cell],
-    workloads: Sequence[str],
-    methods: Sequence[str],
-) -> None:
-    """Write tiering.md and the plots into the folder of the results."""
-    plots = draw(folder, cells, workloads, methods)
+def write_report(folder: Path, cells: dict[Key, Cell], wanted: Sequence[Key]) -> None:
+    """Write tiering.md and the plots into the folder of the results.
+
+    Args:
+        cells: all that the result file has; all of them are shown.
+        wanted: those that were asked for; the page says which of them did not run.
+    """
+    keys = in_order({*cells, *wanted})
+    plots = draw(folder, Samples(cells.values()), keys)
     file = folder / "reading.md"
     reading = file.read_text(encoding="utf-8") if file.exists() else ""
     lab = os.path.relpath(LAB, folder)
-    page = markdown(cells, workloads, methods, reading, plots, lab=lab)
+    page = markdown(cells, keys, reading, plots, lab=lab)
     (folder / "tiering.md").write_text(page.rstrip() + "\n", encoding="utf-8")

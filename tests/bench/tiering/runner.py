@@ -11,13 +11,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import image
 import numpy as np
 from figures import FAST, seconds_to_95, shares
-from results import Cell
+from results import DEFAULTS, RETRY_SEED, Cell
+from variants import VARIANTS
 
 from tierd.core.errors import TierdError
 from tierd_lab import Machine
@@ -36,8 +38,6 @@ ROOT = Path(__file__).resolve().parents[3]
 LIMIT_S = 1800.0
 """Host seconds for a cell; the machine is given up then."""
 SEED = 1
-OTHER_SEED = 1000
-"""So much more is the seed of a second try."""
 STEP_S = 0.618034
 """From one seed to the next the workload starts so much later in a second, the beat of a service's
 passes: any few seeds in a row are spread over it."""
@@ -62,23 +62,20 @@ class Runner:
     Args:
         machine: on which they run.
         limit_s: host seconds for a cell.
-        seed: of cells that are given none: of the machine's random numbers, and of the moment
-            at which the workload starts. The same seed gives the same cell bit for bit, as long
-            as the tree, its place and the programs of the host are the same.
 
     Attributes:
-        counted: workloads of which the requests of each page are known, for the oracle.
+        counted: workloads and seeds of which the requests of each page are known, for the oracle.
         profile: where a cell's counted blocks go, and with the suffix .symbols what lies where
             (hotspots.py); None: they are not counted.
     """
 
-    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S, seed: int = SEED) -> None:
-        self._machine, self._limit_s, self._seed = machine, limit_s, seed
+    def __init__(self, machine: Machine, *, limit_s: float = LIMIT_S) -> None:
+        self._machine, self._limit_s = machine, limit_s
         self._folder = tempfile.TemporaryDirectory(prefix="tierd-bench-")
         self._kernel = find_kernel()
         self._image = Path(self._folder.name) / "image"
         self._image_hash = ""
-        self.counted: dict[Workload, bytes] = {}
+        self.counted: dict[tuple[Workload, int], bytes] = {}
         self.profile: Path | None = None
 
     def __enter__(self) -> Runner:
@@ -88,14 +85,23 @@ class Runner:
         self._folder.cleanup()
 
     def run(
-        self, workload: Workload, method: str, *, pages: bool = False, seed: int | None = None
+        self,
+        workload: Workload,
+        method: str,
+        *,
+        variant: str = DEFAULTS,
+        seed: int = SEED,
+        pages: bool = False,
     ) -> Cell:
         """Run a cell.
 
         Args:
-            workload, method: which; the oracle needs the workload to be in `counted`.
+            workload, method: which; the oracle needs workload and seed to be in `counted`.
+            variant: of tierd's settings (variants.py).
+            seed: of the machine's random numbers, and of the moment at which the workload starts.
+                The same seed gives the same cell bit for bit, as long as the tree, its place
+                and the programs of the host are the same.
             pages: put the requests of each virtual page into `counted`.
-            seed: another one than the runner's.
 
         What could not be begun is tried once more with another seed, for nothing of it was seen and
         the same one would fail alike; the cell tells which (`facts["seed"]`).
@@ -103,31 +109,32 @@ class Runner:
         Returns:
             The cell, with `why` if it failed.
         """
+        cell = Cell(workload.name, method, variant=variant, seed=seed)
         try:
             if not self._image_hash:
                 image.build(self._kernel, self._image)
                 self._image_hash = _hash(self._image)
-            own = self._seed if seed is None else seed
             try:
-                return self._in_folder(workload, method, pages, own)
+                return self._in_folder(workload, cell, pages, seed)
             except NotReadyError as error:
-                other = own + OTHER_SEED
-                told = f"{workload.name} / {method}: {error}: once more, with seed {other}"
+                other = seed + RETRY_SEED
+                told = f"{cell.key.label}: {error}: once more, with seed {other}"
                 print(told, file=sys.stderr)
-                return self._in_folder(workload, method, pages, other)
+                return self._in_folder(workload, cell, pages, other)
         except (TierdError, OSError) as error:
             why = " ".join(str(error).split())[-600:]
-            return Cell(workload.name, method, why=f"{type(error).__name__}: {why}")
+            return replace(cell, why=f"{type(error).__name__}: {why}")
 
-    def _in_folder(self, workload: Workload, method: str, pages: bool, seed: int) -> Cell:
+    def _in_folder(self, workload: Workload, cell: Cell, pages: bool, seed: int) -> Cell:
         with tempfile.TemporaryDirectory(dir=self._folder.name) as folder:
-            return self._run(workload, method, pages, Path(folder), seed)
+            return self._run(workload, cell, pages, Path(folder), seed)
 
-    def _run(self, workload: Workload, method: str, pages: bool, folder: Path, seed: int) -> Cell:
+    def _run(self, workload: Workload, cell: Cell, pages: bool, folder: Path, seed: int) -> Cell:
         told: dict[str, dict[str, Any]] = {}
         begin = time.monotonic()
         request = {
-            "method": method,
+            "method": cell.method,
+            "settings": VARIANTS[cell.variant].toml,
             "fast": workload.fast,
             "pages": pages,
             "profile": self.profile is not None,
@@ -137,8 +144,8 @@ class Runner:
         with Sealed(self._machine, folder) as machine:
             parcel = Parcel(folder / WINDOW)
             parcel.put("request", json.dumps(request).encode())
-            if method == "oracle":
-                parcel.put("counts", self.counted[workload])
+            if cell.method == "oracle":
+                parcel.put("counts", self.counted[workload, cell.seed])
             machine.start(self._kernel, self._image, seed, profile=self.profile is not None)
             machine.follow(_taker(told, begin), begin + self._limit_s)
             if "failed" in told:
@@ -154,8 +161,8 @@ class Runner:
         if counts.region is None:
             raise CellError("the workload's marks were not seen")
         if pages:
-            self.counted[workload] = requests_of_pages(frames, counts)
-        cell = _cell(workload, method, counts.region, told)
+            self.counted[workload, cell.seed] = requests_of_pages(frames, counts)
+        cell = _measured(cell, workload, counts.region, told)
         cell.facts["seed"], cell.facts["image"] = seed, self._image_hash
         cell.facts["dump"] = _hash((folder / DUMP).with_suffix(".pages"))
         cell.facts["host_s"] = {name: round(event["at"], 1) for name, event in told.items()}
@@ -196,12 +203,13 @@ def requests_of_pages(frames: bytes, counts: Counts) -> bytes:
     return np.stack([vpn[order], counts.requests[pfn[order]]]).astype("<u8").tobytes()
 
 
-def _cell(workload: Workload, method: str, region: Region, told: dict[str, dict[str, Any]]) -> Cell:
+def _measured(
+    cell: Cell, workload: Workload, region: Region, told: dict[str, dict[str, Any]]
+) -> Cell:
     figures, ready = told["done"]["method"], told["ready"]
     curve = shares(region.curve, region.interval_ns)
-    return Cell(
-        workload.name,
-        method,
+    return replace(
+        cell,
         seconds=region.ns / 1e9,
         fast_share=region.share(FAST),
         seconds_to_95=seconds_to_95(curve),

@@ -20,11 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "bench/tiering/gues
 
 import image
 import sealed
+from methods import Given, Tierd
 from parcel import PARTS, WINDOW_BYTES, Parcel
-from repeat import differing, spread
-from results import Cell
 from runner import phase_s, requests_of_pages
+from variants import VARIANTS
 
+from tierd.config import load, loads
 from tierd_lab import Machine, plugin
 from tierd_lab.host import Kernel
 from tierd_lab.traffic import Counts
@@ -184,20 +185,16 @@ def test_seeds_are_spread_over_the_beat() -> None:
     assert gaps.min() > 0.1
 
 
-def ran(seed: int, seconds: float, **facts: Any) -> Cell:
-    return Cell("a", "x", seconds, facts={"seed": seed, "host_s": {"done": seconds * 9}, **facts})
-
-
-def test_runs_of_one_seed_are_compared_in_all_but_the_hosts_time() -> None:
-    same = [ran(1, 2.0, dump="ab"), ran(2, 2.5), ran(1, 2.0, dump="ab", host_s={"done": 1})]
-    assert differing(same) == []
-    assert differing([*same, ran(2, 2.5, dump="cd"), ran(3, 9.0)]) == [2]
-    assert differing([ran(1, 2.0), ran(1, 2.000000001)]) == [1]
-
-
-def test_the_spread_is_of_seeds_not_of_runs() -> None:
-    told = spread([ran(1, 2.0), ran(1, 2.0), ran(2, 3.0)])
-    assert told == "2 seeds: 2.000 to 3.000 s, mean 2.500, 40.0% from the least to the most"
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_guests_service_has_the_variants_settings_beside_its_own(
+    tmp_path: Path, variant: str
+) -> None:
+    settings = VARIANTS[variant].toml
+    Tierd("neoprof", Given(tmp_path, settings)).configure(tmp_path / "tierd.toml")
+    found = load(tmp_path / "tierd.toml")
+    assert found.sources.order == ("neoprof",)
+    assert not found.metrics.enabled
+    assert found.policy == loads(settings).policy
 
 
 class SplitRecord(sealed.Sealed):

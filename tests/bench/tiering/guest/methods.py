@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ TOOLS = Path(sys.executable).parent
 CGROUP = Path("/sys/fs/cgroup/tiered")
 NUMA_BALANCING = Path("/proc/sys/kernel/numa_balancing")
 DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
+CONFIG = Path("/tmp/tierd-bench.toml")
 ERRORS = Path("/tmp/daemon.err")
 """What the daemon of a method wrote."""
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
@@ -81,6 +83,19 @@ def threads_of(process: subprocess.Popen[str]) -> dict[str, float]:
         name = (thread / "comm").read_text().strip()
         spent[f"{thread.name} {name}"] = int((thread / "schedstat").read_text().split()[0]) / 1e9
     return spent
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a cell hands to its method.
+
+    Attributes:
+        counts: file with an earlier run's virtual page numbers and requests, for the oracle.
+        settings: TOML over tierd's settings, or nothing.
+    """
+
+    counts: Path
+    settings: str = ""
 
 
 class Method:
@@ -178,20 +193,18 @@ class NumaBalancing(Method):
 
 
 class Tierd(Method):
-    """The service with one source, on its defaults."""
+    """The service with one source, on its defaults but for the cell's variant."""
 
-    def __init__(self, source: str) -> None:
-        self._source = source
+    def __init__(self, source: str, given: Given) -> None:
+        self._source, self._settings = source, given.settings
 
     def prepare(self) -> None:
         CGROUP.mkdir(exist_ok=True)
-        config = Path("/tmp/tierd-bench.toml")
-        text = (Path(__file__).parent / "tierd.toml").read_text()
-        config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
+        self.configure(CONFIG)
         if self._source in ("scan", "neoprof"):
             load_module()
         self._daemon = start_marked(
-            [TOOLS / "tierd", "run", "--config", config, "--json", "--log-level", "info"]
+            [TOOLS / "tierd", "run", "--config", CONFIG, "--json", "--log-level", "info"]
         )
         # A service has been at work before: its rings are there, and its code is in memory.
         self._other = subprocess.Popen(["sleep", "infinity"])
@@ -202,6 +215,15 @@ class Tierd(Method):
             time.sleep(0.5)
         time.sleep(WARM_S)
         self._since = time.monotonic()
+
+    def configure(self, config: Path) -> None:
+        """Write the service's configuration, with the variant's settings in conf.d beside it."""
+        text = (Path(__file__).parent / "tierd.toml").read_text()
+        config.write_text(f'{text}\n[sources]\norder = ["{self._source}"]\n')
+        if self._settings:
+            folder = config.parent / "conf.d"
+            folder.mkdir(exist_ok=True)
+            (folder / "50-variant.toml").write_text(self._settings)
 
     def begin(self, pid: int) -> None:
         self._threads = threads_of(self._daemon)
@@ -334,18 +356,18 @@ class Damon(Method):
         return {"promoted": pages[0], "demoted": pages[1], "schemes": moved, "set": self._schemes}
 
 
-METHODS: dict[str, Callable[[Path], Method]] = {
+METHODS: dict[str, Callable[[Given], Method]] = {
     "first-touch": lambda _: Method(),
     "all-fast": lambda _: Bound(memory.FAST),
     "all-slow": lambda _: Bound(memory.SLOW),
-    "oracle": Oracle,
+    "oracle": lambda given: Oracle(given.counts),
     "numa-balancing": lambda _: NumaBalancing(),
     "numa-balancing-1-3s": lambda _: NumaBalancing((1000, 3000)),
     "damon": lambda _: Damon(),
     "pte-scan": lambda _: Baseline("pte-scan"),
     "pebs-weak": lambda _: Baseline("pebs-weak"),
     "pebs-histogram": lambda _: Baseline("pebs-histogram"),
-    "tierd-damon": lambda _: Tierd("damon"),
-    "tierd-scan": lambda _: Tierd("scan"),
-    "tierd-neoprof": lambda _: Tierd("neoprof"),
+    "tierd-damon": lambda given: Tierd("damon", given),
+    "tierd-scan": lambda given: Tierd("scan", given),
+    "tierd-neoprof": lambda given: Tierd("neoprof", given),
 }
