@@ -50,7 +50,7 @@ class Cell:
         fast_share: share of the region's memory requests that the fast node served.
         seconds_to_95: modelled seconds until 95 % of the best share of any interval was
             reached and kept; None if it never was.
-        promoted, demoted, bounced: pages of 4 KiB; bounced were promoted again within
+        promoted, demoted, ping_pong: pages of 4 KiB; ping_pong were promoted again within
             5 s of a demotion; None where nothing counts them.
         instructions: by owner (workload, daemon, kernel, other).
         curve: (second, share served fast) pairs.
@@ -95,7 +95,8 @@ class Cell:
 def from_line(line: str | bytes) -> Cell:
     """The cell of a line of a result file.
 
-    Lines from before there were several seeds have the machine's seed alone, or none: seed 1.
+    Lines from before there were several seeds have the machine's seed alone, or none: seed 1. Older
+    lines call pages that ping-ponged `bounced`.
 
     Raises:
         ValueError, TypeError: it is no such line.
@@ -103,6 +104,8 @@ def from_line(line: str | bytes) -> Cell:
     fields = json.loads(line)
     if "seed" not in fields:
         fields["seed"] = fields.get("facts", {}).get("seed", 1) % RETRY_SEED
+    if "bounced" in fields:
+        fields["ping_pong"] = fields.pop("bounced")
     return Cell(**fields)
 
 

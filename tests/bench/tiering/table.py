@@ -112,7 +112,7 @@ def details(samples: Samples, workload: str, columns: Sequence[str]) -> str:
                 _mean((cell.daemon_share for cell in cells), ".2%"),
             ]
         )
-    return _table([*head, "bounced", "daemon's instructions"], rows)
+    return _table([*head, "ping-pong", "daemon's instructions"], rows)
 
 
 def gaps(cells: dict[Key, Cell], wanted: Sequence[Key]) -> str:

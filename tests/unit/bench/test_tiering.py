@@ -18,7 +18,7 @@ from figures import seconds_to_95, shares
 from matrix import Matrix, run_matrix, seeds
 from plan import LENGTH, METHODS, planned
 from report import in_order, write_report
-from results import Cell, Key, ResultFile, differences
+from results import FILE, Cell, Key, ResultFile, differences
 from runner import CellError, NotReadyError, Runner
 from samples import Samples
 from table import best_of, details, gaps, times
@@ -29,6 +29,12 @@ from tierd_lab import Machine
 from workloads import WORKLOADS, Workload
 
 WANTED = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
+
+
+@pytest.mark.parametrize(("folder", "cells"), [("", 130), ("short", 130), ("seeds", 37)])
+def test_the_committed_results_can_be_read(folder: str, cells: int) -> None:
+    file = ResultFile(Path(__file__).resolve().parents[3] / "docs/benchmarks" / folder / FILE)
+    assert (len(file.cells), file.damaged) == (cells, 0)
 
 
 def test_a_run_is_taken_up_where_it_was_cut_off(tmp_path: Path) -> None:
