@@ -172,7 +172,7 @@ class Rules:
 
     def _other(self) -> None:
         source: Any = SimpleNamespace(
-            phase_change_fd=-1, phase_change_ns=self._scan_controller.phase_changed.last_ns
+            phase_change_fd=-1, phase_change_ns=self._scan_controller.phase_detector.last_ns
         )
         self._still.see(source, [], self.now)
         self._still.seconds(self._changes, self.now)

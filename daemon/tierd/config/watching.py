@@ -66,8 +66,8 @@ class ScanConfig:
         "interval",
         duration("10ms", "1min"),
         "800ms",
-        "Shortest time between two scans of a page. Scans follow each other faster during warm-up"
-        " and after a phase change.",
+        "Time between two scans of a page. During warm-up and after a phase change the scanner is"
+        " faster; when nothing changes for long it takes twice as long.",
     )
     cpu_limit: float = option(
         "cpu_limit",

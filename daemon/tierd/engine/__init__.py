@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control loop: it wires the rooms and owns time, signals and shutdown."""
+"""The control loop: it wires the components and owns time, signals and shutdown."""
 
 from tierd.engine.loop import Service
 

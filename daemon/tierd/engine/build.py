@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the rooms of a running service from its configuration."""
+"""Makes the components of a running service from its configuration."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ class DecisionContext:
         """The policy's plan.
 
         Args:
-            config, rooms: in force.
+            config, components: in force.
             tiers, usage: the host now.
             last: what became of the plan before.
             now_ns: CLOCK_MONOTONIC.

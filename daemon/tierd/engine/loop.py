@@ -34,7 +34,7 @@ class Service:
 
     Args:
         config: settings in force.
-        rooms: the parts.
+        components: the parts.
         tiers: the first topology snapshot.
         wait: wait for a second tier instead of ending when there is one only.
         observers: told of every tick.
@@ -225,9 +225,9 @@ class Service:
         wake.listen(-1 if source is None else source.phase_change_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            asked, hotplug, phase_changed = wake.wait(min(left, PACING.idle_wake_interval_ns) / 1e9)
+            asked, hotplug, ended = wake.wait(min(left, PACING.idle_wake_interval_ns) / 1e9)
             if (
-                phase_changed
+                ended
                 and source is not None
                 and self._clock() >= allowed_ns
                 and source.phase_changed()

@@ -81,7 +81,7 @@ class TickPacer:
         self._pause_ns = 0
         """The last one; none before the first pass."""
         self._had_victims = False
-        self._scan_controller = 0
+        self._eager_ticks = 0
         """Passes that do not wait for longer, as there is something to find out."""
         self._usage_ns = 0
         """Free memory is looked at again then."""
@@ -120,13 +120,10 @@ class TickPacer:
         if found.learning_ns:
             return min(found.tick_ns, found.learning_ns)
         last_ns, report = max(self._pause_ns, found.tick_ns), found.report_ns
-        self._scan_controller = max(0, self._scan_controller - 1)
-        if (
-            0 < self._scan_controller < PACING.refused_ticks - 1
-            and found.between < PACING.few_pages
-        ):
-            self._scan_controller = 0
-        if self._scan_controller or not found.can_wait:
+        self._eager_ticks = max(0, self._eager_ticks - 1)
+        if 0 < self._eager_ticks < PACING.refused_ticks - 1 and found.between < PACING.few_pages:
+            self._eager_ticks = 0
+        if self._eager_ticks or not found.can_wait:
             self._pause_ns = found.tick_ns
         elif report:
             self._pause_ns = max(
@@ -141,7 +138,7 @@ class TickPacer:
 
     def hurry(self) -> None:
         """Many pages were refused: the next passes come quickly."""
-        self._scan_controller = PACING.refused_ticks
+        self._eager_ticks = PACING.refused_ticks
 
     def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether something has come up since the last pass, which was `tick`."""

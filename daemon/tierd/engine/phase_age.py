@@ -15,11 +15,11 @@ class PhaseAge:
 
     Attributes:
         begun_ns: when the first samples came, CLOCK_MONOTONIC; 0: not yet.
-        news: times that looks told of programs that use other memory.
+        scan_changes: phase changes that scans found.
     """
 
     def __init__(self) -> None:
-        self.begun_ns = self.phase_changed = 0
+        self.begun_ns = self.scan_changes = 0
         self._phase_change_ns = 0
 
     def see(self, source: AccessSource | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
@@ -29,7 +29,7 @@ class PhaseAge:
         looks = event_driven(source)
         if looks is not None and looks.phase_change_ns > self._phase_change_ns:
             self._phase_change_ns = looks.phase_change_ns
-            self.phase_changed += 1
+            self.scan_changes += 1
 
     def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
         """For how long the hot set has not moved; `changes`: what heat tells, if anybody asks."""

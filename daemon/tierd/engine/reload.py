@@ -66,7 +66,7 @@ class Change:
 
     Attributes:
         config: the configuration that will be in force (what waits for a restart is as before).
-        rooms: the parts that will be in use.
+        components: the parts that will be in use.
         tiers: the tiers it means, or None where they stay.
         applied: what it changes.
     """
@@ -103,7 +103,7 @@ def prepare(
     Args:
         old: the configuration in force.
         new: the one to use.
-        rooms: the parts in use.
+        components: the parts in use.
         makers: make new ones.
         wait: one tier is enough (the service waits for a second).
 

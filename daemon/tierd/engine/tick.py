@@ -36,7 +36,7 @@ class Tick:
 
     Args:
         config: settings in force.
-        rooms: the parts.
+        components: the parts.
         tiers: the first topology snapshot.
         observers: told of every pass.
         clock: CLOCK_MONOTONIC in ns.
@@ -298,7 +298,7 @@ class Tick:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
         self.still.see(active, batches, now)
-        self.totals.scan_phase_changes = self.still.phase_changed
+        self.totals.scan_phase_changes = self.still.scan_changes
         for batch in batches:
             components.heat.ingest(batch)
             self.totals.samples += len(batch)

@@ -101,7 +101,7 @@ class RecordedPhaseAge(PhaseAge):
         super().see(source, batches, now_ns)
         looks = event_driven(source)
         told = [None if looks is None else looks.phase_change_ns, bool(batches), now_ns]
-        self._journal("phase.see", told, [self.begun_ns, self.phase_changed])
+        self._journal("phase.see", told, [self.begun_ns, self.scan_changes])
 
     def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
         """See `PhaseAge`."""
@@ -220,7 +220,7 @@ class PhaseReplay:
                 )
                 batches: Any = [None] if some else []
                 self._still.see(source, batches, _whole(now_ns))
-                return [self._still.begun_ns, self._still.phase_changed]
+                return [self._still.begun_ns, self._still.scan_changes]
             case "phase.seconds":
                 changes: Any = None if told[0] is None else _Reported(_whole(told[0]))
                 return [self._still.seconds(changes, _whole(told[1]))]

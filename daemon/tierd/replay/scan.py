@@ -33,7 +33,7 @@ def state_of(looks: ScanController) -> list[object]:
         seen.share,
         seen.sampling_interval_s,
         seen.period_s,
-        looks.phase_changed.last_ns,
+        looks.phase_detector.last_ns,
     ]
 
 

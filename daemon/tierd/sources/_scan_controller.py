@@ -32,7 +32,7 @@ class ScanController:
 
     Args:
         period_us: least time between two looks, once they have taught enough.
-        least_exposure_us: no exposure is shorter.
+        min_sampling_interval_us: no exposure is shorter.
         now_ns: CLOCK_MONOTONIC.
         alone: nobody else tells of pages that become hot.
 
@@ -69,7 +69,7 @@ class ScanController:
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
-        self.phase_changed = ScanPhaseDetector(SCAN.warmup_scans)
+        self.phase_detector = ScanPhaseDetector(SCAN.warmup_scans)
         self._taken = 0
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = now_ns
@@ -78,7 +78,7 @@ class ScanController:
 
     def is_phase_change(self, turnover: ScanSummary) -> bool:
         """Whether what a look found means that programs use other memory."""
-        return self._alone and self.phase_changed.is_phase_change(
+        return self._alone and self.phase_detector.is_phase_change(
             turnover, self._pages, self._taken
         )
 
@@ -91,7 +91,7 @@ class ScanController:
             turnover.newly_hot,
             turnover.newly_idle,
         )
-        self.phase_changed.tell(self._taken, now_ns)
+        self.phase_detector.tell(self._taken, now_ns)
         self._taken = 0
         return True
 
@@ -100,7 +100,7 @@ class ScanController:
         """What may just have begun."""
         if not self._teaches:
             return WarmupState.NOTHING
-        return WarmupState.OTHERS if self.phase_changed.last else WarmupState.START
+        return WarmupState.OTHERS if self.phase_detector.last else WarmupState.START
 
     def pace(self, period_us: int) -> None:
         """Look no more often than this, once looks have taught enough."""
@@ -227,7 +227,7 @@ class ScanController:
     def _forget(self, now_ns: int) -> None:
         """Programs that do not run teach nothing of what they will use."""
         self._since = dict(self._rounds)
-        self._taken, self.phase_changed.last = 0, False
+        self._taken, self.phase_detector.last = 0, False
         self._valid_from = dict(self._rounds)
         self._awake_ns = now_ns
 
@@ -263,7 +263,7 @@ class ScanController:
                 before * SCAN.interval_apart_factor,
             )
         self._apart = 0
-        self.phase_changed.hold(self._taken)
+        self.phase_detector.hold(self._taken)
         told = "event=sampling_interval us=%d before_us=%d accessed=%.3f aim=%.3f"
         log.info(told, wanted, before, self.seen.share, self.aim)
         self.exposure_us = wanted

@@ -23,10 +23,10 @@ class ScanSummary(NamedTuple):
 
     Attributes:
         accessed: pages in use.
-        newcomers: pages that became hot and were found by just the last two looks of eight.
-        newcomers_share: their share of those that became hot, 0 to 1.
+        newly_hot: pages that became hot and were found by just the last two looks of eight.
+        newly_hot_fraction: their share of those that became hot, 0 to 1.
         newly_idle: pages that the three looks before had found in use, and this one did not.
-        silent_share: their share of those that the three looks before had found in use.
+        newly_idle_fraction: their share of those that the three looks before had found in use.
     """
 
     accessed: int = 0

@@ -87,10 +87,10 @@ class NeoProfSource:
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
         looks = self.settings.scan
-        self._scan_controller = replace(
+        self._scan_settings = replace(
             looks, period_us=min(looks.period_us, SCAN.beside_first_period_us)
         )
-        self._list = HotList(self.name, self._scan_controller.period_us / 1e6)
+        self._list = HotList(self.name, self._scan_settings.period_us / 1e6)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self._aim: float | None = None
@@ -295,7 +295,7 @@ class NeoProfSource:
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        looks = replace(self._scan_controller, nodes=nodes, alone=False)
+        looks = replace(self._scan_settings, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
         self._scan = self.make_scan(looks, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim

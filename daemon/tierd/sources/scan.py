@@ -314,7 +314,7 @@ class ScanSource:
     @property
     def phase_change_ns(self) -> int:
         """When programs were seen to begin to use other memory, CLOCK_MONOTONIC; 0: not yet."""
-        return self._scan_controller.phase_changed.last_ns
+        return self._scan_controller.phase_detector.last_ns
 
     @property
     def learning_ns(self) -> int:

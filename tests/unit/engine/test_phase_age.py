@@ -51,4 +51,4 @@ def test_news_are_counted_once() -> None:
     still = PhaseAge()
     for phase_change_ns in (0, 7, 7, 9, 9):
         still.see(source(phase_change_ns), [], 10)
-    assert still.phase_changed == 2
+    assert still.scan_changes == 2

@@ -247,9 +247,9 @@ def test_news_make_looks_quick_again() -> None:
     for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 0)
     assert not world.looks.on_phase_change(came(PHASE.min_pages - 1), world.now)
-    assert world.looks.phase_changed.last_ns == 0
+    assert world.looks.phase_detector.last_ns == 0
     assert world.looks.on_phase_change(came(PHASE.min_pages), world.now)
-    assert world.looks.phase_changed.last_ns == world.now
+    assert world.looks.phase_detector.last_ns == world.now
     assert (world.looks.period_us, world.looks.fresh) == (200_000, WarmupState.OTHERS)
     assert not world.looks.on_phase_change(came(10**6), world.now)  # they are being learned
     for _ in range(SCAN.warmup_scans):
@@ -276,44 +276,42 @@ def test_what_another_exposure_finds_is_no_news() -> None:
 
 
 def test_news_that_come_again_and_again_are_none() -> None:
-    phase_changed = ScanPhaseDetector(10)
+    detector = ScanPhaseDetector(10)
     waits = []
     for _ in range(3):
         looks = next(
-            each
-            for each in range(1000)
-            if phase_changed.is_phase_change(came(PHASE.min_pages), 0, each)
+            each for each in range(1000) if detector.is_phase_change(came(PHASE.min_pages), 0, each)
         )
         waits.append(looks)
-        phase_changed.tell(looks, 1)
+        detector.tell(looks, 1)
     assert waits == [10, 10 * PHASE.backoff_factor, 10 * PHASE.backoff_factor**2]
-    phase_changed.tell(PHASE.calm_factor * 10 * PHASE.backoff_factor**3, 2)
-    assert phase_changed.is_phase_change(came(PHASE.min_pages), 0, 10)
+    detector.tell(PHASE.calm_factor * 10 * PHASE.backoff_factor**3, 2)
+    assert detector.is_phase_change(came(PHASE.min_pages), 0, 10)
 
 
 def test_of_much_memory_it_takes_more_to_be_news() -> None:
-    phase_changed = ScanPhaseDetector(10)
+    detector = ScanPhaseDetector(10)
     for found in (came, went):
-        assert phase_changed.is_phase_change(found(1000), 128_000, 10)
-        assert not phase_changed.is_phase_change(found(999), 128_000, 10)
+        assert detector.is_phase_change(found(1000), 128_000, 10)
+        assert not detector.is_phase_change(found(999), 128_000, 10)
 
 
 def test_pages_that_are_found_by_chance_are_no_news() -> None:
-    phase_changed = ScanPhaseDetector(10)
-    assert not phase_changed.is_phase_change(
+    detector = ScanPhaseDetector(10)
+    assert not detector.is_phase_change(
         ScanSummary(900, newly_hot=900, newly_hot_fraction=0.4), 0, 10
     )
-    assert not phase_changed.is_phase_change(
+    assert not detector.is_phase_change(
         ScanSummary(900, newly_idle=900, newly_idle_fraction=0.6), 0, 10
     )
 
 
 def test_programs_that_pause_are_no_news() -> None:
-    phase_changed = ScanPhaseDetector(10)
-    assert phase_changed.is_phase_change(
+    detector = ScanPhaseDetector(10)
+    assert detector.is_phase_change(
         ScanSummary(500, newly_idle=1000, newly_idle_fraction=1.0), 0, 10
     )
-    assert not phase_changed.is_phase_change(
+    assert not detector.is_phase_change(
         ScanSummary(499, newly_idle=1000, newly_idle_fraction=1.0), 0, 10
     )
 

@@ -52,7 +52,7 @@ class FastPathController:
     Args:
         settings: how.
         policy: the watermark policy's settings, whose rule the promoter applies.
-        heat, tracking, sources, mover: the service's rooms.
+        heat, tracking, sources, mover: components of the service.
         thresholds: NeoMem's algorithm.
         forget: how changes of the hot set are answered.
         open_ring: opens /dev/tierd for the promoter.

@@ -37,7 +37,7 @@ class FastPathSettings:
         interval_ns: the promoter's.
         quota_bytes_per_s: bytes promoted in any second, at most.
         half_life_s: of heat.
-        payback_s: in which a page's promotion must pay, at least.
+        break_even_s: in which a page's promotion must pay, at least.
     """
 
     enabled: bool
@@ -53,7 +53,7 @@ class FastPathUpdater:
     Args:
         settings: how the native path is steered.
         policy: the watermark policy's settings, whose rule the promoter applies.
-        heat, tracking: the service's rooms.
+        heat, tracking: components of the service.
         root: root of /sys.
     """
 

@@ -94,7 +94,7 @@ HELD_BACK = _counter(
 )
 PHASE_CHANGES = _counter(
     "tierd_phase_changes_total",
-    "Times the hot set was found to have changed, by detector: heat, scan, device.",
+    "Phase changes that heat or scans detected; for devices, epochs restarted for their signs.",
     "detector",
 )
 PING_PONG = _counter(
