@@ -97,9 +97,9 @@ BESIDE = """
 import sys
 from tierd.config import loads
 from tierd.engine.background import beside
-from tierd_gpu.background import GpuCompanion
+from tierd_gpu.background import GpuBackgroundService
 config = loads(f'[gpu]\\nsocket = "{sys.argv[1]}"\\nfloor = "4MiB"\\nrefill = "8MiB"').gpu
-with beside([GpuCompanion(config)]) as served:
+with beside([GpuBackgroundService(config)]) as served:
     print("ready", flush=True)
     sys.stdin.readline()
 print("closed", flush=True)

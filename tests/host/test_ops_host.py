@@ -177,10 +177,10 @@ def test_the_commands_work_on_a_running_service(host: Host):
     done = host.tierd("set", "migration.rate_limit=3MB/s", "--persist")
     assert "is in force" in done.stdout
     assert host.status()["migration"]["bytes_per_second"] == 3_000_000
-    assert 'rate = "3MB/s"' in (host.folder / "conf.d/90-set.toml").read_text()
-    wrong = host.tierd("set", "migration.rat=3")
+    assert 'rate_limit = "3MB/s"' in (host.folder / "conf.d/90-set.toml").read_text()
+    wrong = host.tierd("set", "migration.rate_limi=3")
     assert wrong.returncode == ExitCode.FAILURE
-    assert "did you mean 'rate'" in wrong.stderr
+    assert "did you mean 'rate_limit'" in wrong.stderr
 
 
 def test_a_pause_outlives_the_service_and_resume_ends_it(host: Host):
