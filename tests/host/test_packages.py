@@ -35,7 +35,7 @@ def test_the_service_package_installs_and_works_from_its_own_files(bare: Bare) -
     assert bare.run("tierd", "config", "diff").stdout == ""
     conf = bare.root / "etc/tierd/tierd.toml"
     conf.write_text(conf.read_text().replace('#profile = "balanced"', 'profile = "cautious"'))
-    assert 'rate = "50MB/s"' in bare.run("tierd", "config", "show").stdout
+    assert 'rate_limit = "50MB/s"' in bare.run("tierd", "config", "show").stdout
     assert bare.run("getent", "group", "tierd").returncode == 0
     assert "complete" in (bare.root / "usr/share/bash-completion/completions/tierd").read_text()
     for page in ("man1/tierd.1", "man5/tierd.toml.5", "man8/tierd.8"):
