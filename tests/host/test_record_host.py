@@ -89,7 +89,7 @@ def test_a_recording_of_the_real_loop_replays_bit_for_bit(tmp_path: Path) -> Non
             child.stdout.readline()
             config = loads(
                 f'[targets]\nmatch = {{ pid = {child.pid} }}\n[loop]\ninterval = "100ms"\n'
-                'residency_interval = "200ms"\n'
+                '[residency]\ninterval = "200ms"\n'
             )
             recorder = Recorder(tmp_path / "a.rec", 1 << 30, dry_run=True)
             heat = RecordingHeat(recorder.take, capacity_pages=100_000, half_life_s=5.0)

@@ -22,9 +22,9 @@ HBM_KEPT = int(2.75 * MIB)
 """Of what is free in HBM, what tierd's high watermark and its own noise leave."""
 SLOWER = CONFIG.format(latency_model="loaded")
 for _was, _is in (
-    ('tick = "50ms"', 'tick = "200ms"'),
+    ('\ninterval = "50ms"', '\ninterval = "200ms"'),
     ('half_life = "250ms"', 'half_life = "500ms"'),
-    ('epoch = "150ms"', 'epoch = "400ms"'),
+    ('feedback_interval = "150ms"', 'feedback_interval = "400ms"'),
 ):
     assert _was in SLOWER
     SLOWER = SLOWER.replace(_was, _is)

@@ -291,11 +291,11 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
             after = looks(ring, 6)
         finally:
             work.kill()
-    used, silent = pages // 4, [each.silent for each in moves]
+    used, silent = pages // 4, [each.newly_idle for each in moves]
     # A folio that is mapped as a whole is one page that becomes hot.
     came = used // 512 if kind == "huge" else used
     newcomers = [each.newly_hot for each in moves if each.newly_hot_fraction > 0.9]
-    calm = [each for each in stands + after if each.silent or each.newly_hot]
+    calm = [each for each in stands + after if each.newly_idle or each.newly_hot]
     at = silent.index(max(silent))
     return {
         # The look under way when it moved finds both sets used, or a part of each.

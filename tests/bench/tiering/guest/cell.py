@@ -159,7 +159,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     window.lab("DUMP")
     window.lab("STOP")
     if request.get("profile"):
-        parcel.put("symbols", symbols.reported(method.daemons()))
+        parcel.put("symbols", symbols.told(method.daemons()))
     tell("end", **{key: end[key] for key in ("ok", "answer", "operations", "max_rss")})
     figures = method.end()
     return {
