@@ -54,7 +54,7 @@ def test_the_callers_python_settings_do_not_count(bare: Bare) -> None:
 
 def test_a_wrong_key_ends_with_the_configurations_exit_code(bare: Bare) -> None:
     drop_in = bare.root / "etc/tierd/conf.d/1.toml"
-    drop_in.write_text("[loop]\ntik = 1\n")
+    drop_in.write_text("[loop]\ninterva = 1\n")
     try:
         assert bare.run("tierd", "run").returncode == ExitCode.CONFIG
     finally:

@@ -65,7 +65,7 @@ name = "some"
 match = {{ min_rss = "{rss}MiB" }}
 fast_max = "60%"
 """
-BROKEN = ("[loop]\ntik = 1\n", "[[[", '[policy]\nlow_watermark = "50%"\n')
+BROKEN = ("[loop]\ninterva = 1\n", "[[[", '[policy]\nlow_watermark = "50%"\n')
 
 
 class Churn:

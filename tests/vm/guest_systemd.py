@@ -150,7 +150,7 @@ def reload() -> None:
     settle('rate = "77MB/s"\n')
     status = run("systemctl", "reload", "tierd").returncode
     good = wait(lambda: "changed=migration.rate_limit" in journal())
-    (CONF / "zz-broken.toml").write_text("[loop]\ntik = 5\n")
+    (CONF / "zz-broken.toml").write_text("[loop]\ninterva = 5\n")
     run("systemctl", "reload", "tierd")
     refused = wait(lambda: "event=reload_failed" in journal())
     wait(lambda: "reload failed" in show("StatusText")["StatusText"])
@@ -215,7 +215,7 @@ def stop_and_resume() -> None:
 
 
 def wrong_configuration() -> None:
-    (CONF / "zz-broken.toml").write_text("[loop]\ntik = 5\n")
+    (CONF / "zz-broken.toml").write_text("[loop]\ninterva = 5\n")
     before = int(show("NRestarts")["NRestarts"])
     status = run("systemctl", "start", "tierd").returncode
     time.sleep(8)  # more than RestartSec

@@ -73,7 +73,7 @@ def test_a_reload_changes_what_is_in_force(facts: Any) -> None:
 def test_a_broken_file_leaves_the_old_configuration_in_force_and_is_told(facts: Any) -> None:
     told = facts["reload"]
     assert told["refused"]
-    assert "did you mean 'tick'" in told["said"][0]
+    assert "did you mean 'interval'" in told["said"][0]
     assert "reload failed" in told["status_text"]
     assert told["metric"] == 0.0
     # By then the workload's hot pages, which began on the slow node, have been moved.
