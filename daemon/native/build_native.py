@@ -40,11 +40,12 @@ SOURCES = (
     "records.c",
     "regions.c",
     "residency.c",
+    "rule.c",
     "split.c",
     "sys.c",
     "usage.c",
 )
-HEADERS = ("tierd_native.h", "tierd_promoter.h", "tierd_records.h")
+HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
 """In the order of what they need of each other; the last one includes all."""
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 

@@ -45,6 +45,13 @@ static void apply(struct tierd_promoter *promoter, const struct tierd_promoter_s
 
 	/* Rate and burst together: so much in any second, not only on average. */
 	promoter->settings = *settings;
+	promoter->rule = (struct tierd_rule){
+	    .margin = settings->margin,
+	    .sigmas = settings->confidence,
+	    .least = settings->confidence * settings->confidence * settings->visits,
+	    .cost = settings->least_rate * settings->visits * settings->heat_s,
+	    .posterior = settings->expected,
+	};
 	bucket_set(&promoter->quota, quota - burst, burst, tap_now(promoter));
 }
 

@@ -16,6 +16,7 @@
 
 #include "bucket.h"
 #include "pagekey.h"
+#include "rule.h"
 #include "tierd_promoter.h"
 
 enum {
@@ -34,13 +35,11 @@ enum {
 	STEP_NS = 10000000,
 };
 
-/* A hot page that may be promoted. `raw`: heat without the cap; `doubt`: variance of heat. */
+/* A hot page that may be promoted. `bar`: of the rule, against the victim it was compared with. */
 struct candidate {
 	uint64_t page;
 	uint64_t seen_ns;
-	float heat;
-	float raw;
-	float doubt;
+	struct tierd_estimate hot;
 	float bar;
 	int16_t node;
 	int16_t dest;
@@ -77,15 +76,11 @@ struct ring {
 	uint64_t head;
 };
 
-/* Moves of one direction on their way through the mover. */
+/* Moves of one direction on their way through the mover; `of`: what each was planned for. */
 struct moves {
 	size_t n;
+	struct candidate of[MOVES_MAX];
 	uint64_t page[MOVES_MAX];
-	float heat[MOVES_MAX];
-	float bar[MOVES_MAX];
-	uint64_t seen_ns[MOVES_MAX];
-	float raw[MOVES_MAX];
-	float doubt[MOVES_MAX];
 	int16_t source[MOVES_MAX];
 	int16_t dest[MOVES_MAX];
 	int16_t node[MOVES_MAX];
@@ -108,6 +103,7 @@ struct tierd_promoter {
 	atomic_uint holds;
 
 	struct tierd_promoter_settings settings;
+	struct tierd_rule rule;
 	struct tierd_orders orders;
 	uint64_t ordered_ns;
 	uint64_t rest_until_ns;
@@ -202,6 +198,18 @@ bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, u
 static inline int recent_direction(const struct recent *recent)
 {
 	return (int)(recent->time_ns & 1);
+}
+
+/* Plan one more move; the caller has seen that there is a place for it. */
+static inline void plan_move(struct moves *moves, const struct candidate *of, uint8_t order)
+{
+	size_t i = moves->n++;
+
+	moves->of[i] = *of;
+	moves->page[i] = of->page;
+	moves->source[i] = of->node;
+	moves->dest[i] = of->dest;
+	moves->order[i] = order;
 }
 
 static inline uint64_t order_bytes(uint8_t order)

@@ -27,7 +27,7 @@ void hold_back(struct tierd_promoter *promoter, const struct candidate *candidat
 	*told = (struct tierd_outcome){
 	    .page = candidate->page,
 	    .time_ns = now_ns,
-	    .heat = candidate->heat,
+	    .heat = candidate->hot.heat,
 	    .bar = candidate->bar,
 	    .source = candidate->node,
 	    .dest = -1,
@@ -46,17 +46,9 @@ static bool interrupted(const struct tierd_promoter *promoter)
 /* What was planned and not tried waits with the other candidates. */
 static void put_back(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
 {
-	const struct candidate candidate = {
-	    .page = moves->page[i],
-	    .seen_ns = moves->seen_ns[i],
-	    .heat = moves->heat[i],
-	    .raw = moves->raw[i],
-	    .doubt = moves->doubt[i],
-	    .bar = moves->bar[i],
-	    .node = moves->source[i],
-	    .dest = -1,
-	};
+	struct candidate candidate = moves->of[i];
 
+	candidate.dest = -1;
 	(void)waiting_add(&promoter->waiting, &candidate);
 }
 
@@ -98,8 +90,8 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 		*told = (struct tierd_outcome){
 		    .page = moves->page[i],
 		    .time_ns = now_ns,
-		    .heat = moves->heat[i],
-		    .bar = moves->bar[i],
+		    .heat = moves->of[i].hot.heat,
+		    .bar = moves->of[i].bar,
 		    .source = moves->source[i],
 		    .dest = moves->dest[i],
 		    .node = moves->node[i],
@@ -169,27 +161,22 @@ static void exchange_room(struct tierd_promoter *promoter)
 static void drop_unplaced(struct tierd_promoter *promoter)
 {
 	struct moves *up = &promoter->up;
-	size_t kept = 0;
+	size_t planned = up->n;
 
 	read_room(promoter);
 	exchange_room(promoter);
-	for (size_t i = 0; i < up->n; i++) {
-		if (promoter->room[up->dest[i]] < (int64_t)PAGE_BYTES) {
-			put_back(promoter, up, i);
+	up->n = 0;
+	for (size_t i = 0; i < planned; i++) {
+		struct candidate candidate = up->of[i];
+
+		if (promoter->room[candidate.dest] < (int64_t)PAGE_BYTES) {
+			candidate.dest = -1;
+			(void)waiting_add(&promoter->waiting, &candidate);
 			continue;
 		}
-		promoter->room[up->dest[i]] -= (int64_t)PAGE_BYTES;
-		up->page[kept] = up->page[i];
-		up->heat[kept] = up->heat[i];
-		up->raw[kept] = up->raw[i];
-		up->doubt[kept] = up->doubt[i];
-		up->bar[kept] = up->bar[i];
-		up->seen_ns[kept] = up->seen_ns[i];
-		up->source[kept] = up->source[i];
-		up->dest[kept] = up->dest[i];
-		up->order[kept++] = up->order[i];
+		promoter->room[candidate.dest] -= (int64_t)PAGE_BYTES;
+		plan_move(up, &candidate, 0);
 	}
-	up->n = kept;
 }
 
 /*

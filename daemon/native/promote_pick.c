@@ -79,39 +79,6 @@ static bool leads_to(const int16_t *ways, int node)
 	return false;
 }
 
-/*
- * Heat that a candidate must have to push out a page of heat `victim` (0: into free room); never
- * less than what ticks ask for, in requests, however exactly it is known. What a request is worth
- * counts against pages in use: it says how hot a page is, not how surely it is asked for.
- *
- * Where a victim's heat is what is to be expected of it, only the candidate's is in doubt, by one
- * standard deviation: who wins by chance loses what two moves take, and `pays` has them paid.
- */
-static float bar_of(const struct tierd_promoter *promoter, const struct candidate *candidate,
-		    float victim)
-{
-	const struct tierd_promoter_settings *settings = &promoter->settings;
-	float least = settings->confidence * settings->confidence * settings->visits;
-	float bar = victim * (1.0F + settings->margin);
-
-	if (settings->expected && victim > 0.0F)
-		return bar + sqrtf(candidate->doubt);
-	bar += settings->confidence * sqrtf(candidate->doubt + victim);
-	return bar > least ? bar : least;
-}
-
-/* Heat, without the cap, with which it saves more than its victim costs from then on, by what both
- * moves take. Looks cannot tell it of either page where they find each in use. */
-static float pays(const struct tierd_promoter *promoter, float victim)
-{
-	const struct tierd_promoter_settings *settings = &promoter->settings;
-
-	if (!settings->expected)
-		return 0.0F;
-	return victim * (1.0F + settings->margin) +
-	       settings->least_rate * settings->visits * settings->heat_s;
-}
-
 /* The next victim on a node of `ways` (any node without), NULL if there is none. */
 static const struct tierd_victim *next_victim(struct tierd_promoter *promoter, const int16_t *ways)
 {
@@ -132,23 +99,19 @@ static const struct tierd_victim *next_victim(struct tierd_promoter *promoter, c
 static bool demote(struct tierd_promoter *promoter, const struct tierd_victim *victim,
 		   uint64_t now_ns)
 {
-	struct moves *down = &promoter->down;
+	struct candidate leaves = {.page = victim->page,
+				   .seen_ns = now_ns,
+				   .hot = {.heat = victim->heat},
+				   .bar = NAN,
+				   .node = victim->node};
 	uint64_t bytes = order_bytes(victim->order);
 	int dest = with_room(promoter->room, promoter->orders.down[victim->node], bytes);
-	size_t i = down->n;
 
-	if (dest < 0 || i == MOVES_MAX)
+	if (dest < 0 || promoter->down.n == MOVES_MAX)
 		return false;
 	promoter->next_victim++;
-	down->page[i] = victim->page;
-	down->heat[i] = victim->heat;
-	down->bar[i] = NAN;
-	down->doubt[i] = 0.0F;
-	down->seen_ns[i] = now_ns;
-	down->source[i] = victim->node;
-	down->dest[i] = (int16_t)dest;
-	down->order[i] = victim->order;
-	down->n++;
+	leaves.dest = (int16_t)dest;
+	plan_move(&promoter->down, &leaves, victim->order);
 	promoter->room[dest] -= (int64_t)bytes;
 	promoter->room[victim->node] += (int64_t)bytes;
 	return true;
@@ -159,32 +122,23 @@ static enum tierd_reason place(struct tierd_promoter *promoter, struct candidate
 			       uint64_t now_ns)
 {
 	const int16_t *ways = promoter->orders.up[candidate->node];
-	const struct tierd_victim *victim;
 	int dest = with_room(promoter->room, ways, PAGE_BYTES);
+	const struct tierd_victim *victim = dest < 0 ? next_victim(promoter, ways) : NULL;
+	struct tierd_terms terms;
 
+	tierd_rule_terms(&promoter->rule, &candidate->hot, victim == NULL ? 0.0F : victim->heat,
+			 &terms);
+	candidate->bar = candidate->hot.heat > terms.bar ? terms.price : terms.bar;
+	if (!terms.promotes)
+		return TIERD_NOT_HOTTER;
+	candidate->bar = terms.bar;
 	if (dest < 0) {
-		float heat, paid;
-
-		victim = next_victim(promoter, ways);
-		heat = victim == NULL ? 0.0F : victim->heat;
-		paid = pays(promoter, heat);
-		candidate->bar = bar_of(promoter, candidate, heat);
-		if (!(candidate->heat > candidate->bar))
-			return TIERD_NOT_HOTTER;
-		if (candidate->raw < paid) {
-			candidate->bar = paid;
-			return TIERD_NOT_HOTTER;
-		}
 		if (victim == NULL || !demote(promoter, victim, now_ns))
 			return TIERD_NO_PLACE;
 		/* Below the watermark, too: what leaves makes room for what comes. */
 		dest = with_room(promoter->room, ways, PAGE_BYTES);
 		if (dest < 0)
 			dest = victim->node;
-	} else {
-		candidate->bar = bar_of(promoter, candidate, 0.0F);
-		if (!(candidate->heat > candidate->bar))
-			return TIERD_NOT_HOTTER;
 	}
 	candidate->dest = (int16_t)dest;
 	promoter->room[dest] -= (int64_t)PAGE_BYTES;
@@ -193,20 +147,9 @@ static enum tierd_reason place(struct tierd_promoter *promoter, struct candidate
 
 static void promote(struct tierd_promoter *promoter, const struct candidate *candidate)
 {
-	struct moves *up = &promoter->up;
-	size_t i = up->n++;
-
-	up->page[i] = candidate->page;
-	up->heat[i] = candidate->heat;
-	up->raw[i] = candidate->raw;
-	up->doubt[i] = candidate->doubt;
-	up->bar[i] = candidate->bar;
-	up->seen_ns[i] = candidate->seen_ns;
-	up->source[i] = candidate->node;
-	up->dest[i] = candidate->dest;
-	up->order[i] = 0;
-	if (!(promoter->coldest_promoted <= candidate->heat))
-		promoter->coldest_promoted = candidate->heat;
+	plan_move(&promoter->up, candidate, 0);
+	if (!(promoter->coldest_promoted <= candidate->hot.heat))
+		promoter->coldest_promoted = candidate->hot.heat;
 }
 
 /* Pages planned in one interval at most: a multiple of what the quota allows in it. */
@@ -283,13 +226,13 @@ static bool heat_to_pass(const struct tierd_promoter *promoter, int node, float 
 static bool all_refused(const struct tierd_promoter *promoter, const bool *closed, float *victim)
 {
 	const struct waiting *waiting = &promoter->waiting;
-	const struct candidate sure = {.heat = waiting->heap[0].heat};
+	float hottest = waiting->heap[0].heat;
 
 	for (int node = 0; node < promoter->nodes; node++) {
 		if (waiting->of_node[node] == 0)
 			continue;
 		if (closed[node] || !heat_to_pass(promoter, node, &victim[node]) ||
-		    !(sure.heat <= bar_of(promoter, &sure, victim[node])))
+		    !(hottest <= rule_bar(&promoter->rule, 0.0F, victim[node])))
 			return false;
 	}
 	return true;
@@ -303,7 +246,8 @@ static void refuse_all(struct tierd_promoter *promoter, const float *victim, uin
 	for (size_t i = 0; i < waiting->n; i++) {
 		struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
 
-		candidate->bar = bar_of(promoter, candidate, victim[candidate->node]);
+		candidate->bar =
+		    rule_bar(&promoter->rule, candidate->hot.variance, victim[candidate->node]);
 		hold_back(promoter, candidate, TIERD_NOT_HOTTER, now_ns);
 	}
 	waiting_clear(waiting);
@@ -372,10 +316,8 @@ void pick_ahead(struct tierd_promoter *promoter)
 	if (!(promoter->demand >= (double)PAGE_BYTES) || isnan(promoter->coldest_promoted))
 		return;
 	while ((victim = next_victim(promoter, NULL)) != NULL) {
-		struct candidate expected = {.heat = promoter->coldest_promoted};
-
 		if ((double)promoter->room[victim->node] >= promoter->demand ||
-		    !(expected.heat > bar_of(promoter, &expected, victim->heat)) ||
+		    !(promoter->coldest_promoted > rule_bar(&promoter->rule, 0.0F, victim->heat)) ||
 		    !demote(promoter, victim, now_ns))
 			return;
 	}

@@ -70,11 +70,11 @@ static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_
 	}
 	*a_second = requests / ((float)(end - start) * 1e-9F);
 	rate = *a_second * promoter->settings.visits;
-	candidate->raw = rate * promoter->settings.heat_s;
+	candidate->hot.uncapped = rate * promoter->settings.heat_s;
 	if (rate > promoter->settings.rate_cap)
 		rate = promoter->settings.rate_cap;
-	candidate->heat = rate * promoter->settings.heat_s;
-	candidate->doubt = candidate->heat * candidate->heat * scale / requests;
+	candidate->hot.heat = rate * promoter->settings.heat_s;
+	candidate->hot.variance = candidate->hot.heat * candidate->hot.heat * scale / requests;
 	return true;
 }
 
@@ -133,7 +133,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
 	else if (record->order >= HUGE_ORDER)
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
-	else if (a_second < promoter->settings.least_rate)
+	else if (candidate.hot.uncapped < rule_price(&promoter->rule, 0.0F))
 		hold_back(promoter, &candidate, TIERD_NOT_WORTH, now_ns);
 	else if (!moved_lately(promoter, record, recent, &candidate, a_second, now_ns))
 		(void)waiting_add(&promoter->waiting, &candidate);

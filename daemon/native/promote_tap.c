@@ -314,7 +314,7 @@ void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate
 
 	if (tap == NULL)
 		return;
-	memcpy(&heat, &candidate->heat, sizeof(heat));
+	memcpy(&heat, &candidate->hot.heat, sizeof(heat));
 	memcpy(&bar, &candidate->bar, sizeof(bar));
 	/* A sum: in which order they were told does not matter. */
 	tap->call.held++;
@@ -366,8 +366,8 @@ void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int dir
 	for (size_t i = 0; i < moves->n; i++)
 		out[i] = (struct tierd_tap_move){
 		    .page = moves->page[i],
-		    .heat = moves->heat[i],
-		    .bar = moves->bar[i],
+		    .heat = moves->of[i].hot.heat,
+		    .bar = moves->of[i].bar,
 		    .source = moves->source[i],
 		    .dest = moves->dest[i],
 		    .node = moves->node[i],

@@ -91,11 +91,12 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
 	if (waiting->slot[slot] != 0) {
 		index = (uint16_t)(waiting->slot[slot] - 1);
 		known = &waiting->pool[index];
-		if (candidate->heat > known->heat) {
+		if (candidate->hot.heat > known->hot.heat) {
 			waiting->of_node[known->node]--;
 			waiting->of_node[candidate->node]++;
 			*known = *candidate;
-			rise(waiting, waiting->at[index], (struct waiter){candidate->heat, index});
+			rise(waiting, waiting->at[index],
+			     (struct waiter){candidate->hot.heat, index});
 		}
 		return true;
 	}
@@ -106,7 +107,7 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
 	waiting->pool[index] = *candidate;
 	waiting->slot[slot] = (uint16_t)(index + 1);
 	waiting->of_node[candidate->node]++;
-	rise(waiting, waiting->n++, (struct waiter){candidate->heat, index});
+	rise(waiting, waiting->n++, (struct waiter){candidate->hot.heat, index});
 	return true;
 }
 

@@ -4,7 +4,7 @@
 #ifndef TIERD_PROMOTER_H
 #define TIERD_PROMOTER_H
 
-#include "tierd_native.h"
+#include "tierd_rule.h"
 
 /* ---- promoter: hot pages of profiling cards to moves, at an interval of its own ---- */
 

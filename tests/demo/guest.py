@@ -25,8 +25,6 @@ from pathlib import Path
 from typing import Any
 
 from tierd.config import loads
-from tierd.engine.fastpath.destinations import low_bytes
-from tierd.policy.watermark import WatermarkSettings
 from tierd.topology.node_meminfo import read_usage
 
 TLB_PERIOD_US = 4000
@@ -144,7 +142,7 @@ def tell_room(phase: str, config: str) -> None:
     """Bytes that may come into the fast node before something must leave it."""
     usage = read_usage([FAST_NODE])[FAST_NODE]
     policy = loads(Path(config).read_text()).policy
-    low = low_bytes(usage, WatermarkSettings(low_watermark=policy.low_watermark))
+    low = usage.low_bytes(policy.low_watermark)
     tell(event="room", of=phase, free_bytes=usage.free_bytes, kept_bytes=low)
 
 

@@ -20,9 +20,9 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 40860,
+    "python_lines": 40890,
     "python_modules": 270,
-    "native_lines": 6960,
+    "native_lines": 7030,
     "loose_constants": 90,
     "private_words": 0,
     "branchy_functions": 11,

@@ -21,6 +21,10 @@ class NodeUsage:
     free_bytes: int
     reserve_bytes: int
 
+    def low_bytes(self, low_watermark: float) -> int:
+        """What must stay free: this share of the node, or the kernel's own reserve if larger."""
+        return max(self.reserve_bytes, int(low_watermark * self.total_bytes))
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:

@@ -27,7 +27,6 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.event_source import event_driven, report_ns
-from tierd.engine.fastpath.destinations import low_bytes
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkSettings
@@ -189,7 +188,7 @@ def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRec
     if not isinstance(settings, WatermarkSettings):
         return True
     return any(
-        usage[node].free_bytes < low_bytes(usage[node], settings)
+        usage[node].free_bytes < usage[node].low_bytes(settings.low_watermark)
         for tier in tick.tiers.tiers
         if tick.tiers.demotion_tier(tier.rank) is not None
         for node in tier.nodes

@@ -17,7 +17,7 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import INTERVAL
 from tierd.engine.groups import ResidentBytes
-from tierd.policy.break_even import least_rate
+from tierd.policy.rule import least_rate
 
 log = logging.getLogger(__name__)
 

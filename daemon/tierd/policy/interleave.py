@@ -56,7 +56,7 @@ def _level(wide: F64Array, load: F64Array, more: float) -> float:
 def _has_space(usage: NodeUsage | None, low_watermark: float) -> bool:
     if usage is None:
         return False
-    return usage.free_bytes > max(usage.reserve_bytes, low_watermark * usage.total_bytes)
+    return usage.free_bytes > usage.low_bytes(low_watermark)
 
 
 def weights(before: Mapping[int, float], wish: Mapping[int, float]) -> dict[int, float]:

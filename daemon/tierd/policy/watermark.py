@@ -8,11 +8,8 @@ For every tier, fastest first:
    room either.
 2. The hottest pages of the tiers that promote into it fill the room above the high
    watermark.
-3. Where there is no room, a hot page replaces the coldest page of the tier if the
-   difference is large and certain: `h > v (1 + margin) + confidence * sqrt(h + v)`.
-   Heat counts accesses, so its standard deviation is about its square root (Poisson),
-   and the last term is that of the difference. With v = 0 it asks for `confidence²`
-   accesses, which is also the least heat that is worth a move into free room.
+3. Where there is no room, a hot page replaces the coldest page of the tier if the rule
+   (`tierd.policy.rule`) finds the difference large and certain.
    Before that, groups get what their floors promise and give back what their caps forbid
    (`tierd.policy.group_limits`).
    Hot 4 KiB pages of nodes that have a path of their own for this (`Inputs.exchanged`) are left
@@ -44,6 +41,7 @@ from tierd.policy.candidates import Candidates
 from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
+from tierd.policy.rule import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,12 +90,12 @@ class Round:
     def __init__(self, inputs: Inputs, settings: WatermarkSettings) -> None:
         self.inputs = inputs
         self.settings = settings
+        self.rule = Rule(settings.margin, settings.confidence)
         self.left = inputs.budget.move_bytes
         self.notes: Counter[str] = Counter()
         self.moves: list[tuple[Direction, PageSet, I16Array]] = []
         self.low = {
-            node: max(usage.reserve_bytes, int(settings.low_watermark * usage.total_bytes))
-            for node, usage in inputs.usage.items()
+            node: usage.low_bytes(settings.low_watermark) for node, usage in inputs.usage.items()
         }
         self.spare = {
             node: usage.free_bytes - self.low[node] for node, usage in inputs.usage.items()
@@ -131,7 +129,7 @@ class Round:
                 self.notes["rate_limit"] += (wanted - need) // PAGE_SIZE
             cold = self.find.coldest((node,), min(need // PAGE_SIZE + 1, self._limit))
             owed = pageset.prefix(cold, min(need, self.low[node] - usage.free_bytes))
-            unused = pageset.take(cold, cold.heat <= self.settings.confidence**2)
+            unused = pageset.take(cold, cold.heat <= self.rule.least)
             unused = pageset.prefix(unused, need)
             self._demote(tier, unused if len(unused) > len(owed) else owed)
 
@@ -153,7 +151,7 @@ class Round:
 
     def promote(self, tier: Tier) -> None:
         """Fill the tier's room with the hottest, then replace its coldest."""
-        least = self.settings.confidence**2
+        least = self.rule.least
         space = sum(self._space(node) for node in tier.nodes)
         if self.fair is None:
             # To put thousands in order that win against nobody is most of what a pass costs.
@@ -186,18 +184,13 @@ class Round:
         """Heat that no page needs less than to come in: 0 while there is room.
 
         Pages below it are not looked up, and not counted as not hotter than the coldest.
-
-        What solves `h = v (1 + margin) + confidence * sqrt(h + v)` for h, a little less of it.
         """
         if any(self._space(node) >= PAGE_SIZE for node in tier.nodes):
             return 0.0
         if self.inputs.tiers.demotion_tier(tier.rank) is None:
             return 0.0
-        confidence, victim = self.settings.confidence, self.find.least_heat(tier)
-        if not math.isfinite(victim):
-            return 0.0
-        square = confidence**2 + 4 * victim * (2 + self.settings.margin)
-        return (((confidence + math.sqrt(square)) / 2) ** 2 - victim) * (1 - WATERMARK.rounding)
+        victim = self.find.least_heat(tier)
+        return self.rule.least_to_win(victim) if math.isfinite(victim) else 0.0
 
     def _bring(
         self,
@@ -289,7 +282,7 @@ class Round:
         fits = int(np.searchsorted(shortfall, 0, side="right"))
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return pageset.concat([]), fits
-        heat, shortfall = hot.heat[fits:].astype(np.float64), shortfall[fits:]
+        heat, shortfall = hot.heat[fits:], shortfall[fits:]
         most = int(shortfall[-1]) // PAGE_SIZE + 1
         # Some of the coldest have moved lately, and are none.
         asked = max(
@@ -306,11 +299,7 @@ class Round:
             known = int(np.searchsorted(last, len(cold), side="left"))
             wins = known
             if below_floor is None:
-                victim = cold.heat[last[:known]].astype(np.float64)
-                bar = victim * (1 + self.settings.margin)
-                bar += self.settings.confidence * np.sqrt(heat[:known] + victim)
-                loses = np.flatnonzero(~(heat[:known] > bar))
-                wins = int(loses[0]) if len(loses) else known
+                wins = self.rule.winners(heat[:known], cold.heat[last[:known]])
             done = wins < known or known == len(heat)
             if done or asked == self._limit or not self.find.more:
                 return cold, fits + wins

@@ -10,7 +10,7 @@ from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.fastpath.destinations import low_bytes, paths, ways, within_quota
+from tierd.engine.fastpath.destinations import paths, ways, within_quota
 from tierd.policy.watermark import WatermarkSettings
 
 HUGE = 512 * PAGE_SIZE
@@ -72,4 +72,6 @@ def test_the_native_path_stops_before_ticks_have_to_relieve_a_node() -> None:
     tiers = TierMap((Tier(0, "dram", MemoryKind.DRAM, (0,), total, *figures),), {0: node})
     usage = NodeUsage(total, total // 2, 0)
     way = ways(paths(tiers), {0: usage}, policy, {})[0]
-    assert low_bytes(usage, policy) < way.low_bytes < int(policy.high_watermark * total)
+    assert (
+        usage.low_bytes(policy.low_watermark) < way.low_bytes < int(policy.high_watermark * total)
+    )

@@ -35,6 +35,7 @@ PROMOTER = (
     "promote_tap.c",
     "promote_wait.c",
     "recent.c",
+    "rule.c",
 )
 
 
@@ -49,6 +50,7 @@ def build(folder: Path, *, promoter: bool = False) -> Any:
     start, end = text.index("/* ---- mover"), text.index("/* ---- where pages are")
     builder.cdef(text[start:end])
     if promoter:
+        builder.cdef(declarations(NATIVE / "tierd_rule.h"))
         builder.cdef(declarations(NATIVE / "tierd_promoter.h"))
     builder.cdef(declarations(HERE / "fake_sys.h"))
     builder.set_source(

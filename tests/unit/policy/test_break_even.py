@@ -7,7 +7,7 @@ import pytest
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import VALUE
-from tierd.policy.break_even import break_even_s, least_rate
+from tierd.policy.rule import break_even_s, least_rate
 
 
 def tiers(*latencies: float, kinds: tuple[MemoryKind, ...] | None = None) -> TierMap:

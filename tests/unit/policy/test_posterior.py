@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tierd.core.tuning import INTERVAL
-from tierd.policy.posterior import expected
+from tierd.policy.rule import posterior_mean
 from tierd.sources.sampling_interval import Seen, used_a_second
 
 HALF_LIFE_S, EXPOSURE_S, PERIOD_S = 5.0, 0.0125, 1.0
@@ -28,7 +28,7 @@ def test_of_exponential_rates_the_expected_one_is_the_mean(looks: int) -> None:
     share = float(np.mean(-np.expm1(-rate * EXPOSURE_S)))
     mean = used_a_second(Seen(share, EXPOSURE_S, PERIOD_S)) * HEAT_S
     grown = 1 - 0.5 ** (looks * PERIOD_S / HALF_LIFE_S)
-    told = expected(heat.astype(np.float32), grown, mean) / HEAT_S
+    told = posterior_mean(heat.astype(np.float32), grown, mean) / HEAT_S
     cold = heat <= np.quantile(heat, 0.3)
     assert told[cold].mean() == pytest.approx(rate[cold].mean(), rel=0.25)
     # As it was seen they are far colder, or not used at all.
@@ -38,10 +38,10 @@ def test_of_exponential_rates_the_expected_one_is_the_mean(looks: int) -> None:
 def test_it_is_nothing_certain_while_looks_have_seen_little() -> None:
     """A page that was not found is like any other at first, and a cold one in the end."""
     none = np.zeros(1, np.float32)
-    assert expected(none, 1e-6, 3.0)[0] == pytest.approx(3.0, rel=1e-3)
-    assert expected(none, 1.0, 3.0)[0] == pytest.approx(3 / 7)
-    assert expected(none, 1.0, 1e6)[0] == pytest.approx(0.5, rel=1e-3)
-    assert expected(none, 1.0, 3.0).dtype == np.float32
+    assert posterior_mean(none, 1e-6, 3.0)[0] == pytest.approx(3.0, rel=1e-3)
+    assert posterior_mean(none, 1.0, 3.0)[0] == pytest.approx(3 / 7)
+    assert posterior_mean(none, 1.0, 1e6)[0] == pytest.approx(0.5, rel=1e-3)
+    assert posterior_mean(none, 1.0, 3.0).dtype == np.float32
 
 
 def test_uses_a_second_are_at_least_what_looks_that_find_all_can_tell() -> None:

@@ -27,15 +27,10 @@ Paths = Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
 MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
-def low_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
-    """What stays free on a node: the low watermark, or the kernel's own reserve."""
-    return max(usage.reserve_bytes, int(policy.low_watermark * usage.total_bytes))
-
-
 def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
-    """What the native path leaves free: more than `low_bytes`, or ticks would relieve the node."""
+    """What the fast path leaves free: above the low watermark, or ticks would relieve the node."""
     gap = int((policy.high_watermark - policy.low_watermark) * usage.total_bytes)
-    return low_bytes(usage, policy) + int(gap * FAST_PATH.free_floor_fraction)
+    return usage.low_bytes(policy.low_watermark) + int(gap * FAST_PATH.free_floor_fraction)
 
 
 def paths(tiers: TierMap) -> Paths:

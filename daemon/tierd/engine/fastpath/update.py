@@ -19,9 +19,8 @@ from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, Orders, PromoterSettings
-from tierd.policy.break_even import break_even_s, least_rate
 from tierd.policy.group_limits import Groups
-from tierd.policy.posterior import expected
+from tierd.policy.rule import break_even_s, least_rate, posterior_mean
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.sampling_interval import used_a_second
@@ -178,7 +177,7 @@ class FastPathUpdater:
         grown = 1 - 0.5**half_lives
         mean = used_a_second(source.seen) * self._heat_s(source)
         heat = cold["heat"]
-        cold["heat"] = expected(heat, grown, mean) if mean > 0 else heat / grown
+        cold["heat"] = posterior_mean(heat, grown, mean) if mean > 0 else heat / grown
         return cold
 
     def _heat_s(self, source: NeoProfSource) -> float:
