@@ -238,7 +238,7 @@ def _explain(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     explainer = getattr(fast_path, "explainer", None)
     if explainer is None:
         raise RequestError(ErrorKind.REFUSED, "this service keeps no record of its decisions")
-    explainer.judge = getattr(getattr(desk.service.components, "policy", None), "explain", None)
+    explainer.judge = desk.service.explain
     if pid is not None:
         return {"processes": [desk.in_loop(lambda: explainer.explain(pid, address))]}
 

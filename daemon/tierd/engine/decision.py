@@ -13,10 +13,12 @@ from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares
+from tierd.hotness.view import PageSet
 from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, Inputs, Pressure
+from tierd.policy.inputs import Budget, Inputs, Policy, Pressure
 from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
 from tierd.policy.traffic import Traffic
+from tierd.policy.verdict import Verdict
 
 
 class DecisionContext:
@@ -40,6 +42,7 @@ class DecisionContext:
         self._rules = config.rules
         self._last_ns = 0
         self._decided = False
+        self._inputs: Inputs | None = None
 
     def configure(self, config: Config) -> None:
         """Use other settings from the next decision on; a back-off goes on."""
@@ -50,8 +53,12 @@ class DecisionContext:
     def stand(self, now_ns: int) -> None:
         """No decision is made in this pass."""
         self._last_ns, self._decided = now_ns, True
-        self.granted = self.groups = self.traffic = None
+        self.granted = self.groups = self.traffic = self._inputs = None
         self.exchanged = frozenset()
+
+    def explain(self, policy: Policy, page: PageSet) -> Verdict | str:
+        """What the next decision would make of a page, on what the last one knew of the host."""
+        return "" if self._inputs is None else policy.explain(self._inputs, page)
 
     def spent(self, components: Components, report: MigrationResult) -> None:
         """Take what was moved off the groups' budgets."""
@@ -99,18 +106,17 @@ class DecisionContext:
         )
         fast_path = components.fast_path
         self.exchanged = frozenset() if fast_path is None else fast_path.exchanged
-        return components.policy.decide(
-            Inputs(
-                heat=components.heat,
-                tiers=tiers,
-                usage=usage,
-                budget=self.granted,
-                last=last,
-                groups=self.groups,
-                traffic=self.traffic,
-                exchanged=self.exchanged,
-            )
+        self._inputs = Inputs(
+            heat=components.heat,
+            tiers=tiers,
+            usage=usage,
+            budget=self.granted,
+            last=last,
+            groups=self.groups,
+            traffic=self.traffic,
+            exchanged=self.exchanged,
         )
+        return components.policy.decide(self._inputs)
 
 
 def _strained(

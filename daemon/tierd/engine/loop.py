@@ -23,8 +23,10 @@ from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
 from tierd.engine.sighup import SighupFlag
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
+from tierd.hotness.view import PageSet
 from tierd.observe.tick_record import Observer
 from tierd.observe.totals import Totals
+from tierd.policy.verdict import Verdict
 
 log = logging.getLogger(__name__)
 
@@ -104,6 +106,10 @@ class Service:
     @paused.setter
     def paused(self, paused: bool) -> None:
         self.work.paused = paused
+
+    def explain(self, page: PageSet) -> Verdict | str:
+        """What the next decision would make of a page; call it through `calls`."""
+        return self.work.decision.explain(self.components.policy, page)
 
     def observe(self, observer: Observer) -> None:
         """Tell `observer` of every tick from now on; before `run`, or through `calls`."""

@@ -37,6 +37,12 @@ class ServiceView:
         active = self._sources.active
         return active if isinstance(active, NeoProfSource) and active.counting else None
 
+    @property
+    def epoch_ns(self) -> int:
+        """When the first of the cards' present epochs began, CLOCK_MONOTONIC; 0 without cards."""
+        epochs = {} if self.source is None else self.source.epochs
+        return min((epoch.start_ns for epoch in epochs.values()), default=0)
+
     def movable(self, key: int) -> bool:
         """Whether the page is in a range that may be moved."""
         return any(start <= key < end for start, end in self._tracking.spans())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a page was moved, or was not: `tierd explain`.
+"""Why a page was moved, or will be, or stays: `tierd explain`.
 
-Moves are told from the record. A page that was left alone is told by asking the policy's
-own rule again, on what is known now: that costs nothing until somebody asks.
+What happened is told from the log of decisions. What will happen is told by the policy, which
+decides once more on what is known now: that costs nothing until somebody asks.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from tierd.core.nodes import NodeUsage
+from tierd.core.migration import Direction
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK
+from tierd.core.reasons import WORDS, Reason
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import PageSet
-from tierd.observe.decisions import WORDS, DecisionLog, Reason, counts_of, entry_of
-from tierd.policy.watermark import WatermarkSettings
+from tierd.observe.decisions import DecisionLog, counts_of, entry_of
+from tierd.policy.verdict import Verdict
 
-__all__ = ["WORDS", "DecisionLog", "Explainer", "Reason"]
+__all__ = ["DecisionLog", "Explainer"]
 
 
 class Lookup(Protocol):
@@ -27,10 +29,6 @@ class Lookup(Protocol):
 
     def lookup(self, key: int) -> PageSet:
         """What is known of the folio whose first page is `key`; empty if nothing."""
-        ...
-
-    def coldest(self, node: int, n: int) -> PageSet:
-        """At most `n` folios on `node`, coldest first."""
         ...
 
 
@@ -48,8 +46,8 @@ class ServiceView(Protocol):
         ...
 
     @property
-    def usage(self) -> Mapping[int, NodeUsage]:
-        """How full the nodes were at the last tick."""
+    def epoch_ns(self) -> int:
+        """When the first of the cards' present epochs began, CLOCK_MONOTONIC; 0 without cards."""
         ...
 
     def movable(self, key: int) -> bool:
@@ -68,18 +66,16 @@ class Explainer:
         heat: the heat table.
         log: the decisions.
         around: the service's state.
-        settings: the policy's.
+
+    Attributes:
+        judge: what the policy in use would decide about a page now.
     """
 
-    def __init__(
-        self, heat: Lookup, log: DecisionLog, around: ServiceView, settings: WatermarkSettings
-    ) -> None:
+    def __init__(self, heat: Lookup, log: DecisionLog, around: ServiceView) -> None:
         self._heat = heat
         self._log = log
         self._around = around
-        self._settings = settings
-        self.judge: Callable[[PageSet], str] | None = None
-        """What the policy in use says of a page, where it is not the watermark policy."""
+        self.judge: Callable[[PageSet], Verdict | str] = lambda page: ""
 
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         """Why a page is where it is, or what was decided about a process.
@@ -92,9 +88,11 @@ class Explainer:
             JSON types only. `watched`: whether the process is a target (if not, `why`
             says what that means and nothing else is there). For an address: `page` (its
             number), `node`, `heat`, `order`, `moved_s_ago` (null: never, or unknown),
-            `verdict` (one sentence), and `decisions`, newest first, each with `time_ns`
-            (CLOCK_MONOTONIC), `what` ("promoted", "demoted", "held back", "promotion
-            failed", "demotion failed"), `why`, `heat`, `bar`, `fate`, `node`.
+            `verdict` (one sentence), `decision` (its terms: `reason`, `direction`, `dest`,
+            `victim`, `bar`, `price`; null where no rule was asked), and `decisions`,
+            newest first, each with `time_ns` (CLOCK_MONOTONIC), `what` ("promoted",
+            "demoted", "held back", "promotion failed", "demotion failed"), `why`, `heat`,
+            `bar`, `fate`, `node`.
             For a process: `decisions`, counts by what and why. `thresholds`: by card.
         """
         target = next((n for n, p in self._around.pids.items() if p == pid), None)
@@ -126,72 +124,69 @@ class Explainer:
                 "order": int(found.order[0]),
                 "moved_s_ago": round(idle, 3) if np.isfinite(idle) else None,
             }
-        told["verdict"] = self._verdict(key, found)
+        told |= {"decision": None} | self._verdict(key, found, entries)
         told["decisions"] = [entry_of(entry) for entry in entries]
         return told
 
-    def _verdict(self, key: int, page: PageSet) -> str:
-        """What the rules say of the page now, in their order."""
+    def _verdict(self, key: int, page: PageSet, entries: npt.NDArray[np.void]) -> dict[str, Any]:
+        """`verdict` and `decision` of `explain`."""
         if not self._around.movable(key):
-            return "it stays: " + WORDS[Reason.NOT_MOVABLE]
+            return {"verdict": "it stays: " + WORDS[Reason.NOT_MOVABLE]}
         if not len(page):
-            return "it stays: no access to it was seen, and no walk has met it yet"
+            return {"verdict": "it stays: no access to it was seen, and no walk has met it yet"}
         if page.node[0] < 0:
-            return "it stays: the kernel has not yet told which node it is on"
-        idle = float(page.idle_s[0])
-        if idle < self._settings.min_residency_s:
-            return (
-                f"it stays: moved {idle:.1f} s ago, and a moved page stays for "
-                f"{self._settings.min_residency_s:g} s (policy.migration_cooldown)"
-            )
-        return (self.judge(page) if self.judge is not None else "") or self._by_heat(page)
+            return {"verdict": "it stays: the kernel has not yet told which node it is on"}
+        found = self.judge(page)
+        if isinstance(found, str):
+            return {"verdict": found or "nothing was decided yet, or tierd is paused"}
+        if found.reason is Reason.FAST_PATH:
+            return {"verdict": self._by_fast_path(entries), "decision": _decision(found)}
+        return {"verdict": self._words(found), "decision": _decision(found)}
 
-    def _by_heat(self, page: PageSet) -> str:
-        tiers, node, heat = self._around.tiers, int(page.node[0]), float(page.heat[0])
-        try:
-            tier = tiers.tier_of(node)
-        except KeyError:
-            return f"it stays: node {node} is in no tier"
-        above = tiers.promotion_tier(tier.rank)
-        if above is None:
-            return self._on_fast(node, heat)
-        least = self._settings.confidence**2
-        if heat <= least:
-            return (
-                f"it stays: its heat, {heat:.2f} accesses, is not above {least:.2f} "
-                "(policy.confidence_sigmas squared), the least that is worth a move"
-            )
-        cold = [self._heat.coldest(each, 1) for each in above.nodes]
-        victims = [float(each.heat[0]) for each in cold if len(each)]
-        victim = min(victims, default=0.0)
-        bar = self.bar(heat, victim)
-        if heat > bar:
-            return (
-                f"it will be promoted to {above.name} when room and budget allow: its heat "
-                f"{heat:.2f} is above {bar:.2f}, which the coldest page there ({victim:.2f}) sets"
-            )
+    def _words(self, verdict: Verdict) -> str:
+        """A verdict of a tick as a sentence."""
+        heat, why = f"its heat, {verdict.heat:.2f} accesses,", WORDS[verdict.reason]
+        bar = ""
+        if verdict.terms is not None and verdict.victim is not None:
+            against = "the least that is worth a move into free memory"
+            if verdict.victim > 0:
+                against = f"which the page that had to leave for it sets ({verdict.victim:.2f})"
+            above = "is above" if verdict.terms.promotes else "is not above"
+            bar = f"{heat} {above} {verdict.terms.bar:.2f}, {against}"
+        if verdict.direction is not None:
+            tier = self._around.tiers.tier_of(int(verdict.dest or 0)).name
+            way = "promoted" if verdict.direction is Direction.PROMOTE else "demoted"
+            return f"it will be {way} to {tier} in the next pass: {bar or why}"
+        if bar:
+            return f"it stays: {bar} (policy.confidence_sigmas, policy.hysteresis: {why})"
+        return f"it stays: {heat} does not matter here: {why}"
+
+    def _by_fast_path(self, entries: npt.NDArray[np.void]) -> str:
+        """What the fast path made of a page; a card reports each page once an epoch."""
+        begun_ns = self._around.epoch_ns
+        for entry in entries:
+            if int(entry["time_ns"]) >= begun_ns and entry["direction"] == Direction.PROMOTE:
+                told = entry_of(entry)
+                bar = "" if told["bar"] is None else f" against a bar of {told['bar']:.2f}"
+                return (
+                    f"the card reported it in this epoch, with a heat of {told['heat']:.2f}{bar}, "
+                    f"and it was {told['what']}: {told['why']}"
+                )
+        counts = ", ".join(str(count) for count in self._around.thresholds().values())
         return (
-            f"it stays: its heat, {heat:.2f}, is not above {bar:.2f}, which the coldest page "
-            f"of {above.name} ({victim:.2f}) sets with policy.hysteresis and "
-            "policy.confidence_sigmas"
+            "it stays until a card reports it: since the present epoch began it was accessed less "
+            f"often than the card's threshold ({counts} requests)"
         )
 
-    def _on_fast(self, node: int, heat: float) -> str:
-        usage = self._around.usage.get(node)
-        text = f"it is on a tier that nothing is promoted from; its heat is {heat:.2f}"
-        if usage is None:
-            return text
-        low = max(usage.reserve_bytes, int(self._settings.low_watermark * usage.total_bytes))
-        short = usage.free_bytes < low
-        return text + (
-            "; the tier is short of room, so its coldest pages leave"
-            if short
-            else "; it leaves only for a hotter page, as one of the coldest"
-        )
 
-    def bar(self, heat: float, victim: float) -> float:
-        """The heat that a page must pass to replace one of heat `victim`."""
-        return float(
-            victim * (1 + self._settings.margin)
-            + self._settings.confidence * np.sqrt(heat + victim)
-        )
+def _decision(verdict: Verdict) -> dict[str, Any]:
+    """A verdict as JSON types."""
+    terms = verdict.terms
+    return {
+        "reason": verdict.reason.name.lower(),
+        "direction": None if verdict.direction is None else verdict.direction.name.lower(),
+        "dest": verdict.dest,
+        "victim": None if verdict.victim is None else round(verdict.victim, 3),
+        "bar": None if terms is None else round(terms.bar, 3),
+        "price": None if terms is None else round(terms.price, 3),
+    }

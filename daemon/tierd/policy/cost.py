@@ -94,8 +94,9 @@ class CostPolicy:
         upside_down = any(one > other for one, other in pairwise(sight.loaded_ns))
         return sight.standing or upside_down
 
-    def explain(self, page: PageSet) -> str:
-        """What the rule says of one page; "" before the first decision."""
+    def explain(self, inputs: Inputs, page: PageSet) -> str:
+        """What the rule said of one page at the last decision; "" before the first one."""
+        del inputs
         return "" if self._asked is None else self._asked(page)
 
     def decide(self, inputs: Inputs) -> MigrationPlan:

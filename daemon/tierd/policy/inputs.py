@@ -10,9 +10,10 @@ from typing import Protocol
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.hotness.view import HeatView
+from tierd.hotness.view import HeatView, PageSet
 from tierd.policy.group_limits import Groups
 from tierd.policy.traffic import Traffic
+from tierd.policy.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,4 +66,8 @@ class Policy(Protocol):
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now."""
+        ...
+
+    def explain(self, inputs: Inputs, page: PageSet) -> Verdict | str:
+        """What `decide` does with one page, or a sentence about it; "" if it cannot tell."""
         ...

@@ -31,8 +31,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core.access import F32Array
 from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.reasons import Reason
 from tierd.core.tiermap import Tier
 from tierd.core.tuning import WATERMARK
 from tierd.hotness.view import PageSet
@@ -42,6 +44,7 @@ from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Rule
+from tierd.policy.verdict import Contest, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +79,35 @@ class WatermarkPolicy:
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now: all demotions, then all promotions, hottest first."""
+        return self._decided(inputs).plan()
+
+    def explain(self, inputs: Inputs, page: PageSet) -> Verdict:
+        """What `decide` does with one folio, and why.
+
+        Args:
+            inputs: as for `decide`.
+            page: the folio, on a node that a tier has.
+        """
+        work = self._decided(inputs)
+        plan, rule = work.plan(), work.rule
+        heat = float(page.heat[0])
+        at = np.flatnonzero(plan.page == page.page[0])
+        if not len(at):
+            return work.why_not(page)
+        direction, dest = Direction(int(plan.direction[at[0]])), int(plan.dest[at[0]])
+        if direction is Direction.DEMOTE:
+            return Verdict(Reason.MAKES_ROOM, heat, direction, dest)
+        victim = work.victim_of(page.page[0])
+        terms = None if victim is None else rule.terms(heat, victim)
+        return Verdict(Reason.HOTTER_THAN_THE_COLDEST, heat, direction, dest, victim, terms)
+
+    def _decided(self, inputs: Inputs) -> Round:
         work = Round(inputs, self.settings)
         for tier in inputs.tiers.tiers:
             work.relieve(tier)
             work.keep_shares(tier)
             work.promote(tier)
-        return work.plan()
+        return work
 
 
 class Round:
@@ -104,6 +130,42 @@ class Round:
         capacity = {node: usage.total_bytes for node, usage in inputs.usage.items()}
         self.fair = None if inputs.groups is None else Fairness(inputs.groups, capacity)
         self.find = Candidates(inputs, settings.min_residency_s, self.notes, self.fair)
+        self.contests: dict[int, Contest] = {}
+        """By rank of a tier: how far down pages came into it."""
+        self._won: list[tuple[PageSet, F32Array]] = []
+        """Pages that came in, and the hotness of what left for each; 0: free memory."""
+
+    def victim_of(self, page: np.uint64) -> float | None:
+        """Hotness of what leaves for a planned promotion; None where no rule was asked."""
+        for pages, victims in self._won:
+            at = np.flatnonzero(pages.page == page)
+            if len(at):
+                return float(victims[at[0]])
+        return None
+
+    def why_not(self, page: PageSet) -> Verdict:
+        """Why the plan leaves a folio where it is."""
+        node, heat = int(page.node[0]), float(page.heat[0])
+        above = self.inputs.tiers.promotion_tier(self.inputs.tiers.tier_of(node).rank)
+        if float(page.idle_s[0]) < self.settings.min_residency_s:
+            return Verdict(Reason.MOVED_LATELY, heat)
+        if above is None:
+            return Verdict(Reason.TOP_TIER, heat)
+        if not heat > self.rule.least:
+            return Verdict(Reason.NOT_HOTTER, heat, victim=0.0, terms=self.rule.terms(heat, 0.0))
+        if node in self.inputs.exchanged and not page.order[0]:
+            return Verdict(Reason.FAST_PATH, heat)
+        if self.fair is not None and not self.fair.may_enter(page, above.nodes)[0]:
+            return Verdict(Reason.GROUP_LIMIT, heat)
+        contest = self.contests.get(above.rank, Contest(None, None))
+        if contest.refused is not None and heat <= contest.refused:
+            if contest.victim is None:
+                return Verdict(Reason.NO_ROOM, heat)
+            terms = self.rule.terms(heat, contest.victim)
+            return Verdict(Reason.NOT_HOTTER, heat, victim=contest.victim, terms=terms)
+        if self.fair is not None and not self.fair.may_move(page)[0]:
+            return Verdict(Reason.GROUP_LIMIT, heat)
+        return Verdict(Reason.NO_ROOM if self.notes["no room"] else Reason.OVER_QUOTA, heat)
 
     def _gap(self, node: int) -> int:
         share = self.settings.high_watermark - self.settings.low_watermark
@@ -155,7 +217,10 @@ class Round:
         space = sum(self._space(node) for node in tier.nodes)
         if self.fair is None:
             # To put thousands in order that win against nobody is most of what a pass costs.
-            least = max(least, self._least_to_win(tier))
+            to_win = self._least_to_win(tier)
+            if to_win > least:
+                least = to_win
+                self.contests[tier.rank] = Contest(to_win, self.find.least_heat(tier))
             if self.inputs.exchanged:
                 self._bring(tier, self.find.not_exchanged(tier, self._limit, least, space))
             else:
@@ -217,9 +282,12 @@ class Round:
         space = {node: 0 if instead_of is not None else self._space(node) for node in nodes}
         free = sum(space.values())
         ends = np.cumsum(pageset.sizes(hot))
-        victims, wins = self._victims(
+        victims, wins, faced = self._victims(
             tier, hot, ends - free, instead_of=instead_of, below_floor=below_floor
         )
+        if wins < len(hot) and instead_of is None and below_floor is None:
+            refused_by = float(faced[wins]) if wins < len(faced) else None
+            self.contests[tier.rank] = Contest(float(hot.heat[wins]), refused_by)
         # A replacement costs two moves, a promotion into room one.
         cost = ends + np.clip(ends - free, 0, None)
         chosen = min(wins, int(np.searchsorted(cost, self.left, side="right")))
@@ -234,6 +302,8 @@ class Round:
             space[node] += self.spare[node] - before[node]
         all_come = chosen == len(hot)
         hot = pageset.take(hot, slice(0, chosen))
+        if below_floor is None:
+            self._won.append((hot, faced[:chosen]))
         dest = filled(len(hot), -1, np.int16)
         for node in pageset.nodes_of(hot):
             own = hot.node == node
@@ -274,14 +344,17 @@ class Round:
         *,
         instead_of: int | None,
         below_floor: int | None,
-    ) -> tuple[PageSet, int]:
-        """The tier's coldest, and how many of `hot` (a prefix) may come in.
+    ) -> tuple[PageSet, int, F32Array]:
+        """The tier's coldest, how many of `hot` (a prefix) may come in, and over what.
 
-        `shortfall`, int64[len(hot)], is what must leave for hot[0..i] to fit.
+        The last is the hotness of the last page that leaves for each, 0 for free memory, for as
+        many of `hot` as there are pages that may leave. `shortfall`, int64[len(hot)], is what must
+        leave for hot[0..i] to fit.
         """
         fits = int(np.searchsorted(shortfall, 0, side="right"))
+        into_room = np.zeros(fits, np.float32)
         if fits == len(hot) or self.inputs.tiers.demotion_tier(tier.rank) is None:
-            return pageset.concat([]), fits
+            return pageset.concat([]), fits, into_room
         heat, shortfall = hot.heat[fits:], shortfall[fits:]
         most = int(shortfall[-1]) // PAGE_SIZE + 1
         # Some of the coldest have moved lately, and are none.
@@ -297,12 +370,11 @@ class Round:
             # The last page that must leave for each further one to come in.
             last = pageset.reach(cold, shortfall)
             known = int(np.searchsorted(last, len(cold), side="left"))
-            wins = known
-            if below_floor is None:
-                wins = self.rule.winners(heat[:known], cold.heat[last[:known]])
+            faced = cold.heat[last[:known]]
+            wins = known if below_floor is not None else self.rule.winners(heat[:known], faced)
             done = wins < known or known == len(heat)
             if done or asked == self._limit or not self.find.more:
-                return cold, fits + wins
+                return cold, fits + wins, np.concatenate([into_room, faced])
             # All that were found give way: there may be more.
             asked = min(self._limit, 4 * asked)
             self.notes.clear()

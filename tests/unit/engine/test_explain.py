@@ -15,11 +15,15 @@ from tierd.core.access import AccessBatch
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
+from tierd.core.reasons import WORDS, Reason
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.table import HeatTable
+from tierd.hotness.view import PageSet
 from tierd.observe.decisions import ENTRY
-from tierd.observe.explain import WORDS, DecisionLog, Explainer, Reason
-from tierd.policy.watermark import WatermarkSettings
+from tierd.observe.explain import DecisionLog, Explainer
+from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.verdict import Verdict
+from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 S = 10**9
 TARGET, PID = 3, 4242
@@ -39,10 +43,12 @@ def two_tiers() -> TierMap:
 class Around:
     """The service's state."""
 
+    epoch_ns = 5 * S
+
     def __init__(self) -> None:
         self.pids = {TARGET: PID}
         self.tiers = two_tiers()
-        self.usage = {0: NodeUsage(GIB, GIB // 2, 0), 1: NodeUsage(GIB, GIB // 2, 0)}
+        self.usage = {0: NodeUsage(GIB, GIB // 50, 0), 1: NodeUsage(GIB, GIB // 2, 0)}
 
     def movable(self, key: int) -> bool:
         return key >> VPN_BITS == TARGET and key & 0xFFFF >= 0x1000
@@ -55,8 +61,17 @@ class Bench:
     def __init__(self) -> None:
         self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)
         self.log = DecisionLog(64)
-        self.explainer = Explainer(self.heat, self.log, Around(), WatermarkSettings())
+        self.around = Around()
+        self.explainer = Explainer(self.heat, self.log, self.around)
+        self.explainer.judge = self.judge
+        self.exchanged: frozenset[int] = frozenset()
         self.now = S
+
+    def judge(self, page: PageSet) -> Verdict:
+        inputs = Inputs(
+            self.heat, two_tiers(), self.around.usage, Budget(1 << 40), exchanged=self.exchanged
+        )
+        return WatermarkPolicy(WatermarkSettings()).explain(inputs, page)
 
     def page(self, vpn: int, node: int, accesses: float) -> None:
         key = np.array([BASE | vpn], np.uint64)
@@ -127,9 +142,48 @@ def test_a_page_of_the_slow_tier_is_told_by_the_policys_rule(
     assert told["heat"] == pytest.approx(accesses, rel=1e-3)
 
 
-def test_the_verdict_agrees_with_the_watermark_policys_bar(bench: Bench) -> None:
+def test_the_terms_of_a_decision_are_for_scripts_too(bench: Bench) -> None:
     """h = 40 over v = 20: the bar is 20 * 1.5 + 2.5 sqrt(60) = 49.36."""
-    assert bench.explainer.bar(40.0, 20.0) == pytest.approx(30 + 2.5 * 60**0.5)
+    bench.page(0x2000, 0, 20)
+    bench.page(0x1000, 1, 40)
+    assert bench.explain(0x1000)["decision"] == {
+        "reason": "not_hotter",
+        "direction": None,
+        "dest": None,
+        "victim": pytest.approx(20, rel=1e-3),
+        "bar": pytest.approx(30 + 2.5 * 60**0.5, rel=1e-3),
+        "price": pytest.approx(30, rel=1e-3),
+    }
+
+
+def test_before_the_first_decision_nothing_is_promised(bench: Bench) -> None:
+    bench.explainer.judge = lambda page: ""
+    bench.page(0x1000, 1, 40)
+    told = bench.explain(0x1000)
+    assert (told["decision"], told["verdict"]) == (
+        None,
+        "nothing was decided yet, or tierd is paused",
+    )
+
+
+def test_a_page_of_the_fast_path_is_told_by_what_it_did_in_this_epoch(bench: Bench) -> None:
+    """What happened before the epoch began says nothing of it."""
+    bench.exchanged = frozenset({1})
+    bench.page(0x2000, 0, 5)
+    bench.page(0x1000, 1, 40)
+    refused = np.zeros(1, ENTRY)
+    refused["page"], refused["heat"], refused["bar"] = BASE | 0x1000, 7.0, 9.5
+    refused["direction"], refused["reason"] = Direction.PROMOTE, Reason.NOT_HOTTER
+    refused["time_ns"] = 4 * S
+    bench.log.add(refused)
+    assert "until a card reports it" in bench.explain(0x1000)["verdict"]
+    assert "(17 requests)" in bench.explain(0x1000)["verdict"]
+    refused["time_ns"] = 6 * S
+    bench.log.add(refused)
+    told = bench.explain(0x1000)
+    assert told["decision"]["reason"] == "fast_path"
+    assert "heat of 7.00 against a bar of 9.50" in told["verdict"]
+    assert "held back: " + WORDS[Reason.NOT_HOTTER] in told["verdict"]
 
 
 def test_a_page_that_was_moved_lately_stays(bench: Bench) -> None:
@@ -138,7 +192,7 @@ def test_a_page_that_was_moved_lately_stays(bench: Bench) -> None:
     bench.heat.moved(report)
     bench.log.add_report(report, bench.now)
     told = bench.explain(0x1000)
-    assert "policy.migration_cooldown" in told["verdict"]
+    assert WORDS[Reason.MOVED_LATELY] in told["verdict"]
     assert told["moved_s_ago"] == pytest.approx(0.0, abs=0.2)
     assert told["decisions"][0]["what"] == "demoted"
     assert told["decisions"][0]["why"] == WORDS[Reason.MAKES_ROOM]

@@ -16,10 +16,10 @@ from fastpath_bench import GIB, PAGES, Bench, two_tiers
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
+from tierd.core.reasons import Reason
 from tierd.engine.fastpath.destinations import victims
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
-from tierd.observe.explain import Reason
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import NO_LIMIT, Groups
 from tierd.policy.watermark import WatermarkSettings

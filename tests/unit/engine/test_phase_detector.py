@@ -11,13 +11,13 @@ import pytest
 from fastpath_bench import Bench, S
 
 from tierd.core.access import AccessBatch
+from tierd.core.reasons import Reason
 from tierd.core.tuning import PHASE
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.update import FastPathUpdater
 from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
 from tierd.hotness.table import HeatTable
 from tierd.migration.fastpath_update import Orders, PromoterStats
-from tierd.observe.explain import Reason
 from tierd.observe.totals import Totals
 
 

@@ -10,11 +10,11 @@ from fake_kernel import FIRST_PAGE
 from fakering import FakeRing, hot_records
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
+from tierd.core.reasons import Reason
 from tierd.migration import promoter as binding
 from tierd.migration.executor import tuning_of_mover
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.migration.promoter import Promoter
-from tierd.observe.explain import Reason
 
 FAST, SLOW = 0, 1
 MS, S = 10**6, 10**9

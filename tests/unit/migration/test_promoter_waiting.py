@@ -12,7 +12,7 @@ from fakering import FakeRing
 from promoter_world import FAST, PAGE, SETTINGS, SLOW, S, World, moves_of_a_tick
 
 from tierd.core.migration import Direction
-from tierd.observe.explain import Reason
+from tierd.core.reasons import Reason
 
 
 def waits(world: World, pages: range, *, age_s: int = 5) -> None:
@@ -219,7 +219,7 @@ def test_orders_that_come_late_cost_nobody_his_place(world: World, late_s: int) 
     world.steer()
     world.run(5)
     assert promoted(world, range(400)) == set(range(400))
-    assert sum(world.held(reason) for reason in Reason) == 0
+    assert sum(world.made.stats().held) == 0
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -20,6 +20,7 @@ from tierd.core.access import AccessBatch
 from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
+from tierd.core.reasons import Reason
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.destinations import within_quota
 from tierd.engine.fastpath.runner import FastPathRunner
@@ -34,7 +35,7 @@ from tierd.migration import Mover, NativeMover
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.migration.results import pages_moved
 from tierd.migration.tap import Tap
-from tierd.observe.explain import DecisionLog, Explainer, Reason
+from tierd.observe.explain import DecisionLog, Explainer
 from tierd.observe.totals import Totals
 from tierd.policy.group_limits import Groups
 from tierd.policy.watermark import WatermarkSettings
@@ -82,7 +83,7 @@ class FastPathController:
         self._epoch_restarts = 0
         self.log = DecisionLog()
         self.around = ServiceView(tracking, sources)
-        self.explainer = Explainer(heat, self.log, self.around, policy)
+        self.explainer = Explainer(heat, self.log, self.around)
         self._brief_of = settings, policy
         self._brief_with = {"heat": heat, "tracking": tracking, "root": root}
         self.brief_with(FastPathUpdater)
@@ -304,7 +305,7 @@ class FastPathController:
 
 def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
     """All that is counted of the native path, for `Totals.native`."""
-    rejected = {reason.name.lower(): stats.held[reason] for reason in Reason if stats.held[reason]}
+    rejected = {Reason(i).name.lower(): count for i, count in enumerate(stats.held) if count}
     more = {
         "deferred_by_rate_limit": over_quota,
         "epoch_restarts": epoch_restarts,
