@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -59,6 +59,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="record what is seen and done in FILE, for tierd replay and tierd report",
     )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="internal.NAME=VALUE",
+        help="for experiments: another value of a constant that `tierd config show --internal` "
+        "prints; may be given several times",
+    )
     parser.set_defaults(record_size=None, record_duration=None, record_only=False)
 
 
@@ -87,6 +95,28 @@ def _set_up_logging(level: str) -> None:
     root.propagate = False
 
 
+def _override(settings: Sequence[str]) -> None:
+    """Put other tuning constants in force.
+
+    Raises:
+        ConfigError: one is no `internal.` constant, or its value is wrong.
+    """
+    from tierd.core import tuning
+    from tierd.core.errors import ConfigError
+    from tierd.observe.recording.change import split_internal
+
+    others, internal = split_internal(settings)
+    if others:
+        raise ConfigError(
+            others[0].partition("=")[0],
+            "tierd run --set takes tuning constants only, internal.NAME=VALUE",
+            hint="settings belong in the configuration file",
+        )
+    tuning.override(internal)
+    for each in internal:
+        logging.getLogger("tierd").warning('event=constant_overridden constant="%s"', each)
+
+
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
     # Until the service can read its configuration again, a request to do so is kept.
@@ -104,6 +134,7 @@ def run(args: argparse.Namespace) -> int:
 
     config = configured()
     _set_up_logging(config.log.level)
+    _override(args.set)
     if os.geteuid() != 0 and not args.dry_run:
         raise UnavailableError(
             "tierd run needs to be root to see and move other processes' pages",

@@ -135,6 +135,7 @@ class Runner:
         request = {
             "method": cell.method,
             "settings": VARIANTS[cell.variant].toml,
+            "internal": list(VARIANTS[cell.variant].internal),
             "fast": workload.fast,
             "pages": pages,
             "profile": self.profile is not None,

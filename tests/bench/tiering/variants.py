@@ -15,12 +15,14 @@ class Variant:
     Attributes:
         what: one sentence on all that they switch off.
         toml: the settings.
+        internal: tuning constants, NAME=VALUE.
         methods: of the matrix, those that the settings can change.
     """
 
     what: str
     toml: str = ""
     methods: tuple[str, ...] = ()
+    internal: tuple[str, ...] = ()
 
 
 VARIANTS = {
@@ -36,6 +38,26 @@ VARIANTS = {
         "That the hot set has moved is not noticed: old heat is forgotten by its half-life only.",
         "[policy.phase_change]\nenabled = false\n",
         ("tierd-scan", "tierd-neoprof", "tierd-damon"),
+    ),
+    "scan-phases-off": Variant(
+        "Scans do not tell of phase changes.",
+        methods=("tierd-scan", "tierd-neoprof"),
+        internal=("phase.newly_hot_fraction=2", "phase.newly_idle_fraction=2"),
+    ),
+    "bursts-off": Variant(
+        "A burst of refusals or of requests does not end an epoch early.",
+        methods=("tierd-neoprof",),
+        internal=("phase.spike_factor=1e9",),
+    ),
+    "phases-off": Variant(
+        "Nobody notices a phase change: neither heat, nor scans, nor bursts.",
+        "[policy.phase_change]\nenabled = false\n",
+        ("tierd-scan", "tierd-neoprof"),
+        (
+            "phase.newly_hot_fraction=2",
+            "phase.newly_idle_fraction=2",
+            "phase.spike_factor=1e9",
+        ),
     ),
 }
 

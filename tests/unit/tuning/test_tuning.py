@@ -226,3 +226,19 @@ def test_the_command_prints_every_constant(capsys: Any) -> None:
     for each in tuning.fields():
         assert f"{each.name} = " in text
         assert each.meaning in text
+
+
+def test_the_service_takes_constants_and_no_settings(caplog: pytest.LogCaptureFixture) -> None:
+    """A setting belongs in the configuration file; a constant that is overridden is logged."""
+    from tierd.cli import run
+
+    before = tuning.PHASE.spike_factor
+    try:
+        with caplog.at_level("WARNING", logger="tierd"):
+            run._override(["internal.phase.spike_factor=9"])
+        assert tuning.PHASE.spike_factor == 9.0
+        assert "phase.spike_factor=9" in caplog.text
+    finally:
+        tuning.PHASE.spike_factor = before
+    with pytest.raises(ConfigError, match="constants only"):
+        run._override(["policy.hysteresis=1"])

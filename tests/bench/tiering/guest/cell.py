@@ -2,9 +2,9 @@
 """A cell of the benchmark, inside its machine: one workload under one method.
 
 The cell comes in the parcel (parcel.py), a JSON object: method, settings (TOML over those of tierd,
-if any), command, fast (bytes of the workload on the fast node), pages (whether to tell the
-workload's frames), profile (whether to tell what lies where in memory: symbols.py), phase_s
-(below).
+if any), internal (other tuning constants), command, fast (bytes of the workload on the fast node),
+pages (whether to tell the workload's frames), profile (whether to tell what lies where in memory:
+symbols.py), phase_s (below).
 Prints one JSON object a line: `ready` when the workload waits, `end` when it has ended, `done`
 with the figures, or `failed` with why. Memory traffic is watched from `ready` to `end`. The
 guest itself asks for that, at a moment of its own: nothing here waits for the host.
@@ -116,7 +116,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
     window = Window()
     COUNTS.write_bytes(parcel.get("counts"))
-    given = methods.Given(COUNTS, request["settings"])
+    given = methods.Given(COUNTS, request["settings"], request["internal"])
     method = methods.METHODS[request["method"]](given)
     method.prepare()
     since = time.monotonic()

@@ -92,10 +92,12 @@ class Given:
     Attributes:
         counts: file with an earlier run's virtual page numbers and requests, for the oracle.
         settings: TOML over tierd's settings, or nothing.
+        internal: tuning constants of tierd, NAME=VALUE.
     """
 
     counts: Path
     settings: str = ""
+    internal: Sequence[str] = ()
 
 
 class Method:
@@ -197,15 +199,15 @@ class Tierd(Method):
 
     def __init__(self, source: str, given: Given) -> None:
         self._source, self._settings = source, given.settings
+        self._constants = [f"--set=internal.{each}" for each in given.internal]
 
     def prepare(self) -> None:
         CGROUP.mkdir(exist_ok=True)
         self.configure(CONFIG)
         if self._source in ("scan", "neoprof"):
             load_module()
-        self._daemon = start_marked(
-            [TOOLS / "tierd", "run", "--config", CONFIG, "--json", "--log-level", "info"]
-        )
+        command = [TOOLS / "tierd", "run", "--config", CONFIG, "--json", "--log-level", "info"]
+        self._daemon = start_marked([*command, *self._constants])
         # A service has been at work before: its rings are there, and its code is in memory.
         self._other = subprocess.Popen(["sleep", "infinity"])
         (CGROUP / "cgroup.procs").write_text(str(self._other.pid))
