@@ -39,8 +39,8 @@ from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loading, Program
 from tierd.sources.ebpf.perf import decode, sample_dtype
-from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
-from tierd.sources.ebpf.samples import Watched
+from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.samples import EventPlan, SamplerSettings, Watched
 from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
 from tierd.sources.faults import SAMPLE, fault_event
 

@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -46,7 +46,7 @@ from tierd.workloads.residency import ResidencyScanner
 HOTSET = Path(__file__).resolve().parents[2] / "build/workloads/hotset"
 
 
-class SteadySource:
+class SteadySource(AccessSource):
     """Random pages of the watched ranges, `rate` records a second."""
 
     name = "steady"

@@ -20,7 +20,7 @@ import pytest
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.sources.ebpf import loader, probe
 from tierd.sources.ebpf.perf import EventAttr, Sample
-from tierd.sources.ebpf.sampler import EventPlan
+from tierd.sources.ebpf.samples import EventPlan
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource, would_use

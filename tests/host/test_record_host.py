@@ -18,7 +18,7 @@ import pytest
 from madeup_host import two_tiers
 
 from tierd.config import loads
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import ExitCode
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
@@ -46,7 +46,7 @@ SCRIPT = (
 )
 
 
-class Source:
+class Source(AccessSource):
     """Random pages of what is watched; ends the loop after some ticks."""
 
     name = "random"

@@ -20,7 +20,7 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 41080,
+    "python_lines": 41100,
     "python_modules": 271,
     "native_lines": 7030,
     "loose_constants": 90,

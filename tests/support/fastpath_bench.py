@@ -18,7 +18,7 @@ import numpy as np
 from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
 
-from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.core.migration import MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
@@ -33,7 +33,6 @@ from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import NeoProfSource
-from tierd.sources.sampling_interval import Seen
 from tierd.sources.selection import SourceSelector
 
 S = 10**9

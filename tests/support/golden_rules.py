@@ -171,10 +171,7 @@ class Rules:
         )
 
     def _other(self) -> None:
-        source: Any = SimpleNamespace(
-            phase_change_fd=-1, phase_change_ns=self._scan_controller.phase_detector.last_ns
-        )
-        self._still.see(source, [], self.now)
+        self._still.see(self._scan_controller.phase_detector.last_ns, [], self.now)
         self._still.seconds(self._changes, self.now)
         match int(self._random.integers(6)):
             case 0 | 1:

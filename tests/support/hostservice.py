@@ -30,7 +30,7 @@ import numpy as np
 from tierd.cli._front import Endpoints
 from tierd.cli.run import _set_up_logging
 from tierd.config import load
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
@@ -56,7 +56,7 @@ def two_tiers() -> TierMap:
     return TierMap(tuple(tiers), nodes)
 
 
-class SteadySource:
+class SteadySource(AccessSource):
     """Random pages of the watched ranges, `rate` records a second."""
 
     name = "steady"

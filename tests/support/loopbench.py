@@ -15,7 +15,14 @@ import numpy as np
 from fakeheat import ArrayHeat, pages
 
 from tierd.config import Config, loads
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import (
+    AccessBatch,
+    AccessSource,
+    Availability,
+    EventDrivenSource,
+    Seen,
+    WatchedTarget,
+)
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
@@ -28,7 +35,6 @@ from tierd.engine.privileges import needed
 from tierd.hotness.stats import HeatStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.sources.sampling_interval import Seen
 from tierd.sources.selection import SourceSelector
 from tierd.workloads.target import Target
 
@@ -121,7 +127,10 @@ class Tracking:
         self.closed = True
 
 
-class Source:
+class Source(AccessSource):
+    seen: Seen | None = None
+    left_out: int | None = None
+
     def __init__(self, name: str = "made-up") -> None:
         self.name = name
         self.ok = True
@@ -129,7 +138,6 @@ class Source:
         self.on_close: Callable[[], object] = lambda: None
         self.polls = 0
         self.on_poll: Callable[[int], object] = lambda count: None
-        self.seen: Seen | None = None
 
     def available(self) -> Availability:
         return Availability(self.ok, "as the test says")
@@ -148,6 +156,17 @@ class Source:
     def close(self) -> None:
         self.closed += 1
         self.on_close()
+
+
+class ScanningSource(Source, EventDrivenSource):
+    backlog = 0.0
+    dilution = 1.0
+    learning_ns = phase_change_ns = 0
+    phase_change_fd = -1
+    changed: Callable[[], bool] = staticmethod(lambda: False)
+
+    def phase_changed(self) -> bool:
+        return self.changed()
 
 
 class Mover:
@@ -209,8 +228,9 @@ class Bench:
         wait: bool = False,
         later: TierMap | None = None,
         steering: Any = None,
+        source: Source | None = None,
     ) -> None:
-        self.source, self.mover, self.heat = Source(), Mover(), Heat()
+        self.source, self.mover, self.heat = source or Source(), Mover(), Heat()
         self.tracking, self.hotplug = Tracking(), Hotplug()
         rooms: Any = Components(
             sources=SourceSelector([self.source]),

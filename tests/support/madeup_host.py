@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tierd.config import Config, loads
-from tierd.core.access import AccessBatch, Availability, WatchedRange, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys, target_of, vpn_of
@@ -46,7 +46,7 @@ def two_tiers(pages: Sequence[int]) -> TierMap:
     return TierMap(tuple(tiers), nodes, ("one difference",), ("a note",))
 
 
-class MadeUpHost:
+class MadeUpHost(AccessSource):
     """Processes, their pages, and where those are; every room of the loop but heat and policy."""
 
     name = "made-up"

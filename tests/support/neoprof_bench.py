@@ -9,7 +9,7 @@ from typing import Any
 from fakecards import FakeCards, card, host
 from fakering import FakeRing
 
-from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
+from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
@@ -17,7 +17,6 @@ from tierd.sources.neoprof import (
     NeoProfSettings,
     NeoProfSource,
 )
-from tierd.sources.sampling_interval import Seen
 
 S = 10**9
 TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]

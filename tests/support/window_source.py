@@ -16,16 +16,18 @@ from collections.abc import Sequence
 import numpy as np
 from card_window import BYTES, find_device
 
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.pagekey import make_keys
 
 SLOTS = 4096
 
 
-class WindowSource:
+class WindowSource(AccessSource):
     """An `AccessSource`; see the module's text."""
 
     name = "pmu"  # what it stands for; the configuration knows no other
+
+    lines_per_count = 0.0
 
     def __init__(self, period: int) -> None:
         fd = os.open(find_device(), os.O_RDWR | os.O_SYNC)

@@ -83,7 +83,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
         },
     }
-    sight = getattr(service.components.policy, "sight", None)
+    sight = service.components.policy.sight
     if sight is not None:
         told["cost"] = cost_of(service.tiers, sight)
     if hottest:

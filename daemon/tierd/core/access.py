@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -83,27 +84,111 @@ class WatchedTarget:
     ranges: tuple[WatchedRange, ...]
 
 
-class AccessSource(Protocol):
-    """What every source can do; `poll` never blocks longer than a few milliseconds."""
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the last whole scans of all targets saw.
+
+    Attributes:
+        share: fraction of the pages that were found accessed, 0 to 1.
+        sampling_interval_s: time from clearing an accessed bit to checking it.
+        period_s: time between two scans of a page.
+    """
+
+    share: float
+    sampling_interval_s: float
+    period_s: float
+
+
+class AccessSource(ABC):
+    """What the loop asks of every source.
+
+    The methods are every source's own. The properties are abilities that some sources have; what
+    they return here says that this source has not.
+    """
 
     name: str
 
+    @abstractmethod
     def available(self) -> Availability:
         """Say whether this host can run the source, without changing anything."""
-        ...
 
+    @abstractmethod
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
         """Replace what is watched; an empty sequence stops sampling.
 
         Raises:
             UnavailableError: the host refused; the message says what.
         """
-        ...
 
+    @abstractmethod
     def poll(self) -> list[AccessBatch]:
-        """What was seen since the last call."""
-        ...
+        """What was seen since the last call; never blocks longer than a few milliseconds."""
 
+    @abstractmethod
     def close(self) -> None:
         """Stop sampling and leave nothing behind in the kernel."""
-        ...
+
+    @property
+    def lines_per_count(self) -> float:
+        """Cache lines from memory that a count of one stands for; 0: not known."""
+        return 0.0
+
+    @property
+    def dilution(self) -> float:
+        """The fraction of time whose accesses are counted, in (0, 1]."""
+        return 1.0
+
+    @property
+    def report_ns(self) -> int:
+        """Time between two reports, for a source that makes them at intervals; 0: not known."""
+        return 0
+
+    @property
+    def seen(self) -> Seen | None:
+        """What the last whole scans saw; None for a source that does not scan."""
+        return None
+
+    @property
+    def left_out(self) -> int | None:
+        """Reports that were discarded because they told nothing; None: the source discards none."""
+        return None
+
+
+class AdaptiveSource(AccessSource):
+    """A source that chooses its sampling interval by what fast memory has room for."""
+
+    aim: float | None = None
+    """The fraction of the targets' pages that fast memory has room for; None: not known."""
+
+    @property
+    @abstractmethod
+    def backlog(self) -> float:
+        """The fraction of its ring that is not read yet, in [0, 1]."""
+
+
+class EventDrivenSource(AdaptiveSource):
+    """A source whose own scans alone find pages that become hot, and which wakes the loop."""
+
+    longest_us: int | None = None
+    """No sampling interval is longer; None: none is too long."""
+    lag_us: int = 0
+    """A phase change may go undetected for so long."""
+
+    @property
+    @abstractmethod
+    def learning_ns(self) -> int:
+        """Time after which a tick learns something new; 0: ticks need not be quick."""
+
+    @property
+    @abstractmethod
+    def phase_change_fd(self) -> int:
+        """A descriptor that is readable from the end of a scan until `poll`; -1 for none."""
+
+    @abstractmethod
+    def phase_changed(self) -> bool:
+        """Whether to poll: a phase has changed, or the source is about to go."""
+
+    @property
+    @abstractmethod
+    def phase_change_ns(self) -> int:
+        """When a phase change was last detected, CLOCK_MONOTONIC; 0: not yet."""

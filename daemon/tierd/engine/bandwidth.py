@@ -77,7 +77,7 @@ class BandwidthMonitor:
 
     def see(self, batches: Sequence[AccessBatch], source: AccessSource | None) -> None:
         """Take in what a source saw; heat knows where pages are."""
-        period = float(getattr(source, "lines_per_count", 0.0) or 0.0)
+        period = 0.0 if source is None else source.lines_per_count
         self._period = period or 1.0
         for batch in batches:
             self._first_ns = self._first_ns or batch.time_ns
@@ -123,7 +123,7 @@ class BandwidthMonitor:
     def _account(self, elapsed_s: float, nodes: Sequence[int], source: AccessSource | None) -> None:
         lines, self._lines = self._lines, {}
         found: dict[int, tuple[float, LoadSource]] = {}
-        if getattr(source, "lines_per_count", 0.0):
+        if source is not None and source.lines_per_count:
             sampled = {node: lines.get(node, 0.0) * LINE_BYTES / elapsed_s for node in nodes}
             found = {node: (load, LoadSource.SAMPLES) for node, load in sampled.items()}
             total = self._resctrl(elapsed_s)

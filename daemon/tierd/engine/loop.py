@@ -16,7 +16,6 @@ from tierd.core.tuning import PACING
 from tierd.engine.background import beside
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.event_poller import EventPoller
-from tierd.engine.event_source import event_driven
 from tierd.engine.executor import LoopExecutor
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
@@ -227,7 +226,7 @@ class Service:
 
         Targets that have changed, and news, wait for nothing but the CPU budget, `allowed_ns`.
         """
-        source = event_driven(self.components.sources.active)
+        source = self.components.sources.event_driven
         wake.listen(-1 if source is None else source.phase_change_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()

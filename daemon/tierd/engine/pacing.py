@@ -10,10 +10,10 @@ set, targets or free memory change, and until it is known what may leave: by the
 makes room. When pages wait and the native path has used up its victims, or when it suddenly refuses
 many, the next pass need not wait (`must_tick`); after the latter two more come as quickly, to see
 whether the hot set has moved, as long as the native path finds pages to move now that their epoch
-is new. Where looks tell of news (`tierd.engine.event_source`) it grows as well, without a native
-path, but not while they teach something: there is a pass after every second one by then. Other
-sources without a native path are read, and acted upon, by passes only: there it is the time of a
-few reports, or of one where they are rare, where they are made at intervals, and does not grow
+is new. Where scans find phase changes (`core.access.EventDrivenSource`) it grows as well, without a
+native path, but not while they teach something: there is a pass after every second one by then.
+Other sources without a native path are read, and acted upon, by passes only: there it is the time
+of a few reports, or of one where they are rare, where they are made at intervals, and does not grow
 where a source has something to tell at any time.
 """
 
@@ -23,13 +23,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierd.config import LoopConfig
+from tierd.core.access import EventDrivenSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
-from tierd.engine.event_source import event_driven, report_ns
 from tierd.migration.fastpath_update import PromoterStats
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.watermark import WatermarkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,19 +86,16 @@ class TickPacer:
 
     def pause_ns(self, loop: LoopConfig, components: Components, tick: TickRecord | None) -> int:
         """Time from the start of the last pass to that of the next one."""
-        source, stats, fast_path = (
-            event_driven(components.sources.active),
-            _native(components),
-            components.fast_path,
-        )
+        source, fast_path = components.sources.active, components.fast_path
+        scans, stats = isinstance(source, EventDrivenSource), _native(components)
         return self.next_pause(
             Findings(
                 tick_ns=loop.interval_ns,
                 quiet_tick_ns=loop.max_interval_ns,
-                learning_ns=0 if source is None else source.learning_ns,
-                report_ns=report_ns(components.sources.active),
+                learning_ns=source.learning_ns if isinstance(source, EventDrivenSource) else 0,
+                report_ns=0 if source is None else source.report_ns,
                 settled=fast_path is not None and fast_path.settled,
-                looks=source is not None,
+                looks=scans,
                 walked=components.tracking.all_walked,
                 # Without a native path, or a pass, there is nobody to leave anything to.
                 free=fast_path is not None
@@ -146,12 +142,13 @@ class TickPacer:
         if components.fast_path.miss_burst_seen(now_ns):
             self.hurry()
             return True
-        if (looks := event_driven(components.sources.active)) is not None:
-            # (News that came while the CPU budget was short are not told of again.)
-            if looks.backlog > PACING.ring_fill_fraction or looks.phase_changed():
+        active = components.sources.active
+        if isinstance(active, EventDrivenSource):
+            # (A phase change that came while the CPU budget was short is not told of again.)
+            if active.backlog > PACING.ring_fill_fraction or active.phase_changed():
                 return True
             return self._has_become_short(components, tick, now_ns)
-        if report_ns(components.sources.active):
+        if active is not None and active.report_ns:
             return self._has_become_short(components, tick, now_ns)
         source, stats = components.fast_path.around.source, _native(components)
         if source is None or stats is None or source.backlog > PACING.ring_fill_fraction:
@@ -183,9 +180,8 @@ def _native(components: Components) -> PromoterStats | None:
 
 def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRecord) -> bool:
     """Whether a node that pages are demoted from has less free than it must have."""
-    policy = components.policy
-    settings = getattr(policy, "settings", None)
-    if not isinstance(settings, WatermarkSettings):
+    settings = components.policy.watermarks
+    if settings is None:
         return True
     return any(
         usage[node].free_bytes < usage[node].low_bytes(settings.low_watermark)

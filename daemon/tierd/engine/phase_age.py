@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tierd.core.access import AccessBatch, AccessSource
-from tierd.engine.event_source import event_driven
+from tierd.core.access import AccessBatch
 from tierd.engine.phase_detector import PhaseDetector
 
 
@@ -22,13 +21,12 @@ class PhaseAge:
         self.begun_ns = self.scan_changes = 0
         self._phase_change_ns = 0
 
-    def see(self, source: AccessSource | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
-        """This came of a source."""
+    def see(self, phase_change_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
+        """Take in what a source saw; `phase_change_ns` is `EventDrivenSource.phase_change_ns`."""
         if batches:
             self.begun_ns = self.begun_ns or now_ns
-        looks = event_driven(source)
-        if looks is not None and looks.phase_change_ns > self._phase_change_ns:
-            self._phase_change_ns = looks.phase_change_ns
+        if phase_change_ns is not None and phase_change_ns > self._phase_change_ns:
+            self._phase_change_ns = phase_change_ns
             self.scan_changes += 1
 
     def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from typing import Protocol, cast
+from typing import Protocol
 
-from tierd.core.access import AccessSource
+from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import INTERVAL
@@ -20,20 +20,6 @@ from tierd.engine.groups import ResidentBytes
 from tierd.policy.rule import least_rate
 
 log = logging.getLogger(__name__)
-
-
-class Aimed(Protocol):
-    """A source that looks according to what fast memory has room for."""
-
-    aim: float | None
-
-
-class Bounded(Protocol):
-    """A source whose looks are no longer than is of use."""
-
-    longest_us: int | None
-    lag_us: int
-    """Programs may have used other memory for so long before a look finds that."""
 
 
 class Fading(Protocol):
@@ -122,9 +108,8 @@ class SamplingLimits:
         kept: float,
     ) -> None:
         """Tell a source that can use it what fast memory has room for."""
-        if usage and hasattr(source, "aim"):
-            # (To ask whether it is `Aimed` would look at its type anew in each pass.)
-            cast(Aimed, source).aim = space_fraction(self._residents, tiers, usage, kept)
+        if usage and isinstance(source, AdaptiveSource):
+            source.aim = space_fraction(self._residents, tiers, usage, kept)
 
     def bound(
         self,
@@ -137,15 +122,14 @@ class SamplingLimits:
 
         And how long changes may go unseen: an eighth of the time for which nothing changed.
         """
-        if hasattr(source, "longest_us"):
-            bounded = cast(Bounded, source)
-            bounded.longest_us, bounded.lag_us = bounds_us(tiers, least_s, stood_still_s)
+        if isinstance(source, EventDrivenSource):
+            source.longest_us, source.lag_us = bounds_us(tiers, least_s, stood_still_s)
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat has faded then."""
         if source is None:
             return False
-        dilution = float(getattr(source, "dilution", 1.0))
+        dilution = source.dilution
         if source.name != self._source:
             self._source, self._dilution = source.name, dilution
             return False

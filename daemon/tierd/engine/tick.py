@@ -204,7 +204,7 @@ class Tick:
             usage=self._usage,
             last=self._last,
             now_ns=now,
-            migrations=getattr(self.totals, "migrations", None),
+            migrations=self.totals.migrations,
         )
         self.on_decided()
         return plan
@@ -214,8 +214,7 @@ class Tick:
         fast_path = self.components.fast_path
         if fast_path is None:
             return
-        stands = self.paused or self.stopping or gather
-        stands = stands or bool(getattr(self.components.policy, "holds", False))
+        stands = self.paused or self.stopping or gather or self.components.policy.holds
         fast_path.end(
             self._clock(),
             self.tiers,
@@ -297,7 +296,8 @@ class Tick:
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
-        self.still.see(active, batches, now)
+        scans = components.sources.event_driven
+        self.still.see(None if scans is None else scans.phase_change_ns, batches, now)
         self.totals.scan_phase_changes = self.still.scan_changes
         for batch in batches:
             components.heat.ingest(batch)

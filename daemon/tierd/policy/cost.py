@@ -26,7 +26,7 @@ from tierd.policy.demand import Kinds
 from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory
-from tierd.policy.inputs import Inputs
+from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.perturbation import HillClimber
 from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import Rule
@@ -71,16 +71,16 @@ class CostPolicyState:
     least: float
 
 
-class CostPolicy:
+class CostPolicy(Policy):
     """See the module's text. What it learns follows from its inputs alone."""
 
     name = "cost"
+    sight: CostPolicyState | None = None
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
         self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
         self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
-        self.sight: CostPolicyState | None = None
         self._folios = SplitHistory()
         self._residual = ResidualLoad()
         self._asked: Callable[[PageSet], str] | None = None

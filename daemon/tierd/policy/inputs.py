@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
@@ -14,6 +15,10 @@ from tierd.hotness.view import HeatView, PageSet
 from tierd.policy.group_limits import Groups
 from tierd.policy.traffic import Traffic
 from tierd.policy.verdict import Verdict
+
+if TYPE_CHECKING:
+    from tierd.policy.cost import CostPolicyState
+    from tierd.policy.watermark import WatermarkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +65,26 @@ class Inputs:
 
 
 class Policy(Protocol):
-    """A pure decision."""
+    """A pure decision; a policy names this class as its base, and has these defaults then."""
 
     name: str
 
+    @property
+    def watermarks(self) -> WatermarkSettings | None:
+        """The watermarks that say when a node is short of memory; None: it always may be."""
+        return None
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing shall be promoted between two decisions."""
+        return False
+
+    @property
+    def sight(self) -> CostPolicyState | None:
+        """What a policy that reckons with costs knows; None for others, and at first."""
+        return None
+
+    @abstractmethod
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now."""
         ...

@@ -41,7 +41,7 @@ from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
 from tierd.policy.group_limits import Fairness
-from tierd.policy.inputs import Inputs
+from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Rule
 from tierd.policy.verdict import Contest, Verdict
@@ -69,13 +69,18 @@ class WatermarkSettings:
     max_moves_per_tick: int = 65536
 
 
-class WatermarkPolicy:
+class WatermarkPolicy(Policy):
     """See the module's text. Holds settings only, no state between ticks."""
 
     name = "watermark"
 
     def __init__(self, settings: WatermarkSettings) -> None:
         self.settings = settings
+
+    @property
+    def watermarks(self) -> WatermarkSettings:
+        """The watermarks in force."""
+        return self.settings
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now: all demotions, then all promotions, hottest first."""

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tierd.core.access import Seen
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater
@@ -23,7 +24,6 @@ from tierd.observe.recording.records import Call
 from tierd.policy.group_limits import Groups
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.neoprof import NeoProfSource
-from tierd.sources.sampling_interval import Seen
 
 MOST: Final = float(1 << 60)
 MAX_NODES: Final = 1024

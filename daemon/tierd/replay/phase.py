@@ -7,8 +7,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, Final
 
-from tierd.core.access import AccessBatch, AccessSource
-from tierd.engine.event_source import event_driven
+from tierd.core.access import AccessBatch
 from tierd.engine.miss_burst import MissBurstDetector
 from tierd.engine.pacing import Findings, TickPacer
 from tierd.engine.phase_age import PhaseAge
@@ -96,11 +95,10 @@ class RecordedPhaseAge(PhaseAge):
         self._journal = journal
         journal("phase.still", [], [])
 
-    def see(self, source: AccessSource | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
+    def see(self, phase_change_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
         """See `PhaseAge`."""
-        super().see(source, batches, now_ns)
-        looks = event_driven(source)
-        told = [None if looks is None else looks.phase_change_ns, bool(batches), now_ns]
+        super().see(phase_change_ns, batches, now_ns)
+        told = [phase_change_ns, bool(batches), now_ns]
         self._journal("phase.see", told, [self.begun_ns, self.scan_changes])
 
     def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
@@ -149,11 +147,10 @@ class _Epoch:
 
 
 class _Reported:
-    """A source whose looks told of news then, or detector that found a change then."""
+    """A detector that found a phase change then."""
 
     def __init__(self, time_ns: int) -> None:
-        self.phase_change_ns = self.last_ns = time_ns
-        self.phase_change_fd = -1
+        self.last_ns = time_ns
 
 
 class PhaseReplay:
@@ -215,11 +212,9 @@ class PhaseReplay:
                 self._still = PhaseAge()
             case "phase.see":
                 phase_change_ns, some, now_ns = told
-                source: Any = (
-                    None if phase_change_ns is None else _Reported(_whole(phase_change_ns))
-                )
+                changed_ns = None if phase_change_ns is None else _whole(phase_change_ns)
                 batches: Any = [None] if some else []
-                self._still.see(source, batches, _whole(now_ns))
+                self._still.see(changed_ns, batches, _whole(now_ns))
                 return [self._still.begun_ns, self._still.scan_changes]
             case "phase.seconds":
                 changes: Any = None if told[0] is None else _Reported(_whole(told[0]))

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from tierd.core.access import AccessSource
+from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.groups import ResidentBytes
@@ -139,13 +139,13 @@ class RecordedSamplingLimits(SamplingLimits):
     ) -> None:
         """See `SamplingLimits`."""
         super().aim(source, tiers, usage, kept)
-        if usage and hasattr(source, "aim"):
+        if usage and isinstance(source, AdaptiveSource):
             held = [[node, size] for node, size in self._residents.total().items()]
             rows = [
                 [node, each.total_bytes, each.free_bytes, each.reserve_bytes]
                 for node, each in usage.items()
             ]
-            self._journal("scan.room", [held, rows, kept], [getattr(source, "aim", None)])
+            self._journal("scan.room", [held, rows, kept], [source.aim])
 
     def bound(
         self,
@@ -156,22 +156,18 @@ class RecordedSamplingLimits(SamplingLimits):
     ) -> None:
         """See `SamplingLimits`."""
         super().bound(source, tiers, least_s, stood_still_s)
-        if hasattr(source, "longest_us"):
-            decided = [getattr(source, "longest_us", None), getattr(source, "lag_us", 0)]
+        if isinstance(source, EventDrivenSource):
+            decided = [source.longest_us, source.lag_us]
             self._journal("scan.longest", [least_s, stood_still_s], decided)
 
     def changed(self, source: AccessSource | None) -> bool:
         """See `SamplingLimits`."""
         changed = super().changed(source)
-        told: list[object] = [] if source is None else _unit(source)
+        told: list[object] = [] if source is None else [source.name, source.dilution]
         if told != self._reported and told:
             self._reported = told
             self._journal("scan.unit", told, [self._faded.half_lives if changed else None])
         return changed
-
-
-def _unit(source: AccessSource) -> list[object]:
-    return [source.name, float(getattr(source, "dilution", 1.0))]
 
 
 class _Faded:

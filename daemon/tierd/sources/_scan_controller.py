@@ -14,11 +14,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from tierd.core.access import Seen
 from tierd.core.tuning import INTERVAL, SCAN
 from tierd.sources._scan_phase import ScanPhaseDetector
 from tierd.sources._scan_records import WarmupState
 from tierd.sources._scan_summary import ScanSummary
-from tierd.sources.sampling_interval import Seen, choose
+from tierd.sources.sampling_interval import choose
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.core.tuning import DAMON
@@ -143,7 +143,7 @@ def thread_cpu_ns(pid: int) -> int | None:
         return None
 
 
-class DamonSource:
+class DamonSource(AccessSource):
     """An `AccessSource`; see the module's text.
 
     Args:
@@ -176,8 +176,7 @@ class DamonSource:
         self._cpu_mark: tuple[int, int, int] | None = None
         self.cpu_share = 0.0
         self._blind = False
-        self.left_out = 0
-        """Reports that were left out, as they told no page from another."""
+        self._left_out = 0
 
     def available(self) -> Availability:
         """Whether DAMON and its tracepoint can be used here."""
@@ -255,11 +254,11 @@ class DamonSource:
         # Those between two passes say much the same: one of them stands for all.
         table, reports = latest(regions.table)
         if is_blind := blind(table, checks):
-            self.left_out += reports
+            self._left_out += reports
             table = table[:0]
         if is_blind != self._blind and reports:
             self._blind = is_blind
-            log.info("source=damon event=%s left_out=%d", BLIND_EVENT[is_blind], self.left_out)
+            log.info("source=damon event=%s left_out=%d", BLIND_EVENT[is_blind], self._left_out)
         pages, counts = expand(table, self._targets, checks)
         if reports > 1:
             counts *= np.float32(reports)
@@ -271,6 +270,11 @@ class DamonSource:
     def report_ns(self) -> int:
         """Time between two aggregations; 0 while nothing is watched."""
         return self._settings.aggregation_us * self._stretch * 1000 if self._targets else 0
+
+    @property
+    def left_out(self) -> int:
+        """Reports that were discarded, as nearly all regions were found in use."""
+        return self._left_out
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""

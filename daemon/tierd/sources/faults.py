@@ -25,7 +25,8 @@ from tierd.core.access import Availability
 from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import perf, probe, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Sample
-from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.samples import EventPlan, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
 
 log = logging.getLogger(__name__)

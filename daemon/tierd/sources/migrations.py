@@ -26,8 +26,8 @@ from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import VPN_MASK, U64Array
 from tierd.sources.ebpf import host, loader, perf, probe, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Sample
-from tierd.sources.ebpf.sampler import Sampler, SamplerSettings
-from tierd.sources.ebpf.samples import Watched
+from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.samples import SamplerSettings, Watched
 from tierd.sources.ebpf.table import map_array
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,14 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
+from tierd.core.access import (
+    AccessBatch,
+    AdaptiveSource,
+    Availability,
+    BoolArray,
+    Seen,
+    WatchedTarget,
+)
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import HMU, SCAN
@@ -24,7 +31,6 @@ from tierd.sources.hotlist import Epoch, HotList, empty_batch
 from tierd.sources.kmod.neoprof import Card, Cards, Profile, RequestCount
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
-from tierd.sources.sampling_interval import Seen
 from tierd.sources.scan import ScanSource
 
 log = logging.getLogger(__name__)
@@ -50,7 +56,7 @@ class NeoProfSettings(CountSettings):
     scan: ScanSettings = field(default_factory=ScanSettings)
 
 
-class NeoProfSource:
+class NeoProfSource(AdaptiveSource):
     """An `AccessSource`; see the module's text.
 
     Args:

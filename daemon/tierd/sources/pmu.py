@@ -24,7 +24,8 @@ from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import events, host, probe
 from tierd.sources.ebpf.events import CpuModel, PmuEvent
 from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
-from tierd.sources.ebpf.sampler import EventPlan, Sampler, SamplerSettings
+from tierd.sources.ebpf.sampler import Sampler
+from tierd.sources.ebpf.samples import EventPlan, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
 
 COMPLETE_SAMPLES: Final = (6, 3)

@@ -16,8 +16,8 @@ what fits the fast tier is what MEMTIS (SOSP 2023) does with its hotness thresho
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from tierd.core.access import Seen
 from tierd.core.tuning import INTERVAL
 
 
@@ -29,21 +29,6 @@ def last_fraction() -> float:
     and the two do not take turns for ever.
     """
     return INTERVAL.keep_low_factor / INTERVAL.keep_high_whole_factor
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What the last whole looks at all targets saw.
-
-    Attributes:
-        share: of pages, that were found accessed, 0 to 1.
-        exposure_s: for so long they could be.
-        period_s: time between two looks at a page.
-    """
-
-    share: float
-    sampling_interval_s: float
-    period_s: float
 
 
 def used_a_second(seen: Seen | None) -> float:

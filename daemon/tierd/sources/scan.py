@@ -19,7 +19,14 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.core.access import AccessBatch, Availability, BoolArray, WatchedTarget
+from tierd.core.access import (
+    AccessBatch,
+    Availability,
+    BoolArray,
+    EventDrivenSource,
+    Seen,
+    WatchedTarget,
+)
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import SCAN
 from tierd.sources._scan_controller import ScanController
@@ -30,10 +37,9 @@ from tierd.sources._scan_targets import ScanTargets
 from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
-from tierd.sources.sampling_interval import Seen
 
 
-class ScanSource:
+class ScanSource(EventDrivenSource):
     """An `AccessSource`; see the module's text.
 
     Args:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from tierd.core.access import AccessBatch, AccessSource, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, EventDrivenSource, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import PACING
 
@@ -36,6 +36,11 @@ class SourceSelector:
     def active(self) -> AccessSource | None:
         """The source in use."""
         return None if self._active is None else self._sources[self._active]
+
+    @property
+    def event_driven(self) -> EventDrivenSource | None:
+        """The source in use, if its scans wake the loop."""
+        return active if isinstance(active := self.active, EventDrivenSource) else None
 
     def watch(self, targets: Sequence[WatchedTarget], now_ns: int) -> None:
         """Let the best source that works watch these targets.

@@ -12,7 +12,7 @@ from loopbench import interrupt_at
 
 from tierd.cli.status import head
 from tierd.control.status import status
-from tierd.sources.sampling_interval import Seen
+from tierd.core.access import Seen
 
 
 def told_of(folder: Path, seen: Seen | None) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from tierd.core.pagekey import make_keys
 from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.loader import Loaded
 from tierd.sources.ebpf.perf import EventAttr, Sample
-from tierd.sources.ebpf.sampler import EventPlan, Sampled, Sampler, SamplerSettings, ring_pages
-from tierd.sources.ebpf.samples import Watched
+from tierd.sources.ebpf.sampler import Sampler, ring_pages
+from tierd.sources.ebpf.samples import EventPlan, Sampled, SamplerSettings, Watched
 from tierd.sources.ebpf.source import Budget, SampledSource
 from tierd.sources.ebpf.table import (
     CONFIG,

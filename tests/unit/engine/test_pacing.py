@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopbench import ScanningSource
 
 from tierd.config import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
@@ -56,7 +57,7 @@ class Host:
         self.counters = {"victims": 512, "pending": 0}
         self.miss_burst_seen = False
         self.usage = dict.fromkeys(NODES, NodeUsage(GIB, GIB // 2, 0))
-        self.source = SimpleNamespace(backlog=0.0)
+        self.source = SimpleNamespace(backlog=0.0, report_ns=0)
         steering = SimpleNamespace(
             promotes=True,
             settled=True,
@@ -244,29 +245,28 @@ def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
 
 
 def test_while_looks_teach_passes_come_as_often_as_they_tell_something_new() -> None:
-    host, cadence = Host(), TickPacer()
-    host.source.phase_change_fd, host.source.learning_ns = 3, 200 * MS
+    host, cadence, source = Host(), TickPacer(), ScanningSource()
+    host.components.sources.active, source.learning_ns = source, 200 * MS
     assert cadence.pause_ns(LOOP, host.components, host.tick) == 200 * MS
-    host.source.learning_ns = 800 * MS
+    source.learning_ns = 800 * MS
     assert cadence.pause_ns(LOOP, host.components, host.tick) == 500 * MS
-    host.source.learning_ns = 0
+    source.learning_ns = 0
     assert cadence.pause_ns(LOOP, host.components, host.tick) == 1000 * MS
 
 
 def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
-    host, cadence = Host(), TickPacer()
+    host, cadence, source = Host(), TickPacer(), ScanningSource()
     host.components.fast_path.settled, host.components.fast_path.around.source = False, None
-    host.source.phase_change_fd, host.source.learning_ns = 3, 0
-    host.source.phase_changed = lambda: False
+    host.components.sources.active = source
     pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
     assert not cadence.must_tick(host.components, host.tick, 0)
-    host.source.backlog = PACING.ring_fill_fraction + 0.01
+    source.backlog = PACING.ring_fill_fraction + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
-    host.source.backlog = 0.0
-    host.source.phase_changed = lambda: True
+    source.backlog = 0.0
+    source.changed = lambda: True
     assert cadence.must_tick(host.components, host.tick, 0)
-    host.source.phase_changed = lambda: False
+    source.changed = lambda: False
     host.usage = dict.fromkeys(NODES, FULL)
     assert cadence.must_tick(host.components, host.tick, 500 * MS)
     busy = replace(host.tick, plan=plan(PACING.few_pages))

@@ -19,10 +19,6 @@ def batches() -> list[AccessBatch]:
     return [AccessBatch(page, np.ones(1, np.float32), S, "scan")]
 
 
-def source(phase_change_ns: int) -> Any:
-    return SimpleNamespace(name="scan", phase_change_fd=3, phase_change_ns=phase_change_ns)
-
-
 def changes(last_ns: int) -> Any:
     return SimpleNamespace(last_ns=last_ns)
 
@@ -35,14 +31,14 @@ def test_before_anything_was_seen_it_has_not_stood() -> None:
 
 def test_it_stands_since_the_first_samples_or_the_last_sign_of_a_change() -> None:
     still = PhaseAge()
-    still.see(source(0), batches(), 10 * S)
-    still.see(source(0), batches(), 12 * S)
+    still.see(0, batches(), 10 * S)
+    still.see(0, batches(), 12 * S)
     assert still.seconds(None, 15 * S) == 5.0
     assert still.seconds(changes(13 * S), 15 * S) == 2.0
-    still.see(source(14 * S), batches(), 15 * S)
+    still.see(14 * S, batches(), 15 * S)
     assert still.seconds(changes(13 * S), 15 * S) == 1.0
     # Another source has heard of nothing; what is known is known.
-    still.see(source(0), batches(), 16 * S)
+    still.see(0, batches(), 16 * S)
     still.see(None, [], 16 * S)
     assert still.seconds(None, 16 * S) == 2.0
 
@@ -50,5 +46,5 @@ def test_it_stands_since_the_first_samples_or_the_last_sign_of_a_change() -> Non
 def test_news_are_counted_once() -> None:
     still = PhaseAge()
     for phase_change_ns in (0, 7, 7, 9, 9):
-        still.see(source(phase_change_ns), [], 10)
+        still.see(phase_change_ns, [], 10)
     assert still.scan_changes == 2

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pytest
+from loopbench import ScanningSource, Source
 
 from tierd.core.access import AccessBatch
 from tierd.core.nodes import NodeUsage
@@ -31,17 +30,6 @@ def two_tiers() -> TierMap:
 
 
 TIERS = two_tiers()
-
-
-@dataclass
-class Source:
-    """As much of a source as is asked."""
-
-    name: str = "scan"
-    dilution: float = 1.0
-    aim: float | None = None
-    longest_us: int | None = None
-    lag_us: int = 0
 
 
 def resident_bytes(fast_mib: int, slow_mib: int) -> ResidentBytes:
@@ -70,7 +58,7 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     page = np.array([7 | 1 << 48], np.uint64)
     heat.ingest(AccessBatch(page, np.array([64.0], np.float32), 10**9, "scan"))
-    exposing, source = SamplingLimits(heat, resident_bytes(1, 1)), Source()
+    exposing, source = SamplingLimits(heat, resident_bytes(1, 1)), ScanningSource("scan")
     exposing.aim(source, TIERS, usage(100, 50), 0.04)
     assert source.aim == 1.0
     assert not exposing.changed(source)
@@ -78,7 +66,8 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
         source.dilution = dilution
         exposing.changed(source)
         assert heat.lookup(int(page[0])).heat[0] == pytest.approx(expected, rel=1e-3)
-    other = Source("neoprof", 0.01)
+    other = ScanningSource("neoprof")
+    other.dilution = 0.01
     assert not exposing.changed(other)  # another source begins in its own
     assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
     assert not exposing.changed(None)
@@ -98,7 +87,7 @@ def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     assert max_sampling_interval_us(one, 0.5, 0.0) is None
     exposing, source = (
         SamplingLimits(HeatTable(capacity_pages=10, half_life_s=5.0), resident_bytes(1, 1)),
-        Source(),
+        ScanningSource(),
     )
     exposing.bound(source, TIERS, 0.5, 0.0)
     assert source.longest_us == 7800
@@ -107,4 +96,4 @@ def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     assert (source.longest_us, source.lag_us) == (31_200, 2_000_000)
     exposing.bound(source, one, 0.5, 0.0)
     assert source.longest_us is None
-    exposing.bound(None, TIERS, 0.5, 0.0)
+    exposing.bound(Source(), TIERS, 0.5, 0.0)  # one that does not scan takes no bounds

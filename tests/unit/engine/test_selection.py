@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import PACING
 from tierd.sources.selection import SourceSelector
 
 
-class Source:
+class Source(AccessSource):
     """A source whose health a test sets."""
 
     def __init__(self, name: str, ok: bool = True) -> None:

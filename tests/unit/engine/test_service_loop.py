@@ -25,6 +25,7 @@ from tierd.core.tuning import PACING
 from tierd.engine.executor import LoopExecutor
 from tierd.engine.pressure import CgroupPressureMonitor
 from tierd.observe.tick_record import TickRecord
+from tierd.policy.inputs import Inputs, Policy
 
 
 def test_once_acts_on_a_half_life_of_samples_and_ends():
@@ -359,10 +360,10 @@ def test_splits_are_carried_out_without_moves_and_heat_is_told_of_those_in_piece
     plans: list[MigrationPlan] = []
     placed: list[tuple[list[int], list[int], int]] = []
 
-    class Splits:
+    class Splits(Policy):
         name = "splits"
 
-        def decide(self, inputs: object) -> MigrationPlan:
+        def decide(self, inputs: Inputs) -> MigrationPlan:
             return dataclasses.replace(MigrationPlan.empty(), split=keys)
 
     def execute(plan: MigrationPlan, pids: dict[int, int]) -> MigrationResult:

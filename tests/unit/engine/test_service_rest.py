@@ -10,7 +10,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
-from loopbench import Bench, interrupt_at, tier_map
+from loopbench import Bench, ScanningSource, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode
 from tierd.engine.event_poller import EventPoller
@@ -53,7 +53,8 @@ def test_targets_that_end_wait_for_the_cpu_budget_and_for_nothing_else() -> None
 
 
 def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None:
-    bench = Bench(tier_map(118, 430))
+    source = ScanningSource()
+    bench = Bench(tier_map(118, 430), source=source)
     reader, writer = os.pipe()
     asked = 0
 
@@ -62,13 +63,7 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
         asked += 1
         return asked == 3
 
-    source: Any = bench.source
-    source.phase_change_fd, source.phase_changed, source.learning_ns, source.phase_change_ns = (
-        reader,
-        phase_changed,
-        0,
-        0,
-    )
+    source.phase_change_fd, source.changed = reader, phase_changed
     bench.service.components.sources.watch([], 0)
     os.write(writer, b"a look has ended")
     now = time.monotonic_ns()
@@ -88,14 +83,8 @@ def test_news_of_a_source_wait_for_the_cpu_budget_and_for_nothing_else() -> None
 
 
 def test_news_are_counted_once() -> None:
-    bench = Bench(tier_map(118, 430))
-    source: Any = bench.source
-    source.phase_change_fd, source.phase_changed, source.learning_ns, source.phase_change_ns = (
-        -1,
-        lambda: False,
-        0,
-        0,
-    )
+    source = ScanningSource()
+    bench = Bench(tier_map(118, 430), source=source)
     stop = interrupt_at(4)
 
     def tell(polls: int) -> None:

@@ -12,13 +12,13 @@ import numpy as np
 from desk import make_desk
 from loopbench import FREE, PAGES, Bench, interrupt_at
 
+from tierd.core.access import Seen
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.state import SLOW_NS, MetricsState
 from tierd.observe.metrics.values import BUCKETS, MOST_SERIES, OTHER, Groups, Labels, Values, label
 from tierd.observe.tick_record import TickRecord
-from tierd.sources.sampling_interval import Seen
 from tierd.workloads.target import Target
 
 UP, DOWN = Direction.PROMOTE, Direction.DEMOTE

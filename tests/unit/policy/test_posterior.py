@@ -8,9 +8,10 @@ import math
 import numpy as np
 import pytest
 
+from tierd.core.access import Seen
 from tierd.core.tuning import INTERVAL
 from tierd.policy.rule import posterior_mean
-from tierd.sources.sampling_interval import Seen, used_a_second
+from tierd.sources.sampling_interval import used_a_second
 
 HALF_LIFE_S, EXPOSURE_S, PERIOD_S = 5.0, 0.0125, 1.0
 HEAT_S = HALF_LIFE_S / math.log(2) * EXPOSURE_S / PERIOD_S

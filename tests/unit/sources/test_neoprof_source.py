@@ -11,13 +11,12 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
-from tierd.core.access import AccessBatch, Availability
+from tierd.core.access import AccessBatch, Availability, Seen
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import HMU, PACING, SCAN
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import NeoProfSource
-from tierd.sources.sampling_interval import Seen
 from tierd.sources.selection import SourceSelector
 
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tierd.core.access import Seen
 from tierd.core.tuning import INTERVAL
-from tierd.sources.sampling_interval import Seen, choose, last_fraction
+from tierd.sources.sampling_interval import choose, last_fraction
 
 PERIOD_US = 1_000_000
 LEAST_US = 2_000

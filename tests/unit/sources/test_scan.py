@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fakering import page_record
 
-from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.access import Seen, WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import SCAN
 from tierd.sources._scan_host import ScanSettings
@@ -18,7 +18,6 @@ from tierd.sources._scan_summary import ScanSummary, turnovers
 from tierd.sources._scan_targets import merged
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
-from tierd.sources.sampling_interval import Seen
 from tierd.sources.scan import ScanSource
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 
 from tierd import __version__
 from tierd.config import Config
+from tierd.core.access import AccessSource
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import TierMap
@@ -114,7 +115,7 @@ class MetricsState:
         self._capacity(tick)
         self._sources(tick)
         self._plan(tick.plan)
-        sight = getattr(self._service.components.policy, "sight", None)
+        sight = self._service.components.policy.sight
         if sight is not None:
             set_cost(self.values, self._names, sight)
         if tick.report is not None:
@@ -180,13 +181,12 @@ class MetricsState:
         )
         sampling_interval: dict[Labels, float] = {}
         period: dict[Labels, float] = {}
-        source = selector.active
-        seen = getattr(source, "seen", None)
-        if source is not None and seen is not None:
+        source: AccessSource | None = selector.active
+        if source is not None and (seen := source.seen) is not None:
             sampling_interval[(source.name,)] = seen.sampling_interval_s
             period[(source.name,)] = seen.period_s
-        if source is not None and (left_out := getattr(source, "left_out", None)) is not None:
-            values.set(f.REPORTS_LEFT_OUT, left_out, source.name)
+        if source is not None and source.left_out is not None:
+            values.set(f.REPORTS_LEFT_OUT, source.left_out, source.name)
         totals = self._service.totals
         values.set(f.PHASE_CHANGES, totals.heat_phase_changes, "heat")
         values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
@@ -274,8 +274,8 @@ class MetricsState:
         values.set(f.HEAT_EVICTED, heat.evicted)
         for reason, count in heat.dropped.items():
             values.set(f.HEAT_DROPPED, count, reason)
-        migrations = getattr(self._service.totals, "migrations", None)
-        if migrations is not None and migrations.watched:
+        migrations = self._service.totals.migrations
+        if migrations.watched:
             values.set(f.PING_PONG, migrations.ping_pong)
             values.set(f.HOST_MOVED, migrations.by_kernel, "kernel")
             values.set(f.HOST_MOVED, migrations.by_tierd, "tierd")

@@ -18,7 +18,7 @@ from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
 from tierd.sources.ebpf.perf import Ring, sample_dtype
 from tierd.sources.ebpf.samples import EventPlan, RawSamples, Sampled, SamplerSettings, Watched
-from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS, PageTable, TableSize
+from tierd.sources.ebpf.table import PageTable, TableSize
 
 log = logging.getLogger(__name__)
 
@@ -298,13 +298,3 @@ class Sampler:
         if self.loaded is not None:
             self.loaded.close()
             self.loaded = None
-
-
-__all__ = [
-    "MODE_COUNT",
-    "MODE_PASS",
-    "EventPlan",
-    "Sampled",
-    "Sampler",
-    "SamplerSettings",
-]

@@ -7,11 +7,11 @@ import contextlib
 import logging
 import os
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from tierd.core.access import AccessBatch, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import syscalls
@@ -64,7 +64,7 @@ class Totals:
     cpu_share: float = 0.0
 
 
-class SampledSource(ABC):
+class SampledSource(AccessSource):
     """Base of the sources that run a program on perf events; see `AccessSource`.
 
     Args:
@@ -114,7 +114,7 @@ class SampledSource(ABC):
         """Where samples are counted: "auto", "table" or "raw"."""
         return self._budget.mode
 
-    def started(self, sampler: Sampler) -> None:  # noqa: B027 - a hook that may stay empty
+    def started(self, sampler: Sampler) -> None:
         """Called when samples begin to be taken."""
 
     def available(self) -> Availability:
