@@ -147,7 +147,7 @@ def metric(name: str) -> float | None:
 
 def reload() -> None:
     pid = show("MainPID")["MainPID"]
-    settle('rate = "77MB/s"\n')
+    settle('rate_limit = "77MB/s"\n')
     status = run("systemctl", "reload", "tierd").returncode
     good = wait(lambda: "changed=migration.rate_limit" in journal())
     (CONF / "zz-broken.toml").write_text("[loop]\ninterva = 5\n")

@@ -42,7 +42,7 @@ class Findings:
         settled: the native path promotes, and knows what to demote.
         looks: looks tell of news.
         walked: it is known where all pages are.
-        free: no groups and no traffic have to be seen to.
+        free: the policy measures nothing, and no group waits for its rate.
         moved: the hot set has moved.
         short: a node that pages are demoted from has less free than it must have.
         planned: moves of the pass.
@@ -97,11 +97,11 @@ class TickPacer:
                 settled=fast_path is not None and fast_path.settled,
                 looks=scans,
                 walked=components.tracking.all_walked,
-                # Without a native path, or a pass, there is nobody to leave anything to.
+                # Without a fast path, or a pass, there is nobody to leave anything to.
                 free=fast_path is not None
                 and tick is not None
-                and tick.groups is None
-                and tick.traffic is None,
+                and not components.policy.busy
+                and not tick.plan.notes.get("group_rate_limit"),
                 moved=tick is not None and tick.hot_set_moved,
                 short=tick is not None and _short(tick.usage, components, tick),
                 planned=0 if tick is None else len(tick.plan),
@@ -180,11 +180,9 @@ def _native(components: Components) -> PromoterStats | None:
 
 def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRecord) -> bool:
     """Whether a node that pages are demoted from has less free than it must have."""
-    settings = components.policy.watermarks
-    if settings is None:
-        return True
+    low = components.policy.low_watermark
     return any(
-        usage[node].free_bytes < usage[node].low_bytes(settings.low_watermark)
+        usage[node].free_bytes < usage[node].low_bytes(low)
         for tier in tick.tiers.tiers
         if tick.tiers.demotion_tier(tier.rank) is not None
         for node in tier.nodes

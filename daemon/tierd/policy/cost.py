@@ -86,6 +86,16 @@ class CostPolicy(Policy):
         self._asked: Callable[[PageSet], str] | None = None
 
     @property
+    def low_watermark(self) -> float:
+        """See `Policy`."""
+        return self.settings.watermarks.low_watermark
+
+    @property
+    def busy(self) -> bool:
+        """Whether a trial of a placement is under way, or the model is in doubt."""
+        return self.hill_climber.busy or self.hill_climber.planned or self.holds
+
+    @property
     def holds(self) -> bool:
         """Whether nothing shall be promoted between two decisions: a tier is overloaded."""
         sight = self.sight

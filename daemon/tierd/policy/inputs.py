@@ -18,7 +18,6 @@ from tierd.policy.verdict import Verdict
 
 if TYPE_CHECKING:
     from tierd.policy.cost import CostPolicyState
-    from tierd.policy.watermark import WatermarkSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +69,14 @@ class Policy(Protocol):
     name: str
 
     @property
-    def watermarks(self) -> WatermarkSettings | None:
-        """The watermarks that say when a node is short of memory; None: it always may be."""
-        return None
+    def low_watermark(self) -> float:
+        """The share of a node below which it is short of memory; 0: the kernel's reserve is."""
+        return 0.0
+
+    @property
+    def busy(self) -> bool:
+        """Whether it measures what a change did, so that the next decision must not wait."""
+        return False
 
     @property
     def holds(self) -> bool:

@@ -78,9 +78,9 @@ class WatermarkPolicy(Policy):
         self.settings = settings
 
     @property
-    def watermarks(self) -> WatermarkSettings:
-        """The watermarks in force."""
-        return self.settings
+    def low_watermark(self) -> float:
+        """See `Policy`."""
+        return self.settings.low_watermark
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now: all demotions, then all promotions, hottest first."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -104,6 +104,19 @@ def test_it_doubles_while_there_is_nothing_to_do_and_has_a_bound() -> None:
     assert pauses(host, cadence, 1) == [1000]
 
 
+def test_rules_and_known_traffic_do_not_end_the_back_off() -> None:
+    """One `[[rule]]`, or the policy that asks for traffic, costs an idle host no passes."""
+    host, cadence = Host(), TickPacer()
+    host.tick = replace(host.tick, groups=cast(Any, object()), traffic=cast(Any, object()))
+    assert pauses(host, cadence, 3) == [1000, 1800, 1800]
+
+
+def test_a_policy_that_measures_something_is_asked_each_tick() -> None:
+    host, cadence = Host(), TickPacer()
+    host.components.policy = SimpleNamespace(busy=True, low_watermark=0.02)
+    assert pauses(host, cadence, 3) == [500, 500, 500]
+
+
 def test_a_few_pages_are_nothing_to_do() -> None:
     host, cadence = Host(), TickPacer()
     host.tick = replace(host.tick, plan=plan(PACING.few_pages - 1))
@@ -137,8 +150,7 @@ def test_a_bound_below_the_tick_leaves_the_tick() -> None:
     "busy",
     [
         {"hot_set_moved": True},
-        {"groups": object()},
-        {"traffic": object()},
+        {"plan": replace(plan(0), notes={"group_rate_limit": 1})},
         {"usage": {0: FULL, 1: NodeUsage(GIB, GIB, 0)}},
     ],
     ids=lambda busy: next(iter(busy)),
