@@ -10,7 +10,7 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
-test bench bench-short bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+test soak bench bench-short bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
 
 all: demo
 
@@ -71,6 +71,12 @@ FUZZ_TESTS := tests/unit/config/test_config_fuzz.py tests/unit/control/test_cont
 fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
 
+# What is too slow for each change, before a release: each check on each kernel, the module's torture
+# under the allocator's own checks, the service for minutes while all about it changes, the million
+# wrong inputs. About an hour more than `make test`.
+soak: workloads fuzz
+	@$(PYTHON) -m pytest $(PYTEST_FLAGS) -m soak
+
 # Recordings that replays must agree with, made anew: only where a decision is meant to be another.
 # GOLDEN_FLAGS: --times 20 --folder build/golden makes long ones elsewhere, before a larger change.
 golden: setup
@@ -125,5 +131,5 @@ clean:
 	find daemon tests fpga -name __pycache__ -prune -exec rm -rf {} +
 	rm -f daemon/tierd/_native*.so
 
-.PHONY: all setup workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
+.PHONY: all setup soak workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
 	bench-quick deb wheel test lint fuzz golden clean

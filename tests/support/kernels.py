@@ -16,6 +16,16 @@ OLD: Final = "6.1"
 RELEASES: Final = ("6.12", OLD)
 """What the module's checks run on."""
 
+ON_EACH_KERNEL = frozenset(
+    {
+        *("accuracy", "changes", "removal", "modprobe"),  # test_kmod
+        *("hot_pages", "profiles", "registers", "pulled"),  # test_neoprof
+        *("faults_are_exact", "loss_is_counted", "migrations_equal_vmstat"),  # test_ebpf
+        *("pmu_program_on_the_software_event", "cpu_hotplug", "with_two_capabilities_only"),
+    }
+)
+"""Checks that `make test` runs on every kernel; the rest of the older ones is `make soak`."""
+
 
 def buildable(start: str) -> Kernel | None:
     """The newest installed kernel of a release, if its headers are there."""
@@ -35,6 +45,16 @@ def required(start: str) -> Kernel:
         f"no kernel {start} with headers: `config/setup.sh --yes --with-{OLD}`"
     )
     return kernel
+
+
+def selected(request: pytest.FixtureRequest, release: str) -> list[str]:
+    """Values of the tests' parameters that are to run, of one file and kernel, in their order."""
+    found: dict[str, None] = {}
+    for item in request.session.items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        if item.path == request.path and release in params.values():
+            found |= dict.fromkeys(v for v in params.values() if v != release)
+    return list(found)
 
 
 def _is_debian_12() -> bool:

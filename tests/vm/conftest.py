@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from kernels import OLD, ON_EACH_KERNEL, RELEASES
 
 from tierd_lab import Guest
 from tierd_lab.process import qemu_children
@@ -24,6 +25,16 @@ from tierd_lab.session import GuestError
 
 Vm = Callable[[str], Guest]
 ABORTED = "QEMU ended with status -6 before the command started"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What repeats a check on an older kernel is for `make soak`, but for `ON_EACH_KERNEL`."""
+    for item in items:
+        params = getattr(getattr(item, "callspec", None), "params", {})
+        values = {value for value in params.values() if isinstance(value, str)}
+        checks = values - {*RELEASES}
+        if OLD in values and checks and not checks & ON_EACH_KERNEL:
+            item.add_marker(pytest.mark.soak)
 
 
 @pytest.fixture(scope="session")

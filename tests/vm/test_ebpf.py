@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kernels import selected
 
 from tierd.sources.ebpf import files
 from tierd_lab import host
@@ -68,9 +69,10 @@ def results(request: pytest.FixtureRequest, touch: Path) -> dict[tuple[str, str]
     kernel = request.param
     if not any(k.version.startswith(f"{kernel}.") for k in host.kernels()):
         pytest.skip(f"no kernel {kernel} is installed (config/setup.sh --with-{kernel})")
-    ways = {"bcc": BCC}
+    wanted = selected(request, kernel)
+    ways = {"bcc": [name for name in BCC if name in wanted]}
     if files.find_object("faults") is not None:
-        ways["prebuilt"] = PREBUILT
+        ways["prebuilt"] = [name for name in PREBUILT if name in wanted]
     found: dict[tuple[str, str], Any] = {}
     lines: list[str] = []
     script = "; ".join(

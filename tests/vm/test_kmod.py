@@ -90,6 +90,7 @@ def test_the_loop_brings_scattered_hot_pages_to_dram(check: Check) -> None:
     assert told["dmesg"] == []
 
 
+@pytest.mark.soak
 def test_torture_under_the_allocators_own_checks() -> None:
     """Freed memory is poisoned, slabs have red zones and are checked at each call."""
     kernel = required(RELEASES[0])

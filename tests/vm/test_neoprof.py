@@ -10,13 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import neoprof_build
 import pytest
-from kernels import RELEASES, required
+from kernels import RELEASES, required, selected
 from module_build import build_module
 from window_server import WindowServer, model_cards
 
@@ -39,13 +39,13 @@ LIMIT_S = 3600
 Results = dict[str, dict[str, Any]]
 
 
-def run(guest: Guest) -> Results:
-    """Run all checks in one process of the guest."""
+def run(guest: Guest, checks: Sequence[str]) -> Results:
+    """Run the checks in one process of the guest."""
     script = str(HERE / "guest_neoprof.py")
-    result = guest.run([sys.executable, script, *CHECKS], timeout=LIMIT_S)
+    result = guest.run([sys.executable, script, *checks], timeout=LIMIT_S)
     lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
     told = {line.pop("check"): line for line in lines}
-    for name in CHECKS:
+    for name in checks:
         line = told.setdefault(name, {"ok": False, "missing": True, "status": result.status})
         if not line["ok"]:
             line["stderr"] = result.stderr[-3000:]
@@ -63,7 +63,7 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
     machine = dataclasses.replace(Machine.load("dram-cxl"), qemu_args=server.qemu_args())
     try:
         with Guest(machine, kernel=kernel.version, boot_timeout_s=900, life_s=2 * LIMIT_S) as guest:
-            found = run(guest)
+            found = run(guest, selected(request, request.param))
             assert server.failure is None, server.failure
             yield found
     finally:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from module_build import build_module
 
+pytestmark = pytest.mark.soak
 ROOT = Path(__file__).resolve().parents[2]
 TIERD = Path(sys.executable).with_name("tierd")
 MINUTES = float(os.environ.get("TIERD_CHURN_MINUTES", "0.5"))
