@@ -40,8 +40,7 @@ from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loading, Program
 from tierd.sources.ebpf.perf import decode, sample_dtype
 from tierd.sources.ebpf.sampler import Sampler
-from tierd.sources.ebpf.samples import EventPlan, SamplerSettings, Watched
-from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
+from tierd.sources.ebpf.table import EventPlan, Mode, SamplerSettings, Watched
 from tierd.sources.faults import SAMPLE, fault_event
 
 ROUNDS = 5
@@ -87,9 +86,9 @@ def kernel(program: str, way: str, pages: int) -> None:
         sampler.start()
         sampler.ready(wait=True)
         for name, mode, targets in (
-            ("foreign", MODE_COUNT, {}),
-            ("table", MODE_COUNT, watched.targets),
-            ("raw", MODE_PASS, watched.targets),
+            ("foreign", Mode.COUNT, {}),
+            ("table", Mode.COUNT, watched.targets),
+            ("raw", Mode.PASS, watched.targets),
         ):
             fault, run = with_sampler(mode, targets)
             whole.setdefault(name, []).append(fault)
@@ -102,7 +101,7 @@ def kernel(program: str, way: str, pages: int) -> None:
     sampler = Sampler("faults", [plan], settings)
     sampler.start()
     sampler.ready(wait=True)
-    runs["table_hot"] = [with_sampler(MODE_COUNT, watched.targets)[1]]
+    runs["table_hot"] = [with_sampler(Mode.COUNT, watched.targets)[1]]
     sampler.close()
     touch.close()
     empty.close()

@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from tierd.core.access import WatchedRange, WatchedTarget
-from tierd.sources.ebpf import loader, probe
+from tierd.sources.ebpf import host, loader
 from tierd.sources.ebpf.perf import EventAttr, Sample
-from tierd.sources.ebpf.samples import EventPlan
+from tierd.sources.ebpf.table import EventPlan
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource, would_use
@@ -40,8 +40,6 @@ EXACT = (
     "modes_follow_the_load",
     "period_follows_the_rate",
     "target_dies",
-    "without_bpffs",
-    "nothing_stays_pinned",
     "nothing_leaks",
     "no_bcc",
     "no_headers",
@@ -77,7 +75,7 @@ def run(touch: Path, way: str, *names: str) -> dict[str, Any]:
 
 
 def usable(way: str) -> bool:
-    works = probe.sampling("faults", fault_event(), [way])
+    works = host.sampling("faults", fault_event(), [way])
     return works.ok
 
 
@@ -85,7 +83,7 @@ def usable(way: str) -> bool:
 @pytest.mark.parametrize("way", loader.WAYS)
 def test_every_check_holds_or_the_source_says_why_not(touch: Path, way: str) -> None:
     if not usable(way):
-        state = probe.sampling("faults", fault_event(), [way])
+        state = host.sampling("faults", fault_event(), [way])
         assert not state.ok and state.reason
         return
     names = EXACT if way == "prebuilt" else EXACT[:1] + EXACT[2:3] + EXACT[4:5]

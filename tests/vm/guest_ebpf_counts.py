@@ -10,7 +10,7 @@ from guest_ebpf_ground import Ground, Result, Touch, per_page
 
 from tierd.sources.ebpf import host
 from tierd.sources.ebpf.adapt import ModeControl
-from tierd.sources.ebpf.samples import EventPlan, SamplerSettings
+from tierd.sources.ebpf.table import EventPlan, SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource, fault_event
 from tierd.sources.pmu import PmuSettings, PmuSource
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.sources.ebpf import host
-from tierd.sources.ebpf.samples import SamplerSettings
+from tierd.sources.ebpf.table import SamplerSettings
 from tierd.sources.faults import FaultSettings, FaultSource
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
-from tierd.sources.ebpf import files, host, pins
+from tierd.sources.ebpf import files, host
 
 RUNNER = Path(__file__).with_name("guest_ebpf.py")
 
@@ -74,39 +74,6 @@ class Mishaps(Ground):
             later = source.poll()
             source.watch([])
             return told | {"ok": counted == 100 and later == [] and source.poll() == []}
-
-    def without_bpffs(self) -> Result:
-        """Where bpffs is not mounted, descriptors come through a socket."""
-        mounted = pins.is_bpffs(pins.BPFFS)
-        if mounted:
-            subprocess.run(["umount", "-l", str(pins.BPFFS)], check=True)
-        try:
-            return self.exact(self.faults(), 200, 2) | {"was_mounted": mounted}
-        finally:
-            if mounted:
-                subprocess.run(["mount", "-t", "bpf", "bpf", str(pins.BPFFS)], check=True)
-
-    def nothing_stays_pinned(self) -> Result:
-        """Pins live for the hand-over only; what a killed service leaves is swept."""
-        if not pins.is_bpffs(pins.BPFFS):
-            subprocess.run(["mount", "-t", "bpf", "bpf", str(pins.BPFFS)], check=True)
-        ready = self.exact(self.faults(), 100, 1)
-        left = sorted(p.name for p in (pins.BPFFS / pins.FOLDER).glob("*"))
-        # A process that pins what the helper does and is killed at that moment.
-        code = (
-            "import os, signal; from tierd.sources.ebpf import pins, syscalls; "
-            "f = pins.make_folder('faults'); "
-            "syscalls.object_pin(f / 'prog_on_fault', syscalls.load_nothing()); "
-            "os.kill(os.getpid(), signal.SIGKILL)"
-        )
-        subprocess.run([sys.executable, "-c", code], check=False)
-        crashed = sorted(p.name for p in (pins.BPFFS / pins.FOLDER).glob("*"))
-        again = self.exact(self.faults(), 100, 1)
-        swept = sorted(p.name for p in (pins.BPFFS / pins.FOLDER).glob("*"))
-        return {
-            "ok": ready["ok"] and again["ok"] and left == [] and len(crashed) == 1 and swept == [],
-            "crashed": crashed,
-        }
 
     def nothing_leaks(self) -> Result:
         """Starting and closing a source again and again leaves no descriptor or mapping."""

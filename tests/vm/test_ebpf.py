@@ -42,8 +42,6 @@ PREBUILT = (
     "modes_follow_the_load",
     "cpu_hotplug",
     "target_dies",
-    "without_bpffs",
-    "nothing_stays_pinned",
     "nothing_leaks",
     "no_bcc",
     "no_headers",

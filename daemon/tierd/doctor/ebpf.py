@@ -15,8 +15,8 @@ from typing import Final
 from tierd.core.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.sources.ebpf import files, pins, syscalls
-from tierd.sources.ebpf.perf import SW_PAGE_FAULTS, TYPE_SOFTWARE, EventAttr, Sample
+from tierd.sources.ebpf import files, syscalls
+from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 
 PMUS: Final = "sys/bus/event_source/devices"
 DISTRIBUTION_BCC: Final = "usr/lib/python3/dist-packages/bcc"
@@ -95,18 +95,6 @@ def bpf_prebuilt(host: Host) -> Availability:
     return Availability(True, f"objects of {', '.join(PROGRAMS)}, and libbpf")
 
 
-@probe("bpf.bpffs", Group.SOURCES, "bpffs, where programs are handed over", live=True)
-def bpf_bpffs(host: Host) -> Availability:
-    """Whether it is mounted; without it descriptors go through a socket."""
-    if pins.is_bpffs(pins.BPFFS):
-        return Availability(True, f"mounted at {pins.BPFFS}")
-    return Availability(
-        False,
-        f"not mounted at {pins.BPFFS}; a socket does as well",
-        f"mount -t bpf bpf {pins.BPFFS}",
-    )
-
-
 @probe("pmu.address", Group.SOURCES, "PMU samples with data addresses")
 def pmu_address(host: Host) -> Availability:
     """Which hardware event tells the address of a sampled load or store."""
@@ -145,7 +133,7 @@ def pmu_event(host: Host) -> Availability:
 @probe("perf.fault_address", Group.SOURCES, "page-fault event with addresses", live=True)
 def perf_fault_address(host: Host) -> Availability:
     """Whether the software event that stands in for a PMU can be opened on a whole CPU."""
-    event = EventAttr(TYPE_SOFTWARE, SW_PAGE_FAULTS, 1, Sample.ADDR)
+    event = EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, 1, Sample.ADDR)
     try:
         os.close(syscalls.perf_event_open(event.encode(), -1, min(os.sched_getaffinity(0))))
     except OSError as error:

@@ -23,11 +23,11 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.tuning import EBPF
-from tierd.sources.ebpf import perf, probe, syscalls
-from tierd.sources.ebpf.perf import EventAttr, Sample
+from tierd.sources.ebpf import host, syscalls
+from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 from tierd.sources.ebpf.sampler import Sampler
-from tierd.sources.ebpf.samples import EventPlan, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
+from tierd.sources.ebpf.table import EventPlan, SamplerSettings
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class FaultSettings:
 
 def fault_event(period: int = 1) -> EventAttr:
     """The software page-fault event."""
-    return EventAttr(perf.TYPE_SOFTWARE, perf.SW_PAGE_FAULTS, period, SAMPLE)
+    return EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, period, SAMPLE)
 
 
 class FaultSource(SampledSource):
@@ -87,7 +87,7 @@ class FaultSource(SampledSource):
 
     def probe(self) -> Availability:
         """BPF, the software event, and a way to load the program."""
-        return probe.sampling("faults", fault_event(), self._settings.sampler.ways)
+        return host.sampling("faults", fault_event(), self._settings.sampler.ways)
 
     def make_sampler(self) -> Sampler:
         """One event a CPU, and the hint-fault program where it may be of use."""

@@ -24,11 +24,10 @@ import numpy.typing as npt
 from tierd.core.access import Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import VPN_MASK, U64Array
-from tierd.sources.ebpf import host, loader, perf, probe, syscalls
-from tierd.sources.ebpf.perf import EventAttr, Sample
+from tierd.sources.ebpf import host, loader, syscalls
+from tierd.sources.ebpf.perf import EventAttr, Sample, Type
 from tierd.sources.ebpf.sampler import Sampler
-from tierd.sources.ebpf.samples import SamplerSettings, Watched
-from tierd.sources.ebpf.table import map_array
+from tierd.sources.ebpf.table import SamplerSettings, Watched, map_array
 
 log = logging.getLogger(__name__)
 
@@ -151,7 +150,7 @@ class MigrationWatch:
 
     def available(self) -> Availability:
         """Whether migrations can be watched here."""
-        works = probe.bpf_works()
+        works = host.bpf_works()
         if not works.ok:
             return works
         try:
@@ -228,7 +227,7 @@ class MigrationWatch:
         self._nodes = map_array(sampler.loaded.maps["nodes"], size * NODES, _NODE)
         sampler.set_targets(self._watched.targets)
         for name, point in self._points.items():
-            event = EventAttr(perf.TYPE_TRACEPOINT, point.id, 1, Sample(0))
+            event = EventAttr(Type.TRACEPOINT, point.id, 1, Sample(0))
             try:
                 # A program on a tracepoint runs on every CPU, whichever the event is of.
                 fd = syscalls.perf_event_open(event.encode(), -1, 0)

@@ -21,12 +21,12 @@ from typing import Final
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.core.tuning import EBPF
-from tierd.sources.ebpf import events, host, probe
+from tierd.sources.ebpf import events, host
 from tierd.sources.ebpf.events import CpuModel, PmuEvent
 from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
 from tierd.sources.ebpf.sampler import Sampler
-from tierd.sources.ebpf.samples import EventPlan, SamplerSettings
 from tierd.sources.ebpf.source import Budget, SampledSource
+from tierd.sources.ebpf.table import EventPlan, SamplerSettings
 
 COMPLETE_SAMPLES: Final = (6, 3)
 """The kernel completes a sample before the program runs ("perf/core: Call
@@ -189,7 +189,7 @@ class PmuSource(SampledSource):
 
     def probe(self) -> Availability:
         """A table, a PMU, BPF, the events, and a way to load the program."""
-        works = probe.bpf_works()
+        works = host.bpf_works()
         if not works.ok:
             return works
         try:
@@ -197,7 +197,7 @@ class PmuSource(SampledSource):
         except UnavailableError as error:
             return Availability(False, error.message, error.hint)
         for plan in plans:
-            state = probe.sampling("pmu", plan.attr, self._settings.sampler.ways)
+            state = host.sampling("pmu", plan.attr, self._settings.sampler.ways)
             if not state.ok:
                 return state
         return state

@@ -160,15 +160,13 @@ def test_a_source_is_asked_itself(
     assert status_of(fake(), id_) == "unknown"
 
 
-def test_without_objects_or_bpffs_it_says_what_does_instead(
+def test_without_objects_it_says_what_makes_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("tierd.sources.ebpf.files.find_object", lambda name: None)
     told = ask(Host(), "bpf.prebuilt")
     assert told.reason == "no object of pmu, faults, migrations"
     assert "make -C ebpf" in told.hint
-    monkeypatch.setattr("tierd.sources.ebpf.pins.is_bpffs", lambda path: False)
-    assert "a socket does as well" in ask(Host(), "bpf.bpffs").reason
 
 
 def test_gpus_are_told_of_or_why_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:

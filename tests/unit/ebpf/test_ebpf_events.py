@@ -12,7 +12,7 @@ from tierd.core.errors import ConfigError, UnavailableError
 from tierd.sources import pmu
 from tierd.sources.ebpf.events import KINDS, choose, find_model, load_tables, parse_tables
 from tierd.sources.ebpf.host import Cpu, Pmu, find_pmu, read_cpu
-from tierd.sources.ebpf.samples import EventPlan
+from tierd.sources.ebpf.table import EventPlan
 
 # What the documents say, written down from them and not from the tables.
 # Intel: EventCode, UMask and MSRIndex of the perfmon event lists, all with Data_LA 1.

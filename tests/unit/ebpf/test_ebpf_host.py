@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is read of the host: pins, headers, tracepoints, CPUs, ranges."""
+"""What is read of the host: headers, tracepoints, CPUs, ranges."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.sources.ebpf import files, host, pins
+from tierd.sources.ebpf import files, host
 from tierd.sources.ebpf.host import online_cpus, possible_cpus
-from tierd.sources.ebpf.samples import Watched
+from tierd.sources.ebpf.table import Watched
 from tierd.sources.migrations import _OFFSETS, NO_TARGET, of_no_target, read_vmstat
 
 FORMAT_6_12 = """\
@@ -70,56 +70,6 @@ def test_a_tracepoint_that_is_not_there_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(host, "ROOTS", (tmp_path,))
     with pytest.raises(UnavailableError, match="no tracepoint"):
         host.find_tracepoint("migrate:mm_migrate_pages")
-
-
-def stat_line(name: str, start: int) -> str:
-    return f"7 ({name}) S 1 " + " ".join(["0"] * 17) + f" {start} 0 0\n"
-
-
-@pytest.mark.parametrize("name", ["tierd", "a) S 1 2", "new\nline", "((((", ""])
-def test_start_time_whatever_the_name(tmp_path, name):
-    (tmp_path / "7").mkdir()
-    (tmp_path / "7" / "stat").write_text(stat_line(name, 4242))
-    assert pins.start_time(7, tmp_path) == 4242
-
-
-def test_start_time_of_ourselves_and_of_nobody():
-    assert pins.start_time(os.getpid())
-    assert pins.start_time(2**22 + 1) is None
-
-
-def test_pins_of_the_dead_are_stale_and_of_the_living_are_not(tmp_path):
-    own = os.getpid()
-    start = pins.start_time(own)
-    assert start is not None
-    assert not pins.is_stale(pins.folder_name("faults", own, start))
-    assert pins.is_stale(pins.folder_name("faults", own, start + 1)), "a recycled pid"
-    assert pins.is_stale(pins.folder_name("faults", 2**22 + 1, start))
-    assert not pins.is_stale("somebody-else"), "not ours to remove"
-
-
-def test_sweep_removes_stale_folders_only(tmp_path):
-    kept = pins.make_folder("pmu", _with_root(tmp_path))
-    stale = tmp_path / pins.FOLDER / pins.folder_name("faults", 2**22 + 1, 5)
-    other = tmp_path / pins.FOLDER / "unknown"
-    for folder in (stale, other):
-        folder.mkdir()
-        (folder / "map_sets").touch()
-    assert pins.sweep(tmp_path) == [stale.name]
-    assert kept.is_dir() and other.is_dir() and not stale.exists()
-
-
-def _with_root(root: Path) -> Path:
-    (root / pins.FOLDER).mkdir(exist_ok=True)
-    return root
-
-
-def test_bpffs_is_found_among_mounts(tmp_path):
-    mounts = tmp_path / "mounts"
-    mounts.write_text("none /sys/fs/bpf bpf rw 0 0\nx /sys/fs/bpf2 tmpfs rw 0 0\n")
-    assert pins.is_bpffs(Path("/sys/fs/bpf"), mounts)
-    assert not pins.is_bpffs(Path("/sys/fs/bpf2"), mounts)
-    assert not pins.is_bpffs(Path("/sys"), tmp_path / "none")
 
 
 def test_headers_of_the_running_kernel_come_first(tmp_path):

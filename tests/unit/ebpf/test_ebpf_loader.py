@@ -12,7 +12,7 @@ import pytest
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import EBPF
-from tierd.sources.ebpf import files, helper, loader, probe, syscalls
+from tierd.sources.ebpf import files, helper, host, loader, syscalls
 from tierd.sources.ebpf.loader import Loading, Program
 from tierd.sources.faults import FaultSource
 
@@ -144,9 +144,9 @@ def test_a_kernel_without_bpf(monkeypatch):
 
 def test_refused_events_tell_the_paranoid_level(monkeypatch, tmp_path):
     (tmp_path / "paranoid").write_text("4\n")
-    monkeypatch.setattr(probe, "PARANOID", tmp_path / "paranoid")
+    monkeypatch.setattr(host, "PARANOID", tmp_path / "paranoid")
     monkeypatch.setattr(syscalls, "has_capability", lambda _: False)
-    reason, hint = probe.explain_open(OSError(13, "Permission denied"))
+    reason, hint = host.explain_open(OSError(13, "Permission denied"))
     assert "perf_event_paranoid is 4" in reason and "CAP_PERFMON is missing" in reason
     assert "CAP_PERFMON" in hint
 
@@ -154,9 +154,9 @@ def test_refused_events_tell_the_paranoid_level(monkeypatch, tmp_path):
 def test_a_paranoid_debian_kernel_wants_more_than_its_capability(monkeypatch, tmp_path):
     """Seen on Debian's 6.1: level 3, its default, refuses CAP_PERFMON alone."""
     (tmp_path / "paranoid").write_text("3\n")
-    monkeypatch.setattr(probe, "PARANOID", tmp_path / "paranoid")
+    monkeypatch.setattr(host, "PARANOID", tmp_path / "paranoid")
     monkeypatch.setattr(syscalls, "has_capability", lambda _: True)
-    reason, hint = probe.explain_open(OSError(13, "Permission denied"))
+    reason, hint = host.explain_open(OSError(13, "Permission denied"))
     assert "CAP_PERFMON is there" in reason
     assert "perf_event_paranoid=2" in hint and "CAP_SYS_ADMIN" in hint
 
@@ -167,4 +167,4 @@ def test_a_paranoid_debian_kernel_wants_more_than_its_capability(monkeypatch, tm
 def test_other_refusals_of_events_are_told_apart(number, said):
     import os
 
-    assert said in probe.explain_open(OSError(number, os.strerror(number)))[0]
+    assert said in host.explain_open(OSError(number, os.strerror(number)))[0]

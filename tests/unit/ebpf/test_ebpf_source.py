@@ -15,16 +15,18 @@ from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.loader import Loaded
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import Sampler, ring_pages
-from tierd.sources.ebpf.samples import EventPlan, Sampled, SamplerSettings, Watched
 from tierd.sources.ebpf.source import Budget, SampledSource
 from tierd.sources.ebpf.table import (
     CONFIG,
-    MODE_COUNT,
-    MODE_PASS,
     SLOT,
     STATS,
-    WAYS,
+    EventPlan,
+    Layout,
+    Mode,
     PageTable,
+    Sampled,
+    SamplerSettings,
+    Watched,
     map_array,
 )
 
@@ -104,7 +106,7 @@ class CostlySampler(FakeSampler):
         self.spent_ns = 0
 
     def drain(self, watched: Watched) -> Sampled:
-        self.spent_ns += 10**6 if self.modes[-1] == MODE_COUNT else 100 * self.samples
+        self.spent_ns += 10**6 if self.modes[-1] == Mode.COUNT else 100 * self.samples
         return super().drain(watched)
 
 
@@ -208,11 +210,11 @@ def test_throttling_lengthens_the_period():
 
 def fill(table_size, maps, counted: list[tuple[int, int, int]]) -> None:
     """Slots (vpn, count, writes) of target 3 in the current half of CPU 0."""
-    slots = map_array(maps["sets"], table_size.all_sets * WAYS, SLOT)
+    slots = map_array(maps["sets"], table_size.all_sets * Layout.WAYS, SLOT)
     config = map_array(maps["config"], 1, CONFIG)
     stats = map_array(maps["stats"], table_size.cpus, STATS)
     epoch = int(config["epoch"][0])
-    base = (epoch & 1) * table_size.cpus * table_size.sets * WAYS
+    base = (epoch & 1) * table_size.cpus * table_size.sets * Layout.WAYS
     for number, (vpn, count, writes) in enumerate(counted):
         slots[base + number] = (3 << 48 | vpn, epoch, number, count, writes, 0, 0)
         stats["counted"][0, epoch & 1] += count
@@ -284,7 +286,7 @@ def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
     monkeypatch.setattr("tierd.sources.ebpf.source.time.thread_time_ns", lambda: sampler.spent_ns)
     source = Source(sampler)
     source.watch(TARGETS)
-    assert (sampler.modes, source.totals.mode) == ([MODE_COUNT], "table")
+    assert (sampler.modes, source.totals.mode) == ([Mode.COUNT], "table")
 
     def second(samples: int, lost: int) -> str:
         sampler.samples, sampler.lost = samples, lost
@@ -296,5 +298,5 @@ def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
     assert second(300, 30) == "raw", "the table is too small, and the rings hold 1000"
     assert [second(300, 0) for _ in range(40)] == ["raw"] * 40
     assert second(3000, 2000) == "table", "the rings are too small"
-    assert sampler.modes == [MODE_COUNT, MODE_PASS, MODE_COUNT]
+    assert sampler.modes == [Mode.COUNT, Mode.PASS, Mode.COUNT]
     assert source.totals.mode_changes == 2 and source.totals.lost == 2035

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
-from tierd.sources.ebpf.perf import ATTR_SIZE, EventAttr
+from tierd.sources.ebpf.perf import EventAttr, Layout
 from tierd.sources.uncore import DEVICES, Uncore, events
 
 FIGURE = Quantity(1.0, Provenance.HMAT)
@@ -91,9 +91,9 @@ def test_an_event_is_encoded_by_its_pmus_format(host: Path) -> None:
 
 def test_a_counter_counts_at_once_and_samples_nothing() -> None:
     made = EventAttr(17, 0x304, 0, 0).encode(counting=True)  # type: ignore[arg-type]
-    assert len(made) == ATTR_SIZE
+    assert len(made) == Layout.ATTR_SIZE
     kind, size, config, *rest = struct.unpack_from("=IIQQQQQ", made)
-    assert (kind, size, config) == (17, ATTR_SIZE, 0x304)
+    assert (kind, size, config) == (17, Layout.ATTR_SIZE, 0x304)
     assert not any(rest)
     assert not any(made[48:56])
 

@@ -20,8 +20,6 @@ from tierd.core.tuning import INTERVAL, SCAN, TRIAL, WORKLOADS
 DAEMON = Path(tuning.__file__).parents[2]
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 BINDINGS = {
-    "sources/ebpf/perf.py": "linux/perf_event.h",
-    "sources/ebpf/syscalls.py": "linux/bpf.h, linux/perf_event.h",
     "sources/ebpf/table.py": "the programs of ebpf/, whose layout a test compares",
     "sources/kmod/genl.py": "linux/netlink.h",
     "sources/kmod/uapi.py": "the header of kmod/, which a test compares",

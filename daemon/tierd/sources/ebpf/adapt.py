@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tierd.core.tuning import EBPF
-from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
+from tierd.sources.ebpf.table import Mode
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class ModeControl:
 
     def __init__(
         self,
-        mode: int = MODE_COUNT,
+        mode: int = Mode.COUNT,
         *,
         scan_ns: float,
         sample_ns: float,
@@ -131,8 +131,8 @@ class ModeControl:
         if self._held:
             return False
         count_ns, pass_ns = self.scan_ns, seen.samples * self.sample_ns
-        now, other = (count_ns, pass_ns) if self.mode == MODE_COUNT else (pass_ns, count_ns)
-        fits = self.mode == MODE_PASS or 2 * seen.samples < self._space
+        now, other = (count_ns, pass_ns) if self.mode == Mode.COUNT else (pass_ns, count_ns)
+        fits = self.mode == Mode.PASS or 2 * seen.samples < self._space
         self._better = self._better + 1 if fits and other * self.GAIN < now else 0
         if self._better < self.PATIENCE:
             return False
@@ -141,19 +141,19 @@ class ModeControl:
     def _learn(self, seen: Interval) -> None:
         if not seen.user_ns:
             return
-        if self.mode == MODE_COUNT:
+        if self.mode == Mode.COUNT:
             self.scan_ns += (seen.user_ns - self.scan_ns) / 8
         elif seen.samples >= 64:
             self.sample_ns += (seen.user_ns / seen.samples - self.sample_ns) / 8
 
     def _flee_loss(self, seen: Interval) -> bool:
         """Go where the loss is not; from the table only if the rings hold the samples."""
-        if self._held or (self.mode == MODE_COUNT and 2 * seen.samples >= self._space):
+        if self._held or (self.mode == Mode.COUNT and 2 * seen.samples >= self._space):
             return False
         self._held, self._hold = self._hold, min(self.MAX_HOLD, 2 * self._hold)
         return self._switch()
 
     def _switch(self) -> bool:
-        self.mode = MODE_PASS if self.mode == MODE_COUNT else MODE_COUNT
+        self.mode = Mode.PASS if self.mode == Mode.COUNT else Mode.COUNT
         self._better = 0
         return True

@@ -4,8 +4,8 @@
 It runs as a process of its own (`python -m tierd.sources.ebpf.helper`), because LLVM takes some
 180 MiB that the service must not keep. It reads a request, JSON, from its standard
 input and writes an answer, one line of JSON, to its standard output; what compilers and
-libraries say goes to its standard error. Maps and programs are pinned in a folder of
-bpffs, or, where there is none, sent as descriptors through a Unix socket.
+libraries say goes to its standard error. Descriptors of maps and programs are sent through a Unix
+socket, so that nothing is left in the kernel when one side dies.
 
 This module must run under a bare system Python: the standard library and bcc only.
 """
@@ -24,8 +24,6 @@ import sys
 import time
 from pathlib import Path
 from typing import Any, Final
-
-from tierd.sources.ebpf import pins, syscalls
 
 _INCLUDE: Final = re.compile(r'^#include "([\w.]+)"$')
 _PR_SET_PDEATHSIG: Final = 1
@@ -144,21 +142,11 @@ def load_prebuilt(request: dict[str, Any]) -> tuple[dict[str, int], dict[str, in
 
 
 def hand_over(request: dict[str, Any], maps: dict[str, int], programs: dict[str, int]) -> None:
-    """Pin everything in the request's folder, or send it through the request's socket."""
+    """Send the descriptors of everything through the request's socket."""
     named = {f"map_{name}": fd for name, fd in maps.items()}
-    named.update({f"prog_{name}": fd for name, fd in programs.items()})
-    folder = request.get("folder")
-    if folder is not None:
-        for name, fd in named.items():
-            try:
-                syscalls.object_pin(Path(folder) / name, fd)
-            except OSError as error:
-                raise HelperError(f"cannot pin {name} in {folder}: {error.strerror}") from error
-        return
+    named |= {f"prog_{name}": fd for name, fd in programs.items()}
     with socket.socket(fileno=request["socket"]) as channel:
-        names = sorted(named)
-        message = json.dumps(names).encode()
-        socket.send_fds(channel, [message], [named[name] for name in names])
+        socket.send_fds(channel, [json.dumps([*named]).encode()], [*named.values()])
 
 
 def serve(request: dict[str, Any]) -> dict[str, Any]:
@@ -166,12 +154,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
     begin = time.monotonic()
     load = load_with_bcc if request["loader"] == "bcc" else load_prebuilt
     maps, programs, keep = load(request)
-    try:
-        hand_over(request, maps, programs)
-    except BaseException:
-        if request.get("folder") is not None:
-            pins.remove_folder(Path(request["folder"]))
-        raise
+    hand_over(request, maps, programs)
     del keep
     return {
         "ok": True,
@@ -182,7 +165,7 @@ def serve(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> int:
     """Read a request, answer it; the exit status is 0 when it was fulfilled."""
-    # The service's death ends the helper, so that nothing is pinned after it.
+    # The service's death ends the helper.
     with contextlib.suppress(AttributeError, OSError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
     answer_fd = os.dup(1)

@@ -9,6 +9,7 @@ each way's reason.
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import logging
 import os
@@ -25,7 +26,7 @@ from typing import IO, Any, Final
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import EBPF
-from tierd.sources.ebpf import files, pins, syscalls
+from tierd.sources.ebpf import files
 
 log = logging.getLogger(__name__)
 
@@ -111,13 +112,12 @@ class Loading:
         self._program = program
         self._left, self._reasons = ways(program.name, wanted)
         self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
+        self._errors: IO[bytes] = io.BytesIO()
         self._channel: socket.socket | None = None
-        self._folder: Path | None = None
+        self._open = contextlib.ExitStack()
+        """What the present helper has open here."""
         self._deadline = 0.0
         self._way = ""
-        for name in pins.sweep():
-            log.info("event=stale_pins_removed folder=%s", name)
         self._next()
 
     def _next(self) -> None:
@@ -151,37 +151,26 @@ class Loading:
 
     def _start(self) -> None:
         request = self._request()
-        pass_fds: tuple[int, ...] = ()
-        theirs: socket.socket | None = None
-        if pins.is_bpffs(pins.BPFFS):
-            with contextlib.suppress(OSError):
-                self._folder = pins.make_folder(self._program.name)
-        if self._folder is not None:
-            request["folder"] = str(self._folder)
-        else:
-            # No bpffs: the helper sends descriptors instead of pinning.
-            self._channel, theirs = socket.socketpair()
-            request["socket"] = theirs.fileno()
-            pass_fds = (theirs.fileno(),)
+        ours, theirs = socket.socketpair()
+        self._channel = self._open.enter_context(ours)
+        request["socket"] = theirs.fileno()
         python = files.find_bcc_python() if self._way == "bcc" else None
         package = str(Path(__file__).resolve().parents[3])
         environment = {**os.environ, "PYTHONPATH": package, "PYTHONDONTWRITEBYTECODE": "1"}
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - `_clean` closes it
-        try:
+        self._errors = self._open.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        with theirs:
             self._process = subprocess.Popen(
                 [str(python or sys.executable), "-m", "tierd.sources.ebpf.helper"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                pass_fds=pass_fds,
+                pass_fds=(theirs.fileno(),),
                 env=environment,
             )
-            assert self._process.stdin is not None
-            with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
-                stream.write(json.dumps(request).encode())
-        finally:
-            if theirs is not None:
-                theirs.close()
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._open.enter_context(self._process.stdout)
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
+            stream.write(json.dumps(request).encode())
         self._deadline = time.monotonic() + EBPF.helper_timeout_s
 
     def poll(self) -> Loaded | None:
@@ -218,7 +207,6 @@ class Loading:
             self._fail(f"what the helper loaded cannot be taken over: {error}")
             return None
         self._clean()
-        self._process = None
         maps = {n.removeprefix("map_"): fd for n, fd in named.items() if n.startswith("map_")}
         programs = {n.removeprefix("prog_"): fd for n, fd in named.items() if n.startswith("prog_")}
         return Loaded(maps, programs, self._way, answer["seconds"], answer["peak_rss_kib"])
@@ -241,8 +229,6 @@ class Loading:
         return loaded
 
     def _take(self) -> dict[str, int]:
-        if self._folder is not None:
-            return {p.name: syscalls.object_get(p) for p in sorted(self._folder.iterdir())}
         assert self._channel is not None
         self._channel.settimeout(5.0)
         data, fds, _, _ = socket.recv_fds(self._channel, 1 << 16, 64)
@@ -257,8 +243,6 @@ class Loading:
 
     def _said(self) -> str:
         """The end of what the helper wrote to its standard error, in one line."""
-        if self._errors is None:
-            return ""
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
             text = self._errors.read().decode(errors="replace")
@@ -277,23 +261,11 @@ class Loading:
         self._next()
 
     def _clean(self) -> None:
-        if self._process is not None:
-            if self._process.stdout is not None:
-                self._process.stdout.close()
-            self._process = None
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
-        if self._folder is not None:
-            with contextlib.suppress(OSError):
-                pins.remove_folder(self._folder)
-            self._folder = None
+        self._open.close()
+        self._process = None
 
     def close(self) -> None:
-        """End a helper that still runs; nothing stays pinned."""
+        """End a helper that still runs."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()

@@ -25,27 +25,46 @@ import numpy.typing as npt
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import EBPF
 
-ATTR_SIZE: Final = 128
-TYPE_SOFTWARE: Final = 1
-TYPE_TRACEPOINT: Final = 2
-SW_PAGE_FAULTS: Final = 2
-# Bits of struct perf_event_attr behind read_format.
-DISABLED: Final = 1 << 0
-EXCLUDE_KERNEL: Final = 1 << 5
-PRECISE_SHIFT: Final = 15
-WATERMARK: Final = 1 << 14
-USE_CLOCKID: Final = 1 << 25
-CLOCK_MONOTONIC: Final = 1
-# enum perf_event_type.
-RECORD_LOST: Final = 2
-RECORD_THROTTLE: Final = 5
-RECORD_SAMPLE: Final = 9
-RECORD_LOST_SAMPLES: Final = 13
 _HEADER: Final = struct.Struct("=IHH")
-_DATA_HEAD: Final = 1024
 
-MEM_OP_STORE: Final = 0x4
-"""PERF_MEM_OP_STORE in the lowest five bits of a sample's data source."""
+
+class Type(enum.IntEnum):
+    """PERF_TYPE_*: whose event it is."""
+
+    SOFTWARE = 1
+    TRACEPOINT = 2
+
+
+class Flag(enum.IntFlag):
+    """Bits of struct perf_event_attr behind read_format."""
+
+    DISABLED = 1 << 0
+    EXCLUDE_KERNEL = 1 << 5
+    WATERMARK = 1 << 14
+    PRECISE = 1 << 15
+    USE_CLOCKID = 1 << 25
+
+
+class Record(enum.IntEnum):
+    """PERF_RECORD_*: what a record is."""
+
+    LOST = 2
+    THROTTLE = 5
+    SAMPLE = 9
+    LOST_SAMPLES = 13
+
+
+class Layout:
+    """Other numbers of the interface."""
+
+    ATTR_SIZE: Final = 128
+    PAGE_FAULTS: Final = 2
+    """PERF_COUNT_SW_PAGE_FAULTS."""
+    CLOCK_MONOTONIC: Final = 1
+    DATA_HEAD: Final = 1024
+    """Of struct perf_event_mmap_page."""
+    OP_STORE: Final = 0x4
+    """PERF_MEM_OP_STORE in the lowest five bits of a sample's data source."""
 
 
 class Sample(enum.IntFlag):
@@ -96,15 +115,15 @@ class EventAttr:
         if not 0 <= self.precise <= 3:
             raise ValueError(f"precise {self.precise} is not between 0 and 3")
         # Events that fire in NMI context take NMI-safe clocks only; CLOCK_MONOTONIC is one.
-        flags = DISABLED | WATERMARK | USE_CLOCKID | self.precise << PRECISE_SHIFT
+        flags: int = Flag.DISABLED | Flag.WATERMARK | Flag.USE_CLOCKID | self.precise * Flag.PRECISE
         if self.exclude_kernel:
-            flags |= EXCLUDE_KERNEL
+            flags |= Flag.EXCLUDE_KERNEL
         if counting:
             flags = 0
         head = struct.pack(
             "=IIQQQQQ",
             self.type,
-            ATTR_SIZE,
+            Layout.ATTR_SIZE,
             self.config,
             self.period,
             int(self.sample),
@@ -113,9 +132,9 @@ class EventAttr:
         )
         # wakeup_watermark (never wake: the ring is polled), bp_type, config1, config2,
         # branch_sample_type, sample_regs_user, sample_stack_user, clockid.
-        wake, clock = (0, 0) if counting else (0x7FFF_FFFF, CLOCK_MONOTONIC)
+        wake, clock = (0, 0) if counting else (0x7FFF_FFFF, Layout.CLOCK_MONOTONIC)
         tail = struct.pack("=IIQQQQIi", wake, 0, self.config1, self.config2, 0, 0, 0, clock)
-        return (head + tail).ljust(ATTR_SIZE, b"\0")
+        return (head + tail).ljust(Layout.ATTR_SIZE, b"\0")
 
 
 _FIELDS: Final[tuple[tuple[Sample, list[tuple[str, str]]], ...]] = (
@@ -164,21 +183,21 @@ def decode(data: bytes, dtype: np.dtype[np.void]) -> Records:
     size = dtype.itemsize
     while at + _HEADER.size <= len(data):
         kind, _, length = _HEADER.unpack_from(data, at)
-        if kind == RECORD_SAMPLE and length == size and at + size <= len(data):
+        if kind == Record.SAMPLE and length == size and at + size <= len(data):
             space = min((len(data) - at) // size, EBPF.decode_samples)
             block = np.frombuffer(data, dtype, space, at)
-            other = (block["type"] != RECORD_SAMPLE) | (block["size"] != size)
+            other = (block["type"] != Record.SAMPLE) | (block["size"] != size)
             run = int(other.argmax()) if other.any() else space
             runs.append(block[:run])
             at += run * size
             continue
         if length < _HEADER.size or at + length > len(data):
             break
-        if kind == RECORD_LOST and length >= 24:
+        if kind == Record.LOST and length >= 24:
             lost += int(struct.unpack_from("=Q", data, at + 16)[0])
-        elif kind == RECORD_LOST_SAMPLES and length >= 16:
+        elif kind == Record.LOST_SAMPLES and length >= 16:
             lost += int(struct.unpack_from("=Q", data, at + 8)[0])
-        elif kind == RECORD_THROTTLE:
+        elif kind == Record.THROTTLE:
             throttled += 1
         at += length
     return Records(joined(runs, dtype), lost, throttled, len(data) - at)
@@ -193,7 +212,7 @@ def joined(runs: Sequence[npt.NDArray[np.void]], dtype: np.dtype[np.void]) -> np
 
 def is_store(data_src: U64Array) -> npt.NDArray[np.bool_]:
     """Which samples, by their data source, uint64[n], were stores."""
-    stores: npt.NDArray[np.bool_] = (data_src & np.uint64(MEM_OP_STORE)) != 0
+    stores: npt.NDArray[np.bool_] = (data_src & np.uint64(Layout.OP_STORE)) != 0
     return stores
 
 
@@ -213,7 +232,7 @@ class Ring:
         self._memory = mmap.mmap(
             fd, self._size + mmap.PAGESIZE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE
         )
-        marks: Any = np.frombuffer(self._memory, np.uint64, 2, _DATA_HEAD)
+        marks: Any = np.frombuffer(self._memory, np.uint64, 2, Layout.DATA_HEAD)
         self._marks = marks
 
     def read(self) -> bytes:

@@ -17,8 +17,15 @@ from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
 from tierd.sources.ebpf.perf import Ring, sample_dtype
-from tierd.sources.ebpf.samples import EventPlan, RawSamples, Sampled, SamplerSettings, Watched
-from tierd.sources.ebpf.table import PageTable, TableSize
+from tierd.sources.ebpf.table import (
+    EventPlan,
+    PageTable,
+    RawSamples,
+    Sampled,
+    SamplerSettings,
+    TableSize,
+    Watched,
+)
 
 log = logging.getLogger(__name__)
 

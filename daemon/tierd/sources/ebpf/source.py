@@ -8,8 +8,8 @@ import logging
 import os
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
@@ -17,8 +17,7 @@ from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
-from tierd.sources.ebpf.samples import Watched
-from tierd.sources.ebpf.table import MODE_COUNT, MODE_PASS
+from tierd.sources.ebpf.table import Mode, Watched
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ class SampledSource(AccessSource):
 
     def _reset(self) -> None:
         self._mark_ns = self._clock()
-        self._samples = self._lost = self._throttled = 0
+        self._mark = replace(self.totals)
         self._user_ns = 0
         self._runs = (0, 0)
         self._seen = 0
@@ -134,17 +133,23 @@ class SampledSource(AccessSource):
         self._watched = Watched(targets)
         if not targets and self._sampler is None:
             return
-        try:
+        with self._closing_on_failure():
             if self._sampler is None:
                 self._sampler = self.make_sampler()
                 self._sampler.start()
             self.ready()
+        if self._sampler is not None and self._sampler.table is not None:
+            self._sampler.set_targets(self._watched.targets)
+
+    @contextlib.contextmanager
+    def _closing_on_failure(self) -> Iterator[None]:
+        """Remember why loading failed, for `available`, and release everything."""
+        try:
+            yield
         except UnavailableError as error:
             self._failed = (self._clock(), str(error))
             self.close()
             raise
-        if self._sampler is not None and self._sampler.table is not None:
-            self._sampler.set_targets(self._watched.targets)
 
     def ready(self, *, wait: bool = False) -> bool:
         """Whether samples are taken; with `wait`, until they are.
@@ -174,7 +179,7 @@ class SampledSource(AccessSource):
             cpu_share=budget.cpu_share,
         )
         self._mode = ModeControl(
-            MODE_PASS if self.mode() == "raw" else MODE_COUNT,
+            Mode.PASS if self.mode() == "raw" else Mode.COUNT,
             scan_ns=EBPF.table_read_ns_per_page * sampler.size.pages,
             sample_ns=EBPF.raw_sample_ns,
             ring_samples=sampler.ring_samples,
@@ -183,7 +188,7 @@ class SampledSource(AccessSource):
         sampler.set_mode(self._mode.mode)
         sampler.set_targets(self._watched.targets)
         self.totals.period = self._period.period
-        self.totals.mode = "raw" if self._mode.mode == MODE_PASS else "table"
+        self.totals.mode = "raw" if self._mode.mode == Mode.PASS else "table"
         self.started(sampler)
 
     def poll(self) -> list[AccessBatch]:
@@ -192,13 +197,9 @@ class SampledSource(AccessSource):
         Raises:
             UnavailableError: the program could not be loaded; another source is needed.
         """
-        try:
+        with self._closing_on_failure():
             if not self.ready():
                 return []
-        except UnavailableError as error:
-            self._failed = (self._clock(), str(error))
-            self.close()
-            raise
         sampler = self._sampler
         assert sampler is not None
         begin = time.thread_time_ns()
@@ -207,9 +208,6 @@ class SampledSource(AccessSource):
         drained = sampler.drain(self._watched)
         now = self._clock()
         self._user_ns += time.thread_time_ns() - begin
-        self._samples += drained.samples
-        self._lost += drained.lost
-        self._throttled += drained.throttled
         self.totals.samples += drained.samples
         self.totals.outside += drained.outside
         self.totals.lost += drained.lost
@@ -252,23 +250,23 @@ class SampledSource(AccessSource):
         self._measure_runs(sampler)
         interval = Interval(
             seconds=(now - self._mark_ns) / 1e9,
-            samples=self._samples,
-            lost=self._lost,
+            samples=self.totals.samples - self._mark.samples,
+            lost=self.totals.lost - self._mark.lost,
             runs=seen - self._seen,
-            throttled=self._throttled,
+            throttled=self.totals.throttled - self._mark.throttled,
             kernel_ns_per_run=self._budget.interrupt_ns + self._run_ns,
             user_ns=self._user_ns,
         )
         self.totals.cpu_share = interval.cpu_share
-        self._seen, self._mark_ns = seen, now
-        self._samples = self._lost = self._throttled = self._user_ns = 0
+        self._seen, self._mark_ns, self._mark = seen, now, replace(self.totals)
+        self._user_ns = 0
         if self._period.step(interval):
             sampler.set_period(self._period.period)
             self.totals.period = self._period.period
             self.totals.period_changes += 1
         if self._mode.step(interval):
             sampler.set_mode(self._mode.mode)
-            self.totals.mode = "raw" if self._mode.mode == MODE_PASS else "table"
+            self.totals.mode = "raw" if self._mode.mode == Mode.PASS else "table"
             self.totals.mode_changes += 1
             log.info(
                 "event=counting_changed source=%s mode=%s samples=%d lost=%d",

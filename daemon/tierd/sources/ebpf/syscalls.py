@@ -10,6 +10,7 @@ The helper imports this module under a bare system Python: the standard library 
 from __future__ import annotations
 
 import ctypes
+import enum
 import fcntl
 import os
 import platform
@@ -19,34 +20,43 @@ from typing import Final
 
 from tierd.core.errors import UnavailableError
 
-_NUMBERS: Final = {"x86_64": (321, 298), "aarch64": (280, 241), "riscv64": (280, 241)}
-"""bpf and perf_event_open by machine."""
 
-MAP_CREATE: Final = 0
-MAP_UPDATE_ELEM: Final = 2
-MAP_DELETE_ELEM: Final = 3
-PROG_LOAD: Final = 5
-OBJ_PIN: Final = 6
-OBJ_GET: Final = 7
-OBJ_GET_INFO_BY_FD: Final = 15
-ENABLE_STATS: Final = 32
-STATS_RUN_TIME: Final = 0
+class Bpf(enum.IntEnum):
+    """Commands of bpf(2): enum bpf_cmd."""
 
-MAP_TYPE_ARRAY: Final = 2
-PROG_TYPE_PERF_EVENT: Final = 7
+    MAP_CREATE = 0
+    MAP_UPDATE_ELEM = 2
+    MAP_DELETE_ELEM = 3
+    PROG_LOAD = 5
+    OBJ_GET_INFO_BY_FD = 15
+    ENABLE_STATS = 32
 
-IOC_ENABLE: Final = 0x2400
-IOC_PERIOD: Final = 0x40082404
-IOC_SET_BPF: Final = 0x40042408
 
-PERF_FLAG_FD_CLOEXEC: Final = 8
+class Event(enum.IntEnum):
+    """Requests to a perf event: PERF_EVENT_IOC_*."""
+
+    ENABLE = 0x2400
+    PERIOD = 0x40082404
+    SET_BPF = 0x40042408
+
+
+class Kernel:
+    """Other numbers of the two interfaces."""
+
+    SYSCALLS: Final = {"x86_64": (321, 298), "aarch64": (280, 241), "riscv64": (280, 241)}
+    """bpf and perf_event_open by machine."""
+    STATS_RUN_TIME: Final = 0
+    MAP_TYPE_ARRAY: Final = 2
+    PROG_TYPE_PERF_EVENT: Final = 7
+    PERF_FLAG_FD_CLOEXEC: Final = 8
+
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
 def _syscall(which: int, *arguments: object) -> int:
-    numbers = _NUMBERS.get(platform.machine())
+    numbers = Kernel.SYSCALLS.get(platform.machine())
     if numbers is None:
         raise UnavailableError(f"tierd has no system-call numbers for {platform.machine()}")
     result = int(_libc.syscall(ctypes.c_long(numbers[which]), *arguments))
@@ -79,25 +89,13 @@ def perf_event_open(attributes: bytes, pid: int, cpu: int, group: int = -1) -> i
         ctypes.c_long(pid),
         ctypes.c_long(cpu),
         ctypes.c_long(group),
-        ctypes.c_ulong(PERF_FLAG_FD_CLOEXEC),
+        ctypes.c_ulong(Kernel.PERF_FLAG_FD_CLOEXEC),
     )
-
-
-def object_get(path: Path) -> int:
-    """A descriptor of a pinned map or program."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
-    return bpf(OBJ_GET, struct.pack("=QII", ctypes.addressof(name), 0, 0))
-
-
-def object_pin(path: Path, fd: int) -> None:
-    """Pin a map or program."""
-    name = ctypes.create_string_buffer(os.fsencode(path))
-    bpf(OBJ_PIN, struct.pack("=QII", ctypes.addressof(name), fd, 0))
 
 
 def make_map() -> int:
     """A descriptor of an array map of one entry: the cheapest use of the system call."""
-    return bpf(MAP_CREATE, struct.pack("=IIII", MAP_TYPE_ARRAY, 4, 4, 1))
+    return bpf(Bpf.MAP_CREATE, struct.pack("=IIII", Kernel.MAP_TYPE_ARRAY, 4, 4, 1))
 
 
 def map_update_u32(fd: int, key: int, value: int) -> None:
@@ -105,7 +103,7 @@ def map_update_u32(fd: int, key: int, value: int) -> None:
     k = ctypes.c_uint32(key)
     v = ctypes.c_uint32(value)
     bpf(
-        MAP_UPDATE_ELEM,
+        Bpf.MAP_UPDATE_ELEM,
         struct.pack("=IxxxxQQQ", fd, ctypes.addressof(k), ctypes.addressof(v), 0),
     )
 
@@ -113,7 +111,7 @@ def map_update_u32(fd: int, key: int, value: int) -> None:
 def map_delete_u32(fd: int, key: int) -> None:
     """Remove a map's entry with a key of 32 bits."""
     k = ctypes.c_uint32(key)
-    bpf(MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd, ctypes.addressof(k), 0, 0))
+    bpf(Bpf.MAP_DELETE_ELEM, struct.pack("=IxxxxQQQ", fd, ctypes.addressof(k), 0, 0))
 
 
 def program_runs(fd: int) -> tuple[int, int]:
@@ -122,17 +120,17 @@ def program_runs(fd: int) -> tuple[int, int]:
     Source: struct bpf_prog_info; run_time_ns and run_cnt stand at 192 and 200 bytes.
     """
     info = ctypes.create_string_buffer(232)
-    bpf(OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
+    bpf(Bpf.OBJ_GET_INFO_BY_FD, struct.pack("=IIQ", fd, len(info), ctypes.addressof(info)))
     spent, runs = struct.unpack_from("=QQ", info, 192)
     return int(spent), int(runs)
 
 
 def enable_run_statistics() -> int:
     """A descriptor; while it is open the kernel times every BPF program."""
-    return bpf(ENABLE_STATS, struct.pack("=I", STATS_RUN_TIME))
+    return bpf(Bpf.ENABLE_STATS, struct.pack("=I", Kernel.STATS_RUN_TIME))
 
 
-def load_nothing(kind: int = PROG_TYPE_PERF_EVENT) -> int:
+def load_nothing() -> int:
     """A descriptor of a loaded program that returns 0: the cheapest proof that BPF works."""
     # mov r0, 0; exit (instruction encoding: Documentation/bpf/standardization).
     code = ctypes.create_string_buffer(
@@ -141,7 +139,7 @@ def load_nothing(kind: int = PROG_TYPE_PERF_EVENT) -> int:
     license_text = ctypes.create_string_buffer(b"GPL")
     attributes = struct.pack(
         "=IIQQIIQII16s",
-        kind,
+        Kernel.PROG_TYPE_PERF_EVENT,
         2,
         ctypes.addressof(code),
         ctypes.addressof(license_text),
@@ -152,23 +150,23 @@ def load_nothing(kind: int = PROG_TYPE_PERF_EVENT) -> int:
         0,
         b"tierd_probe",
     )
-    return bpf(PROG_LOAD, attributes)
+    return bpf(Bpf.PROG_LOAD, attributes)
 
 
 def event_set_program(event_fd: int, program_fd: int) -> None:
     """Let a program run on each sample of an event, once the event is enabled."""
-    fcntl.ioctl(event_fd, IOC_SET_BPF, program_fd)
+    fcntl.ioctl(event_fd, Event.SET_BPF, program_fd)
 
 
 def event_attach(event_fd: int, program_fd: int) -> None:
     """Let a program run on each sample of an event, and enable the event."""
     event_set_program(event_fd, program_fd)
-    fcntl.ioctl(event_fd, IOC_ENABLE, 0)
+    fcntl.ioctl(event_fd, Event.ENABLE, 0)
 
 
 def event_period(event_fd: int, period: int) -> None:
     """Change a sampling event's period."""
-    fcntl.ioctl(event_fd, IOC_PERIOD, struct.pack("=Q", period))
+    fcntl.ioctl(event_fd, Event.PERIOD, struct.pack("=Q", period))
 
 
 def has_capability(number: int) -> bool:

@@ -10,15 +10,15 @@ import memory
 import numpy as np
 
 from tierd.sources.ebpf.perf import (
-    SW_PAGE_FAULTS,
-    TYPE_SOFTWARE,
     EventAttr,
+    Layout,
     Ring,
     Sample,
+    Type,
     decode,
     sample_dtype,
 )
-from tierd.sources.ebpf.syscalls import IOC_ENABLE, perf_event_open
+from tierd.sources.ebpf.syscalls import Event, perf_event_open
 
 RING_PAGES = 1024
 _SAMPLE = Sample.TID | Sample.ADDR
@@ -28,10 +28,10 @@ class Touches:
     """Records faults from its making on. Use as a context manager."""
 
     def __init__(self) -> None:
-        attributes = EventAttr(TYPE_SOFTWARE, SW_PAGE_FAULTS, period=1, sample=_SAMPLE)
+        attributes = EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, period=1, sample=_SAMPLE)
         self._fd = perf_event_open(attributes.encode(), pid=-1, cpu=0)
         self._ring = Ring(self._fd, RING_PAGES)
-        fcntl.ioctl(self._fd, IOC_ENABLE, 0)
+        fcntl.ioctl(self._fd, Event.ENABLE, 0)
 
     def __enter__(self) -> Touches:
         return self
