@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Records of the module's scanner and of cards to pages and accesses; sources/_scan_records.py
+ * Records of the module's scanner and of cards to pages and accesses; sources/scan_records.py
  * and sources/hotlist.py say why so.
  */
 #include "pagekey.h"

@@ -28,8 +28,8 @@ from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget
 from tierd.replay.recorded import listen, listen_to
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings
 from tierd.sources.selection import SourceSelector
 
 MS, S = 10**6, 10**9

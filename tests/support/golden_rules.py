@@ -27,7 +27,7 @@ from tierd.replay.phase import (
     RecordedPhaseDetector,
 )
 from tierd.replay.scan import RecordedScanController
-from tierd.sources._scan_summary import ScanSummary
+from tierd.sources.scan_records import ScanSummary
 
 MS, S = 10**6, 10**9
 CALLS = 40

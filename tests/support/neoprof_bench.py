@@ -10,13 +10,13 @@ from fakecards import FakeCards, card, host
 from fakering import FakeRing
 
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import (
     NeoProfSettings,
     NeoProfSource,
 )
+from tierd.sources.scan_module import ScanSettings
 
 S = 10**9
 TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]

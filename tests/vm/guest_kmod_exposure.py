@@ -21,9 +21,9 @@ from guest_kmod_resolve import Churner
 
 from tierd.core.errors import UnavailableError
 from tierd.engine import privileges
-from tierd.sources._scan_summary import ScanSummary, turnovers
 from tierd.sources.kmod import Control, Ring
 from tierd.sources.kmod.uapi import Kind, ScanFlags
+from tierd.sources.scan_records import ScanSummary, summaries
 
 PERIOD_US = 100_000
 EXPOSURES = "exposure-us is 0, or from 100 to period-us"
@@ -251,7 +251,7 @@ def looks(ring: Ring, count: int, frames: set[bool] | None = None) -> list[ScanS
     end = time.monotonic() + 60
     while len(found) < count and time.monotonic() < end:
         records = lab.drain(ring)
-        found += turnovers(records)
+        found += summaries(records)
         if frames is not None:
             frames.update((records["pfn"][records["kind"] == Kind.PAGE] != 0).tolist())
         time.sleep(0.01)

@@ -23,10 +23,10 @@ from guest_kmod_resolve import Churner
 
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod import Control, Ring
 from tierd.sources.kmod.uapi import Event, Kind, PageFlags, ScanFlags
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH
 BUSY = {"period_us": 1000, "budget_ppm": 400_000, "hot_scans": 1, "cold_scans": 0}

@@ -24,10 +24,10 @@ from neoprof_lab import CXL_NODE, FULL, INTERRUPTING, PUBLISHED, SMALL, Pages, c
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.kmod.uapi import CardDo, CardState
 from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings
 from tierd.sources.selection import SourceSelector
 
 PART = 256 << 20

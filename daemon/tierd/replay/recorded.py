@@ -19,9 +19,9 @@ from tierd.replay.phase import (
 )
 from tierd.replay.scan import RecordedSamplingLimits, RecordedScanController
 from tierd.replay.threshold import RecordedThresholds
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings
 
 
 def listen(service: Service, recorder: Recorder) -> None:

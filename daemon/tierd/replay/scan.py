@@ -13,8 +13,8 @@ from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import Fading, SamplingLimits, bounds_us, space_fraction
 from tierd.observe.recording.calls import MISSHAPEN, Journal, nonsense, number
 from tierd.observe.recording.records import Call
-from tierd.sources._scan_controller import ScanController, Stats
-from tierd.sources._scan_summary import ScanSummary
+from tierd.sources.scan_controller import ScanController, Stats
+from tierd.sources.scan_records import ScanSummary
 
 T = TypeVar("T")
 

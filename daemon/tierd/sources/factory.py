@@ -10,7 +10,7 @@ from tierd.config import NeoProfConfig, SourcesConfig
 from tierd.core.access import AccessSource
 
 if TYPE_CHECKING:
-    from tierd.sources._scan_host import ScanSettings
+    from tierd.sources.scan_module import ScanSettings
 
 
 def make_source(name: str, config: SourcesConfig, *, lines: bool = False) -> AccessSource:
@@ -61,7 +61,7 @@ def _neoprof(config: SourcesConfig) -> AccessSource:
 
 
 def _scan_settings(config: SourcesConfig) -> ScanSettings:
-    from tierd.sources._scan_host import ScanSettings
+    from tierd.sources.scan_module import ScanSettings
 
     return ScanSettings(
         period_us=config.scan.interval_ns // 1000,

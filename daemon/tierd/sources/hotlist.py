@@ -35,8 +35,8 @@ from tierd.core.migration import filled
 from tierd.core.pagekey import U64Array
 from tierd.core.pagekeyset import PageKeySet
 from tierd.core.tuning import HMU
-from tierd.sources._scan_records import COUNTS
 from tierd.sources.kmod.ring import RecordArray
+from tierd.sources.scan_records import COUNTS
 
 SCAN_CEILING: Final = float(COUNTS.max())
 """Accesses a look beyond which an accessed bit tells no difference."""

@@ -24,7 +24,6 @@ from tierd.core.access import (
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import HMU, SCAN
-from tierd.sources._scan_host import ScanSettings
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
 from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
@@ -32,6 +31,7 @@ from tierd.sources.kmod.neoprof import Card, Cards, Profile, RequestCount
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings
 
 log = logging.getLogger(__name__)
 

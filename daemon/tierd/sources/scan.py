@@ -29,14 +29,12 @@ from tierd.core.access import (
 )
 from tierd.core.errors import UnavailableError
 from tierd.core.tuning import SCAN
-from tierd.sources._scan_controller import ScanController
-from tierd.sources._scan_host import ScanSettings, module_availability
-from tierd.sources._scan_records import ScanRecords
-from tierd.sources._scan_summary import turnovers
-from tierd.sources._scan_targets import ScanTargets
 from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
+from tierd.sources.scan_controller import ScanController
+from tierd.sources.scan_module import ScanSettings, ScanTargets, module_availability
+from tierd.sources.scan_records import ScanRecords, summaries
 
 
 class ScanSource(EventDrivenSource):
@@ -173,7 +171,7 @@ class ScanSource(EventDrivenSource):
         count = 0
         for view in ring.views():
             told = 0 if batches else lost
-            for turnover in turnovers(view):
+            for turnover in summaries(view):
                 if self._scan_controller.on_phase_change(turnover, now):
                     self._set_scan()
             fresh = self._scan_controller.fresh
@@ -311,7 +309,7 @@ class ScanSource(EventDrivenSource):
         for view in ring.views():
             # What was there when it was last asked was none.
             fresh = view[max(0, self._heard - count) :]
-            if any(map(looks.is_phase_change, turnovers(fresh))):
+            if any(map(looks.is_phase_change, summaries(fresh))):
                 return True
             count += len(view)
         self._heard = count

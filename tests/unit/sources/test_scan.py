@@ -13,12 +13,11 @@ from fakering import page_record
 from tierd.core.access import Seen, WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import SCAN
-from tierd.sources._scan_host import ScanSettings
-from tierd.sources._scan_summary import ScanSummary, turnovers
-from tierd.sources._scan_targets import merged
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources.scan import ScanSource
+from tierd.sources.scan_module import ScanSettings, merged
+from tierd.sources.scan_records import ScanSummary, summaries
 
 
 class FakeControl:
@@ -360,9 +359,9 @@ def test_what_looks_found_is_read_of_the_records_of_their_ends() -> None:
         newly_idle_fraction=255,
     )
     other = page_record(1, 0xFF, 8)
-    (found,) = list(turnovers(np.concatenate([other, record, other])))
+    (found,) = list(summaries(np.concatenate([other, record, other])))
     assert found == ScanSummary(5, 2**32 - 1, 0.2, 3, 1.0)
-    assert list(turnovers(np.empty(0, RECORD))) == []
+    assert list(summaries(np.empty(0, RECORD))) == []
 
 
 def test_news_are_read_without_consuming_and_make_looks_quick_when_polled() -> None:

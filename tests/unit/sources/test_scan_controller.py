@@ -6,11 +6,9 @@ from __future__ import annotations
 import pytest
 
 from tierd.core.tuning import PHASE, SCAN
-from tierd.sources._scan_controller import ScanController
-from tierd.sources._scan_phase import ScanPhaseDetector
-from tierd.sources._scan_records import WarmupState
-from tierd.sources._scan_summary import ScanSummary
 from tierd.sources.kmod.uapi import HISTORY
+from tierd.sources.scan_controller import ScanController, ScanPhaseDetector
+from tierd.sources.scan_records import ScanSummary, WarmupState
 
 
 def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.sources._scan_phase import ScanPhaseDetector
-from tierd.sources._scan_summary import ScanSummary
+from tierd.sources.scan_controller import ScanPhaseDetector
+from tierd.sources.scan_records import ScanSummary
 
 PAGES = 50_000
 

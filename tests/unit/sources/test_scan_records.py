@@ -10,8 +10,8 @@ import pytest
 from fakering import page_record
 
 from tierd._native import lib
-from tierd.sources._scan_records import COUNTS, TABLES, ScanRecords, WarmupState
 from tierd.sources.kmod.uapi import RECORD, Kind, PageFlags
+from tierd.sources.scan_records import COUNTS, TABLES, ScanRecords, WarmupState
 
 
 def test_counts_are_those_of_a_poisson_stream() -> None:

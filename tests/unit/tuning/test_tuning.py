@@ -45,8 +45,10 @@ FACTS = {
     "migration/promoter.py": {"_NONE": "an empty array", "_ERRORS": "errno values of the library"},
     "migration/results.py": {"_FLOWS": "size of a buffer that is filled again until all is read"},
     "policy/rate_limiter.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},
-    "sources/_scan_records.py": {"SEEN": "number of set bits of each byte"},
-    "sources/_scan_summary.py": {"WHOLE": "the kernel module's ratio of 1"},
+    "sources/scan_records.py": {
+        "SEEN": "number of set bits of each byte",
+        "_WHOLE": "the kernel module's ratio of 1",
+    },
     "sources/ebpf/events.py": {"LATENCY_CYCLES": "range of MSR_PEBS_LD_LAT_THRESHOLD"},
     "sources/ebpf/helper.py": {"_PR_SET_PDEATHSIG": "linux/prctl.h"},
     "sources/kmod/neoprof.py": {"_COUNT_BYTES": "size of a record of the driver"},

@@ -1,37 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the kernel module's records say of accesses to pages.
+"""What the kernel module's records say of accesses to pages, and of the scans that ended.
 
-A page that was accessed in k of n looks is counted with -ln(1 - k/n) accesses a look: the
+A page that was accessed in k of n scans is counted with -ln(1 - k/n) accesses a scan: the
 chance that a Poisson stream leaves an interval empty, turned round, as for DAMON's
 regions. k = n says only "more than that", and is counted as k = n - 1/2. A PMD-mapped page
 has one accessed bit: its count holds for each of its 4 KiB pages, as nothing tells them
 apart.
 
-A page that stays hot is reported in one look of `report_scans`, and its record stands for
+A page that stays hot is reported in one scan of `report_scans`, and its record stands for
 so many. One that has become hot was not reported before: its first record stands for the
-looks that saw it. (For all looks since the first of them would be nearer to the truth for
-pages that are seldom touched, and would take more of them for hot by chance.)
+scans that found it accessed. (For all scans since the first of them would be nearer to the truth
+for pages that are seldom touched, and would take more of them for hot by chance.)
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+import sys
+from collections.abc import Callable, Iterator
 from enum import IntEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, BoolArray, F32Array
+from tierd.core.pagekey import VPN_MASK
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import HISTORY
 
+_WHOLE: Final = 255
+"""The module's number for a fraction of 1."""
 SEEN: Final = np.array([int(history).bit_count() for history in range(256)], np.float32)
-"""Looks of eight that found an access, float32[history byte]."""
+"""Scans of eight that found an access, float32[history byte]."""
 
 
 def _count_table() -> F32Array:
-    """Accesses a look, float32[history depth, history byte]."""
+    """Accesses a scan, float32[history depth, history byte]."""
     depth = np.arange(HISTORY + 1)[:, None]
     share = np.minimum(SEEN[None, :], np.maximum(depth, 1) - 0.5) / np.maximum(depth, 1)
     counts: F32Array = (-np.log1p(-share)).astype(np.float32)
@@ -42,24 +47,26 @@ COUNTS: Final = _count_table()
 
 
 def _fresh_table(least: int) -> F32Array:
-    """The same where pages may just have begun to be used: looks before the first that found an
-    access do not count, where `least` are left."""
+    """The same for pages that may just have begun to be used.
+
+    Scans before the first that found an access do not count, where `least` are left.
+    """
     counts = COUNTS.copy()
     for history in range(1, 1 << HISTORY):
-        looks = HISTORY + 1 - (history & -history).bit_length()
-        if looks >= least:
-            counts[looks:, history] = COUNTS[looks, history]
+        scans = HISTORY + 1 - (history & -history).bit_length()
+        if scans >= least:
+            counts[scans:, history] = COUNTS[scans, history]
     return counts
 
 
 class WarmupState(IntEnum):
-    """What may have begun a few looks ago; the looks that it takes to tell of a page."""
+    """What may have begun a few scans ago; its value: scans that it takes to report a page."""
 
     NOTHING = 0
     START = 2
-    """Programs run."""
+    """Programs began to run."""
     OTHERS = 3
-    """They use other memory, or go through it: a page that they stay with is told by more looks."""
+    """Programs use other memory, or pass through it: it takes more scans to find what stays."""
 
 
 TABLES: Final = {fresh: _fresh_table(fresh) if fresh else COUNTS for fresh in WarmupState}
@@ -134,3 +141,44 @@ class ScanRecords:
             lost=lost,
             node=node,
         )
+
+
+class ScanSummary(NamedTuple):
+    """What a scan of one target found (struct tierd_record of kind ROUND).
+
+    Attributes:
+        accessed: pages in use.
+        newly_hot: pages that became hot and were found by just the last two scans of eight.
+        newly_hot_fraction: their share of those that became hot, 0 to 1.
+        newly_idle: pages that the three scans before had found in use, and this one did not.
+        newly_idle_fraction: their share of those that the three scans before had found in use.
+    """
+
+    accessed: int = 0
+    newly_hot: int = 0
+    newly_hot_fraction: float = 0.0
+    newly_idle: int = 0
+    newly_idle_fraction: float = 0.0
+
+
+_PAGES = struct.Struct("=II")
+
+
+def summaries(records: RecordArray) -> Iterator[ScanSummary]:
+    """What the scans that ended found, of `uapi.RECORD`[n]."""
+    count = len(records)
+    if not count:
+        return
+    memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
+    at = lib.tierd_scan_ended(memory, count, 0)
+    while at < count:
+        page, pages, _, _, _, newly_hot_fraction, newly_idle_fraction, _, _ = records[at].item()
+        newly_hot, newly_idle = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
+        yield ScanSummary(
+            page & VPN_MASK,
+            newly_hot,
+            newly_hot_fraction / _WHOLE,
+            newly_idle,
+            newly_idle_fraction / _WHOLE,
+        )
+        at = lib.tierd_scan_ended(memory, count, at + 1)

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The kernel module as the scan source needs it: is it there, how shall it scan, and what."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierd.core.access import Availability, WatchedTarget
+from tierd.core.errors import TargetGoneError
+from tierd.sources.damon import join_ranges
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
+
+
+@dataclass(frozen=True, slots=True)
+class ScanSettings:
+    """How the module scans.
+
+    Attributes:
+        period_us: least time between two scans of a page.
+        cpu_share: most of one CPU that the scanner's thread may take; it scans less often then.
+        hot_scans: a page is reported while it was accessed in at least this many of the
+            last eight scans.
+        cold_scans: ... and until it was accessed in no more than these.
+        report_scans: a page that stays hot is reported in one scan of so many (in turns).
+        dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
+        flush: flush the TLB after each page table; for emulators.
+        nodes: nodes whose pages are reported; none named: all.
+        min_sampling_interval_us: an accessed bit is not checked sooner than this after it was
+            cleared; from half the period on only checks clear it.
+        alone: no other source finds pages that become hot.
+    """
+
+    period_us: int = 800_000
+    cpu_share: float = 0.05
+    hot_scans: int = 2
+    cold_scans: int = 1
+    report_scans: int = 3
+    dirty: bool = False
+    flush: bool = False
+    nodes: tuple[int, ...] = ()
+    min_sampling_interval_us: int = 2_000
+    alone: bool = True
+
+
+def module_availability(root: Path) -> Availability:
+    """Whether the module is loaded and lets us in; `root` is of /dev and /sys."""
+    if not (root / DEVICE).exists():
+        return Availability(
+            False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
+        )
+    if not os.access(root / DEVICE, os.R_OK | os.W_OK):
+        return Availability(False, "/dev/tierd belongs to root", "run tierd as root")
+    try:
+        closing = (root / PARAMETERS / "closing").read_text().strip()
+    except OSError:
+        closing = "N"
+    if closing == "Y":
+        return Availability(
+            False,
+            "the tierd kernel module asks its users to let go",
+            "remove it, or write 0 to /sys/module/tierd/parameters/closing",
+        )
+    return Availability(True, "accessed bits through the tierd kernel module")
+
+
+def merged(target: WatchedTarget) -> list[tuple[int, int]]:
+    """The target's ranges as the module takes them: ascending, apart, not too many."""
+    parts: list[tuple[int, int]] = []
+    for part in sorted(target.ranges, key=lambda r: r.start):
+        if parts and part.start <= parts[-1][1]:
+            parts[-1] = (parts[-1][0], max(parts[-1][1], part.end))
+        elif part.end > part.start:
+            parts.append((part.start, part.end))
+    return join_ranges(parts, MAX_RANGES)
+
+
+class ScanTargets:
+    """What one connection to the module has registered; `number in targets` asks for one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._known
+
+    def apply(self, control: Control, targets: Sequence[WatchedTarget]) -> None:
+        """Bring the module's targets to what is wanted; what stays keeps its histories.
+
+        Raises:
+            UnavailableError: the module refused, or is about to be removed.
+        """
+        wanted = {t.target: (t.pid, merged(t)) for t in targets if t.ranges}
+        for number, (pid, _) in list(self._known.items()):
+            if number not in wanted or wanted[number][0] != pid:
+                self._known.pop(number)
+                _quietly(control.target_del, number)
+        for number, (pid, ranges) in wanted.items():
+            known = self._known.get(number)
+            if known is None:
+                if _quietly(control.target_add, number, pid, ranges):
+                    self._known[number] = (pid, ranges)
+            elif known[1] != ranges:
+                if _quietly(control.target_set, number, ranges):
+                    self._known[number] = (pid, ranges)
+                else:
+                    self._known.pop(number)
+
+
+def _quietly(action: Callable[..., None], *args: object) -> bool:
+    # False if the process is gone (the registry of targets will find out), or if its address
+    # space is scanned already.
+    try:
+        action(*args)
+    except (TargetGoneError, FileExistsError):
+        return False
+    return True
