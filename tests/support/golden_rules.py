@@ -20,13 +20,8 @@ from tierd.engine.pacing import Findings
 from tierd.engine.phase_detector import CoolingSettings
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.tick_record import TickRecord
-from tierd.replay.phase import (
-    RecordedMissBurst,
-    RecordedPacer,
-    RecordedPhaseAge,
-    RecordedPhaseDetector,
-)
-from tierd.replay.scan import RecordedScanController
+from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.scan import CONTROLLER
 from tierd.sources.scan_records import ScanSummary
 
 MS, S = 10**6, 10**9
@@ -48,10 +43,10 @@ class Rules:
         self._recorder, self.now = recorder, now_ns
         self._random = np.random.default_rng(seed)
         journal = recorder.journal
-        self._scan_controller = RecordedScanController(journal, "scan", 800_000, 2_000, now_ns)
-        self._changes = RecordedPhaseDetector(journal, NO_HEAT, CoolingSettings())
-        self._miss_burst, self._still = RecordedMissBurst(journal), RecordedPhaseAge(journal)
-        self._pacer = RecordedPacer(journal)
+        self._scan_controller = CONTROLLER.recorded(journal, "scan")(800_000, 2_000, now_ns)
+        self._changes = DETECTOR.recorded(journal)(NO_HEAT, CoolingSettings())
+        self._miss_burst, self._still = BURST.recorded(journal)(), AGE.recorded(journal)()
+        self._pacer = PACER.recorded(journal)()
         self._rounds, self._pages, self._share = 0, 8000, 0.3
         self._asked = self._refused = self._requests = 0
         self._begun_ns, self._level = now_ns, 6.0

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Replay; failure where the same settings do not give the recorded plans."""
-    from tierd.observe.recording.change import split_internal
+    from tierd.replay.settings import split_internal
 
     settings, internal = split_internal(args.set)
     with tuning.overridden(internal):
@@ -65,9 +65,9 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace, given: list[str], *, overridden: bool) -> int:
     from tierd.core.errors import ConfigError
     from tierd.engine.build import make_policy
-    from tierd.observe.recording.change import make_change, parse_setting
     from tierd.observe.recording.reader import Recording
     from tierd.replay.policy import Replay
+    from tierd.replay.settings import make_change, parse_setting
 
     settings = [parse_setting(text) for text in given]
     if args.policy is not None:

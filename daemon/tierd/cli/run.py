@@ -103,7 +103,7 @@ def _override(settings: Sequence[str]) -> None:
     """
     from tierd.core import tuning
     from tierd.core.errors import ConfigError
-    from tierd.observe.recording.change import split_internal
+    from tierd.replay.settings import split_internal
 
     others, internal = split_internal(settings)
     if others:

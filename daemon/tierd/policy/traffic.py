@@ -24,8 +24,7 @@ class LoadSource(enum.StrEnum):
     NONE = "none"
     """Nobody tells: taken for idle."""
     UNCORE = "uncore"
-    """The memory controllers' own counters, through perf: second best (recordings number these
-    in the order they stand here)."""
+    """The memory controllers' own counters, through perf: second best."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,38 +3,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from tierd.observe.recording.calls import DECIDED, plain
-from tierd.observe.recording.records import Call, HeatOp, RecordedTick
-from tierd.observe.recording.world import World
+from tierd.core.access import AccessBatch
+from tierd.observe.recording import RecordingError
+from tierd.observe.recording.codec import MISSHAPEN, plain
+from tierd.observe.recording.records import DECIDED, Advance, Call, HeatOp, Ingest, RecordedTick
+from tierd.replay.component import DROPPED, MISSING, Part, Replayed, Surrounding
+from tierd.replay.devices import THRESHOLDS, UPDATER
 from tierd.replay.fast_path import FastReplay
-from tierd.replay.fast_path_update import Surrounding, UpdateReplay
-from tierd.replay.newly_hot import Novel
-from tierd.replay.part import DROPPED, MISSING, Part
-from tierd.replay.phase import PhaseReplay
-from tierd.replay.scan import ScanReplay
-from tierd.replay.threshold import ThresholdReplay
+from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.scan import CONTROLLER, limits_again
+from tierd.replay.world import World
 
 ELSEWHERE: Final = "plans differ, and victims are chosen of heat that follows from them"
+PARTS: Final = {
+    "scan controller": (CONTROLLER,),
+    "phase changes and pace": (DETECTOR, BURST, AGE, PACER),
+    "cards' thresholds": (THRESHOLDS,),
+    "fast path's orders": (UPDATER,),
+}
 
 
 class Decided:
     """The parts of one replay; each begins where it was recorded to begin."""
 
     def __init__(self) -> None:
-        self.scan, self.phase = Part("scan controller"), Part("phase changes and pace")
-        self.brief, self.fast_path = Part("fast path's orders"), FastReplay()
-        self.thresholds, self._thresholds = Part("cards' thresholds"), ThresholdReplay()
-        self._scan, self._phase, self._brief = ScanReplay(), PhaseReplay(), UpdateReplay()
-        self._novel = Novel()
+        self.fast_path = FastReplay()
+        self._parts = {name: Part(name) for name in PARTS}
+        self._part_of = {
+            component.name: self._parts[name]
+            for name, every in PARTS.items()
+            for component in every
+        }
+        components = [each for every in PARTS.values() for each in every]
+        self._components = Replayed(components, limits_again())
+        self._judged = _Judged()
         self._recorded = False
 
     @property
     def parts(self) -> list[Part]:
         """Those of which there is something to tell."""
-        every = (self.scan, self.phase, self.thresholds, self.brief, self.fast_path.part)
+        every = (*self._parts.values(), self.fast_path.part)
         return [part for part in every if part.decisions or (part.ended and self._recorded)]
 
     @property
@@ -48,11 +59,11 @@ class Decided:
         self.fast_path.gap()
 
     def _end(self, reason: str) -> None:
-        for part in (self.scan, self.phase, self.thresholds, self.brief) if self._recorded else ():
+        for part in self._parts.values() if self._recorded else ():
             part.end(reason)
 
     def before(self, tick: RecordedTick) -> None:
-        """All that was decided before a tick's plan, and the native path's choices.
+        """All that was decided before a tick's plan, and the fast path's choices.
 
         Raises:
             RecordingError: the recording says what no recorder writes.
@@ -60,10 +71,9 @@ class Decided:
         if tick.fast_path is not None:
             self._recorded = True
             self.fast_path.tick(tick.number, tick.fast_path)
-        calls, _ = _divided(tick)
-        for call in calls:
-            # (What heat was as the native path began is not known.)
-            if call.kind != "brief.orders":
+        for call in _divided(tick)[0]:
+            # (What heat was as the fast path began is not known.)
+            if call.kind != "update.orders":
                 self._make(call, tick, None)
 
     def feed(
@@ -74,10 +84,10 @@ class Decided:
         Raises:
             RecordingError: as of `before`.
         """
-        calls = _divided(tick)[decided]
-        for call, fresh in self._novel.feed(ops, calls, world):
-            if not self.phase.ended:
-                self.phase.count(tick.number, "accesses to pages not hot", call.given[4], fresh)
+        phase = self._part_of[DETECTOR.name]
+        for call, fresh in self._judged.feed(ops, _divided(tick)[decided], world):
+            if not phase.ended:
+                phase.count(tick.number, "accesses to pages not hot", call.given[4], fresh)
 
     def after(self, tick: RecordedTick, world: World) -> None:
         """All that was decided after its plan was carried out.
@@ -86,7 +96,7 @@ class Decided:
             RecordingError: as of `before`.
         """
         if len(world.divergence):
-            self.brief.end(ELSEWHERE)
+            self._part_of[UPDATER.name].end(ELSEWHERE)
         for call in _divided(tick)[1]:
             self._make(call, tick, world)
         if tick.calls is not None and tick.calls.dropped:
@@ -94,22 +104,14 @@ class Decided:
 
     def _make(self, call: Call, tick: RecordedTick, world: World | None) -> None:
         self._recorded = True
-        decide: Any
-        if call.kind.startswith("scan."):
-            part, decide = self.scan, lambda: self._scan.decide(call, tick.tiers)
-        elif call.kind.startswith("brief."):
-            heat: Any = None if world is None else world.heat
-            around = Surrounding(heat, tick.tiers, tick.usage, tick.groups)
-            part, decide = self.brief, lambda: self._brief.decide(call, around)
-        elif call.kind.startswith("threshold."):
-            part, decide = self.thresholds, lambda: self._thresholds.decide(call)
-        else:
-            part, decide = self.phase, lambda: self._phase.decide(call)
-        if part.ended:
+        part = self._part_of.get(call.kind.partition(".")[0])
+        if part is None or part.ended:
             return
-        decided = decide()
+        heat: Any = None if world is None else world.heat
+        around = Surrounding(heat, tick.tiers, tick.usage, tick.groups)
+        decided = self._components.decide(call, around)
         if call.decided or decided:
-            what = f"{call.kind} told {call.given}"
+            what = f"{call.kind} given {call.given}"
             part.count(tick.number, what, call.decided, plain(decided))
 
 
@@ -118,3 +120,66 @@ def _divided(tick: RecordedTick) -> tuple[Sequence[Call], Sequence[Call]]:
     calls = () if tick.calls is None else tick.calls.calls
     at = next((i for i, call in enumerate(calls) if call.kind == DECIDED), len(calls))
     return calls[:at], calls[at + 1 :]
+
+
+class _Judged:
+    """Feeds heat, and counts on the way how many accesses go to pages that are not hot.
+
+    The loop advances heat, asks sources, has the detector judge what they reported, and ingests it
+    then: so a judgement is of the batches between one advance and the next.
+    """
+
+    def __init__(self) -> None:
+        self._enabled, self._least = False, 0.0
+        self._source = ""
+
+    def feed(
+        self, ops: Sequence[HeatOp], calls: Sequence[Call], world: World
+    ) -> Iterator[tuple[Call, float]]:
+        """Tell heat of all of `ops`; judgements among `calls`, and what is counted for them now.
+
+        Raises:
+            RecordingError: a call says what no recorder writes, or an operation cannot be.
+        """
+        try:
+            judged = iter(self._judgements(calls))
+        except MISSHAPEN as error:
+            raise RecordingError(f"no detector was given this: {type(error).__name__}") from None
+        call: Call | None = None
+        for index, op in enumerate(ops):
+            if isinstance(op, Advance):
+                call = next(judged, None)
+            elif isinstance(op, Ingest) and call is not None:
+                name, batches = call.given[0], _round(ops[index:])
+                own = [batch for batch in batches if batch.source == name and len(batch)]
+                yield call, float(sum(world.heat.novel(batch, self._least) for batch in own))
+                call = None
+            world.apply(op)
+
+    def _judgements(self, calls: Sequence[Call]) -> list[Call | None]:
+        """One for each round over the sources; None where nothing can be said of it."""
+        found: list[Call | None] = []
+        for index, call in enumerate(calls):
+            if call.kind == "phase.new":
+                self._enabled, self._least = call.given[0], float(call.given[3])
+            if call.kind != "phase.judge":
+                continue
+            known, self._source = self._source == call.given[0], call.given[0]
+            # A changed hot set has heat told of more before the batches.
+            counts = known and self._enabled and not _cleared(calls[index:])
+            found.append(call if counts and len(call.given) == 5 else None)
+        return found
+
+
+def _round(ops: Sequence[HeatOp]) -> list[AccessBatch]:
+    """The batches until the next round."""
+    end = next((i for i, op in enumerate(ops) if isinstance(op, Advance)), len(ops))
+    return [op.batch for op in ops[:end] if isinstance(op, Ingest)]
+
+
+def _cleared(calls: Sequence[Call]) -> bool:
+    """Whether the judgement that comes first, or signs beside it, ended the devices' epochs."""
+    after = next((i for i, call in enumerate(calls[1:], 1) if call.kind == "phase.judge"), None)
+    return calls[0].decided[:1] == [True] or any(
+        call.kind == "burst.take" for call in calls[1:after]
+    )

@@ -16,9 +16,9 @@ import numpy as np
 from tierd.migration import NativeMover
 from tierd.migration.promoter import Promoter
 from tierd.migration.tap import CHOSEN, FastPathLog, Noted, Steered, TapKind
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError
 from tierd.observe.recording.fastpath import MAX_STEP_RECORDS
-from tierd.replay.part import DROPPED, MISSING, Part
+from tierd.replay.component import DROPPED, MISSING, Part
 from tierd.sources.kmod import uapi
 
 DIFFERED: Final = "a choice differs, and what became of the recorded one says nothing about it"

@@ -14,14 +14,14 @@ from tierd.config import Config, loads
 from tierd.core.errors import ConfigError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
-from tierd.observe.recording.change import differences
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import RecordedTick, plan_difference
-from tierd.observe.recording.ticks import MAX_BYTES
-from tierd.observe.recording.world import BYTES_A_PAGE, DEFAULT_MEMORY, World
+from tierd.observe.recording.schema import MAX_BYTES
 from tierd.policy.inputs import Budget, Inputs, Policy
 from tierd.replay.decided import Decided
+from tierd.replay.settings import differences
+from tierd.replay.world import BYTES_A_PAGE, DEFAULT_MEMORY, World
 
 UNKNOWN = "unknown"
 """Accesses to pages whose node was not known."""

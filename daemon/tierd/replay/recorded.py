@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has a recorder told of what the service's deciding components are told and decide."""
+"""Has a recorder note what the service's deciding components are given and decide."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 
 from tierd.core.access import AccessSource
 from tierd.engine.loop import Service
-from tierd.observe.recording.calls import Journal
 from tierd.observe.recording.recorder import Recorder
-from tierd.replay.fast_path_update import RecordedUpdater
-from tierd.replay.phase import (
-    RecordedMissBurst,
-    RecordedPacer,
-    RecordedPhaseAge,
-    RecordedPhaseDetector,
-)
-from tierd.replay.scan import RecordedSamplingLimits, RecordedScanController
-from tierd.replay.threshold import RecordedThresholds
+from tierd.replay.component import Journal
+from tierd.replay.devices import THRESHOLDS, UPDATER
+from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.scan import CONTROLLER, RecordedSamplingLimits
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource
 from tierd.sources.scan_module import ScanSettings
@@ -30,25 +23,24 @@ def listen(service: Service, recorder: Recorder) -> None:
     work.exposing = RecordedSamplingLimits(
         journal, components.heat, components.tracking.resident_bytes
     )
-    work.still = RecordedPhaseAge(journal)
-    service.pacer = RecordedPacer(journal)
-    if components.fast_path is not None:
-        settings = components.fast_path.changes.settings
-        components.fast_path.changes = RecordedPhaseDetector(journal, components.heat, settings)
-        components.fast_path.miss_burst = RecordedMissBurst(journal)
-        known = components.fast_path.thresholds_of
-        components.fast_path.thresholds_of = RecordedThresholds(
-            journal, known.settings, known.interval_ns
-        )
-        components.fast_path.brief_with(partial(RecordedUpdater, journal))
-        recorder.fast_path = components.fast_path.tap()
+    work.still = AGE.recorded(journal)()
+    service.pacer = PACER.recorded(journal)()
+    fast_path = components.fast_path
+    if fast_path is not None:
+        settings = fast_path.changes.settings
+        fast_path.changes = DETECTOR.recorded(journal)(components.heat, settings)
+        fast_path.miss_burst = BURST.recorded(journal)()
+        known = fast_path.thresholds_of
+        fast_path.thresholds_of = THRESHOLDS.recorded(journal)(known.settings, known.interval_ns)
+        fast_path.brief_with(UPDATER.recorded(journal))
+        recorder.fast_path = fast_path.tap()
 
 
 def listen_to(sources: Sequence[AccessSource], journal: Journal) -> None:
     """Record what the scan controllers of sources decide that have not begun yet."""
     for source in sources:
         if isinstance(source, ScanSource):
-            source.decide_with(partial(RecordedScanController, journal, source.name))
+            source.decide_with(CONTROLLER.recorded(journal, source.name))
         elif isinstance(source, NeoProfSource):
             _listen_beside(source, journal)
 
@@ -58,7 +50,7 @@ def _listen_beside(source: NeoProfSource, journal: Journal) -> None:
 
     def made(settings: ScanSettings, keep: Keep | None) -> ScanSource:
         scan = make(settings, keep)
-        scan.decide_with(partial(RecordedScanController, journal, source.name))
+        scan.decide_with(CONTROLLER.recorded(journal, source.name))
         return scan
 
     source.make_scan = made

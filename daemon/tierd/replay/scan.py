@@ -1,124 +1,78 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scan controller in recordings: what it is told and chooses, and the same again."""
+"""The scan controller and its limits, in recordings and replays."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, Final
 
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import Fading, SamplingLimits, bounds_us, space_fraction
-from tierd.observe.recording.calls import MISSHAPEN, Journal, nonsense, number
-from tierd.observe.recording.records import Call
+from tierd.replay.component import Component, Journal, Method, Surrounding
 from tierd.sources.scan_controller import ScanController, Stats
 from tierd.sources.scan_records import ScanSummary
 
-T = TypeVar("T")
-
 STATS: Final = ("rounds", "round_pages", "round_accessed", "period_ns", "exposure_ns")
 """What the controller takes from struct tierd_target_stats."""
-MOST: Final = float(1 << 60)
-MAX_NODES: Final = 1024
 
 
-def state_of(looks: ScanController) -> list[object]:
+def _state_of(scans: ScanController) -> list[object]:
     """All that a controller has chosen, and knows, now."""
-    seen = looks.seen
-    chosen = [looks.period_us, looks.exposure_us, looks.learning_ns, looks.rounds, int(looks.fresh)]
     return [
-        *chosen,
-        seen.share,
-        seen.sampling_interval_s,
-        seen.period_s,
-        looks.phase_detector.last_ns,
+        scans.period_us,
+        scans.exposure_us,
+        scans.learning_ns,
+        scans.rounds,
+        int(scans.fresh),
+        scans.seen.share,
+        scans.seen.sampling_interval_s,
+        scans.seen.period_s,
+        scans.phase_detector.last_ns,
     ]
 
 
-class RecordedScanController(ScanController):
-    """A controller whose calls are told to a journal.
+def _taken(scans: ScanController, stats: Stats, now_ns: int) -> list[Any]:
+    """What was set before is told as well."""
+    rows = [[key, *(each.get(name, 0) for name in STATS)] for key, each in stats.items()]
+    return [now_ns, scans.aim, scans.awake, rows]
 
-    Args:
-        journal: told of each call.
-        name: the source whose controller it is.
-    """
 
-    def __init__(
-        self,
-        journal: Journal,
-        name: str,
-        period_us: int,
-        min_sampling_interval_us: int,
-        now_ns: int,
-        *,
-        alone: bool = True,
-    ) -> None:
-        self._journal, self._name = journal, name
-        told = [period_us, min_sampling_interval_us, now_ns, alone]
-        self._inside = True
-        super().__init__(period_us, min_sampling_interval_us, now_ns, alone=alone)
-        self._inside = False
-        journal("scan.new", [name, *told], state_of(self))
+def _taken_again(
+    scans: ScanController, now_ns: int, aim: float | None, awake: bool, rows: Sequence[Any]
+) -> Sequence[Any]:
+    scans.aim, scans.awake = aim, awake
+    return {key: dict(zip(STATS, row, strict=True)) for key, *row in rows}, now_ns
 
-    def _call(self, kind: str, told: list[object], what: Callable[[], T]) -> T:
-        """Make a call; those that it makes itself are part of it."""
-        outer, self._inside = self._inside, True
-        try:
-            result = what()
-        finally:
-            self._inside = outer
-        if not outer:
-            self._journal(f"scan.{kind}", [self._name, *told], [result, *state_of(self)])
-        return result
 
-    def start(self, now_ns: int) -> None:
-        """See `ScanController`."""
-        self._call("start", [now_ns], lambda: super(RecordedScanController, self).start(now_ns))
-
-    def is_phase_change(self, turnover: ScanSummary) -> bool:
-        """See `ScanController`."""
-        return self._call(
-            "news",
-            [*turnover],
-            lambda: super(RecordedScanController, self).is_phase_change(turnover),
-        )
-
-    def on_phase_change(self, turnover: ScanSummary, now_ns: int) -> bool:
-        """See `ScanController`."""
-        return self._call(
-            "startle",
-            [now_ns, *turnover],
-            lambda: super(RecordedScanController, self).on_phase_change(turnover, now_ns),
-        )
-
-    def pace(self, period_us: int) -> None:
-        """See `ScanController`."""
-        self._call("pace", [period_us], lambda: super(RecordedScanController, self).pace(period_us))
-
-    def take(self, stats: Stats, now_ns: int) -> bool:
-        """See `ScanController`; with what was set before it: `aim` and `awake`."""
-        rows = [[key, *(each.get(name, 0) for name in STATS)] for key, each in stats.items()]
-        return self._call(
-            "take",
-            [now_ns, self.aim, self.awake, rows],
-            lambda: super(RecordedScanController, self).take(stats, now_ns),
-        )
-
-    def rest(self, lag_us: int) -> bool:
-        """See `ScanController`."""
-        if lag_us == self.lag_us:
-            return False
-        return self._call(
-            "rest", [lag_us], lambda: super(RecordedScanController, self).rest(lag_us)
-        )
-
-    def bound(self, longest_us: int | None) -> bool:
-        """See `ScanController`."""
-        return self._call(
-            "bound", [longest_us], lambda: super(RecordedScanController, self).bound(longest_us)
-        )
+CONTROLLER: Final = Component(
+    "scan",
+    ScanController,
+    {
+        "start": Method(),
+        "is_phase_change": Method(
+            given=lambda _, summary: summary,
+            arguments=lambda _, *summary: [ScanSummary(*summary)],
+        ),
+        "on_phase_change": Method(
+            given=lambda _, summary, now_ns: [now_ns, *summary],
+            arguments=lambda _, now_ns, *summary: (ScanSummary(*summary), now_ns),
+        ),
+        "pace": Method(),
+        "take": Method(given=_taken, arguments=_taken_again),
+        "rest": Method(given=lambda scans, lag_us: None if lag_us == scans.lag_us else [lag_us]),
+        "bound": Method(),
+    },
+    given=lambda period_us, least_us, now_ns, alone=True: [period_us, least_us, now_ns, alone],
+    remake=lambda period_us, least_us, now_ns, alone: ScanController(
+        period_us, least_us, now_ns, alone=alone
+    ),
+    state=_state_of,
+    many=True,
+)
 
 
 class RecordedSamplingLimits(SamplingLimits):
@@ -183,114 +137,21 @@ class _Faded:
             self._heat.fade(half_lives)
 
 
-class _Unit:
-    """A source that counts in a unit."""
+def limits_again() -> dict[str, Callable[..., Sequence[Any]]]:
+    """What makes the choices of `RecordedSamplingLimits` again, by kind of call."""
+    faded = _Faded()
+    limits = SamplingLimits(faded, ResidentBytes())
 
-    def __init__(self, name: str, dilution: float) -> None:
-        self.name, self.dilution = name, dilution
+    def space(around: Surrounding, held: Any, rows: Any, kept: float) -> list[float | None]:
+        usage = {node: NodeUsage(*sizes) for node, *sizes in rows}
+        resident: Any = SimpleNamespace(total=lambda: dict(held))
+        return [space_fraction(resident, around.tiers, usage, kept)]
 
+    def longest(around: Surrounding, least_s: float, age_s: float) -> Sequence[int | None]:
+        return bounds_us(around.tiers, least_s, age_s)
 
-class ScanReplay:
-    """Makes the calls of the scan controller again."""
+    def unit(_: Surrounding, name: str, dilution: float) -> list[float | None]:
+        source: Any = SimpleNamespace(name=name, dilution=dilution)
+        return [faded.half_lives if limits.changed(source) else None]
 
-    def __init__(self) -> None:
-        self._scan_controller: dict[str, ScanController] = {}
-        self._faded = _Faded()
-        self._sampling_limits = SamplingLimits(self._faded, ResidentBytes())
-
-    def decide(self, call: Call, tiers: TierMap) -> list[object]:
-        """What this call decides now.
-
-        Raises:
-            RecordingError: it is no call that a recorder writes.
-        """
-        try:
-            return self._decide(call, tiers)
-        except MISSHAPEN as error:
-            raise nonsense(call, error) from None
-
-    def _decide(self, call: Call, tiers: TierMap) -> list[object]:
-        told = call.given
-        match call.kind:
-            case "scan.new":
-                name, period_us, least_us, now_ns, alone = told
-                least_us, now_ns = _whole(least_us), _whole(now_ns)
-                looks = ScanController(
-                    int(number(period_us, 1, MOST)), least_us, now_ns, alone=bool(alone)
-                )
-                self._scan_controller[str(name)] = looks
-                return state_of(looks)
-            case "scan.room":
-                return [_space(told, tiers)]
-            case "scan.longest":
-                least_s, stood_still_s = number(told[0], 1e-6, 1e9), number(told[1], -1e9, 1e12)
-                return [*bounds_us(tiers, least_s, stood_still_s)]
-            case "scan.unit":
-                unit = _Unit(str(told[0]), number(told[1], 1e-9, 1))
-                changed = self._sampling_limits.changed(unit)  # type: ignore[arg-type]
-                return [self._faded.half_lives if changed else None]
-        looks = self._scan_controller[told[0]]
-        result = _again(looks, call.kind, told[1:])
-        return [result, *state_of(looks)]
-
-
-def _whole(value: Any) -> int:
-    return int(number(value, 0, MOST))
-
-
-def _space(told: Any, tiers: TierMap) -> float | None:
-    held, rows, kept = told
-    usage = {
-        int(number(node, 0, MAX_NODES)): NodeUsage(*(_whole(each) for each in figures))
-        for node, *figures in rows
-    }
-    resident_bytes = _Held({int(node): int(number(size, 0, MOST)) for node, size in held})
-    return space_fraction(resident_bytes, tiers, usage, number(kept, 0, 1))  # type: ignore[arg-type]
-
-
-class _Held:
-    """What targets have where, as it was."""
-
-    def __init__(self, total: Mapping[int, int]) -> None:
-        self._total = total
-
-    def total(self) -> Mapping[int, int]:
-        return self._total
-
-
-def _again(looks: ScanController, kind: str, told: Any) -> object:
-    match kind:
-        case "scan.start":
-            looks.start(_whole(told[0]))
-            return None
-        case "scan.news":
-            return looks.is_phase_change(_turnover(told))
-        case "scan.startle":
-            return looks.on_phase_change(_turnover(told[1:]), _whole(told[0]))
-        case "scan.pace":
-            looks.pace(int(number(told[0], 1, MOST)))
-            return None
-        case "scan.take":
-            now_ns, aim, awake, rows = told
-            looks.aim = None if aim is None else number(aim, 0, 1)
-            looks.awake = bool(awake)
-            stats = {
-                _whole(key): dict(zip(STATS, map(_whole, row), strict=True)) for key, *row in rows
-            }
-            return looks.take(stats, _whole(now_ns))
-        case "scan.rest":
-            return looks.rest(_whole(told[0]))
-        case "scan.bound":
-            return looks.bound(None if told[0] is None else _whole(told[0]))
-    raise KeyError(kind)
-
-
-def _turnover(told: Any) -> ScanSummary:
-    accessed, newly_hot, newly_hot_fraction, silent, newly_idle_fraction = told
-    return ScanSummary(
-        _whole(accessed),
-        _whole(newly_hot),
-        number(newly_hot_fraction, 0, 1),
-        _whole(silent),
-        number(newly_idle_fraction, 0, 1),
-    )
+    return {"scan.room": space, "scan.longest": longest, "scan.unit": unit}

@@ -16,8 +16,8 @@ from tierd.core.migration import Direction, Fate
 from tierd.core.pagekey import PAGE_SIZE, U64Array, target_of, vpn_of
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
-from tierd.observe.recording.world import DEFAULT_MEMORY, World
 from tierd.replay.policy import UNKNOWN, add_served
+from tierd.replay.world import DEFAULT_MEMORY, World
 from tierd.report.areas import BLOCK_PAGES, Area, F64Array, find_areas, rows_of
 
 SHARES: Final = (1.0, 0.99, 0.9, 0.5)
@@ -99,7 +99,7 @@ def analyse(
         columns: stretches of time.
         rows: rows of the heat map.
         target: a target's number or pid; without it, that with the most accesses.
-        memory_bytes: as of `tierd.observe.recording.world.World`.
+        memory_bytes: as of `tierd.replay.world.World`.
 
     Raises:
         RecordingError: the recording cannot be read.

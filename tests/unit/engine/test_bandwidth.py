@@ -20,10 +20,9 @@ from tierd.engine.build import make_policy
 from tierd.hotness.pattern import Patterns
 from tierd.hotness.table import HeatTable
 from tierd.observe.metrics.background import cost_of
-from tierd.observe.recording.columns import Decoder, Encoder
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError
 from tierd.observe.recording.reader import Recording
-from tierd.observe.recording.traffic import decode_traffic, encode_traffic
+from tierd.observe.recording.schema import TRAFFIC
 from tierd.policy.cost import CostPolicy
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.replay.policy import Replay
@@ -189,11 +188,8 @@ def example() -> Traffic:
 
 
 def test_traffic_is_recorded_bit_for_bit() -> None:
-    out, made = Encoder(), example()
-    encode_traffic(out, made)
-    take = Decoder(out.bytes())
-    found = decode_traffic(take)
-    take.done()
+    made = example()
+    found = TRAFFIC.decode(TRAFFIC.encode(made))
     assert (found.load, found.source, found.measured) == (made.load, made.source, made.measured)
     assert (found.time_ns, found.half_life_s, found.seen_s) == (7, 5.0, 3.5)
     assert found.lines_per_count == 997
@@ -204,12 +200,10 @@ def test_traffic_is_recorded_bit_for_bit() -> None:
 
 @pytest.mark.parametrize("at", [8, 34])
 def test_damaged_traffic_is_refused(at: int) -> None:
-    out = Encoder()
-    encode_traffic(out, example())
-    data = bytearray(out.bytes())
+    data = bytearray(TRAFFIC.encode(example()))
     data[at : at + 10] = b"\xff" * 10
     with pytest.raises(RecordingError):
-        decode_traffic(Decoder(bytes(data)))
+        TRAFFIC.decode(bytes(data))
 
 
 COST = '[policy]\nname = "cost"\nmigration_cooldown = "1s"\n'

@@ -21,8 +21,8 @@ from tierd.migration import promoter as binding
 from tierd.migration.promoter import Promoter
 from tierd.migration.tap import COLUMNS, TYPES, FastPathLog, TapKind
 from tierd.observe.recording.fastpath import decode_fast_path, encode_fast_path
+from tierd.replay.component import DROPPED, MISSING, Part
 from tierd.replay.fast_path import DIFFERED, FastReplay
-from tierd.replay.part import DROPPED, MISSING, Part
 
 CALLS_MAX = 8192
 """Calls that the tap has room for between two looks."""
@@ -48,7 +48,6 @@ def again(logs: list[FastPathLog]) -> tuple[Part, int]:
         replay, spans = FastReplay(), None
         for number, log in enumerate(logs, 1):
             read = decode_fast_path(encode_fast_path(log, None), spans)
-            assert read is not None
             for name, column in log.columns.items():
                 assert read.columns[name].tobytes() == column.tobytes()
             assert read.dropped == log.dropped

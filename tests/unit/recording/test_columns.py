@@ -9,7 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierd.observe.recording import RecordingError
-from tierd.observe.recording.columns import Decoder, Encoder, pack_pages, unpack_pages
+from tierd.observe.recording.codec import (
+    PAGES,
+    TEXT,
+    column,
+    number,
+    pack_pages,
+    record,
+    table,
+    unpack_pages,
+)
 
 U64 = st.integers(0, 2**64 - 1)
 
@@ -68,33 +77,38 @@ def test_pages_that_nobody_wrote_are_refused(data: bytes, count: int) -> None:
 def test_arrays_come_back_bit_for_bit(dtype: type[np.generic]) -> None:
     raw = np.random.default_rng(1).integers(0, 256, 400, dtype=np.uint8)
     values = raw.view(dtype)
-    out = Encoder()
-    out.array(values, dtype)
-    out.array(values[::2], dtype)
-    take = Decoder(out.bytes())
-    assert take.array(len(values), dtype).tobytes() == values.tobytes()
-    assert take.array(len(values[::2]), dtype).tobytes() == values[::2].tobytes()
-    take.done()
+    rows = record(dict, page=PAGES, values=column(dtype))
+    for each in (values, values[::2]):
+        found = rows.decode(
+            rows.encode({"page": np.arange(len(each), dtype=np.uint64), "values": each})
+        )
+        assert found["values"].tobytes() == each.tobytes()
 
 
 def test_texts_and_counts_come_back() -> None:
-    out = Encoder()
-    out.text("a\nb\udcfe")
-    out.counts({"rate_limit": -3, "": 1 << 40})
-    take = Decoder(out.bytes())
-    assert take.text() == "a\nb\\udcfe"
-    assert take.counts() == {"rate_limit": -3, "": 1 << 40}
+    counts = table(TEXT, number("q"))
+    assert TEXT.decode(TEXT.encode("a\nb\udcfe")) == "a\nb\\udcfe"
+    told = {"rate_limit": -3, "": 1 << 40}
+    assert counts.decode(counts.encode(told)) == told
 
 
 def test_what_ends_too_early_or_too_late_is_refused() -> None:
-    out = Encoder()
-    out.number("IQ", 1, 2)
-    data = out.bytes()
+    field = record(dict, first=number("I"), second=number("Q"))
+    data = field.encode({"first": 1, "second": 2})
     with pytest.raises(RecordingError, match="ends inside"):
-        Decoder(data[:-1]).number("IQ")
-    take = Decoder(data)
-    take.one("I")
+        field.decode(data[:-1])
     with pytest.raises(RecordingError, match="8 bytes too many"):
-        take.done()
+        number("I").decode(data)
     with pytest.raises(RecordingError):
-        Decoder(b"\xff\xff\xff\x7f").text()
+        TEXT.decode(b"\xff\xff\xff\x7f")
+
+
+def test_numbers_and_items_have_bounds() -> None:
+    for value in (-1.0, 2.0, float("nan")):
+        with pytest.raises(RecordingError, match="not between 0 and 1"):
+            number("d", 0, 1).decode(number("d").encode(value))
+    rows = record(dict, page=PAGES, values=column(np.uint8))
+    bounded = record(dict, page=PAGES, values=column(np.uint8, 0, 5))
+    data = rows.encode({"page": np.zeros(2, np.uint64), "values": np.array([5, 6])})
+    with pytest.raises(RecordingError, match="values: an item"):
+        bounded.decode(data)

@@ -20,12 +20,13 @@ from tierd.core.errors import ExitCode
 from tierd.engine.build import make_policy
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import TapKind
-from tierd.observe.recording.change import make_change
+from tierd.observe.recording import schema
 from tierd.observe.recording.frames import FrameReader, FrameType, file_header, pack_frame
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import RecorderStats
-from tierd.replay import part as parts
+from tierd.replay import component
 from tierd.replay.policy import Replay
+from tierd.replay.settings import make_change
 
 SCAN, PHASE = "scan controller", "phase changes and pace"
 BRIEF, FAST, CARDS = "fast path's orders", "fast path", "cards' thresholds"
@@ -109,7 +110,7 @@ def test_the_recordings_hold_what_they_are_for() -> None:
     assert directions == {0, 1}
     assert len(fates) >= 2
     assert kinds >= {TapKind.NEW, TapKind.SET, TapKind.STEER, TapKind.STEP, TapKind.NOTE}
-    assert found >= {"scan.take", "scan.startle", "phase.judge", "phase.look"}
+    assert found >= {"scan.take", "scan.on_phase_change", "phase.judge", "burst.update"}
     assert len(sampling_intervals) >= 4
 
 
@@ -235,11 +236,11 @@ def test_after_a_gap_no_part_decides_again(tmp_path: Path) -> None:
     def drop_a_tick(frames: list[tuple[FrameType, bytes]]) -> None:
         ticks = [index for index, (kind, _) in enumerate(frames) if kind is FrameType.TICK]
         first, last = ticks[9], ticks[10]
-        frames[first + 1 : last + 1] = [(FrameType.GAP, b'{"ticks":1}')]
+        frames[first + 1 : last + 1] = [(FrameType.GAP, schema.GAP.encode({"ticks": 1}))]
 
     found = replayed(rewritten(tmp_path / "gap.rec", drop_a_tick)).decided.parts
     assert [part.name for part in found] == [SCAN, PHASE, CARDS, BRIEF, FAST]
-    assert {part.ended for part in found} == {parts.MISSING}
+    assert {part.ended for part in found} == {component.MISSING}
     assert all(part.decisions > 0 and part.differing == 0 for part in found)
 
 
@@ -261,6 +262,6 @@ def test_the_command_fails_where_a_part_differs(
     monkeypatch.setattr(tuning.INTERVAL, "step_factor", 15.0)
     assert main(["replay", str(golden.FOLDER / "cards.rec")]) == ExitCode.FAILURE
     out = capsys.readouterr().out
-    assert re.search(r"the first that is not, in tick \d+: scan.take told \[", out)
+    assert re.search(r"the first that is not, in tick \d+: scan.take given \[", out)
     assert "    recorded [" in out
     assert "    replayed [" in out

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import io
-import json
 import logging
 import os
 import struct
@@ -23,14 +22,20 @@ from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationPlan
 from tierd.hotness.table import HeatTable
-from tierd.observe.recording import RecordingError, recorder, writer
-from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
+from tierd.observe.recording import RecordingError, recorder, schema, writer
+from tierd.observe.recording.frames import (
+    FRAME,
+    HEADER,
+    FrameReader,
+    FrameType,
+    file_header,
+    pack_frame,
+)
 from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Gap, Pass, Recording, read
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import Fade, HeatOp, Ingest, RecordedTick
 from tierd.observe.recording.session import recording
-from tierd.observe.recording.tables import decode_exchanged, decode_tiers, encode_json, encode_tiers
 from tierd.observe.tick_record import TickRecord
 
 
@@ -169,7 +174,7 @@ def test_a_damaged_byte_ends_reading_where_it_is(whole: bytes, at: float) -> Non
 
 @pytest.mark.parametrize(
     "data",
-    [b"", b"TIERDREC", b"x" * 400, HEADER.pack(b"TIERDREC", 1, 16, 7)],
+    [b"", b"TIERDREC", b"x" * 400, HEADER.pack(b"TIERDREC", 2, 16, 7)],
     ids=["empty", "short", "something else", "damaged"],
 )
 def test_what_is_no_recording_is_one_clear_error(tmp_path: Path, data: bytes) -> None:
@@ -178,9 +183,10 @@ def test_what_is_no_recording_is_one_clear_error(tmp_path: Path, data: bytes) ->
         Recording(tmp_path / "x")
 
 
-def test_another_version_is_told(whole: bytes) -> None:
-    start = HEADER.pack(b"TIERDREC", 9, 16, 0)[:-4]
-    with pytest.raises(RecordingError, match="version 9"):
+@pytest.mark.parametrize("version", [1, 9])
+def test_another_version_is_told(whole: bytes, version: int) -> None:
+    start = HEADER.pack(b"TIERDREC", version, 16, 0)[:-4]
+    with pytest.raises(RecordingError, match=f"version {version}, and version 2 is known"):
         ticks_of(start + struct.pack("<I", zlib.crc32(start)) + whole[HEADER.size :])
 
 
@@ -199,18 +205,20 @@ def test_a_bomb_is_not_unpacked() -> None:
     packed[4:8] = struct.pack("<I", 100)
     crc = zlib.crc32(bytes(packed[FRAME.size :]), zlib.crc32(bytes(packed[: FRAME.size - 4])))
     packed[FRAME.size - 4 : FRAME.size] = struct.pack("<I", crc)
-    start = HEADER.pack(b"TIERDREC", 1, 16, 0)[:-4]
-    start += struct.pack("<I", zlib.crc32(start))
     with pytest.raises(RecordingError, match="100 bytes"):
-        list(FrameReader(io.BytesIO(start + packed)))
+        list(FrameReader(io.BytesIO(file_header() + packed)))
 
 
 def test_tiers_come_back_equal() -> None:
     tiers = two_tiers((1000, 2000))
-    assert decode_tiers(encode_tiers(tiers)) == tiers
-    for wrong in (b"[]", b"{", b'{"tiers": 3}', b"[" * 100_000, b'{"tiers": [], "nodes": [1]}'):
+    data = schema.TIERS.encode(tiers)
+    assert schema.TIERS.decode(data) == tiers
+    for wrong in (b"", b"[" * 100_000, data[:-1], data + b"\0", data.replace(b"dram", b"drum")):
         with pytest.raises(RecordingError):
-            decode_tiers(wrong)
+            schema.TIERS.decode(wrong)
+    ranks = replace(tiers, tiers=tiers.tiers[::-1])
+    with pytest.raises(RecordingError, match="ranks"):
+        schema.TIERS.decode(schema.TIERS.encode(ranks))
 
 
 def test_the_file_ends_at_its_bound_and_says_so(tmp_path: Path, caplog: Any) -> None:
@@ -255,10 +263,21 @@ def test_who_exchanged_pages_comes_back_with_each_tick(tmp_path: Path) -> None:
     assert [each.exchanged for each in read_back] == nodes
 
 
-@pytest.mark.parametrize("nodes", [[-1], [1 << 15], [True], [1.0], ["1"], {"1": 2}, 3])
-def test_no_such_nodes_exchange_pages(nodes: Any) -> None:
+def test_no_such_nodes_exchange_pages() -> None:
+    with pytest.raises(RecordingError, match="1024 is not between"):
+        schema.EXCHANGED.decode(schema.EXCHANGED.encode({1, 1024}))
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [b"[" * 100_000, b"{}", b'[["a", [], {}]]', b'[["a", [], [[[[[]]]]]]]', b'[["a", 1, []]]',
+     b"[[1, [], []]]", b'[["a", []]]', b'[["a", [1e400], [123456789012345678901]]]'],
+)  # fmt: skip
+def test_calls_that_nobody_made_are_refused(calls: bytes) -> None:
+    dropped = schema.U64.encode(0)
+    assert schema.CALLS.decode(dropped + b'[["a", [1, null], [true, [["b"]]]]]').calls
     with pytest.raises(RecordingError):
-        decode_exchanged(json.dumps(nodes).encode())
+        schema.CALLS.decode(dropped + calls)
 
 
 def test_what_the_writer_cannot_keep_up_with_is_a_gap(
@@ -387,10 +406,9 @@ def test_reading_takes_no_more_than_a_frame_says(whole: bytes) -> None:
         ticks_of(start + pack_frame(FrameType.TICK, raw))
     for kind in (FrameType.META, FrameType.TIERS, FrameType.TARGETS, FrameType.GAP):
         with pytest.raises(RecordingError):
-            ticks_of(start + pack_frame(kind, encode_json({"ticks": "many"})))
+            ticks_of(start + pack_frame(kind, b'{"ticks": "many"}'))
     with pytest.raises(RecordingError):
         ticks_of(start + pack_frame(FrameType.CONFIG, b"\xff"))
-    assert (
-        json.loads(next(raw for kind, raw in frames if kind is FrameType.META))["dry_run"] is False
-    )
+    meta = schema.META.decode(next(raw for kind, raw in frames if kind is FrameType.META))
+    assert meta.dry_run is False
     assert replace(Pass(), ticks=1).ticks == 1

@@ -24,23 +24,14 @@ import pytest
 from fuzz import inputs, mutated
 from madeup_host import record, two_tiers
 
-from tierd.observe.recording import RecordingError
-from tierd.observe.recording.calls import decode_calls
+from tierd.observe.recording import RecordingError, schema
 from tierd.observe.recording.fastpath import decode_fast_path, spans_after
 from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
 from tierd.observe.recording.reader import Pass, Recording, read
 from tierd.observe.recording.records import NewHeat, RecordedTick
-from tierd.observe.recording.tables import (
-    decode_exchanged,
-    decode_meta,
-    decode_targets,
-    decode_tiers,
-    encode_exchanged,
-)
-from tierd.observe.recording.ticks import decode_tick
-from tierd.observe.recording.world import World
 from tierd.replay.decided import Decided
 from tierd.replay.policy import Replay
+from tierd.replay.world import World
 
 RULES = """
 [[rule]]
@@ -86,12 +77,13 @@ def forged_decisions(kind: FrameType, raw: bytes, draw: random.Random) -> bytes:
     """Other bytes, or other values of calls."""
     if kind is FrameType.FASTPATH or draw.random() < 0.2:
         return mutated(raw, draw)
-    table = json.loads(raw)
+    head = len(schema.U64.encode(0))
+    calls = json.loads(raw[head:])
     for _ in range(draw.choice((1, 1, 3))):
-        values = draw.choice(table["calls"])[1]
+        values = draw.choice(calls)[1]
         if values:
             values[draw.randrange(len(values))] = draw.choice(VALUES)
-    return json.dumps(table).encode()
+    return raw[:head] + json.dumps(calls).encode()
 
 
 def attempt(counts: Counter[str], what: Callable[[], object]) -> None:
@@ -132,7 +124,7 @@ def test_forged_ticks_are_ticks_or_refused(frames: list[tuple[FrameType, bytes]]
     before = peak_mib()
     for _ in range(FORGED_TICKS):
         data = mutated(draw.choice(ticks), draw)
-        attempt(counts, lambda data=data: decode_tick(data, "", tiers))
+        attempt(counts, lambda data=data: schema.decode_tick(data, "", tiers))
     print(f"recordings, forged ticks: {FORGED_TICKS} inputs, {dict(counts)}")
     assert counts.total() == FORGED_TICKS
     assert min(counts["read"], counts["refused"]) > FORGED_TICKS / 100
@@ -142,13 +134,13 @@ def test_forged_ticks_are_ticks_or_refused(frames: list[tuple[FrameType, bytes]]
 def test_forged_tables_are_tables_or_refused(frames: list[tuple[FrameType, bytes]]) -> None:
     draw, counts = random.Random(3), Counter[str]()
     decoders = {
-        FrameType.META: decode_meta,
-        FrameType.TIERS: decode_tiers,
-        FrameType.TARGETS: decode_targets,
-        FrameType.EXCHANGED: decode_exchanged,
+        FrameType.META: schema.META.decode,
+        FrameType.TIERS: schema.TIERS.decode,
+        FrameType.TARGETS: schema.TARGETS.decode,
+        FrameType.EXCHANGED: schema.EXCHANGED.decode,
     }
     tables = [(decoders[kind], raw) for kind, raw in frames if kind in decoders]
-    tables.append((decode_exchanged, encode_exchanged({1, 3})))
+    tables.append((schema.EXCHANGED.decode, schema.EXCHANGED.encode({1, 3})))
     for _ in range(FORGED_TABLES):
         decode, raw = draw.choice(tables)
         data = mutated(raw, draw)
@@ -167,7 +159,7 @@ def test_forged_calls_and_steps_are_such_or_refused(
         kind, raw = draw.choice(decided)
         data = mutated(raw, draw)
         if kind is FrameType.CALLS:
-            attempt(counts, lambda data=data: decode_calls(data))
+            attempt(counts, lambda data=data: schema.CALLS.decode(data))
         else:
             attempt(counts, lambda data=data: decode_fast_path(data, None))
     print(f"recordings, forged decisions: {FORGED_PARTS} inputs, {dict(counts)}")
@@ -195,10 +187,10 @@ def test_forged_calls_and_steps_can_be_replayed_or_are_refused(
             world.apply(NewHeat(1000, 5.0, 30.0))
             for kind, raw in frames:
                 if kind is FrameType.CALLS:
-                    tick = replace(empty, calls=decode_calls(raw), fast_path=None)
+                    tick = replace(empty, calls=schema.CALLS.decode(raw), fast_path=None)
                 else:
                     log = decode_fast_path(raw, spans)
-                    spans = spans if log is None else spans_after(log, spans)
+                    spans = spans_after(log, spans)
                     tick = replace(empty, calls=None, fast_path=log)
                 again.before(tick)
                 again.after(tick, world)
@@ -236,7 +228,7 @@ def test_forged_ticks_can_be_replayed_or_are_refused(
 ) -> None:
     """What passes as a tick goes through heat, the policy and the other world as well."""
     from tierd.engine.build import make_policy
-    from tierd.observe.recording.change import make_change
+    from tierd.replay.settings import make_change
 
     draw, counts = random.Random(5), Counter[str]()
     path = tmp_path / "forged.rec"

@@ -26,12 +26,12 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tuning import PACING, WATERMARK
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
-from tierd.observe.recording.change import differences, make_change, parse_setting
-from tierd.observe.recording.divergence import Divergence
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.world import World
+from tierd.replay.divergence import Divergence
 from tierd.replay.policy import Replay, shared_moves
+from tierd.replay.settings import differences, make_change, parse_setting
+from tierd.replay.world import World
 
 SETTINGS = '[policy]\nmigration_cooldown = "2s"\nname = "{name}"\n'
 RULES = """
@@ -170,8 +170,8 @@ def test_groups_are_recorded_and_what_they_have_follows_the_replay(tmp_path: Pat
 def test_after_a_gap_plans_are_not_held_against_the_replay(
     busy: Path, tmp_path: Path, capsys: Any
 ) -> None:
+    from tierd.observe.recording import schema
     from tierd.observe.recording.frames import FRAME, HEADER, FrameType, pack_frame
-    from tierd.observe.recording.tables import encode_json
 
     data = busy.read_bytes()
     at, ticks, out = HEADER.size, 0, bytearray(data[: HEADER.size])
@@ -181,7 +181,7 @@ def test_after_a_gap_plans_are_not_held_against_the_replay(
         at += len(frame)
         ticks += kind == FrameType.TICK
         if kind == FrameType.TICK and ticks == 10:
-            frame = pack_frame(FrameType.GAP, encode_json({"ticks": 1}))
+            frame = pack_frame(FrameType.GAP, schema.GAP.encode({"ticks": 1}))
         out += frame
     path = tmp_path / "gap.rec"
     path.write_bytes(out)
@@ -287,7 +287,7 @@ def test_the_command_needs_no_privilege_and_no_proc(busy: Path) -> None:
         "import builtins, io, os, sys\n"
         "from tierd.cli import main\n"
         "import tierd.engine.build\n"
-        "import tierd.replay.policy, tierd.observe.recording.change\n"
+        "import tierd.replay.policy, tierd.replay.settings\n"
         "real = io.open\n"
         "def guarded(file, *a, **k):\n"
         "    assert not str(file).startswith(('/proc', '/sys')), file\n"

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings: what the loop saw, decided and did, in a file that can be replayed."""
 
-from tierd.observe.recording.errors import RecordingError
+from __future__ import annotations
 
-__all__ = ["RecordingError"]
+from tierd.core.errors import TierdError
+
+
+class RecordingError(TierdError):
+    """A file is no recording, is of another version, or says what no recorder writes."""

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the native path was told and chose, to the bytes of a FASTPATH frame and back."""
+"""The frame of what the fast path was given and what it chose."""
 
 from __future__ import annotations
 
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -11,22 +12,27 @@ import numpy.typing as npt
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.migration.promoter import NODES, WAYS
-from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steered, Table, TapKind
-from tierd.observe.recording.columns import Decoder, Encoder
-from tierd.observe.recording.errors import RecordingError
-from tierd.observe.recording.ticks import MAX_BYTES
+from tierd.migration.tap import COLUMNS, FastPathLog, Noted, Steered, TapKind
+from tierd.observe.recording.codec import (
+    PAGES,
+    array,
+    choice,
+    column,
+    converted,
+    many,
+    number,
+    optional,
+    record,
+    table,
+)
+from tierd.observe.recording.schema import BYTES, DIRECTION, FATE, FLAG, MAX_BYTES, U64
 
-LAYOUT: Final = 1
-"""Of the frame; another one is passed over."""
 MAX_ORDER: Final = 9
 """No folio in a plan is larger."""
 MAX_STEP_RECORDS: Final = 32768
 """The promoter takes no more from its ring in a step."""
 CARDS: Final = 64
-_SETTINGS, _STEERED, _NOTED, _SAME_SPANS = 1, 2, 3, 4
-_FLOATS: Final = ("residency_s", "bounce_s", "patience_s", "margin", "confidence", "heat_s",
-                  "rate_cap", "visits", "copy_requests", "least_rate", "return_rate")  # fmt: skip
-_TOLD: Final = {
+_GIVEN: Final = {
     TapKind.NEW: PromoterSettings,
     TapKind.SET: PromoterSettings,
     TapKind.STEER: Steered,
@@ -34,172 +40,161 @@ _TOLD: Final = {
 }
 Spans = npt.NDArray[np.void]
 
+_SECONDS, _AMOUNT, _ABOVE_0 = number("d", 0, 1e9), number("d", 0, 1e30), number("d", 1e-300, 1e30)
+_SETTINGS: Final = record(
+    PromoterSettings,
+    interval_ns=number("Q", 10**6, 10**18),
+    quota_bytes_per_s=number("Q", 1, MAX_BYTES),
+    residency_s=_SECONDS,
+    bounce_s=_SECONDS,
+    patience_s=_SECONDS,
+    margin=_AMOUNT,
+    confidence=_AMOUNT,
+    heat_s=_ABOVE_0,
+    rate_cap=_ABOVE_0,
+    visits=_ABOVE_0,
+    copy_requests=_AMOUNT,
+    least_rate=_AMOUNT,
+    return_rate=_AMOUNT,
+    expected=FLAG,
+)
 
-def encode_fast_path(log: FastPathLog, before: Spans | None) -> bytes:
-    """The raw bytes of a FASTPATH frame; `before`: spans of the last orders in the recording."""
-    out = Encoder()
-    out.number("HQ", LAYOUT, log.dropped)
-    for name in COLUMNS:
-        out.table(log.columns[name])
-    out.number("I", len(log.given))
-    for told in log.given:
-        match told:
-            case PromoterSettings():
-                out.number("BQQ", _SETTINGS, told.interval_ns, told.quota_bytes_per_s)
-                out.number("11dB", *(getattr(told, name) for name in _FLOATS), told.expected)
-            case Steered():
-                _encode_steered(out, told, before)
-                before = told.orders.spans
-            case Noted():
-                plan = told.report.plan
-                out.number("BQ", _NOTED, told.time_ns)
-                out.pages(plan.page)
-                for values in (plan.order, plan.direction, told.report.fate):
-                    out.array(values, np.uint8)
-    return out.bytes()
-
-
-def spans_after(log: FastPathLog, before: Spans | None) -> Spans | None:
-    """The spans of the last orders after these calls."""
-    given = [told.orders.spans for told in log.given if isinstance(told, Steered)]
-    return given[-1] if given else before
+_NODE, _ORDER = number("H", 0, NODES - 1), column(np.uint8, 0, MAX_ORDER)
+_SPANS: Final = converted(
+    PAGES,
+    lambda spans: np.ascontiguousarray(spans, SPAN).view(np.uint64),
+    lambda bounds: bounds.view(SPAN),
+)
 
 
-def decode_fast_path(data: bytes, before: Spans | None) -> FastPathLog | None:
-    """The inverse of `encode_fast_path`; None for another layout.
-
-    Raises:
-        RecordingError: the bytes are no such frame.
-    """
-    take = Decoder(data)
-    if take.one("H") != LAYOUT:
-        return None
-    dropped = take.one("Q")
-    columns = {name: take.table(kind) for name, kind in COLUMNS.items()}
-    given: list[SplitRecord] = []
-    for _ in range(take.one("I")):
-        given.append(_decode_given(take, before))
-        if isinstance(given[-1], Steered):
-            before = given[-1].orders.spans
-    take.done()
-    _check(columns, given)
-    return FastPathLog(columns, tuple(given), dropped)
+def _victims_of(columns: dict[str, Any]) -> npt.NDArray[np.void]:
+    victims = np.zeros(len(columns["page"]), VICTIM)
+    for name, values in columns.items():
+        victims[name] = values
+    return victims
 
 
-def _check(columns: dict[str, Table], told: list[SplitRecord]) -> None:
-    """What calls say they used is there, and they were told what their kinds need."""
-    call = columns["call"]
-    for name in ("clocks", "frees", "records", "jobs"):
-        if int(call[name].sum(dtype=np.uint64)) != len(columns[name[:-1]]):
-            raise RecordingError(f"the fast path's calls have other {name} than they say")
-    if int(columns["job"]["moves"].sum(dtype=np.uint64)) != len(columns["move"]):
-        raise RecordingError("the fast path's jobs have other moves than they say")
-    if len(call) and int(call["records"].max()) > MAX_STEP_RECORDS:
-        raise RecordingError("the fast path took more records in a step than it can")
-    free = columns["free"]["bytes"]
-    if len(free) and not 0 <= int(free.min()) <= int(free.max()) <= MAX_BYTES:
-        raise RecordingError("a node of the fast path has less than nothing free, or too much")
-    kinds = call["kind"].tolist()
-    if any(not TapKind.NEW <= kind <= TapKind.QUOTA for kind in kinds):
-        raise RecordingError("a call of the fast path is of unknown kind")
-    if TapKind.NEW in kinds[1:]:
-        raise RecordingError("the fast path was made anew in the middle")
-    wanted = [_TOLD[TapKind(kind)] for kind in kinds if kind in _TOLD]
-    if wanted != [type(each) for each in told]:
-        raise RecordingError("calls of the fast path were told something else than they need")
+_VICTIMS: Final = converted(
+    record(dict, page=PAGES, heat=column(np.float32), node=column(np.int16), order=_ORDER),
+    lambda victims: {name: victims[name] for name in VICTIM.names or ()},
+    _victims_of,
+)
+_EPOCH: Final = converted(
+    record(dict, start_ns=U64, before_ns=U64, scale=number("d", 0, 1e30)),
+    lambda epoch: dict(zip(("start_ns", "before_ns", "scale"), epoch, strict=True)),
+    lambda epoch: tuple(epoch.values()),
+)
+_WAY: Final = converted(
+    record(
+        Way,
+        lambda way: (
+            "more destinations than there can be" if max(len(way.up), len(way.down)) > WAYS else ""
+        ),
+        up=many(number("h")),
+        down=many(number("h")),
+        low_bytes=BYTES,
+        held_bytes=BYTES,
+    ),
+    lambda way: Way(way.up[:WAYS], way.down[:WAYS], max(0, way.low_bytes), max(0, way.held_bytes)),
+    lambda way: way,
+)
+_STEERED: Final = record(
+    Steered,
+    orders=record(
+        lambda **fields: Orders(pids={}, **fields),
+        # Without spans they are those of the orders before.
+        spans=optional(_SPANS),
+        victims=_VICTIMS,
+        epochs=table(number("B", 0, CARDS - 1), _EPOCH),
+        ways=table(_NODE, _WAY),
+    ),
+    readable=converted(many(_NODE), sorted, frozenset),
+)
 
 
-def _encode_steered(out: Encoder, told: Steered, before: Spans | None) -> None:
-    orders = told.orders
-    same = before is not None and orders.spans is before
-    out.number("BB", _STEERED, _SAME_SPANS if same else 0)
-    if not same:
-        spans = np.ascontiguousarray(orders.spans, SPAN)
-        out.pages(np.stack([spans["start"], spans["end"]], axis=1).reshape(-1))
-    out.pages(orders.victims["page"])
-    out.array(orders.victims["heat"], np.float32)
-    out.array(orders.victims["node"], np.int16)
-    out.array(orders.victims["order"], np.uint8)
-    out.number("B", len(orders.epochs))
-    for card, (start, earlier, scale) in orders.epochs.items():
-        out.number("BQQd", card, start, earlier, scale)
-    out.number("H", len(orders.ways))
-    for node, way in orders.ways.items():
-        up, down = way.up[:WAYS], way.down[:WAYS]
-        out.number("HBBB", node, node in told.readable, len(up), len(down))
-        out.number(f"{len(up) + len(down)}h", *up, *down)
-        out.number("QQ", max(0, way.low_bytes), max(0, way.held_bytes))
-
-
-def _decode_given(take: Decoder, before: Spans | None) -> SplitRecord:
-    kind = take.one("B")
-    if kind == _SETTINGS:
-        return _decode_settings(take)
-    if kind == _STEERED:
-        return _decode_steered(take, before)
-    if kind != _NOTED:
-        raise RecordingError(f"the fast path was told something of unknown kind {kind}")
-    time_ns = take.one("Q")
-    page = take.pages()
-    order, direction, fate = (take.array(len(page), np.uint8) for _ in range(3))
-    _bound_orders(order)
-    nodes = np.zeros(len(page), np.int16)
-    heat = np.zeros(len(page), np.float32)
+def _noted_of(columns: dict[str, Any]) -> Noted:
+    time_ns, page, order, direction, fate = columns.values()
+    nodes, heat = np.zeros(len(page), np.int16), np.zeros(len(page), np.float32)
     plan = MigrationPlan(page, order, nodes, nodes, direction, heat)
     return Noted(MigrationResult(plan, fate, nodes, {}, 0, 0, 0, 0), time_ns)
 
 
-def _decode_settings(take: Decoder) -> PromoterSettings:
-    interval_ns, quota = take.number("QQ")
-    *floats, expected = take.number("11dB")
-    times, others = floats[:3], floats[3:]
-    if not all(0 <= each <= 1e9 for each in times) or not all(0 <= each <= 1e30 for each in others):
-        raise RecordingError("a setting of the fast path is out of its range")
-    if not 10**6 <= interval_ns <= 10**18 or not 0 < quota <= MAX_BYTES:
-        raise RecordingError("the fast path's interval or quota is out of its range")
-    named = dict(zip(_FLOATS, floats, strict=True))
-    if min(named["heat_s"], named["rate_cap"], named["visits"]) <= 0:
-        raise RecordingError("a setting of the fast path is not above 0")
-    return PromoterSettings(interval_ns, quota, **named, expected=bool(expected))
+_NOTED: Final = converted(
+    record(dict, time_ns=U64, page=PAGES, order=_ORDER, direction=DIRECTION, fate=FATE),
+    lambda noted: {
+        "time_ns": noted.time_ns,
+        "page": noted.report.plan.page,
+        "order": noted.report.plan.order,
+        "direction": noted.report.plan.direction,
+        "fate": noted.report.fate,
+    },
+    _noted_of,
+)
 
 
-def _decode_steered(take: Decoder, before: Spans | None) -> Steered:
-    if take.one("B") & _SAME_SPANS:
-        spans = np.empty(0, SPAN) if before is None else before
-    else:
-        bounds = take.pages()
-        if len(bounds) % 2:
-            raise RecordingError("a span of the fast path has no end")
-        spans = np.empty(len(bounds) // 2, SPAN)
-        spans["start"], spans["end"] = bounds[::2], bounds[1::2]
-    page = take.pages()
-    victims = np.zeros(len(page), VICTIM)
-    victims["page"] = page
-    victims["heat"] = take.array(len(page), np.float32)
-    victims["node"] = take.array(len(page), np.int16)
-    victims["order"] = take.array(len(page), np.uint8)
-    _bound_orders(victims["order"])
-    epochs = {}
-    for _ in range(take.one("B")):
-        card, start, earlier, scale = take.number("BQQd")
-        if card >= CARDS or not 0 <= scale <= 1e30:
-            raise RecordingError(f"card {card} with a scale of {scale}")
-        epochs[card] = (start, earlier, scale)
-    ways, readable = {}, set()
-    for _ in range(take.one("H")):
-        node, known, up, down = take.number("HBBB")
-        if node >= NODES or max(up, down) > WAYS:
-            raise RecordingError(f"node {node} with {up} ways up and {down} down")
-        nodes = take.number(f"{up + down}h")
-        low, held = take.number("QQ")
-        if max(low, held) > MAX_BYTES:
-            raise RecordingError(f"node {node} keeps {max(low, held)} bytes")
-        ways[node] = Way(nodes[:up], nodes[up:], low, held)
-        if known:
-            readable.add(node)
-    return Steered(Orders(spans, {}, victims, epochs, ways), frozenset(readable))
+def _wrong_log(log: FastPathLog) -> str:
+    """Whether what calls say they used is there, and they were given what their kinds need."""
+    columns = log.columns
+    call, free = columns["call"], columns["free"]["bytes"]
+    kinds = call["kind"].tolist()
+    used = {name: call[name] for name in ("clocks", "frees", "records", "jobs")}
+    used["moves"] = columns["job"]["moves"]
+    for name, counts in used.items():
+        if int(counts.sum(dtype=np.uint64)) != len(columns[name[:-1]]):
+            return f"calls with other {name} than they say"
+    if len(call) and int(call["records"].max()) > MAX_STEP_RECORDS:
+        return "more records in a step than there can be"
+    if np.any((free < 0) | (free > MAX_BYTES)):
+        return "a node has less than nothing free, or too much"
+    if any(not TapKind.NEW <= kind <= TapKind.QUOTA for kind in kinds):
+        return "a call of unknown kind"
+    if TapKind.NEW in kinds[1:]:
+        return "a promoter was made anew in the middle"
+    wanted = [_GIVEN[TapKind(kind)] for kind in kinds if kind in _GIVEN]
+    return "" if wanted == list(map(type, log.given)) else "calls were given what they do not need"
 
 
-def _bound_orders(order: npt.NDArray[np.uint8]) -> None:
-    if len(order) and int(order.max()) > MAX_ORDER:
-        raise RecordingError(f"a folio of order {int(order.max())} in the fast path")
+_LOG: Final = record(
+    FastPathLog,
+    _wrong_log,
+    dropped=U64,
+    columns=record(dict, **{name: array(kind) for name, kind in COLUMNS.items()}),
+    given=many(choice({PromoterSettings: _SETTINGS, Steered: _STEERED, Noted: _NOTED})),
+)
+
+
+def encode_fast_path(log: FastPathLog, before: Spans | None) -> bytes:
+    """The bytes of a FASTPATH frame; `before`: the spans of the last orders in the recording."""
+    given: list[Any] = []
+    for each in log.given:
+        given.append(each)
+        if isinstance(each, Steered):
+            if each.orders.spans is before:
+                orders: Any = replace(each.orders, spans=None)  # type: ignore[arg-type]
+                given[-1] = replace(each, orders=orders)
+            before = each.orders.spans
+    return _LOG.encode(replace(log, given=tuple(given)))
+
+
+def decode_fast_path(data: bytes, before: Spans | None) -> FastPathLog:
+    """The inverse of `encode_fast_path`.
+
+    Raises:
+        RecordingError: the bytes are no such frame.
+    """
+    log: FastPathLog = _LOG.decode(data)
+    given = list(log.given)
+    for index, each in enumerate(given):
+        if isinstance(each, Steered):
+            spans: Spans | None = each.orders.spans
+            if spans is None:
+                spans = np.empty(0, SPAN) if before is None else before
+                given[index] = replace(each, orders=replace(each.orders, spans=spans))
+            before = spans
+    return replace(log, given=tuple(given))
+
+
+def spans_after(log: FastPathLog, before: Spans | None) -> Spans | None:
+    """The spans of the last orders after these calls."""
+    given = [each.orders.spans for each in log.given if isinstance(each, Steered)]
+    return given[-1] if given else before

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError
 
 MAGIC: Final = b"TIERDREC"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER: Final = struct.Struct("<8sHHI")
 """Magic, version, size of this header, CRC-32 of what is before it."""
 FRAME: Final = struct.Struct("<IIBBHI")
@@ -109,7 +109,7 @@ class FrameReader:
         if version != VERSION or size != HEADER.size:
             raise RecordingError(
                 f"this recording has format version {version}, and version {VERSION} is known",
-                hint="use the tierd that wrote it, or a newer one",
+                hint="use the tierd that wrote it",
             )
         self._offset = HEADER.size
 

@@ -6,26 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO
 
 from tierd.core.errors import UnavailableError
 from tierd.core.tiermap import TierMap
 from tierd.migration.tap import FastPathLog
-from tierd.observe.recording.calls import decode_calls
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError, schema
 from tierd.observe.recording.fastpath import Spans, decode_fast_path, spans_after
 from tierd.observe.recording.frames import Ending, FrameReader, FrameType
 from tierd.observe.recording.records import Meta, RecordedCalls, RecordedTarget, RecordedTick
-from tierd.observe.recording.tables import (
-    decode_exchanged,
-    decode_json,
-    decode_meta,
-    decode_targets,
-    decode_tiers,
-)
-from tierd.observe.recording.ticks import decode_tick
-
-MAX_TARGETS: Final = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +66,7 @@ class Recording:
             first = next(iter(FrameReader(stream)), None)
         if first is None or first[0] is not FrameType.META:
             raise RecordingError(f"{path} does not tell where it was made; it is cut or damaged")
-        self.meta = decode_meta(first[1])
+        self.meta: Meta = schema.META.decode(first[1])
 
     def _open(self) -> BinaryIO:
         try:
@@ -99,23 +88,56 @@ class Recording:
         yield from read(stream, self.last)
 
 
-class _Decided:
-    """What was decided beside the plan of the tick that comes next."""
+class _Frames:
+    """What the frames before a tick said that belongs to it."""
 
-    def __init__(self) -> None:
-        self.calls: RecordedCalls | None = None
+    def __init__(self, found: Pass) -> None:
+        self._found = found
+        self._config: str | None = None
+        self._tiers: TierMap | None = None
+        self._exchanged: frozenset[int] = frozenset()
+        self._calls: RecordedCalls | None = None
         self._fast_path: FastPathLog | None = None
         self._spans: Spans | None = None
 
-    def set_fast_path(self, raw: bytes) -> None:
-        self._fast_path = log = decode_fast_path(raw, self._spans)
-        if log is not None:
-            self._spans = spans_after(log, self._spans)
+    def take(self, kind: FrameType, raw: bytes) -> RecordedTick | Gap | None:
+        """One frame; the tick or gap that it is."""
+        match kind:
+            case FrameType.META:
+                self._found.meta = schema.META.decode(raw)
+            case FrameType.CONFIG:
+                self._config = schema.CONFIG.decode(raw)
+            case FrameType.TIERS:
+                self._tiers = schema.TIERS.decode(raw)
+            case FrameType.TARGETS:
+                targets = self._found.targets
+                targets.update({each.number: each for each in schema.TARGETS.decode(raw)})
+            case FrameType.EXCHANGED:
+                self._exchanged = schema.EXCHANGED.decode(raw)
+            case FrameType.CALLS:
+                self._calls = schema.CALLS.decode(raw)
+            case FrameType.FASTPATH:
+                self._fast_path = log = decode_fast_path(raw, self._spans)
+                self._spans = spans_after(log, self._spans)
+            case FrameType.GAP:
+                ticks = schema.GAP.decode(raw)["ticks"]
+                self._found.missing += ticks
+                self._calls = self._fast_path = None
+                return Gap(ticks)
+            case FrameType.END:
+                self._found.end_reason = schema.END.decode(raw)["reason"]
+            case FrameType.TICK:
+                return self._tick(raw)
+        return None
 
-    def take(self) -> tuple[RecordedCalls | None, FastPathLog | None]:
-        calls, log = self.calls, self._fast_path
-        self.calls = self._fast_path = None
-        return calls, log
+    def _tick(self, raw: bytes) -> RecordedTick:
+        if self._config is None or self._tiers is None:
+            raise RecordingError("a tick comes before the configuration or the tiers")
+        self._found.ticks += 1
+        tick = schema.decode_tick(raw, self._config, self._tiers, self._exchanged)
+        tick = replace(tick, calls=self._calls, fast_path=self._fast_path)
+        self._calls = self._fast_path = None
+        return tick
 
 
 def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
@@ -124,48 +146,8 @@ def read(stream: BinaryIO, found: Pass) -> Iterator[RecordedTick | Gap]:
     Raises:
         RecordingError: it is no recording, or a sound frame says what no recorder writes.
     """
-    config: str | None = None
-    tiers: TierMap | None = None
-    exchanged: frozenset[int] = frozenset()
-    decided = _Decided()
-    frames = FrameReader(stream)
-    for kind, raw in frames:
-        match kind:
-            case FrameType.META:
-                found.meta = decode_meta(raw)
-            case FrameType.CONFIG:
-                config = _text(raw)
-            case FrameType.TIERS:
-                tiers = decode_tiers(raw)
-            case FrameType.TARGETS:
-                found.targets.update(decode_targets(raw))
-                if len(found.targets) > MAX_TARGETS:
-                    raise RecordingError(f"{len(found.targets)} targets in one recording")
-            case FrameType.EXCHANGED:
-                exchanged = decode_exchanged(raw)
-            case FrameType.GAP:
-                ticks = decode_json(raw, lambda table: int(table["ticks"]))
-                found.missing += ticks
-                decided.take()
-                yield Gap(ticks)
-            case FrameType.END:
-                found.end_reason = decode_json(raw, lambda table: str(table["reason"]))
-            case FrameType.TICK:
-                if config is None or tiers is None:
-                    raise RecordingError("a tick comes before the configuration or the tiers")
-                found.ticks += 1
-                tick = decode_tick(raw, config, tiers, exchanged)
-                calls, fast_path = decided.take()
-                yield replace(tick, calls=calls, fast_path=fast_path)
-            case FrameType.CALLS:
-                decided.calls = decode_calls(raw)
-            case FrameType.FASTPATH:
-                decided.set_fast_path(raw)
-    found.ending, found.unknown = frames.ending, frames.unknown
-
-
-def _text(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        raise RecordingError(f"the configuration is not UTF-8: {error.reason}") from None
+    reader, frames = FrameReader(stream), _Frames(found)
+    for kind, raw in reader:
+        if (one := frames.take(kind, raw)) is not None:
+            yield one
+    found.ending, found.unknown = reader.ending, reader.unknown

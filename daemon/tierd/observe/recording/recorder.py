@@ -11,18 +11,18 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
 from tierd import __version__
-from tierd.config import dumps
+from tierd.config import Config, dumps
 from tierd.core.logfmt import logfmt
-from tierd.migration.tap import FastPathLog, Tap
-from tierd.observe.recording.calls import DECIDED
+from tierd.migration.tap import Tap
 from tierd.observe.recording.records import (
+    DECIDED,
     Call,
     HeatOp,
     Ingest,
@@ -32,6 +32,7 @@ from tierd.observe.recording.records import (
     Place,
     RecordedCalls,
     RecordedTarget,
+    RecordedTick,
 )
 from tierd.observe.recording.writer import RecordingWriter
 from tierd.observe.tick_record import TickRecord
@@ -46,6 +47,10 @@ MAX_CALLS: Final = 50_000
 CALL_BYTES: Final = 400
 """Memory that one takes, about."""
 TIME_IS_UP: Final = "the time was up"
+_SHARED: Final = (
+    {each.name for each in fields(RecordedTick)} & {each.name for each in fields(TickRecord)}
+) - {"config"}
+"""What a recording takes over of a tick as it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +76,13 @@ class RecorderStats:
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    tick: TickRecord
-    ops: tuple[HeatOp, ...]
-    late: tuple[HeatOp, ...]
-    moved: bool
+    """A tick on its way to the file; its configuration becomes text in the writer's thread."""
+
+    tick: RecordedTick
+    config: Config
     targets: tuple[RecordedTarget, ...]
     gap: int
     size: int
-    calls: RecordedCalls
-    fast_path: FastPathLog | None
 
 
 class Recorder:
@@ -159,39 +162,65 @@ class Recorder:
         """A tick ended; in the loop's thread."""
         ops, size, lossy = self._ops, self._ops_bytes, self._lossy
         self._ops, self._ops_bytes, self._lossy = [], 0, False
-        decided, self._decided = self._decided, None
         calls, self._calls = RecordedCalls(tuple(self._calls), self._dropped_calls), []
-        fast_path = None if self.fast_path is None else self.fast_path.tapped()
-        self._dropped_steps = self._dropped_steps if fast_path is None else fast_path.dropped
-        if self._first_ns is None:
-            self._first_ns = tick.time_ns
-        if self._duration_ns is not None and tick.time_ns - self._first_ns >= self._duration_ns:
+        log = None if self.fast_path is None else self.fast_path.tapped()
+        self._dropped_steps = self._dropped_steps if log is None else log.dropped
+        if self._time_is_up(tick.time_ns):
             self._end(TIME_IS_UP)
         if self._ended:
-            self._drop(int(self._ended != TIME_IS_UP))
-            if self.fast_path is not None:
-                self.fast_path.untap()
-                self.fast_path = None
-            on_end, self._on_end = self._on_end, None
-            if on_end is not None:
-                on_end()
+            self._after_end()
             return
-        told = [i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report]
-        moved = bool(told)
-        outcome = told[0] if told else len(ops)
-        decided = outcome if decided is None else min(decided, outcome)
-        late = ops[decided:outcome] if moved else []
-        # What heat was told after the decision's outcome comes before the next one.
-        ops, self._ops = ops[:decided], ops[outcome + 1 :] if moved else ops[decided:]
-        size += 32 * (len(tick.plan) + len(tick.plan.split)) + 4096
-        size += CALL_BYTES * len(calls.calls) + (0 if fast_path is None else fast_path.nbytes)
-        targets = tuple(self.targets())
-        item = _Item(
-            tick, tuple(ops), tuple(late), moved, targets, self._gap, size, calls, fast_path
+        before, late, moved = self._divided(ops, tick)
+        recorded = RecordedTick(
+            **{name: getattr(tick, name) for name in _SHARED},
+            config="",
+            ops=before,
+            late=late,
+            moved=moved,
+            calls=calls,
+            fast_path=log,
         )
+        size += 32 * (len(tick.plan) + len(tick.plan.split)) + 4096
+        size += CALL_BYTES * len(calls.calls) + (0 if log is None else log.nbytes)
+        item = _Item(recorded, tick.config, tuple(self.targets()), self._gap, size)
         self._gap = 0 if not lossy and self._put(item) else self._gap + 1
         if self._gap:
             self._drop(1)
+
+    def _time_is_up(self, now_ns: int) -> bool:
+        if self._first_ns is None:
+            self._first_ns = now_ns
+        return self._duration_ns is not None and now_ns - self._first_ns >= self._duration_ns
+
+    def _after_end(self) -> None:
+        """A tick came that is not recorded any more."""
+        self._drop(int(self._ended != TIME_IS_UP))
+        if self.fast_path is not None:
+            self.fast_path.untap()
+            self.fast_path = None
+        on_end, self._on_end = self._on_end, None
+        if on_end is not None:
+            on_end()
+
+    def _divided(
+        self, ops: list[HeatOp], tick: TickRecord
+    ) -> tuple[tuple[HeatOp, ...], tuple[HeatOp, ...], bool]:
+        """Changes of heat before the decision and while pages moved; whether they were its own.
+
+        What heat was given after the decision's outcome comes before the next decision.
+        """
+        outcomes = (
+            i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report
+        )
+        outcome = next(outcomes, None)
+        decided, self._decided = self._decided, None
+        if outcome is None:
+            decided = len(ops) if decided is None else decided
+            self._ops = ops[decided:]
+            return tuple(ops[:decided]), (), False
+        decided = outcome if decided is None else min(decided, outcome)
+        self._ops = ops[outcome + 1 :]
+        return tuple(ops[:decided]), tuple(ops[decided:outcome]), True
 
     def _put(self, item: _Item) -> bool:
         """Hand a tick to the writer; false where there is no room for it."""
@@ -240,20 +269,11 @@ class Recorder:
         reason, config, text = "", None, ""
         while (item := self._queue.get()) is not None:
             try:
-                if item.tick.config is not config:
-                    config, text = item.tick.config, dumps(item.tick.config)
+                if item.config is not config:
+                    config, text = item.config, dumps(item.config)
                 if item.gap:
                     self._writer.gap(item.gap)
-                reason = self._writer.tick(
-                    item.tick,
-                    item.ops,
-                    item.moved,
-                    text,
-                    item.targets,
-                    late=item.late,
-                    calls=item.calls,
-                    fast_path=item.fast_path,
-                )
+                reason = self._writer.tick(replace(item.tick, config=text), item.targets)
             except Exception as error:  # a full disk, or a mistake of ours: the loop goes on
                 reason = f"{type(error).__name__}: {error}"
                 level = logging.WARNING if isinstance(error, OSError) else logging.ERROR

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -85,9 +85,16 @@ class Moved:
 HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
 
 
+DECIDED: Final = "tick.decided"
+"""The kind of call that divides those before a tick's decision from those after it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call: its kind, what it was told, what it decided."""
+    """One call of a deciding component: its kind, what it was given, what it decided.
+
+    Values are plain: numbers, texts, truth values, None, and lists of them.
+    """
 
     kind: str
     given: Sequence[Any]

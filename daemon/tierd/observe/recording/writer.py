@@ -7,35 +7,25 @@ import contextlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tierd.core.errors import UnavailableError
-from tierd.core.tiermap import TierMap
 from tierd.migration.tap import FastPathLog
-from tierd.observe.recording.calls import encode_calls
+from tierd.observe.recording import schema
 from tierd.observe.recording.fastpath import Spans, encode_fast_path, spans_after
 from tierd.observe.recording.frames import MAX_RAW, FrameType, file_header, pack_frame
-from tierd.observe.recording.records import (
-    HeatOp,
-    Meta,
-    RecordedCalls,
-    RecordedTarget,
-    RecordedTick,
-)
-from tierd.observe.recording.tables import (
-    encode_exchanged,
-    encode_json,
-    encode_meta,
-    encode_targets,
-    encode_tiers,
-)
-from tierd.observe.recording.ticks import encode_tick
-from tierd.observe.tick_record import TickRecord
+from tierd.observe.recording.records import Meta, RecordedCalls, RecordedTarget, RecordedTick
 
 END_BYTES: Final = 1024
 """Kept free for the frame that says how the recording ended."""
-_NO_CALLS: Final = RecordedCalls()
 LIMIT_REACHED: Final = "the size limit was reached"
+_REFERRED: Final = {
+    FrameType.CONFIG: schema.CONFIG,
+    FrameType.TIERS: schema.TIERS,
+    FrameType.TARGETS: schema.TARGETS,
+    FrameType.EXCHANGED: schema.EXCHANGED,
+}
+"""What ticks refer to: written before the first one, and where it changes."""
 
 
 class RecordingWriter:
@@ -61,10 +51,8 @@ class RecordingWriter:
         except OSError as error:
             raise UnavailableError(f"cannot make {path}: {error.strerror}") from None
         self._limit = limit_bytes - END_BYTES
-        self._config = ""
-        self._tiers: TierMap | None = None
-        self._targets: Sequence[RecordedTarget] | None = None
-        self._exchanged: frozenset[int] = frozenset()
+        self._known: dict[FrameType, Any] = {FrameType.EXCHANGED: frozenset()}
+        """What frames said that hold for the ticks after them."""
         self._spans: Spans | None = None
         self.ticks = 0
         """Ticks written."""
@@ -74,7 +62,7 @@ class RecordingWriter:
         """Ticks that no frame could hold."""
         try:
             self._put(file_header())
-            self._put(pack_frame(FrameType.META, encode_meta(meta)))
+            self._put(pack_frame(FrameType.META, schema.META.encode(meta)))
         except OSError as error:
             os.close(self._fd)
             raise UnavailableError(f"cannot write {path}: {error.strerror}") from None
@@ -85,20 +73,9 @@ class RecordingWriter:
         Raises:
             OSError: the file cannot be written.
         """
-        self._put(pack_frame(FrameType.GAP, encode_json({"ticks": ticks})))
+        self._put(pack_frame(FrameType.GAP, schema.GAP.encode({"ticks": ticks})))
 
-    def tick(
-        self,
-        tick: TickRecord,
-        ops: Sequence[HeatOp],
-        moved: bool,
-        config: str,
-        targets: Sequence[RecordedTarget],
-        *,
-        late: Sequence[HeatOp] = (),
-        calls: RecordedCalls = _NO_CALLS,
-        fast_path: FastPathLog | None = None,
-    ) -> str:
+    def tick(self, tick: RecordedTick, targets: Sequence[RecordedTarget]) -> str:
         """Write a tick, and before it what changed of what it refers to, and was decided with it.
 
         Returns:
@@ -107,39 +84,19 @@ class RecordingWriter:
         Raises:
             OSError: the file cannot be written.
         """
-        frames = []
-        if config != self._config:
-            frames.append(pack_frame(FrameType.CONFIG, config.encode()))
-        if self._tiers is None or (tick.tiers is not self._tiers and tick.tiers != self._tiers):
-            frames.append(pack_frame(FrameType.TIERS, encode_tiers(tick.tiers)))
-        if targets != self._targets:
-            frames.append(pack_frame(FrameType.TARGETS, encode_targets(targets)))
-        if tick.exchanged != self._exchanged:
-            frames.append(pack_frame(FrameType.EXCHANGED, encode_exchanged(tick.exchanged)))
-        frames += self._decided(calls, fast_path)
-        raw = encode_tick(
-            RecordedTick(
-                number=tick.number,
-                time_ns=tick.time_ns,
-                end_ns=tick.end_ns,
-                source=tick.source,
-                located=tick.located,
-                walked=tick.walked,
-                targets=tick.targets,
-                ops=tuple(ops),
-                config=config,
-                tiers=tick.tiers,
-                usage=tick.usage,
-                budget=tick.budget,
-                plan=tick.plan,
-                report=tick.report,
-                moved=moved,
-                ms=tick.ms,
-                groups=tick.groups,
-                traffic=tick.traffic,
-                late=tuple(late),
-            )
-        )
+        now = {
+            FrameType.CONFIG: tick.config,
+            FrameType.TIERS: tick.tiers,
+            FrameType.TARGETS: targets,
+            FrameType.EXCHANGED: tick.exchanged,
+        }
+        frames = [
+            pack_frame(kind, _REFERRED[kind].encode(value))
+            for kind, value in now.items()
+            if kind not in self._known or value != self._known[kind]
+        ]
+        frames += self._decided(tick.calls, tick.fast_path)
+        raw = schema.encode_tick(tick)
         if len(raw) > MAX_RAW:
             self.too_large += 1
             self.gap(1)
@@ -149,26 +106,25 @@ class RecordingWriter:
             return LIMIT_REACHED
         for frame in frames:
             self._put(frame)
-        self._config, self._tiers, self._targets = config, tick.tiers, targets
-        self._exchanged = tick.exchanged
-        if fast_path is not None:
-            self._spans = spans_after(fast_path, self._spans)
+        self._known = now
+        if tick.fast_path is not None:
+            self._spans = spans_after(tick.fast_path, self._spans)
         self.ticks += 1
         return ""
 
-    def _decided(self, calls: RecordedCalls, fast_path: FastPathLog | None) -> list[bytes]:
-        """Frames of what components beside the policy decided."""
+    def _decided(self, calls: RecordedCalls | None, log: FastPathLog | None) -> list[bytes]:
+        """Frames of what components beside the policy decided; what is too large is dropped."""
         frames = []
-        if calls.calls or calls.dropped:
-            raw = encode_calls(calls)
+        if calls is not None and (calls.calls or calls.dropped):
+            raw = schema.CALLS.encode(calls)
             if len(raw) > MAX_RAW:
-                raw = encode_calls(RecordedCalls((), calls.dropped + len(calls.calls)))
+                raw = schema.CALLS.encode(RecordedCalls((), calls.dropped + len(calls.calls)))
             frames.append(pack_frame(FrameType.CALLS, raw))
-        if fast_path is not None and (len(fast_path.columns["call"]) or fast_path.dropped):
-            raw = encode_fast_path(fast_path, self._spans)
+        if log is not None and (len(log.columns["call"]) or log.dropped):
+            raw = encode_fast_path(log, self._spans)
             if len(raw) > MAX_RAW:
-                lost = {name: column[:0] for name, column in fast_path.columns.items()}
-                raw = encode_fast_path(FastPathLog(lost, (), max(1, fast_path.dropped)), None)
+                lost = {name: column[:0] for name, column in log.columns.items()}
+                raw = encode_fast_path(FastPathLog(lost, (), max(1, log.dropped)), None)
             frames.append(pack_frame(FrameType.FASTPATH, raw))
         return frames
 
@@ -182,7 +138,7 @@ class RecordingWriter:
         }
         # Where that cannot be written, the file reads as one that was cut.
         with contextlib.suppress(OSError):
-            self._put(pack_frame(FrameType.END, encode_json(end)))
+            self._put(pack_frame(FrameType.END, schema.END.encode(end)))
             os.fsync(self._fd)
         os.close(self._fd)
 

@@ -24,8 +24,7 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
-from tierd.observe.recording.divergence import Divergence
-from tierd.observe.recording.errors import RecordingError
+from tierd.observe.recording import RecordingError
 from tierd.observe.recording.records import (
     Advance,
     Fade,
@@ -40,6 +39,7 @@ from tierd.observe.recording.records import (
     plan_difference,
 )
 from tierd.policy.group_limits import Groups
+from tierd.replay.divergence import Divergence
 
 BYTES_A_PAGE = 24
 DEFAULT_MEMORY = 4 << 30
