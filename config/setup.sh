@@ -244,7 +244,7 @@ install_project() {
     fi
     rm -f "$stamp"
     pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
-    pip_install --no-build-isolation --editable "${root}[dev,gpu,report,rtl,bench]" \
+    pip_install --no-build-isolation --editable "${root}[dev,gpu,rtl,bench]" \
         --editable "$root/tests/lab" --editable "$root/fpga/python"
     printf '%s\n' "$now" >"$stamp"
     say "installed: $venv/bin/tierd"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd report`: what a recording holds, as text, PNG or one HTML page."""
+"""`tierd report`: what a recording holds, as text or one HTML page."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 
 HELP = "show a recording: heat map, working set, migrations, who served what"
 
-FORMATS: Final = ("text", "png", "html")
-ENDINGS: Final = {".png": "png", ".html": "html", ".htm": "html"}
+FORMATS: Final = ("text", "html")
+ENDINGS: Final = {".html": "html", ".htm": "html"}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,17 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the report."""
     from tierd.observe.recording.reader import Recording
-    from tierd.report import page, png, text
+    from tierd.report import page, text
     from tierd.report.analysis import analyse
 
     form = args.format or ENDINGS.get(args.output.suffix if args.output else "", "text")
-    if form == "png" and args.output is None and sys.stdout.isatty():
-        raise UnavailableError("a PNG is no text for a terminal", hint="name a file with -o")
     try:
         memory = units.parse_size(args.memory)
     except ValueError as error:
         raise ConfigError("--memory", str(error)) from None
-    module = {"text": text, "png": png, "html": page}[form]
+    module = page if form == "html" else text
     report = analyse(
         Recording(args.file),
         columns=module.COLUMNS,
@@ -61,8 +59,7 @@ def run(args: argparse.Namespace) -> int:
         target=args.target,
         memory_bytes=memory,
     )
-    made = module.render(report)
-    data = made if isinstance(made, bytes) else made.encode("utf-8", "backslashreplace")
+    data = module.render(report).encode("utf-8", "backslashreplace")
     if args.output is None:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()

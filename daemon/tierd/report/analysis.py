@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,12 +18,31 @@ from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import Meta, RecordedTarget, RecordedTick
 from tierd.replay.policy import UNKNOWN, add_served
 from tierd.replay.world import DEFAULT_MEMORY, World
-from tierd.report.areas import BLOCK_PAGES, Area, F64Array, find_areas, rows_of
 
+F64Array = npt.NDArray[np.float64]
+
+BLOCK_PAGES: Final = 512
+"""Accesses are first counted by 2 MiB."""
+MOST_AREAS: Final = 6
 SHARES: Final = (1.0, 0.99, 0.9, 0.5)
 """Shares of the accesses whose pages make up a working set."""
 _COMPACT_AT: Final = 4_000_000
 _BLOCK_SHIFT: Final = np.uint64(BLOCK_PAGES.bit_length() - 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Area:
+    """Virtual pages [start, end) of one target; rows [first_row, last_row) show it."""
+
+    start: int
+    end: int
+    first_row: int
+    last_row: int
+
+    @property
+    def pages_a_row(self) -> float:
+        """4 KiB pages that one row shows."""
+        return (self.end - self.start) / (self.last_row - self.first_row)
 
 
 @dataclass
@@ -41,7 +60,6 @@ class Report:
         working_set: float64[len(SHARES), columns] bytes of the hottest pages that hold
             these shares of a column's accesses, as far as the source saw them.
         promoted, demoted: float64[columns] bytes a second.
-        failed: float64[columns] 4 KiB pages whose move was tried and did not happen.
         fates: pages by what became of their move.
     """
 
@@ -63,7 +81,6 @@ class Report:
     working_set: F64Array = field(default_factory=lambda: np.zeros((0, 0)))
     promoted: F64Array = field(default_factory=lambda: np.zeros(0))
     demoted: F64Array = field(default_factory=lambda: np.zeros(0))
-    failed: F64Array = field(default_factory=lambda: np.zeros(0))
     fates: Counter[str] = field(default_factory=Counter)
 
     @property
@@ -194,7 +211,7 @@ class _Columns:
         report.heat = np.zeros((self._rows, columns))
         report.served = np.zeros((len(report.tiers), columns))
         report.working_set = np.zeros((len(SHARES), columns))
-        report.promoted, report.demoted, report.failed = (np.zeros(columns) for _ in range(3))
+        report.promoted, report.demoted = np.zeros(columns), np.zeros(columns)
 
     def fill(self, recording: Recording, world: World) -> None:
         """Read the recording and count."""
@@ -268,5 +285,51 @@ class _Columns:
             pages = report.count(fate)
             if pages:
                 self._report.fates[fate.name.lower()] += pages
-            if fate not in (Fate.MOVED, Fate.NOT_TRIED, Fate.ALREADY_THERE):
-                self._report.failed[column] += pages
+
+
+def find_areas(block: U64Array, accesses: F64Array, rows: int) -> tuple[tuple[Area, ...], float]:
+    """Areas of a target, ascending, and the share of accesses that they hold.
+
+    Neighbouring blocks, and blocks with a hole between them that is small beside what is
+    touched, are one area; the areas with the most accesses are kept.
+
+    Args:
+        block: uint64[n] block numbers (page number / BLOCK_PAGES), ascending.
+        accesses: float64[n] accesses to each.
+        rows: rows to divide among the areas by their size, one each at least.
+    """
+    if not len(block):
+        return (), 0.0
+    hole = np.diff(block.astype(np.int64)) - 1
+    first = np.concatenate([[0], np.flatnonzero(hole > max(8, len(block) // 20)) + 1])
+    start = block[first].astype(np.int64)
+    end = block[np.concatenate([first[1:] - 1, [len(block) - 1]])].astype(np.int64) + 1
+    held = np.add.reduceat(accesses, first)
+    kept = np.sort(np.argsort(-held, kind="stable")[: min(MOST_AREAS, rows)])
+    start, end, share = start[kept], end[kept], float(held[kept].sum() / max(held.sum(), 1e-9))
+    return _divide(start, end, rows), share
+
+
+def _divide(
+    start: npt.NDArray[np.int64], end: npt.NDArray[np.int64], rows: int
+) -> tuple[Area, ...]:
+    size = (end - start).astype(np.float64)
+    given = np.maximum(1, np.floor(rows * size / size.sum())).astype(np.int64)
+    while given.sum() > rows:
+        given[np.argmax(given)] -= 1
+    given[np.argmax(size)] += rows - given.sum()
+    last = np.cumsum(given)
+    return tuple(
+        Area(int(a) * BLOCK_PAGES, int(b) * BLOCK_PAGES, int(stop - count), int(stop))
+        for a, b, count, stop in zip(start, end, given, last, strict=True)
+    )
+
+
+def rows_of(vpn: U64Array, areas: Sequence[Area]) -> npt.NDArray[np.int64]:
+    """The row, int64[n], of each virtual page number; -1 for pages in no area."""
+    row = np.full(len(vpn), -1, np.int64)
+    for area in areas:
+        inside = (vpn >= area.start) & (vpn < area.end)
+        offset = (vpn[inside] - np.uint64(area.start)).astype(np.float64)
+        row[inside] = area.first_row + (offset / area.pages_a_row).astype(np.int64)
+    return row

@@ -3,17 +3,30 @@
 
 from __future__ import annotations
 
+import base64
 import html
+import math
+import struct
+import zlib
 from collections.abc import Sequence
 
 import numpy as np
 
 from tierd.core.units import format_size
-from tierd.report import svg
-from tierd.report.analysis import SHARES, Report
-from tierd.report.areas import F64Array
-from tierd.report.words import address_marks, notes, target_name, title, totals
+from tierd.report.analysis import SHARES, F64Array, Report
+from tierd.report.text import address, notes, target_name, title, totals
 
+WIDTH, LEFT, RIGHT, TOP, BOTTOM = 960, 132, 20, 10, 34
+PLOT = WIDTH - LEFT - RIGHT
+# Black through purple and orange to pale yellow, perceptually even (after matplotlib's
+# inferno at tenths; a public-domain table).
+_INFERNO = np.array(
+    [
+        (0, 0, 4), (22, 11, 57), (66, 10, 104), (106, 23, 110), (147, 38, 103), (188, 55, 84),
+        (221, 81, 58), (243, 120, 25), (252, 165, 10), (246, 215, 70), (252, 255, 164),
+    ],
+    np.float64,
+)  # fmt: skip
 COLUMNS, ROWS = 240, 120
 _DECADES = 3
 _STYLE = """
@@ -101,18 +114,18 @@ def _heat_map(report: Report) -> list[str]:
     if top > 0:
         share[seen] = np.clip(1 + np.log10(report.heat[seen] / top) / _DECADES, 0.04, 1)
     alpha = np.where(seen, 255, 0).astype(np.uint8)[..., None]
-    picture = svg.png(np.concatenate([svg.colours(share), alpha], axis=-1))
+    picture = png(np.concatenate([colours(share), alpha], axis=-1))
     height = 420
     row = height / report.heat.shape[0]
-    labels = [(each * row, text) for each, text in address_marks(report, 12)]
-    ramp = ", ".join(f"rgb({r},{g},{b})" for r, g, b in svg.colours(np.linspace(0, 1, 9)).tolist())
+    labels = [(each * row, text) for each, text in _address_marks(report, 12)]
+    ramp = ", ".join(f"rgb({r},{g},{b})" for r, g, b in colours(np.linspace(0, 1, 9)).tolist())
     name = html.escape(target_name(report, report.shown))
     return [
         f"<p>{name}; address down, time across. Accesses a second and 4 KiB page: "
         f'{top / 10**_DECADES:.3g}<span class="bar" '
         f'style="background:linear-gradient(90deg, {ramp})"></span>{top:.3g}, logarithmic.</p>',
-        svg.chart(
-            svg.image(picture, height),
+        chart(
+            image(picture, height),
             height,
             float(report.seconds[-1]),
             _apart(labels),
@@ -135,26 +148,26 @@ def _served(report: Report) -> str:
     height, low, body = 150, np.zeros(len(report.seconds) - 1), []
     for index, share in enumerate(np.nan_to_num(report.shares)):
         style = _letter(index)
-        body.append(svg.steps(report.seconds, low, low + share, height, style))
+        body.append(steps(report.seconds, low, low + share, height, style))
         low = low + share
     labels = [(height * (1 - each / 100), f"{each} %") for each in (0, 25, 50, 75, 100)]
-    return svg.chart("\n".join(body), height, float(report.seconds[-1]), labels)
+    return chart("\n".join(body), height, float(report.seconds[-1]), labels)
 
 
 def _working_set(report: Report) -> str:
     height, top = 150, max(float(report.working_set.max()), 1.0) * 1.05
     body = [
-        svg.curve(report.seconds, values / top, height, f"l{_letter(index)}")
+        curve(report.seconds, values / top, height, f"l{_letter(index)}")
         for index, values in enumerate(report.working_set)
     ]
-    return svg.chart("\n".join(body), height, float(report.seconds[-1]), _sizes(top, height, ""))
+    return chart("\n".join(body), height, float(report.seconds[-1]), _sizes(top, height, ""))
 
 
 def _sizes(top: float, height: float, after: str) -> list[tuple[float, str]]:
     mib = top / 2**20
     return [
         (height * (1 - tick / mib), f"{format_size(tick * 2**20)}{after}")
-        for tick in svg.nice_ticks(mib, 5)
+        for tick in nice_ticks(mib, 5)
     ]
 
 
@@ -167,12 +180,12 @@ def _migrations(report: Report) -> str:
         return values / top / 2
 
     body = [
-        svg.steps(report.seconds, middle, middle + part(report.promoted), 2 * half, "a"),
-        svg.steps(report.seconds, middle - part(report.demoted), middle, 2 * half, "b"),
+        steps(report.seconds, middle, middle + part(report.promoted), 2 * half, "a"),
+        steps(report.seconds, middle - part(report.demoted), middle, 2 * half, "b"),
     ]
     up = _sizes(top, half, "/s")
     down = [(2 * half - y, text) for y, text in up[1:]]
-    return svg.chart("\n".join(body), 2 * half, float(report.seconds[-1]), [*up, *down])
+    return chart("\n".join(body), 2 * half, float(report.seconds[-1]), [*up, *down])
 
 
 def _targets(report: Report) -> str:
@@ -182,3 +195,118 @@ def _targets(report: Report) -> str:
         ("target", "share of the accesses"),
         [(target_name(report, number), f"{held / total:.1%}") for number, held in ranked],
     )
+
+
+def _address_marks(report: Report, most: int) -> list[tuple[int, str]]:
+    """Row edges of the heat map to label, and their addresses; about `most`."""
+    rows = report.areas[-1].last_row
+    marks = []
+    for area in report.areas:
+        parts = max(1, round(most * (area.last_row - area.first_row) / rows))
+        for part in range(parts):
+            row = area.first_row + (area.last_row - area.first_row) * part // parts
+            vpn = area.start + (row - area.first_row) * area.pages_a_row
+            marks.append((row, address(vpn)))
+    return [*marks, (rows, address(report.areas[-1].end))]
+
+
+def colours(share: F64Array) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    """RGB, uint8[..., 3], of values from 0 to 1."""
+    place = np.clip(share, 0.0, 1.0) * (len(_INFERNO) - 1)
+    low = np.minimum(place.astype(np.int64), len(_INFERNO) - 2)
+    part = (place - low)[..., None]
+    mixed: F64Array = _INFERNO[low] * (1 - part) + _INFERNO[low + 1] * part
+    return mixed.round().astype(np.uint8)
+
+
+def png(rgba: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+    """A PNG (ISO/IEC 15948) of uint8[rows, columns, 4]."""
+    rows, columns, _ = rgba.shape
+    lines = b"".join(b"\0" + row.tobytes() for row in rgba)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+        )
+
+    header = struct.pack(">IIBBBBB", columns, rows, 8, 6, 0, 0, 0)
+    body = chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(lines, 9)) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+def image(picture: bytes, height: int) -> str:
+    """A PNG over the whole plot of a chart."""
+    data = base64.b64encode(picture).decode()
+    return (
+        f'<image x="{LEFT}" y="{TOP}" width="{PLOT}" height="{height}" '
+        f'preserveAspectRatio="none" style="image-rendering:pixelated" '
+        f'href="data:image/png;base64,{data}"/>'
+    )
+
+
+def nice_ticks(top: float, most: int = 6) -> list[float]:
+    """Round numbers from 0 to `top`."""
+    if top <= 0:
+        return [0.0]
+    step = 10.0 ** math.floor(math.log10(top / most))
+    for factor in (1, 2, 5, 10):
+        if top / (step * factor) <= most:
+            step *= factor
+            break
+    return [step * index for index in range(int(top / step + 1e-9) + 1)]
+
+
+def chart(
+    body: str,
+    height: int,
+    end_s: float,
+    labels: Sequence[tuple[float, str]],
+    *,
+    lines: bool = True,
+) -> str:
+    """A chart: `body` in its plot, a time axis below, labels (y from the top, text) left.
+
+    With `lines` each label's line goes through the plot.
+    """
+    right = LEFT + PLOT if lines else LEFT
+    out = [
+        f'<svg viewBox="0 0 {WIDTH} {TOP + height + BOTTOM}" role="img" '
+        'xmlns="http://www.w3.org/2000/svg">',
+        f'<rect class="plot" x="{LEFT}" y="{TOP}" width="{PLOT}" height="{height}"/>',
+        body,
+    ]
+    for y, text in labels:
+        at = TOP + y
+        out.append(f'<line class="grid" x1="{LEFT - 4}" x2="{right}" y1="{at}" y2="{at}"/>')
+        out.append(
+            f'<text x="{LEFT - 8}" y="{at + 4}" text-anchor="end">{html.escape(text)}</text>'
+        )
+    base = TOP + height
+    for tick in nice_ticks(end_s, 10):
+        x = LEFT + PLOT * tick / end_s
+        out.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>')
+        out.append(f'<text x="{x:.1f}" y="{base + 17}" text-anchor="middle">{tick:g}</text>')
+    out.append(f'<text x="{LEFT + PLOT / 2}" y="{base + 31}" text-anchor="middle">time [s]</text>')
+    return "\n".join([*out, "</svg>"])
+
+
+def _x(seconds: F64Array) -> F64Array:
+    return LEFT + PLOT * (seconds / float(seconds[-1]))
+
+
+def steps(seconds: F64Array, low: F64Array, high: F64Array, height: int, style: str) -> str:
+    """The area between two stepped curves; shares of the height, from the bottom."""
+    x = np.repeat(_x(seconds), 2)[1:-1]
+    up = TOP + height * (1 - np.repeat(np.nan_to_num(high), 2))
+    down = TOP + height * (1 - np.repeat(np.nan_to_num(low), 2))
+    points = [*zip(x, up, strict=True), *reversed([*zip(x, down, strict=True)])]
+    path = " ".join(f"{a:.1f},{b:.1f}" for a, b in points)
+    return f'<polygon class="{style}" points="{path}"/>'
+
+
+def curve(seconds: F64Array, share: F64Array, height: int, style: str) -> str:
+    """A line through the middles of the columns; shares of the height, from the bottom."""
+    middle = _x(seconds)
+    x = (middle[:-1] + middle[1:]) / 2
+    path = " ".join(f"{a:.1f},{TOP + height * (1 - b):.1f}" for a, b in zip(x, share, strict=True))
+    return f'<polyline class="{style}" points="{path}"/>'

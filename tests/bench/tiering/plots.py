@@ -17,11 +17,11 @@ BOUND = ("all-fast", "all-slow")
 
 
 def draw(folder: Path, samples: Samples, keys: Sequence[Key]) -> list[str]:
-    """Draw what is known of the cells; the plots' names. None without matplotlib (`report`)."""
+    """Draw what is known of the cells; the plots' names. None without matplotlib (`bench`)."""
     try:
         import matplotlib as mpl
     except ImportError:
-        print("no plots: pip install 'tierd[report]'", file=sys.stderr)
+        print("no plots: pip install 'tierd[bench]'", file=sys.stderr)
         return []
     mpl.use("svg")
     mpl.rcParams["svg.hashsalt"] = "tierd"
