@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from tierd.core.own_mempolicy import preferring
+from tierd.core.process import preferring
 
 GET_MEMPOLICY, SET_MEMPOLICY = 239, 238
 PREFERRED, BIND = 1, 2

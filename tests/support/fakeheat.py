@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tierd.core.access import BoolArray
-from tierd.core.pagekey import target_of
+from tierd.core.pagekey import BoolArray, target_of
 from tierd.hotness.view import Histogram, PageSet
 from tierd.policy import pageset
 

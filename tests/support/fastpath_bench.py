@@ -25,7 +25,7 @@ from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tie
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings
-from tierd.engine.phase_detector import CoolingSettings
+from tierd.engine.phase import CoolingSettings
 from tierd.hotness.table import HeatTable
 from tierd.migration import NativeMover
 from tierd.policy.neomem import NeoMemSettings

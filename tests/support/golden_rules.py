@@ -17,7 +17,7 @@ from madeup_host import two_tiers
 from tierd.config import Config
 from tierd.core.migration import MigrationPlan
 from tierd.engine.pacing import Findings
-from tierd.engine.phase_detector import CoolingSettings
+from tierd.engine.phase import CoolingSettings
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.tick_record import TickRecord
 from tierd.replay.phase import AGE, BURST, DETECTOR, PACER

@@ -35,9 +35,9 @@ from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine import privileges
+from tierd.engine import process
 from tierd.engine.build import build
-from tierd.engine.process_memory import keep_heap, load_all
+from tierd.engine.process import keep_heap, load_all
 from tierd.engine.reload import Reloader
 from tierd.migration import DryMover
 from tierd.observe.tick_record import TickRecord
@@ -148,7 +148,7 @@ def main() -> int:
     if args.first:
         service.observe(First())
     service.reloader = Reloader(lambda: load(args.config), service.reconfigure)
-    service.work.on_attached = privileges.settle
+    service.work.on_attached = process.settle
     front = Endpoints(config, service, dry_run=False)
     service.reloader.listeners.append(front.state)
     with front.open():

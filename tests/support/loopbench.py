@@ -31,8 +31,8 @@ from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Service
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
-from tierd.engine.privileges import needed
-from tierd.hotness.stats import HeatStats
+from tierd.engine.process import needed
+from tierd.hotness.view import HeatStats
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 from tierd.sources.selection import SourceSelector

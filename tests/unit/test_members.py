@@ -7,7 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.pagekeyset import PageKeySet
+from tierd.core.pagekey import PageKeySet
 from tierd.sources.kmod.uapi import RECORD
 
 NEVER = 2**64 - 1

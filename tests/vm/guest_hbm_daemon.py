@@ -19,7 +19,7 @@ from window_source import WindowSource
 
 from tierd import config
 from tierd.engine import build
-from tierd.engine.process_memory import keep_heap, load_all
+from tierd.engine.process import keep_heap, load_all
 from tierd.observe.metrics.background import cost_of
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicy

@@ -20,7 +20,7 @@ from guest_kmod import Result
 from guest_kmod_resolve import Churner
 
 from tierd.core.errors import UnavailableError
-from tierd.engine import privileges
+from tierd.engine import process
 from tierd.sources.kmod import Control, Ring
 from tierd.sources.kmod.uapi import Kind, ScanFlags
 from tierd.sources.scan_records import ScanSummary, summaries
@@ -315,7 +315,7 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
 
 def without_frames() -> Result:
     """The same for a reader that may not know of frames: how many fell silent is none of those."""
-    privileges.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
+    process.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
     return moved("small", 4096, frames=False)
 
 

@@ -15,7 +15,7 @@ import guest_kmod as lab
 from guest_kmod import Result
 
 from tierd._native import ffi, lib
-from tierd.core.own_mempolicy import roomiest_node
+from tierd.core.process import roomiest_node
 from tierd.sources.kmod import Ring
 
 PREFERRED = 1

@@ -103,7 +103,7 @@ def running(
     )
     try:
         daemon = Daemon(process)
-        daemon.wait_ready(120)
+        daemon.wait_ready(600)
         yield daemon
     finally:
         if process.poll() is None:

@@ -115,7 +115,7 @@ def service(args: argparse.Namespace) -> None:
     """Run the service; the child's side."""
     from tierd.config import loads
     from tierd.engine import build as rooms
-    from tierd.engine.process_memory import stay_resident
+    from tierd.engine.process import stay_resident
 
     settings = loads(Path(args.config).read_text())
     for change in args.set:

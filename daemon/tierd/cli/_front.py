@@ -20,7 +20,7 @@ from tierd.control.events import EventFeed
 from tierd.control.pause import PauseFile
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.engine import privileges
+from tierd.engine import process
 from tierd.engine.loop import Service
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.background import of_gpu, of_recorder
@@ -124,9 +124,9 @@ class Endpoints:
                 log.exception(logfmt(event=f"{name}_unavailable", reason="a defect of tierd"))
         # Threads start with what their starter has. A renewed certificate must be readable.
         if "metrics" in starts:
-            privileges.give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
+            process.give_up_all(*(RENEWING if self._config.metrics.tls_cert else ()))
             starts["metrics"]()
-        privileges.give_up_all()
+        process.give_up_all()
         if "control" in starts:
             starts["control"]()
 

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tierd.core.errors import ExitCode, UnavailableError
-from tierd.engine.sighup import SighupFlag
+from tierd.engine import process
+from tierd.engine.wakeups import SighupFlag
 
 if TYPE_CHECKING:
     from tierd.config import Config
@@ -162,9 +163,8 @@ def _run(
     from tierd.config import check_against
     from tierd.core.logfmt import logfmt
     from tierd.doctor import conflicting
-    from tierd.engine import privileges
     from tierd.engine.build import build, nothing_to_do
-    from tierd.engine.process_memory import keep_heap, load_all, rest_collector, stay_resident
+    from tierd.engine.process import keep_heap, load_all, rest_collector, stay_resident
     from tierd.engine.reload import Reloader
     from tierd.engine.systemd import SystemdNotifier
 
@@ -179,7 +179,7 @@ def _run(
     )
     service.manager = manager
     service.sighup = sighup
-    service.work.on_attached = privileges.settle
+    service.work.on_attached = process.settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
     front = Endpoints(config, service, dry_run=args.dry_run, recorder=recorder)

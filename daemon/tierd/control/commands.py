@@ -22,8 +22,8 @@ from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError
 from tierd.core.logfmt import logfmt
-from tierd.engine.executor import LoopEndedError
 from tierd.engine.loop import Service
+from tierd.engine.wakeups import LoopEndedError
 from tierd.observe.metrics.families import PAUSED, PAUSES
 from tierd.observe.metrics.state import MetricsState
 from tierd.observe.metrics.values import Labels

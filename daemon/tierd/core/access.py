@@ -11,10 +11,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import BoolArray, U64Array
 
 F32Array = npt.NDArray[np.float32]
-BoolArray = npt.NDArray[np.bool_]
 I16Array = npt.NDArray[np.int16]
 LINE_BYTES: Final = 64
 """What one access that misses the caches moves: a cache line."""

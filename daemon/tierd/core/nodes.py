@@ -44,3 +44,15 @@ class Measured:
         wide = (self.bandwidth_bytes_per_s, other.bandwidth_bytes_per_s)
         bandwidth = [each for each in wide if each is not None]
         return Measured(min(latency, default=None), max(bandwidth, default=None))
+
+
+def parse_meminfo(text: str) -> tuple[int, int] | None:
+    """(total, free) bytes of the host or of a node, or None where the text does not say."""
+    found = []
+    for name in ("MemTotal:", "MemFree:"):
+        _, there, value = text.partition(name)
+        number = value.partition(" kB")[0].strip()
+        if not (there and number.isdecimal()):
+            return None
+        found.append(int(number) * 1024)
+    return found[0], found[1]

@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ProcessFacts`: what a matcher may ask of a process."""
+"""Facts about processes, this one's memory policy, and capabilities."""
 
 from __future__ import annotations
 
-from typing import Protocol
+import contextlib
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+from tierd._native import ffi, lib
+from tierd.core.nodes import parse_meminfo
+
+log = logging.getLogger(__name__)
 
 
 class ProcessFacts(Protocol):
@@ -41,3 +51,48 @@ class ProcessFacts(Protocol):
     def rss_bytes(self) -> int:
         """Resident memory."""
         ...
+
+
+NODES: Final = "sys/devices/system/node"
+
+
+def roomiest_node(root: Path = Path("/")) -> int | None:
+    """The node with the most free memory, None where the host does not tell of two."""
+    free: dict[int, int] = {}
+    for meminfo in (root / NODES).glob("node[0-9]*/meminfo"):
+        with contextlib.suppress(OSError):
+            if found := parse_meminfo(meminfo.read_text(encoding="utf-8")):
+                free[int(meminfo.parent.name.removeprefix("node"))] = found[1]
+    return max(free, key=lambda node: (free[node], -node)) if len(free) > 1 else None
+
+
+@contextlib.contextmanager
+def preferring(node: int | None) -> Iterator[bool]:
+    """What this thread allocates within, or the kernel for it, comes from `node` if it has room.
+
+    Yields:
+        Whether it is so; without a node, or where the kernel refuses, all is as it was.
+    """
+    before = ffi.new("struct tierd_mempolicy *")
+    prefers = node is not None and lib.tierd_mempolicy_prefer(node, before) == 0
+    try:
+        yield prefers
+    finally:
+        # Only a node that has gone since can be refused: then the kernel's own policy it is.
+        if prefers and (error := lib.tierd_mempolicy_restore(before)) != 0:
+            log.warning('event=mempolicy_lost reason="%s"', os.strerror(-error))
+            lib.tierd_mempolicy_restore(ffi.new("struct tierd_mempolicy *"))
+
+
+NUMBERS: Final = {
+    "CAP_DAC_READ_SEARCH": 2,
+    "CAP_NET_ADMIN": 12,
+    "CAP_IPC_LOCK": 14,
+    "CAP_SYS_PTRACE": 19,
+    "CAP_SYS_ADMIN": 21,
+    "CAP_SYS_NICE": 23,
+    "CAP_SYS_RESOURCE": 24,
+    "CAP_PERFMON": 38,
+    "CAP_BPF": 39,
+}
+"""include/uapi/linux/capability.h."""

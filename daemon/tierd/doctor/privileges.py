@@ -7,7 +7,7 @@ import contextlib
 from typing import Final
 
 from tierd.core.access import Availability
-from tierd.core.meminfo import parse_meminfo
+from tierd.core.nodes import parse_meminfo
 from tierd.core.units import format_size
 from tierd.doctor.findings import Ask, CannotTellError, Group, probe
 from tierd.doctor.host import Host

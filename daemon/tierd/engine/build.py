@@ -13,15 +13,14 @@ from tierd.core.access import AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import HOTNESS
-from tierd.engine import privileges
-from tierd.engine.background import BackgroundService
+from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor
-from tierd.engine.components import ComponentFactory, Components
+from tierd.engine.components import BackgroundService, ComponentFactory, Components
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings
 from tierd.engine.loop import Service
-from tierd.engine.phase_detector import CoolingSettings
+from tierd.engine.phase import CoolingSettings
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover, Mover, NativeMover
@@ -250,7 +249,7 @@ def build(
         policy=make_policy,
         sources=sources_of,
         read_tiers=tier_reader,
-        lacking=privileges.lacking,
+        lacking=process.lacking,
         loads=make_loads,
     )
     service = Service(config, components, tiers, wait=wait, observers=watching, factory=factory)

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tierd.config import Config
 from tierd.core.access import AccessSource
+from tierd.core.errors import UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.engine.background import BackgroundService
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
@@ -20,6 +24,53 @@ from tierd.migration import Mover
 from tierd.policy.inputs import Policy
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher
+
+log = logging.getLogger(__name__)
+
+
+class BackgroundService(Protocol):
+    """Started before the first tick, closed after the last."""
+
+    name: str
+
+    def start(self) -> None:
+        """Begin, without blocking for long.
+
+        Raises:
+            UnavailableError: it cannot be had here; the loop goes on without it.
+        """
+        ...
+
+    def close(self) -> None:
+        """End; also called when `start` failed."""
+        ...
+
+
+@contextlib.contextmanager
+def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
+    """Run companions for the length of a block."""
+    for service in background:
+        try:
+            service.start()
+        except UnavailableError as error:
+            log.warning(
+                logfmt(
+                    event="background_service_unavailable",
+                    name=service.name,
+                    reason=error.message,
+                    hint=error.hint,
+                )
+            )
+        except Exception:
+            log.exception(logfmt(event="background_service_failed", name=service.name))
+    try:
+        yield
+    finally:
+        for service in reversed(background):
+            try:
+                service.close()
+            except Exception:
+                log.exception(logfmt(event="background_service_failed", name=service.name))
 
 
 @dataclass(frozen=True)

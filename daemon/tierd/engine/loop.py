@@ -13,15 +13,12 @@ from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PACING
-from tierd.engine.background import beside
-from tierd.engine.components import ComponentFactory, Components
-from tierd.engine.event_poller import EventPoller
-from tierd.engine.executor import LoopExecutor
+from tierd.engine.components import ComponentFactory, Components, beside
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
-from tierd.engine.sighup import SighupFlag
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
+from tierd.engine.wakeups import EventPoller, LoopExecutor, SighupFlag
 from tierd.hotness.view import PageSet
 from tierd.observe.tick_record import Observer
 from tierd.observe.totals import Totals

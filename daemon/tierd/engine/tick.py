@@ -20,7 +20,7 @@ from tierd.core.tiermap import TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
-from tierd.engine.phase_age import PhaseAge
+from tierd.engine.phase import PhaseAge
 from tierd.engine.sampling_limits import SamplingLimits
 from tierd.observe.tick_record import Observer, StageTimer, TickRecord
 from tierd.observe.totals import Totals

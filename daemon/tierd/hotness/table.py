@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, BoolArray, F32Array, WatchedRange
+from tierd.core.access import AccessBatch, F32Array, WatchedRange
 from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import MAX_TARGETS, U64Array
-from tierd.hotness.stats import HeatStats
-from tierd.hotness.view import Histogram, PageSet
+from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
+from tierd.hotness.view import HeatStats, Histogram, PageSet
 
 _NODES: Final = 256
 _LEAST_SPACE: Final = 1024

@@ -14,8 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.pagekeyset import PageKeySet
+from tierd.core.pagekey import PAGE_SIZE, PageKeySet
 from tierd.core.tiermap import Tier
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset

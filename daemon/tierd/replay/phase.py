@@ -8,10 +8,8 @@ from dataclasses import astuple
 from types import SimpleNamespace
 from typing import Any, Final
 
-from tierd.engine.miss_burst import MissBurstDetector
 from tierd.engine.pacing import Findings, TickPacer
-from tierd.engine.phase_age import PhaseAge
-from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
+from tierd.engine.phase import CoolingSettings, MissBurstDetector, PhaseAge, PhaseDetector
 from tierd.replay.component import Component, Method
 from tierd.sources.neoprof import NeoProfSource
 

@@ -14,8 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from tierd.core.access import BoolArray
-from tierd.core.pagekey import PAGE_SHIFT, U64Array
+from tierd.core.pagekey import PAGE_SHIFT, BoolArray, U64Array
 from tierd.sources.kmod.neoprof import Card, CardRange
 
 _NODES: Final = "sys/devices/system/node"

@@ -32,8 +32,7 @@ import numpy as np
 from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, F32Array
 from tierd.core.migration import filled
-from tierd.core.pagekey import U64Array
-from tierd.core.pagekeyset import PageKeySet
+from tierd.core.pagekey import PageKeySet, U64Array
 from tierd.core.tuning import HMU
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.scan_records import COUNTS

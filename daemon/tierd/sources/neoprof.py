@@ -17,12 +17,11 @@ from tierd.core.access import (
     AccessBatch,
     AdaptiveSource,
     Availability,
-    BoolArray,
     Seen,
     WatchedTarget,
 )
 from tierd.core.errors import UnavailableError
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import BoolArray, U64Array
 from tierd.core.tuning import HMU, SCAN
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
 from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability

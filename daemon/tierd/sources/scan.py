@@ -22,12 +22,12 @@ import numpy as np
 from tierd.core.access import (
     AccessBatch,
     Availability,
-    BoolArray,
     EventDrivenSource,
     Seen,
     WatchedTarget,
 )
 from tierd.core.errors import UnavailableError
+from tierd.core.pagekey import BoolArray
 from tierd.core.tuning import SCAN
 from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring

@@ -24,8 +24,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, BoolArray, F32Array
-from tierd.core.pagekey import VPN_MASK
+from tierd.core.access import AccessBatch, F32Array
+from tierd.core.pagekey import VPN_MASK, BoolArray
 from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.kmod.uapi import HISTORY
 

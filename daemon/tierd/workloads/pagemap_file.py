@@ -17,8 +17,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import BoolArray
-from tierd.core.pagekey import HUGE_PAGES, PAGE_SHIFT, U64Array
+from tierd.core.pagekey import HUGE_PAGES, PAGE_SHIFT, BoolArray, U64Array
 from tierd.core.tuning import RESIDENCY
 
 _PRESENT_BIT: Final = np.uint64(1 << 63)

@@ -8,7 +8,7 @@ import contextlib
 import pytest
 
 from tierd.core.errors import UnavailableError
-from tierd.engine.background import beside
+from tierd.engine.components import beside
 
 
 class BackgroundService:

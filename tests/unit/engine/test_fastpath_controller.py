@@ -17,7 +17,7 @@ from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.reasons import Reason
-from tierd.engine.fastpath.destinations import victims
+from tierd.engine.fastpath.update import victims
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
 from tierd.observe.totals import Totals

@@ -10,7 +10,7 @@ from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.engine.fastpath.destinations import paths, ways, within_quota
+from tierd.engine.fastpath.update import paths, ways, within_quota
 from tierd.policy.watermark import WatermarkSettings
 
 HUGE = 512 * PAGE_SIZE

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from tierd.core.tuning import PHASE
-from tierd.engine.miss_burst import MissBurstDetector
+from tierd.engine.phase import MissBurstDetector
 
 S = 10**9
 QUARTER = S // 4

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tierd.core.access import AccessBatch
-from tierd.engine.phase_age import PhaseAge
+from tierd.engine.phase import PhaseAge
 
 S = 10**9
 

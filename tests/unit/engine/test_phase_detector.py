@@ -15,7 +15,7 @@ from tierd.core.reasons import Reason
 from tierd.core.tuning import PHASE
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.update import FastPathUpdater
-from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
+from tierd.engine.phase import CoolingSettings, PhaseDetector
 from tierd.hotness.table import HeatTable
 from tierd.migration.fastpath_update import Orders, PromoterStats
 from tierd.observe.totals import Totals

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from tierd.engine import process_memory as resident
+from tierd.engine import process as resident
 
 LOCKED = """
 import resource
-from tierd.engine.process_memory import stay_resident
+from tierd.engine.process import stay_resident
 
 locked = stay_resident()
 limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -25,7 +25,7 @@ print(locked, limit == resource.RLIM_INFINITY, kib)
 LOADED = """
 import sys
 import numpy as np
-from tierd.engine.process_memory import load_all
+from tierd.engine.process import load_all
 
 load_all()
 before = set(sys.modules)
@@ -35,7 +35,7 @@ print(*sorted(set(sys.modules) - before))
 
 CYCLES = """
 import gc, weakref
-from tierd.engine.process_memory import rest_collector
+from tierd.engine.process import rest_collector
 
 rest_collector()
 looks = gc.get_stats()[0]["collections"]
@@ -54,7 +54,7 @@ print(gone() is None)
 PIECES = """
 import resource, sys
 import numpy as np
-from tierd.engine.process_memory import keep_heap
+from tierd.engine.process import keep_heap
 
 kept = sys.argv[1] == "kept" and keep_heap()
 faults = []
@@ -79,7 +79,7 @@ def test_what_a_pass_gives_back_is_used_again(how: str) -> None:
 HUGE = """
 import mmap
 import re
-from tierd.engine.process_memory import keep_heap
+from tierd.engine.process import keep_heap
 
 kept = keep_heap()
 piece = mmap.mmap(-1, 64 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

@@ -22,8 +22,8 @@ from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.tuning import PACING
-from tierd.engine.executor import LoopExecutor
 from tierd.engine.pressure import CgroupPressureMonitor
+from tierd.engine.wakeups import LoopExecutor
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import Inputs, Policy
 

@@ -13,7 +13,7 @@ from typing import Any
 from loopbench import Bench, ScanningSource, interrupt_at, tier_map
 
 from tierd.core.errors import ExitCode
-from tierd.engine.event_poller import EventPoller
+from tierd.engine.wakeups import EventPoller
 
 
 class Resting:

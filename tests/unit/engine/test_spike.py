@@ -6,7 +6,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from tierd.core.tuning import PHASE
-from tierd.engine.spike import SpikeDetector
+from tierd.engine.phase import SpikeDetector
 
 LEAST = 256
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tierd.core import own_mempolicy as mempolicy
-from tierd.core.own_mempolicy import preferring, roomiest_node
+from tierd.core import process as mempolicy
+from tierd.core.process import preferring, roomiest_node
 
 
 def host(root: Path, *free_kib: int | None) -> Path:

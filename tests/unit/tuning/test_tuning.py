@@ -26,11 +26,11 @@ BINDINGS = {
 }
 """Modules that repeat a header → which."""
 FACTS = {
-    "engine/privileges.py": {
+    "engine/process.py": {
         "_VERSION": "linux/capability.h",
         "_CAPBSET_DROP": "linux/prctl.h",
+        "CURRENT_ON_FAULT": "asm-generic/mman.h",
     },
-    "engine/process_memory.py": {"CURRENT_ON_FAULT": "asm-generic/mman.h"},
     "hotness/pattern.py": {"_FIELDS": "columns of an array"},
     "hotness/table.py": {
         "_NODES": "node numbers that the library's mask has room for",

@@ -22,12 +22,10 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
 from tierd.core.reasons import Reason
 from tierd.core.tiermap import TierMap
-from tierd.engine.fastpath.destinations import within_quota
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
-from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater
-from tierd.engine.miss_burst import MissBurstDetector
-from tierd.engine.phase_detector import CoolingSettings, PhaseDetector
+from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater, within_quota
+from tierd.engine.phase import CoolingSettings, MissBurstDetector, PhaseDetector
 from tierd.engine.service_view import ServiceView
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable

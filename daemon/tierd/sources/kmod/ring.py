@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.errors import UnavailableError
-from tierd.core.own_mempolicy import preferring, roomiest_node
+from tierd.core.process import preferring, roomiest_node
 from tierd.sources.kmod.uapi import (
     DEVICE,
     INFO,

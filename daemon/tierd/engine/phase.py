@@ -1,0 +1,286 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Phases: when the hot set moves, and for how long it has stayed.
+
+A phase is a time in which the hot set stays the same. Three detectors tell of its end:
+
+- `PhaseDetector` (heat): the logarithm of the accesses a second that go to pages which were not
+  hot. While the hot set stays, it is the noise of the cold pages; when it moves, the number rises
+  at once, for the new hot pages are new to the heat table, whichever source sees them. Cards see
+  none of them while all hot pages lie elsewhere: their silence is a low number as long as other
+  sources see accesses. A phase change cools heat.
+- `MissBurstDetector` (cards): a card reports a page once an epoch, when its count passes the
+  threshold. A page that becomes hot late in an epoch has the mean rate since the epoch's start: it
+  is reported late, or it is refused and not reported again. Two counts tell sooner: the fast path
+  refuses many more pages, or slow memory serves many more requests, than is usual. A new epoch then
+  tells at once which pages they are.
+- scans: the source tells itself (`EventDrivenSource.phase_change_ns`).
+
+`PhaseAge` is the time since the last of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tierd.core.access import AccessBatch
+from tierd.core.tuning import PHASE
+from tierd.hotness.change_point import ChangeDetector, ChangeSettings
+from tierd.hotness.table import HeatTable
+from tierd.sources.neoprof import NeoProfSource
+
+log = logging.getLogger(__name__)
+
+
+class SpikeDetector:
+    """Whether a count suddenly grows much faster than is usual, while a cards' epoch lasts.
+
+    A load that is never at rest has spikes again and again, and nothing is gained by hearing of all
+    pages anew. After each spike the epoch must be twice as old for the next one, and half as old
+    again after each epoch without one. A spike in a younger epoch counts when it is old enough.
+
+    Args:
+        least: a count that grows by less between two calls is nothing sudden.
+        calms_s: time over which the usual rate follows one that is lower; None for
+            `PHASE.spike_mean_s`.
+
+    Attributes:
+        rate: how much it grew a second, between the last two calls.
+    """
+
+    def __init__(self, least: int, calms_s: float | None = None) -> None:
+        calms_s = PHASE.spike_mean_s if calms_s is None else calms_s
+        self._least, self._calms_s = least, calms_s
+        self._count = self._before = 0
+        self._last_ns = self._leapt_ns = 0
+        self._waits_ns = 0
+        """Start of the epoch in which there was a leap, whether it was old enough or not."""
+        self._usual = 0.0
+        self._old_ns = PHASE.spike_min_epoch_ns
+        self._epoch_ns = 0
+        self.rate = 0.0
+
+    def since(self, count: int) -> int:
+        """How much the count has grown in the last leap and after it.
+
+        Args:
+            count: since the start.
+        """
+        return max(0, count - self._before)
+
+    def is_spike(self, count: int, now_ns: int, epoch_ns: int) -> bool:
+        """Whether it suddenly grew fast since the last call.
+
+        Args:
+            count: since the start.
+            now_ns: CLOCK_MONOTONIC.
+            epoch_ns: when the epoch that cards' reports are of began.
+        """
+        grown, seconds = count - self._count, (now_ns - self._last_ns) / 1e9
+        known = self._last_ns > 0
+        self._count, self._last_ns = count, now_ns
+        if not known or seconds <= 0 or grown < 0:
+            return False
+        usual, self.rate = self._usual, grown / seconds
+        over_s = PHASE.spike_mean_s if self.rate > usual else self._calms_s
+        self._usual += min(1.0, seconds / over_s) * (self.rate - usual)
+        if epoch_ns > self._epoch_ns:
+            if self._leapt_ns < self._epoch_ns:
+                self._old_ns = max(PHASE.spike_min_epoch_ns, self._old_ns // 2)
+            self._epoch_ns = epoch_ns
+        if self._leapt_ns >= epoch_ns:
+            return False
+        miss_burst = grown >= self._least and self.rate >= PHASE.spike_factor * usual
+        if (
+            miss_burst
+            and self._waits_ns != epoch_ns
+            and now_ns - epoch_ns >= PHASE.spike_min_epoch_ns
+        ):
+            self._waits_ns, self._before = epoch_ns, count - grown
+        if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
+            return False
+        self._leapt_ns = now_ns
+        self._old_ns = min(2 * self._old_ns, PHASE.spike_max_wait_ns)
+        return True
+
+
+class MissBurstDetector:
+    """Tells of bursts of refusals by the fast path, and of requests to slow memory."""
+
+    def __init__(self) -> None:
+        self._refusals = SpikeDetector(PHASE.burst_refused_pages)
+        self._requests = SpikeDetector(PHASE.burst_requests, PHASE.burst_settling_s)
+        self._asked_ns = 0
+        self._signs: set[str] = set()
+
+    def update(self, source: NeoProfSource, refused: int, now_ns: int) -> bool:
+        """Whether there has been a sign since `take`.
+
+        Args:
+            source: the cards.
+            refused: pages that the native path did not find hot enough since the start.
+            now_ns: CLOCK_MONOTONIC.
+        """
+        begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
+        if self._refusals.is_spike(refused, now_ns, begun):
+            self._signs.add("many_refused")
+        if now_ns - self._asked_ns >= PHASE.burst_check_interval_ns:
+            self._asked_ns = now_ns
+            if self._requests.is_spike(source.requests(), now_ns, begun):
+                self._signs.add("many_requests")
+        return bool(self._signs)
+
+    def take(self) -> frozenset[str]:
+        """The signs since the last call."""
+        signs, self._signs = frozenset(self._signs), set()
+        return signs
+
+    def pages(self, signs: frozenset[str], refused: int, least_rate: float) -> int:
+        """How many pages may come in once their epoch is new, at most.
+
+        Args:
+            signs: of `take`.
+            refused: as for `update`.
+            least_rate: requests a second that make a page worth its moves.
+        """
+        pages = self._refusals.since(refused) if "many_refused" in signs else 0
+        if "many_requests" in signs and least_rate > 0:
+            pages = max(pages, int(self._requests.rate / least_rate))
+        return pages
+
+
+@dataclass(frozen=True, slots=True)
+class CoolingSettings:
+    """How changes are answered.
+
+    Attributes:
+        enabled: whether they are.
+        certainty: posterior probability from which on a change is believed.
+        half_lives: by how many half-lives all heat decays at once.
+        least: heat below which a page counts as not hot.
+    """
+
+    enabled: bool = True
+    certainty: float = 0.9
+    half_lives: float = 3.0
+    least: float = 6.25
+
+
+class PhaseDetector:
+    """Watches batches on their way into heat.
+
+    Args:
+        heat: the table that they go into.
+        settings: how changes are answered.
+    """
+
+    def __init__(self, heat: HeatTable, settings: CoolingSettings) -> None:
+        self._heat = heat
+        self.settings = settings
+        self._detector = self._fresh()
+        self._source = ""
+        self._last_ns = 0
+        self._spoke = False
+        self.found = 0
+        """Changes since the start."""
+        self.last_ns = 0
+        """When the last one was found, CLOCK_MONOTONIC; 0 if there was none."""
+
+    @property
+    def probability(self) -> float:
+        """Posterior probability that the present run of the number is a new one."""
+        return self._detector.probability
+
+    @property
+    def run_length(self) -> int:
+        """The likeliest length of the present run."""
+        return self._detector.run_length
+
+    def _fresh(self) -> ChangeDetector:
+        return ChangeDetector(
+            ChangeSettings(certainty=self.settings.certainty, noise=0.3, least_shift=0.7)
+        )
+
+    def restart(self) -> None:
+        """Accesses are counted in another unit from now on: earlier levels are none."""
+        self._detector, self._spoke = self._fresh(), False
+
+    def watch(self, batches: Sequence[AccessBatch], source: str, now_ns: int) -> bool:
+        """Take in a tick's batches before heat does; true if the hot set has moved.
+
+        Heat has been faded then.
+        """
+        # What a companion tells of pages that the source does not see is another number.
+        own = [batch for batch in batches if batch.source == source and len(batch)]
+        fresh = 0.0
+        if source == self._source and self.settings.enabled:
+            fresh = float(sum(self._heat.novel(batch, self.settings.least) for batch in own))
+        heard = any(map(len, batches))
+        moved = self.judge(source, now_ns, own=bool(own), heard=heard, fresh=fresh)
+        if moved:
+            self._heat.fade(self.settings.half_lives)
+            log.info(
+                "event=phase_change detector=heat source=%s probability=%.3f fade=%g",
+                source,
+                self.probability,
+                self.settings.half_lives,
+            )
+        return moved
+
+    def judge(self, source: str, now_ns: int, *, own: bool, heard: bool, fresh: float) -> bool:
+        """Whether what a tick brought tells that the hot set has moved; heat is not touched.
+
+        Args:
+            source: the name of the source in use.
+            now_ns: CLOCK_MONOTONIC.
+            own: the source has told of accesses.
+            heard: it, or a companion, has.
+            fresh: its accesses that go to pages which were not hot.
+        """
+        if source != self._source:
+            # Another source counts in other numbers.
+            self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
+            self._spoke = False
+            return False
+        seconds = (now_ns - self._last_ns) / 1e9
+        self._last_ns = now_ns
+        if seconds <= 0 or not self.settings.enabled or not source:
+            return False
+        if not own and not (self._spoke and heard):
+            # Silence says nothing about where accesses go, and is no level to rise from.
+            return False
+        self._spoke = True
+        noise = PHASE.noise_pages_per_s * self.settings.least
+        if not self._detector.observe(math.log(noise + fresh / seconds)):
+            return False
+        self.found += 1
+        self.last_ns = now_ns
+        return True
+
+
+class PhaseAge:
+    """How long the hot set has not moved; called in each pass.
+
+    Attributes:
+        begun_ns: when the first samples came, CLOCK_MONOTONIC; 0: not yet.
+        scan_changes: phase changes that scans found.
+    """
+
+    def __init__(self) -> None:
+        self.begun_ns = self.scan_changes = 0
+        self._phase_change_ns = 0
+
+    def see(self, phase_change_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
+        """Take in what a source saw; `phase_change_ns` is `EventDrivenSource.phase_change_ns`."""
+        if batches:
+            self.begun_ns = self.begun_ns or now_ns
+        if phase_change_ns is not None and phase_change_ns > self._phase_change_ns:
+            self._phase_change_ns = phase_change_ns
+            self.scan_changes += 1
+
+    def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
+        """For how long the hot set has not moved; `changes`: what heat tells, if anybody asks."""
+        moved_ns = 0 if changes is None else changes.last_ns
+        return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._phase_change_ns)) / 1e9
