@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Regions in the text of the tracepoint damon:damon_aggregated (include/trace/events/damon.h);
- * sources/_damon_trace.py reads it. There are thousands of lines a second.
+ * sources/damon_kernel.py reads it. There are thousands of lines a second.
  */
 #define _GNU_SOURCE
 #include "tierd_native.h"

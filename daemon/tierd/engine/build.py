@@ -33,10 +33,9 @@ from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Policy
 from tierd.policy.neomem import NeoMemSettings
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
-from tierd.sources.factory import make_source
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
-from tierd.sources.selection import SourceSelector
+from tierd.sources.selection import SourceSelector, make_source
 from tierd.sources.uncore import Uncore
 from tierd.topology.node_meminfo import read_usage
 from tierd.topology.probe import probe

@@ -34,8 +34,7 @@ from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTa
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.core.tuning import DAMON
-from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
-from tierd.sources._damon_trace import DamonTrace
+from tierd.sources.damon_kernel import Attributes, DamonTrace, DamonTree, TargetRegions
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +79,7 @@ def expand(
     """Page keys, uint64[n], and counts, float32[n], of regions with accesses.
 
     Args:
-        table: uint64[m, 4] regions as `_damon_trace.Regions` has them.
+        table: uint64[m, 4] regions as `damon_kernel.Regions` has them.
         targets: tierd's target numbers by DAMON's target index.
         checks: checks in one aggregation interval.
     """
@@ -104,7 +103,7 @@ def latest(
     """The last whole one of the reports that follow each other in a table, and how many there are.
 
     Args:
-        table: uint64[m, 4] regions as `_damon_trace.Regions` has them. A report's regions ascend by
+        table: uint64[m, 4] regions as `damon_kernel.Regions` has them. A report's regions ascend by
             target and address.
 
     Returns:
@@ -126,7 +125,7 @@ def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
     """Whether nearly all memory of a report is used more often than it is checked.
 
     Args:
-        table: uint64[m, 4] regions as `_damon_trace.Regions` has them.
+        table: uint64[m, 4] regions as `damon_kernel.Regions` has them.
         checks: checks in one aggregation interval.
     """
     size = table[:, 2] - table[:, 1]

@@ -8,8 +8,8 @@ import pytest
 from tierd.config import loads
 from tierd.config.watching import EVENT_ROLES, SOURCES
 from tierd.sources.ebpf.events import ROLES
-from tierd.sources.factory import make_source
 from tierd.sources.neoprof import NeoProfSource
+from tierd.sources.selection import make_source
 
 
 @pytest.mark.parametrize("name", SOURCES)

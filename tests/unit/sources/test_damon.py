@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.sources._damon_sysfs import Attributes, DamonTree, TargetRegions
-from tierd.sources._damon_trace import Regions, parse
 from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges, latest
+from tierd.sources.damon_kernel import Attributes, DamonTree, Regions, TargetRegions, parse
 
 TRACE = b"""\
        kdamond.0-311     [001] .....    47.350871: damon_aggregated: target_id=0 nr_regions=3 \
