@@ -156,7 +156,7 @@ class Scanner:
     """The kernel module's own account: CPU time of its thread, records that found no room."""
 
     def __init__(self) -> None:
-        from tierd.sources.kmod import Control
+        from tierd.sources.kmod.netlink import Control
 
         self._control = Control.open()
         self.begin()

@@ -62,7 +62,7 @@ class Tracking:
 
 
 class Scanner:
-    """Has looked often enough."""
+    """Has scanned often enough."""
 
     dilution, taught_s = 1.0, 60.0
     aim: float | None = None
@@ -74,7 +74,7 @@ class Scanner:
     def poll(self) -> list[AccessBatch]:
         return []
 
-    def looked(self) -> tuple[int, float]:
+    def progress(self) -> tuple[int, float]:
         return 10, 0.4
 
     def wake(self) -> None:

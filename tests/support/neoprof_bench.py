@@ -47,7 +47,7 @@ class Scanner:
         taken, self.batches = self.batches, []
         return taken
 
-    def looked(self) -> tuple[int, float]:
+    def progress(self) -> tuple[int, float]:
         return self.rounds, 0.4
 
     def pace(self, period_us: int) -> None:

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import RECORD, Kind
 
 ROOT = Path(__file__).resolve().parents[2]

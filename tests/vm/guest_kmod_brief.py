@@ -20,7 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Result
 
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import PageFlags, ScanFlags
 
 EACH = 512

@@ -21,7 +21,8 @@ from guest_kmod_resolve import Churner
 
 from tierd.core.errors import UnavailableError
 from tierd.engine import process
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind, ScanFlags
 from tierd.sources.scan_records import ScanSummary, summaries
 

@@ -21,9 +21,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import guest_kmod as lab
 from frame_owners import IOC_RESOLVE
 from guest_kmod import Result
+from module_events import subscribe
 
 from tierd.core.errors import UnavailableError
-from tierd.sources.kmod import Control
+from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import ATTRIBUTES, Command
 
 MESSAGES = 100_000
@@ -183,7 +184,7 @@ def attempts() -> dict[str, bool]:
         except UnavailableError:
             refused[name] = True
     try:
-        control.subscribe()
+        subscribe(control)
         refused["subscribe"] = False
     except PermissionError:
         refused["subscribe"] = True

@@ -18,7 +18,7 @@ import guest_kmod as lab
 from guest_kmod import Result
 
 from tierd.core.errors import UnavailableError
-from tierd.sources.kmod import Ring
+from tierd.sources.kmod.ring import Ring
 
 DEVICE = Path("/dev/tierd")
 RULE = lab.ROOT / "systemd/99-tierd.rules"

@@ -16,7 +16,7 @@ from guest_kmod import Result
 
 from tierd._native import ffi, lib
 from tierd.core.process import roomiest_node
-from tierd.sources.kmod import Ring
+from tierd.sources.kmod.ring import Ring
 
 PREFERRED = 1
 

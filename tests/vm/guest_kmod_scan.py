@@ -15,7 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Hotset, Result
 
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 
 TARGET = 3
 CLOCK = Path("/sys/devices/system/clocksource/clocksource0/current_clocksource")

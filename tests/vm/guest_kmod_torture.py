@@ -20,10 +20,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 import guest_kmod as lab
 from guest_kmod import Result
 from guest_kmod_resolve import Churner
+from module_events import events, subscribe
 
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Event, Kind, PageFlags, ScanFlags
 from tierd.sources.scan import ScanSource
 from tierd.sources.scan_module import ScanSettings
@@ -37,7 +39,7 @@ EXPOSED = {**BUSY, "period_us": 4000, "exposure_us": 2000}
 def exits() -> Result:
     """Targets are killed at any moment of a scan; their memory and structures come back."""
     with lab.module(), lab.connection() as control, lab.connection() as listener:
-        listener.subscribe()
+        subscribe(listener)
         before = slab("mm_struct")
         for number in range(40):
             pid = os.fork()
@@ -54,7 +56,7 @@ def exits() -> Result:
         end = time.monotonic() + 20
         while control.targets() and time.monotonic() < end:
             time.sleep(0.1)
-        gone = [target for event, target in listener.events() if event == Event.GONE]
+        gone = [target for event, target in events(listener) if event == Event.GONE]
         stats = control.scan_get().stats
         after = slab("mm_struct")
         return {

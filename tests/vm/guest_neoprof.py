@@ -33,7 +33,8 @@ from neoprof_lab import (
     ring,
 )
 
-from tierd.sources.kmod.neoprof import CardRange, RequestCount, histogram_edges
+from tierd.sources.hmu_devices import RequestCount
+from tierd.sources.kmod.neoprof import CardRange, histogram_edges
 from tierd.sources.kmod.uapi import CardDo, Features, Kind, PageFlags, Track
 
 CLASS = Path("/sys/class/neoprof")

@@ -17,6 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
+import module_events
 import neoprof_lab as np_lab
 import numpy as np
 from guest_kmod import Result
@@ -25,8 +26,8 @@ from neoprof_lab import FULL, INTERRUPTING, SMALL, Pages, cards, drained, driver
 
 from neoprof import regs
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod import Cards
-from tierd.sources.kmod.neoprof import CardRange, RequestCount
+from tierd.sources.hmu_devices import RequestCount
+from tierd.sources.kmod.neoprof import CardRange, Cards
 from tierd.sources.kmod.uapi import ATTRIBUTES, CardDo, CardFlags, CardState, Command, Event, Kind
 
 PARAMETERS = Path("/sys/module/tierd/parameters")
@@ -34,9 +35,9 @@ CLASS = Path("/sys/class/neoprof")
 RELOADS = 20
 
 
-def events(listener: Cards) -> list[tuple[Event, int]]:
+def events(listener: Cards) -> list[tuple[Event, int | None]]:
     """Events of cards since the last call."""
-    return [(event.event, event.card) for event in listener.card_events()]
+    return module_events.events(listener, "TIERD_A_CARD")
 
 
 def attempt(action: object) -> str:
@@ -52,7 +53,7 @@ def silence() -> Result:
     """A host that does not answer: the card fails in a bounded time, and a reset revives it."""
     pages = Pages(50)
     with driver(), cards() as connection, cards() as listener, ring(Kind.HOT) as records:
-        listener.subscribe()
+        module_events.subscribe(listener)
         connection.set(FULL, threshold=5, epoch_us=0, enable=True)
         drained(connection, FULL)
         (PARAMETERS / "neoprof_timeout_ms").write_text("200")
@@ -130,7 +131,7 @@ def pulled() -> Result:
     pages = Pages(500)
     device = np_lab.devices()[0]
     with driver(), cards() as connection, cards() as listener:
-        listener.subscribe()
+        module_events.subscribe(listener)
         connection.set(FULL, threshold=0, epoch_us=0, drain_us=1000, enable=True)
         connection.set(SMALL, threshold=0, epoch_us=0, drain_us=1000, enable=True)
         for _ in range(3):

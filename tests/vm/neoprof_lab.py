@@ -22,7 +22,9 @@ import numpy as np
 from frames import frames_of
 
 from tierd.core.errors import UnavailableError
-from tierd.sources.kmod import Card, Cards, Control, Ring
+from tierd.sources.kmod.neoprof import Card, Cards
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 
 PCI = Path("/sys/bus/pci/devices")

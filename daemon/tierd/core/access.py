@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import BoolArray, U64Array
 
 F32Array = npt.NDArray[np.float32]
@@ -126,6 +128,15 @@ class AccessSource(ABC):
     @abstractmethod
     def close(self) -> None:
         """Stop sampling and leave nothing behind in the kernel."""
+
+    @contextmanager
+    def closed_on_failure(self) -> Iterator[None]:
+        """Close the source when what is done inside finds that the host refuses."""
+        try:
+            yield
+        except UnavailableError:
+            self.close()
+            raise
 
     @property
     def lines_per_count(self) -> float:

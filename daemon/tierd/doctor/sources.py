@@ -12,7 +12,7 @@ from typing import Final
 from tierd.core.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, probe
 from tierd.doctor.host import Host
-from tierd.sources.kmod.neoprof import CLASS
+from tierd.sources.hmu_devices import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")

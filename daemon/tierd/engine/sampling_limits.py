@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks at accessed bits are told of fast memory, and heat of how they look.
+"""What sources are told of fast memory and of the phase, and heat of the sampling interval.
 
-Heat counts the accesses that looks can see. When an exposure becomes shorter or longer, what was
-counted with the last one fades or grows by as much, so that it can be compared.
+Heat counts the accesses that scans can see. When a sampling interval becomes shorter or longer,
+what was counted with the last one fades or grows by as much, so that it can be compared.
 """
 
 from __future__ import annotations
@@ -64,15 +64,16 @@ def space_fraction(
 def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
     """The mean time between two uses of a page that is only just worth its moves, in us.
 
-    Looks with this exposure tell what is worth them best from what is not. Longer ones find more
-    pages, and what is used far more among them no sooner. It grows with the time for which the hot
-    set has stood still, an eighth of which moves have to pay in for it: longer ones find less of a
-    hot set that moves. By doubling, for the module forgets what quite another exposure saw.
+    Scans with this sampling interval tell the pages that are worth their moves best from others.
+    Longer ones find more pages, and those that are used far more among them no sooner. The interval
+    grows with the age of the phase, an eighth of which moves have to pay in: longer ones find less
+    of a hot set that changes. It grows by doubling, for the module forgets what it saw with a very
+    different interval.
 
     Args:
         tiers: the host's.
         least_s: time in which promotions must pay, at least (`policy.break_even_time`).
-        stood_still_s: for so long the hot set has not moved, as far as is known.
+        stood_still_s: age of the phase, as far as is known.
 
     Returns:
         None where it is not known what a use saves.
@@ -107,7 +108,7 @@ class SamplingLimits:
         usage: Mapping[int, NodeUsage],
         kept: float,
     ) -> None:
-        """Tell a source that can use it what fast memory has room for."""
+        """Tell a source that adapts to it what fast memory has room for."""
         if usage and isinstance(source, AdaptiveSource):
             source.aim = space_fraction(self._residents, tiers, usage, kept)
 
@@ -118,9 +119,9 @@ class SamplingLimits:
         least_s: float,
         stood_still_s: float,
     ) -> None:
-        """Tell a source that can use it how long exposures may be (`max_sampling_interval_us`).
+        """Tell a source that scans how long sampling intervals may be.
 
-        And how long changes may go unseen: an eighth of the time for which nothing changed.
+        And for how long phase changes may go undetected: an eighth of the age of the phase.
         """
         if isinstance(source, EventDrivenSource):
             source.longest_us, source.lag_us = bounds_us(tiers, least_s, stood_still_s)

@@ -35,7 +35,7 @@ class ServiceView:
     def source(self) -> NeoProfSource | None:
         """The source in use, if it is cards that count."""
         active = self._sources.active
-        return active if isinstance(active, NeoProfSource) and active.counting else None
+        return active if isinstance(active, NeoProfSource) and active.cards else None
 
     @property
     def epoch_ns(self) -> int:

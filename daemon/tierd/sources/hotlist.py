@@ -14,12 +14,12 @@ line, and may be reported for that. These requests are taken off its count.
 **One unit.** Cards see memory behind them only. Pages elsewhere, those of the fast tier
 above all, come from the module's accessed-bit scanner, which runs beside the cards for the
 nodes, or parts of nodes, that no card sees. An accessed bit says nothing beyond about 2.8
-accesses a look, so a card's rates are cut there too: a page is as hot as the scanner would
-have found it, wherever it lies. Where looks see part of the time only (`sources.exposure`),
-only that part of a card's requests goes to heat as well. And a page that a program passes makes
-a request for each of its lines, of which a look sees one use: `visits`. A card counts cache
-misses and write-backs, and an accessed bit any use: a page that lives in the cache is hot for
-one and cold for the other. It is not promoted, and, being accessed, not demoted.
+accesses a scan, so a card's rates are cut there too: a page is as hot as the scanner would
+have found it, wherever it lies. Where scans see part of the time only
+(`sources.sampling_interval`), only that part of a card's requests goes to heat as well. And a page
+that a program passes makes a request for each of its lines, of which a scan sees one use: `visits`.
+A card counts cache misses and write-backs, and an accessed bit any use: a page that lives in the
+cache is hot for one and cold for the other. It is not promoted, and, being accessed, not demoted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tierd.sources.kmod.ring import RecordArray
 from tierd.sources.scan_records import COUNTS
 
 SCAN_CEILING: Final = float(COUNTS.max())
-"""Accesses a look beyond which an accessed bit tells no difference."""
+"""Accesses a scan beyond which an accessed bit shows no difference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,9 @@ class HotList:
 
     Args:
         source: name for the batches.
-        look_s: time between two of the scanner's looks at a page; may be changed, and
-            `dilution`, the share of it whose accesses such a look sees.
-        visits: accesses, as a look sees them, that a request stands for; may be changed, and
+        scan_s: time between two scans of a page; may be changed, and `dilution`, the share of it
+            whose accesses such a scan sees.
+        visits: accesses, as a scan sees them, that a request stands for; may be changed, and
             `copy_requests`, what a page's own copy adds to its count.
     """
 

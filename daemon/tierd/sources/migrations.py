@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from tierd.core.access import Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.pagekey import VPN_MASK, U64Array
+from tierd.core.pagekey import U64Array
 from tierd.sources.ebpf import host, loader, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Sample, Type
 from tierd.sources.ebpf.sampler import Sampler
@@ -32,9 +32,17 @@ from tierd.sources.ebpf.table import SamplerSettings, Watched, map_array
 log = logging.getLogger(__name__)
 
 VMSTAT: Final = Path("/proc/vmstat")
-REASONS: Final = 16
-NODES: Final = 64
-NO_TARGET: Final = 0xFFFF
+
+
+class Layout:
+    """Numbers of `ebpf/migrations.bpf.c`."""
+
+    REASONS: Final = 16
+    NODES: Final = 64
+    NO_TARGET: Final = 0xFFFF
+    """The target of pages whose process is not known."""
+
+
 _MOVED: Final = np.dtype([("calls", "u8"), ("succeeded", "u8"), ("failed", "u8"), ("own", "u8")])
 _NODE: Final = np.dtype([("demoted", "u8"), ("spare", "u8")])
 DEMOTION: Final = "demotion"
@@ -78,9 +86,9 @@ class Migrations:
         by_reason: pages by the kernel's name of the reason ("demotion", "numa_misplaced", ...).
         demoted_from: pages that reclaim demoted, by the node that it ran for.
         page: uint64[n] keys of pages that moved: of the owner when the kernel moved them
-            on its behalf (NUMA balancing), else of target NO_TARGET with the virtual page only.
+            on its behalf (NUMA balancing), else of `Layout.NO_TARGET`, with the virtual page.
         moves: uint32[n], how often each moved (failed moves of mapped pages included).
-        bounced: pages that moved twice or more within this poll.
+        ping_pong: pages that moved twice or more within this poll.
         tasks_moved: tasks that the scheduler moved to another node.
         lost: moves whose page is not among `page`.
         unseen: pages that /proc/vmstat has and the tracepoint did not tell of.
@@ -113,8 +121,10 @@ def read_vmstat(file: Path = VMSTAT) -> dict[str, int]:
 
 @dataclass(slots=True)
 class _Mark:
-    moved: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(REASONS, _MOVED))
-    demoted: npt.NDArray[np.uint64] = field(default_factory=lambda: np.zeros(NODES, np.uint64))
+    moved: npt.NDArray[np.void] = field(default_factory=lambda: np.zeros(Layout.REASONS, _MOVED))
+    demoted: npt.NDArray[np.uint64] = field(
+        default_factory=lambda: np.zeros(Layout.NODES, np.uint64)
+    )
     tasks: int = 0
     vmstat: int = 0
 
@@ -183,7 +193,7 @@ class MigrationWatch:
             (),
             self._settings,
             functions=functions,
-            maps={"reasons": REASONS, "nodes": NODES},
+            maps={"reasons": Layout.REASONS, "nodes": Layout.NODES},
         )
         self._sampler.start()
 
@@ -220,11 +230,11 @@ class MigrationWatch:
         for name, fieldname in _OFFSETS:
             point = self._points.get(name)
             offsets.append(point.fields[fieldname][0] if point else 0)
-        sampler.table.configure(own=os.getpid(), demotion=numbers.get(DEMOTION, REASONS))
+        sampler.table.configure(own=os.getpid(), demotion=numbers.get(DEMOTION, Layout.REASONS))
         sampler.table.set_offsets(offsets)
         size = sampler.size.cpus
-        self._moved = map_array(sampler.loaded.maps["reasons"], size * REASONS, _MOVED)
-        self._nodes = map_array(sampler.loaded.maps["nodes"], size * NODES, _NODE)
+        self._moved = map_array(sampler.loaded.maps["reasons"], size * Layout.REASONS, _MOVED)
+        self._nodes = map_array(sampler.loaded.maps["nodes"], size * Layout.NODES, _NODE)
         sampler.set_targets(self._watched.targets)
         for name, point in self._points.items():
             event = EventAttr(Type.TRACEPOINT, point.id, 1, Sample(0))
@@ -251,11 +261,11 @@ class MigrationWatch:
         assert table is not None
         # vmstat first: a migration in between is then seen, and not taken for unseen.
         stat = read_vmstat()
-        moved = np.zeros(REASONS, _MOVED)
-        shaped = self._moved.reshape(-1, REASONS)
+        moved = np.zeros(Layout.REASONS, _MOVED)
+        shaped = self._moved.reshape(-1, Layout.REASONS)
         for name in ("calls", "succeeded", "failed", "own"):
             moved[name] = shaped[name].sum(axis=0)
-        demoted = self._nodes["demoted"].reshape(-1, NODES).sum(axis=0)
+        demoted = self._nodes["demoted"].reshape(-1, Layout.NODES).sum(axis=0)
         tasks = table.stat("passed")
         return _Mark(moved, demoted, tasks, stat.get("pgmigrate_success", 0))
 
@@ -273,7 +283,7 @@ class MigrationWatch:
         self._mark = now
         by_reason = {}
         succeeded = 0
-        for number in range(REASONS):
+        for number in range(Layout.REASONS):
             new, old = now.moved[number], before.moved[number]
             if new["calls"] != old["calls"]:
                 name = self._reasons.get(number, f"reason_{number}")
@@ -314,10 +324,3 @@ def _merge(key: U64Array, count: npt.NDArray[np.uint32]) -> tuple[U64Array, npt.
     moves = np.zeros(len(page), np.uint32)
     np.add.at(moves, at, count)
     return page, moves
-
-
-def of_no_target(keys: U64Array) -> U64Array:
-    """Virtual page numbers, uint64[n], of keys whose process is not known."""
-    unknown = keys >> np.uint64(48) == NO_TARGET
-    pages: U64Array = keys[unknown] & np.uint64(VPN_MASK)
-    return pages

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """NeoProf cards as an access source: every request to slow memory, counted in hardware.
 
-The cards themselves: `sources.cardset`. What an entry means in accesses, and how that compares
-with accessed bits: `sources.hotlist`.
+The cards themselves are in `sources.hmu_devices`, what their hot lists mean in `sources.hotlist`.
 """
 
 from __future__ import annotations
@@ -24,16 +23,15 @@ from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import BoolArray, U64Array
 from tierd.core.tuning import HMU, SCAN
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
-from tierd.sources.hmu_devices import CountSettings, HmuDevices, availability
+from tierd.sources.hmu_devices import CountSettings, HmuDevices, RequestCount, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
-from tierd.sources.kmod.neoprof import Card, Cards, Profile, RequestCount
+from tierd.sources.kmod.neoprof import Card, Cards, Profile
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.scan import ScanSource
 from tierd.sources.scan_module import ScanSettings
 
 log = logging.getLogger(__name__)
-
 
 Keep = Callable[[RecordArray], BoolArray]
 """Which page records are counted."""
@@ -45,9 +43,9 @@ class NeoProfSettings(CountSettings):
 
     Attributes:
         clear_us: length of an epoch.
-        requests_per_visit: counted ones that are taken for one use of a page, as a look finds
+        requests_per_visit: counted ones that are taken for one use of a page, as a scan finds
             it. 0: 1 where cards count runs once, else `HMU.requests_per_access`.
-        scan: how the scanner looks at what no card sees.
+        scan: how the module scans what no card sees.
     """
 
     clear_us: int = 5_000_000
@@ -82,7 +80,9 @@ class NeoProfSource(AdaptiveSource):
         self._clock = clock
         self._open_cards = open_cards
         self._open_ring = open_ring
-        self.make_scan = make_scan or self._scanner
+        self.make_scan = make_scan or (
+            lambda settings, keep: ScanSource(settings, root=root, clock=clock, keep=keep)
+        )
         """Makes the scanner of what cards do not see."""
         self._cards: HmuDevices | None = None
         self._requests = RequestCount(root)
@@ -91,9 +91,9 @@ class NeoProfSource(AdaptiveSource):
         self._map = HmuCoverage(())
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
-        looks = self.settings.scan
+        scan = self.settings.scan
         self._scan_settings = replace(
-            looks, period_us=min(looks.period_us, SCAN.beside_first_period_us)
+            scan, period_us=min(scan.period_us, SCAN.beside_first_period_us)
         )
         self._list = HotList(self.name, self._scan_settings.period_us / 1e6)
         self._learning = True
@@ -102,11 +102,6 @@ class NeoProfSource(AdaptiveSource):
         self.coverage = Coverage({})
         self.rounds = 0
         """Whole scans of every target since its start: what the scanner knows."""
-
-    def _scanner(self, settings: ScanSettings, keep: Keep | None) -> ScanSource:
-        return ScanSource(settings, root=self._root, clock=self._clock, keep=keep)
-
-    # ------------------------------------------------------------- an AccessSource
 
     def available(self) -> Availability:
         """Whether the module is loaded, lets us in, and knows a card that works."""
@@ -129,11 +124,8 @@ class NeoProfSource(AdaptiveSource):
                 return
             self._start()
         assert self._scan is not None
-        try:
+        with self.closed_on_failure():
             self._scan.watch(targets)
-        except UnavailableError:
-            self.close()
-            raise
 
     def poll(self) -> list[AccessBatch]:
         """Accesses that cards and scanner told since the last call.
@@ -143,11 +135,8 @@ class NeoProfSource(AdaptiveSource):
         """
         if self._ring is None or self._scan is None:
             return []
-        try:
+        with self.closed_on_failure():
             return self._poll(self._ring, self._scan)
-        except UnavailableError:
-            self.close()
-            raise
 
     def close(self) -> None:
         """Stop the cards, and let go of the module."""
@@ -164,16 +153,9 @@ class NeoProfSource(AdaptiveSource):
         self.rounds = 0
         self._list = HotList(self.name, self._list.scan_s)
 
-    # ------------------------------------------------------------- for who steers it
-
-    @property
-    def counting(self) -> bool:
-        """True while cards count for us."""
-        return bool(self.cards)
-
     @property
     def cards(self) -> Mapping[int, Card]:
-        """The cards in use, by number, as they were last seen."""
+        """The cards that count for us, by number, as they were last seen."""
         return {} if self._cards is None else self._cards.using
 
     @property
@@ -183,7 +165,7 @@ class NeoProfSource(AdaptiveSource):
 
     @property
     def visits(self) -> float:
-        """Accesses, as looks at accessed bits see them, that a counted request stands for."""
+        """Accesses, as accessed bits show them, that a counted request stands for."""
         if self.settings.requests_per_visit:
             return 1 / self.settings.requests_per_visit
         return 1.0 if self._coalescing else 1 / HMU.requests_per_access
@@ -199,17 +181,17 @@ class NeoProfSource(AdaptiveSource):
 
     @property
     def knows_cold(self) -> bool:
-        """Whether the scanner has looked often enough to know the hot from the cold."""
+        """Whether the module has scanned often enough to know the hot from the cold."""
         return self.rounds >= SCAN.known_scans
 
     @property
     def taught_s(self) -> float:
-        """For how long the scanner's looks at programs that run have gone to heat."""
+        """For how long scans of programs that run have gone to heat."""
         return 0.0 if self._scan is None else self._scan.taught_s
 
     @property
     def seen(self) -> Seen | None:
-        """The scanner's last whole looks at all targets; None when it is not in use."""
+        """What the last whole scans of all targets found; None when the scanner is not in use."""
         return None if self._scan is None else self._scan.seen
 
     @property
@@ -267,8 +249,6 @@ class NeoProfSource(AdaptiveSource):
             self._cards.clear()
         return batch
 
-    # ------------------------------------------------------------- inside
-
     def _start(self) -> None:
         self._cards = HmuDevices(
             self._open_cards(),
@@ -276,14 +256,11 @@ class NeoProfSource(AdaptiveSource):
             begun=self._epoch_begins,
             lost=self._list.forget,
         )
-        try:
+        with self.closed_on_failure():
             self._ring = self._open_ring(self._root, (Kind.HOT,))
             self._dropped = self._ring.dropped
             self._cards.enable_all()
             self._cover()
-        except UnavailableError:
-            self.close()
-            raise
 
     def _epoch_begins(self, card: Card) -> None:
         self._list.begin(card.number, self._clock(), 1 << card.settings.downsample)
@@ -300,15 +277,15 @@ class NeoProfSource(AdaptiveSource):
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        looks = replace(self._scan_settings, nodes=nodes, alone=False)
+        settings = replace(self._scan_settings, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
-        self._scan = self.make_scan(looks, self._unseen if self.coverage.partial else None)
+        self._scan = self.make_scan(settings, self._unseen if self.coverage.partial else None)
         self._scan.aim = self._aim
         self._learning = True
 
     def _learn(self, scan: ScanSource) -> None:
-        """How often the scanner has looked; it slows down when it knows hot from cold."""
-        self.rounds, self._list.scan_s = scan.looked()
+        """How often the module has scanned; it slows down when it knows hot from cold."""
+        self.rounds, self._list.scan_s = scan.progress()
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
@@ -325,15 +302,9 @@ class NeoProfSource(AdaptiveSource):
                 "the tierd kernel module is about to be removed", hint="another source takes over"
             )
         now = self._clock()
-        assert self._cards is not None
-        since = now - self._checked_ns
-        if since >= HMU.check_interval_ns or (
-            self._cards.suspect and since >= HMU.suspect_check_interval_ns
-        ):
-            self._checked_ns = now
-            self._check()
-            # A check may have put another scanner in place.
-            scan = self._scan or scan
+        self._check_if_due(now)
+        # A check may have put another scanner in place.
+        scan = self._scan or scan
         batches = self._hot(ring, now)
         if any(len(batch) for batch in batches):
             # A program may well use nothing but what cards see.
@@ -348,9 +319,13 @@ class NeoProfSource(AdaptiveSource):
             batches.append(self._list.credit(now))
         return [batch for batch in batches if len(batch) or batch.lost] + scan.poll()
 
-    def _check(self) -> None:
+    def _check_if_due(self, now: int) -> None:
         """Look after the cards; what is lost with one is scanned from now on."""
         assert self._cards is not None
+        due_ns = HMU.suspect_check_interval_ns if self._cards.suspect else HMU.check_interval_ns
+        if now - self._checked_ns < min(due_ns, HMU.check_interval_ns):
+            return
+        self._checked_ns = now
         if self._cards.check():
             self._cover()
             assert self._scan is not None

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a page may be accessed before a look at its accessed bit.
+"""The sampling interval: the time from clearing a page's accessed bit to checking it.
 
 A page that is accessed `r` times a second is found accessed with a chance of `1 - exp(-r t)`
-after an exposure of `t` seconds. Where every page is in use, a whole period finds all of them so,
+after an interval of `t` seconds. Where every page is in use, a whole period finds all of them so,
 and tells none from another. Those that fast memory should hold are the `n` hottest, `n` being what
-it has room for; looks tell them best from the others where about as many are found accessed. So
-while more are, the exposure is shortened; while fewer than half as many are, it grows, up to the
+it has room for; scans tell them best from the others where about as many are found accessed. So
+while more are, the interval is shortened; while fewer than half as many are, it grows, up to the
 whole period, which finds the pages that are not in use at all.
 
-That accessed bits tell more the sooner they are looked at is known from the kernel's own clock
+That accessed bits say more the sooner they are checked is known from the kernel's own clock
 (second-chance) reclaim, which goes round the faster the more it has to free; to choose the time by
 what fits the fast tier is what MEMTIS (SOSP 2023) does with its hotness threshold.
 """
@@ -32,9 +32,9 @@ def last_fraction() -> float:
 
 
 def used_a_second(seen: Seen | None) -> float:
-    """How often the pages that were looked at are used on average; 0 if that is not known.
+    """How often the scanned pages are used on average; 0 if that is not known.
 
-    Where looks find nearly all of them in use, it is the least that can be.
+    Where scans find nearly all of them in use, it is the least that can be.
     """
     if seen is None or seen.sampling_interval_s <= 0:
         return 0.0
@@ -42,12 +42,12 @@ def used_a_second(seen: Seen | None) -> float:
 
 
 def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) -> int:
-    """The exposure to look with from now on, in us; 0 is the whole period.
+    """The sampling interval to scan with from now on, in us; 0 is the whole period.
 
     Args:
-        seen: the latest looks.
+        seen: what the latest scans found.
         aim: share of the pages that fast memory has room for.
-        now_us: the exposure that is set.
+        now_us: the interval that is set.
         least_us: no shorter.
         most_us: the period that is set.
     """
@@ -71,7 +71,7 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
 
 
 def _factor(share: float, aim: float) -> float:
-    """By how much longer the exposure must be for `aim` to be seen in place of `share`."""
+    """By how much longer the interval must be for `aim` to be seen in place of `share`."""
     if share > INTERVAL.saturated_fraction:
         return 1 / INTERVAL.step_factor
     if share <= 0:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's accessed bits as an access source: every page, not regions.
 
-The module looks at each page once a period and keeps the last eight answers. What its
-records say of accesses is in `_scan_records`, how often it looks in `_scan_controller`, and which
-processes it scans in `_scan_targets`.
+The module scans each page once a period and keeps the last eight answers. What its records say of
+accesses is in `scan_records`, how often it scans in `scan_controller`, and which processes in
+`scan_module`.
 
 The module goes away in two steps: it asks its readers to close the device (parameter
 `closing`), then it can be removed. `poll` closes at once and raises, so that the selector
@@ -101,11 +101,8 @@ class ScanSource(EventDrivenSource):
                 return
             self._start()
         assert self._control is not None
-        try:
+        with self.closed_on_failure():
             self._targets.apply(self._control, targets)
-        except UnavailableError:
-            self.close()
-            raise
 
     def _start(self) -> None:
         ring = self._open_ring(self._root)
@@ -123,7 +120,7 @@ class ScanSource(EventDrivenSource):
         flags = ScanFlags.BRIEF
         flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
         flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
-        try:
+        with self.closed_on_failure():
             control.scan_set(
                 period_us=self._scan_controller.period_us,
                 budget_ppm=round(settings.cpu_share * 1e6),
@@ -134,9 +131,6 @@ class ScanSource(EventDrivenSource):
                 flags=flags,
                 hot_nodes=settings.nodes or range(MAX_NODES),
             )
-        except UnavailableError:
-            self.close()
-            raise
 
     def poll(self) -> list[AccessBatch]:
         """Counts of the pages that were reported since the last call.
@@ -154,7 +148,7 @@ class ScanSource(EventDrivenSource):
             )
         now = self._clock()
         if now >= self._check_ns:
-            self.looked()
+            self.progress()
         dropped = self._ring.dropped
         dropped_before = self._dropped
         lost, self._dropped = dropped - dropped_before, dropped
@@ -170,11 +164,10 @@ class ScanSource(EventDrivenSource):
         batches: list[AccessBatch] = []
         count = 0
         for view in ring.views():
-            told = 0 if batches else lost
-            for turnover in summaries(view):
-                if self._scan_controller.on_phase_change(turnover, now):
+            for summary in summaries(view):
+                if self._scan_controller.on_phase_change(summary, now):
                     self._set_scan()
-            fresh = self._scan_controller.fresh
+            fresh, told = self._scan_controller.fresh, 0 if batches else lost
             batches.append(self._records.batch(view, now, lost=told, keep=self._keep, fresh=fresh))
             count += len(view)
         if count:
@@ -200,14 +193,11 @@ class ScanSource(EventDrivenSource):
         self._hot_scans = wanted
         raised = wanted > self._settings.hot_scans
         cold = wanted - 1 if raised else self._settings.cold_scans
-        try:
+        with self.closed_on_failure():
             self._control.scan_set(hot_scans=wanted, cold_scans=cold)
-        except UnavailableError:
-            self.close()
-            raise
 
     def pace(self, period_us: int) -> None:
-        """Look no more often than this from now on.
+        """Scan no more often than this from now on.
 
         Raises:
             UnavailableError: the module refused, or is about to be removed.
@@ -218,8 +208,8 @@ class ScanSource(EventDrivenSource):
 
     def _set_scan(self) -> None:
         if self._control is not None:
-            looks = self._scan_controller
-            self._control.scan_set(period_us=looks.period_us, exposure_us=looks.exposure_us)
+            chosen = self._scan_controller
+            self._control.scan_set(period_us=chosen.period_us, exposure_us=chosen.exposure_us)
 
     @property
     def aim(self) -> float | None:
@@ -232,7 +222,7 @@ class ScanSource(EventDrivenSource):
 
     @property
     def longest_us(self) -> int | None:
-        """No exposure is longer, in us; None: none is too long."""
+        """No sampling interval is longer, in us; None: none is too long."""
         return self._scan_controller.longest_us
 
     @longest_us.setter
@@ -244,7 +234,7 @@ class ScanSource(EventDrivenSource):
 
     @property
     def lag_us(self) -> int:
-        """Programs may have used other memory for so long before a look finds that, in us."""
+        """A phase change may go undetected for so long, in us."""
         return self._scan_controller.lag_us
 
     @lag_us.setter
@@ -253,7 +243,7 @@ class ScanSource(EventDrivenSource):
             self._set_scan()
 
     def wake(self) -> None:
-        """The targets' programs run, as somebody else has seen: pages not accessed are cold."""
+        """The targets' programs run, as another source has seen: pages not accessed are cold."""
         self._scan_controller.awake = True
 
     @property
@@ -261,7 +251,7 @@ class ScanSource(EventDrivenSource):
         """The share of its ring that is not read yet, in [0, 1]."""
         return 0.0 if self._ring is None else self._ring.filled
 
-    def looked(self) -> tuple[int, float]:
+    def progress(self) -> tuple[int, float]:
         """Least number of whole scans over any target, and the mean time between two, in s.
 
         (0, the configured time) before the first, and when the source is not in use.
@@ -283,22 +273,22 @@ class ScanSource(EventDrivenSource):
 
     @property
     def seen(self) -> Seen | None:
-        """The last whole looks at all targets, as measured; None when it is not in use."""
+        """What the last whole scans of all targets found; None when it is not in use."""
         return None if self._control is None else self._scan_controller.seen
 
     @property
     def dilution(self) -> float:
-        """The share of time whose accesses looks see, in (0, 1]: what heat counts."""
+        """The share of time whose accesses scans see, in (0, 1]: what heat counts."""
         return self._scan_controller.dilution
 
     @property
     def phase_change_fd(self) -> int:
-        """Readable when a look has ended, until `poll`; -1 when the source is not in use."""
+        """Readable when a scan has ended, until `poll`; -1 when the source is not in use."""
         return -1 if self._ring is None else self._ring.fileno()
 
     def phase_changed(self) -> bool:
         """Whether to poll: programs began to use other memory, or the module is about to go."""
-        ring, looks = self._ring, self._scan_controller
+        ring, controller = self._ring, self._scan_controller
         if ring is None:
             return False
         if ring.closing:
@@ -307,9 +297,9 @@ class ScanSource(EventDrivenSource):
             return False
         count = 0
         for view in ring.views():
-            # What was there when it was last asked was none.
+            # What was there at the last call was no phase change.
             fresh = view[max(0, self._heard - count) :]
-            if any(map(looks.is_phase_change, summaries(fresh))):
+            if any(map(controller.is_phase_change, summaries(fresh))):
                 return True
             count += len(view)
         self._heard = count
@@ -322,12 +312,12 @@ class ScanSource(EventDrivenSource):
 
     @property
     def learning_ns(self) -> int:
-        """Time of two looks while they teach something, 0 after that: to poll sooner is in vain."""
+        """Time of two scans while they teach something, 0 after that: to poll sooner is in vain."""
         return 0 if self._control is None else self._scan_controller.learning_ns
 
     @property
     def taught_s(self) -> float:
-        """For how long looks at programs that run have gone to heat."""
+        """For how long scans of programs that run have gone to heat."""
         return self._scan_controller.taught_s(self._clock())
 
     def state(self) -> ScanState | None:

@@ -24,6 +24,7 @@ from typing import Final
 from tierd.core.tiermap import MemoryKind, MemoryNode
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.syscalls import perf_event_open
+from tierd.topology.sysfs import parse_list
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ def events(root: Path = Path("/")) -> list[Event]:
 
 def _events_of(folder: Path, kind: MemoryKind) -> list[Event]:
     number = int((folder / "type").read_text())
-    cpus = _cpu_list((folder / "cpumask").read_text())
+    cpus = tuple(sorted(parse_list((folder / "cpumask").read_text())))
     for names in PAIRS:
         if not all((folder / "events" / name).exists() for name in names):
             continue
@@ -103,20 +104,11 @@ def _encoding(folder: Path, text: str) -> tuple[int, int, int]:
             words[name] |= number
             continue
         place, _, bits = (folder / "format" / name).read_text().strip().partition(":")
-        at = [bit for part in bits.split(",") for bit in _bits(part)]
+        at = sorted(parse_list(bits))
         if number >> len(at):
             raise ValueError(f"{term} does not fit {bits}")
         words[place] |= sum((number >> i & 1) << bit for i, bit in enumerate(at))
     return words["config"], words["config1"], words["config2"]
-
-
-def _bits(part: str) -> range:
-    low, _, high = part.partition("-")
-    return range(int(low), int(high or low) + 1)
-
-
-def _cpu_list(text: str) -> tuple[int, ...]:
-    return tuple(cpu for part in text.strip().split(",") if part for cpu in _bits(part))
 
 
 def _bytes(folder: Path, name: str) -> float:

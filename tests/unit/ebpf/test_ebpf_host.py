@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.pagekey import make_keys
 from tierd.sources.ebpf import files, host
 from tierd.sources.ebpf.host import online_cpus, possible_cpus
 from tierd.sources.ebpf.table import Watched
-from tierd.sources.migrations import _OFFSETS, NO_TARGET, of_no_target, read_vmstat
+from tierd.sources.migrations import _OFFSETS, read_vmstat
 
 FORMAT_6_12 = """\
 name: mm_migrate_pages
@@ -150,12 +149,6 @@ def test_samples_are_keyed_by_their_process():
 def test_a_target_without_ranges_is_not_watched():
     assert Watched([WatchedTarget(7, 500, ())]).targets == {}
     assert not Watched([]).known(np.array([1], np.uint32)).any()
-
-
-def test_pages_of_nobody_known():
-    keys = make_keys(NO_TARGET, np.array([5], np.uint64))
-    both = np.concatenate([keys, make_keys(3, np.array([6], np.uint64))])
-    assert of_no_target(both).tolist() == [5]
 
 
 def test_vmstat_is_read(tmp_path):

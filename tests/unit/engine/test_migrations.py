@@ -20,7 +20,7 @@ from tierd.engine.build import make_companions
 from tierd.engine.migration_counter import MigrationCounter, Recent
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals, Totals
-from tierd.sources.migrations import NO_TARGET, Migrations, Moved
+from tierd.sources.migrations import Layout, Migrations, Moved
 
 SECOND = 10**9
 
@@ -38,7 +38,7 @@ def found(reasons: Mapping[str, Moved], pages: Mapping[int, int], **more: Any) -
     figures = {"demoted_from": {}, "ping_pong": 0, "tasks_moved": 0, "lost": 0, "unseen": 0} | more
     return Migrations(
         by_reason=reasons,
-        page=make_keys(NO_TARGET, np.array(list(pages), np.uint64)),
+        page=make_keys(Layout.NO_TARGET, np.array(list(pages), np.uint64)),
         moves=np.array(list(pages.values()), np.uint32),
         **figures,
     )
@@ -113,7 +113,7 @@ def test_whose_a_page_is_does_not_matter_for_a_bounce() -> None:
     recent = Recent()
     one = np.ones(1, np.uint32)
     assert recent.add(make_keys(3, np.array([77], np.uint64)), one, 0) == (0, 0)
-    assert recent.add(make_keys(NO_TARGET, np.array([77], np.uint64)), one, SECOND) == (1, 0)
+    assert recent.add(make_keys(Layout.NO_TARGET, np.array([77], np.uint64)), one, SECOND) == (1, 0)
 
 
 def test_moves_within_a_node_are_no_bounces_and_are_said_to_be_unclear() -> None:

@@ -12,7 +12,7 @@ import pytest
 from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.sources.kmod.neoprof import CardEvent, CardRange, Cards, histogram_edges
+from tierd.sources.kmod.neoprof import CardRange, Cards, histogram_edges
 from tierd.sources.kmod.uapi import (
     CARD_GEOMETRY,
     CARD_RANGE,
@@ -22,7 +22,6 @@ from tierd.sources.kmod.uapi import (
     CardFlags,
     CardState,
     Command,
-    Event,
     Features,
     Track,
 )
@@ -36,7 +35,7 @@ def kernel() -> Kernel:
 @pytest.fixture
 def cards(kernel: Kernel) -> Cards:
     connection: Any = kernel
-    return Cards(connection, FAMILY, 7)
+    return Cards(connection, FAMILY)
 
 
 def asked(kernel: Kernel) -> dict[int, bytes]:
@@ -166,20 +165,6 @@ def test_a_profile_has_its_histogram_and_says_what_holds(kernel: Kernel, cards: 
     told = cards.profile(0)
     assert told.histogram.sum() == 0
     assert told.stats == {}
-
-
-def test_events_of_cards_are_told_and_others_passed_over(kernel: Kernel, cards: Cards) -> None:
-    kernel.answers = [
-        message(Command.EVENT, attribute("EVENT", bytes([Event.EXEC]))),
-        message(
-            Command.EVENT,
-            attribute("EVENT", bytes([Event.CARD_FAILED])),
-            attribute("CARD", struct.pack("=I", 1)),
-            attribute("WHY", b"no answer\0"),
-        ),
-        message(Command.EVENT, attribute("EVENT", b"\xc8")),
-    ]
-    assert list(cards.card_events()) == [CardEvent(Event.CARD_FAILED, 1, "no answer")]
 
 
 def test_edges_are_those_of_the_published_design() -> None:

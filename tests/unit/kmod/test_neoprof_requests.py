@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tierd.sources.kmod.neoprof import CLASS, RequestCount
+from tierd.sources.hmu_devices import CLASS, RequestCount
 
 
 def tell(root: Path, number: int, text: str) -> None:

@@ -26,7 +26,7 @@ def kernel() -> Kernel:
 @pytest.fixture
 def control(kernel: Kernel) -> Control:
     connection: Any = kernel
-    return Control(connection, FAMILY, 7)
+    return Control(connection, FAMILY)
 
 
 def attributes_of(data: bytes) -> dict[int, bytes]:

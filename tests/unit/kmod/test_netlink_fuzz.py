@@ -26,7 +26,6 @@ from tierd.sources.kmod.uapi import (
     STATS,
     TARGET_STATS,
     Command,
-    Event,
 )
 from tierd.topology.hotplug import concerns_memory
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
@@ -57,15 +56,6 @@ class Kernel:
         if not self.answers:
             raise BlockingIOError
         return self.answers.pop(0), (0, 1)
-
-
-class Events(Kernel):
-    """... of a group of events, whose reader never waits."""
-
-    def recv(self, size: int) -> bytes:
-        if not self.answers:
-            raise BlockingIOError
-        return self.answers.pop(0)
 
 
 def attribute(name: str, data: bytes | int) -> bytes:
@@ -122,20 +112,13 @@ CARD = message(
 SNAPSHOT = message(
     Command.NEOPROF_PROFILE_GET, attribute("CARD", 0), attribute("PROFILE", bytes(PROFILE.itemsize))
 )
-FAILED = message(
-    Command.EVENT, attribute("EVENT", Event.CARD_FAILED), attribute("CARD", 1),
-    attribute("WHY", b"it is gone\0"),
-)  # fmt: skip
-GONE = message(Command.EVENT, attribute("EVENT", Event.GONE), attribute("TARGET", 7))
 QUESTIONS: list[tuple[type[Kernel], list[bytes], Callable[[Any], Any]]] = [
-    (Kernel, [TARGET + TARGET, done()], lambda k: Control(k, FAMILY, 7).targets()),
-    (Kernel, [SCAN, acknowledgement()], lambda k: Control(k, FAMILY, 7).scan_get()),
-    (Kernel, [CARD, done()], lambda k: Cards(k, FAMILY, 7).cards()),
-    (Kernel, [SNAPSHOT, acknowledgement()], lambda k: Cards(k, FAMILY, 7).profile(0)),
-    (Kernel, [acknowledgement(3)], lambda k: Control(k, FAMILY, 7).target_del(1)),
-    (Kernel, [refusal()], lambda k: Control(k, FAMILY, 7).target_del(1)),
-    (Events, [GONE, FAILED], lambda k: list(Control(k, FAMILY, 7).events())),
-    (Events, [FAILED, GONE], lambda k: list(Cards(k, FAMILY, 7).card_events())),
+    (Kernel, [TARGET + TARGET, done()], lambda k: Control(k, FAMILY).targets()),
+    (Kernel, [SCAN, acknowledgement()], lambda k: Control(k, FAMILY).scan_get()),
+    (Kernel, [CARD, done()], lambda k: Cards(k, FAMILY).cards()),
+    (Kernel, [SNAPSHOT, acknowledgement()], lambda k: Cards(k, FAMILY).profile(0)),
+    (Kernel, [acknowledgement(3)], lambda k: Control(k, FAMILY).target_del(1)),
+    (Kernel, [refusal()], lambda k: Control(k, FAMILY).target_del(1)),
 ]
 
 

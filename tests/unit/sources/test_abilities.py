@@ -17,9 +17,9 @@ OWN: dict[type[AccessSource], set[str]] = {
     DamonSource: set(),
     FaultSource: SAMPLED | {"counters"},
     PmuSource: SAMPLED | {"plans"},
-    ScanSource: {"decide_with", "looked", "pace", "state", "taught_s", "wake"},
+    ScanSource: {"decide_with", "progress", "pace", "state", "taught_s", "wake"},
     NeoProfSource: {
-        *("cards", "clear", "copy_requests", "counting", "demoted", "epochs", "knows_cold"),
+        *("cards", "clear", "copy_requests", "demoted", "epochs", "knows_cold"),
         *("profiles", "program", "promoted", "rate_cap", "requests", "taught_s", "visits"),
     },
 }

@@ -20,7 +20,7 @@ def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
     with pytest.raises(UnavailableError, match="about to be removed"):
         bench.source.poll()
     assert bench.scanners[0].closed
-    assert not bench.source.counting
+    assert not bench.source.cards
     assert bench.source.poll() == []
 
 

@@ -38,7 +38,7 @@ def test_a_card_that_failed_is_no_card_and_says_why(bench: Bench) -> None:
     assert "card 0: it does not answer" in state.reason
     with pytest.raises(UnavailableError):
         bench.source.watch(TARGETS)
-    assert not bench.source.counting
+    assert not bench.source.cards
 
 
 def test_asking_whether_it_works_changes_nothing(bench: Bench) -> None:
@@ -57,7 +57,7 @@ def test_watching_enables_the_card_and_scans_what_it_does_not_see(bench: Bench) 
     assert not asked["flags"] & CardFlags.PERSIST
     assert bench.scanners[0].settings.nodes == (0,)
     assert bench.scanners[0].watched == TARGETS
-    assert bench.source.counting
+    assert bench.source.cards
 
 
 def test_nothing_to_watch_starts_nothing(bench: Bench) -> None:

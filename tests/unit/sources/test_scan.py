@@ -290,11 +290,11 @@ def test_the_module_looks_as_what_it_tells_asks_for() -> None:
     assert (world.control.periods, world.control.sampling_intervals) == ([200_000], [0])
     assert world.look(0.97, 0) == (200_000, 0)  # of the time before
     assert world.look(0.97, 0) == (50_000, 12_500)
-    assert world.source.looked()[0] < SCAN.known_scans
+    assert world.source.progress()[0] < SCAN.known_scans
     world.look(0.97, 0)  # the round that was under way
     for _ in range(SCAN.warmup_scans):
         assert world.look(0.4, 12.5)[1] == 12_500
-    rounds, period_s = world.source.looked()
+    rounds, period_s = world.source.progress()
     assert rounds >= SCAN.known_scans
     assert period_s == pytest.approx(0.8)
     assert world.control.periods[-1] == 800_000
@@ -308,18 +308,18 @@ def test_a_source_that_begins_anew_knows_nothing() -> None:
         world.look(0.97, 0)
     world.source.close()
     world.control.stats.clear()
-    assert world.source.looked() == (0, 0.8)
+    assert world.source.progress() == (0, 0.8)
     assert world.source.seen is None
     world.source.watch([target(1, 10, (0, 5))])
     assert (world.control.periods[-1], world.control.sampling_intervals[-1]) == (200_000, 0)
-    assert world.source.looked()[0] == 0
+    assert world.source.progress()[0] == 0
 
 
 def test_a_target_that_is_not_watched_teaches_nothing() -> None:
     world = World()
     world.control.stats[2] = {"rounds": 9, "round_pages": 10**6, "round_accessed": 970_000}
     assert [world.look(0.1, 0) for _ in range(SCAN.warmup_scans + 1)][-1] == (800_000, 0)
-    assert world.source.looked()[0] >= SCAN.known_scans
+    assert world.source.progress()[0] >= SCAN.known_scans
 
 
 def test_a_bound_holds_from_the_first_look_on_and_may_come_before_the_source_is_in_use() -> None:

@@ -21,7 +21,6 @@ DAEMON = Path(tuning.__file__).parents[2]
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 BINDINGS = {
     "sources/ebpf/table.py": "the programs of ebpf/, whose layout a test compares",
-    "sources/kmod/genl.py": "linux/netlink.h",
     "sources/kmod/uapi.py": "the header of kmod/, which a test compares",
 }
 """Modules that repeat a header → which."""
@@ -51,13 +50,8 @@ FACTS = {
     },
     "sources/ebpf/events.py": {"LATENCY_CYCLES": "range of MSR_PEBS_LD_LAT_THRESHOLD"},
     "sources/ebpf/helper.py": {"_PR_SET_PDEATHSIG": "linux/prctl.h"},
-    "sources/kmod/neoprof.py": {"_COUNT_BYTES": "size of a record of the driver"},
+    "sources/hmu_devices.py": {"_COUNT_BYTES": "size of a record of the driver"},
     "sources/kmod/netlink.py": {"_NODE_WORDS": "nodes of the driver's mask in words"},
-    "sources/migrations.py": {
-        "REASONS": "size of the program's map",
-        "NODES": "size of the program's map",
-        "NO_TARGET": "the program's mark for no target",
-    },
     "sources/pmu.py": {
         "COMPLETE_SAMPLES": "a kernel version",
         "MOST_PERIOD": "width of the counter of IBS",

@@ -133,7 +133,7 @@ class SampledSource(AccessSource):
         self._watched = Watched(targets)
         if not targets and self._sampler is None:
             return
-        with self._closing_on_failure():
+        with self.closed_on_failure():
             if self._sampler is None:
                 self._sampler = self.make_sampler()
                 self._sampler.start()
@@ -142,13 +142,13 @@ class SampledSource(AccessSource):
             self._sampler.set_targets(self._watched.targets)
 
     @contextlib.contextmanager
-    def _closing_on_failure(self) -> Iterator[None]:
-        """Remember why loading failed, for `available`, and release everything."""
+    def closed_on_failure(self) -> Iterator[None]:
+        """Remember the reason for `available` as well."""
         try:
-            yield
+            with super().closed_on_failure():
+                yield
         except UnavailableError as error:
             self._failed = (self._clock(), str(error))
-            self.close()
             raise
 
     def ready(self, *, wait: bool = False) -> bool:
@@ -197,7 +197,7 @@ class SampledSource(AccessSource):
         Raises:
             UnavailableError: the program could not be loaded; another source is needed.
         """
-        with self._closing_on_failure():
+        with self.closed_on_failure():
             if not self.ready():
                 return []
         sampler = self._sampler

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Family`: questions to the module's generic netlink family, and its events.
+"""`Family`: questions to the module's generic netlink family.
 
 `kmod/tierd.yaml` describes the family. Messages are coded by pyroute2; the socket is a
 plain one, for pyroute2's own reads through an event loop, which the control loop has not.
@@ -19,18 +19,25 @@ from typing import Any, Final, Self
 
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
 from tierd.core.tuning import SCAN
-from tierd.sources.kmod.uapi import ATTRIBUTES, EVENTS, FAMILY, VERSION, Command
+from tierd.sources.kmod.uapi import ATTRIBUTES, FAMILY, VERSION, Command
 
-_REQUEST, _ACK, _DUMP = 0x1, 0x4, 0x300
-_ERROR, _DONE = 2, 3
-_NETLINK_GENERIC = 16
-_SOL_NETLINK, _ADD_MEMBERSHIP, _CAP_ACK, _EXT_ACK = 270, 1, 10, 11
-_ACK_TLVS, _TLV_MESSAGE = 0x200, 1
-_DATAGRAM: Final = 1 << 17
-_SEQUENCE_AT: Final = 8
-"""struct nlmsghdr: length, type, flags, sequence number."""
-_VALUE_AT: Final = 4
-"""struct nlattr: length, type."""
+
+class _Netlink:
+    """Numbers of linux/netlink.h."""
+
+    REQUEST, ACK, DUMP = 0x1, 0x4, 0x300
+    ERROR, DONE = 2, 3
+    GENERIC: Final = 16
+    SOL_NETLINK, CAP_ACK, EXT_ACK = 270, 10, 11
+    ACK_TLVS, TLV_MESSAGE = 0x200, 1
+    SEQUENCE_AT: Final = 8
+    """In struct nlmsghdr: length, type, flags, sequence number."""
+    VALUE_AT: Final = 4
+    """In struct nlattr: length, type."""
+    DATAGRAM: Final = 1 << 17
+    """Room for the largest answer."""
+
+
 _FORMS: Final = {"uint8": "=B", "uint16": "=H", "uint32": "=I"}
 _INTEGERS: Final = {
     name: struct.Struct(_FORMS[kind]) for name, kind in ATTRIBUTES if kind in _FORMS
@@ -48,13 +55,11 @@ class Family:
     Args:
         connection: a bound netlink socket with a timeout; closed by `close`.
         family: the family's number.
-        group: the number of its multicast group of events.
     """
 
-    def __init__(self, connection: socket.socket, family: int, group: int) -> None:
+    def __init__(self, connection: socket.socket, family: int) -> None:
         self._socket = connection
         self._family = family
-        self._group = group
         self._sequence = 0
         # The scanner's answers about targets change only when it has looked once more.
         self._decoded = functools.lru_cache(16)(_decoded)
@@ -68,16 +73,16 @@ class Family:
         """
         try:
             connection = socket.socket(
-                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_GENERIC
+                socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _Netlink.GENERIC
             )
             connection.bind((0, 0))
             # The kernel's reasons come with its refusals, and without a copy of the request.
-            connection.setsockopt(_SOL_NETLINK, _CAP_ACK, 1)
-            connection.setsockopt(_SOL_NETLINK, _EXT_ACK, 1)
+            connection.setsockopt(_Netlink.SOL_NETLINK, _Netlink.CAP_ACK, 1)
+            connection.setsockopt(_Netlink.SOL_NETLINK, _Netlink.EXT_ACK, 1)
         except OSError as error:
             raise UnavailableError(f"generic netlink: {error.strerror}") from error
         connection.settimeout(SCAN.module_answer_s)
-        opened = cls(connection, 0, 0)
+        opened = cls(connection, 0)
         try:
             opened._find_family()
         except BaseException:
@@ -90,15 +95,12 @@ class Family:
 
         asked = (("CTRL_ATTR_FAMILY_NAME", FAMILY),)
         try:
-            answers = self._ask(ctrlmsg, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _ACK, asked)
+            answers = self._ask(ctrlmsg, GENL_ID_CTRL, CTRL_CMD_GETFAMILY, _Netlink.ACK, asked)
         except FileNotFoundError:
             raise _not_loaded() from None
         with understood():
             (answer,) = answers
             self._family = answer.get_attr("CTRL_ATTR_FAMILY_ID")
-            for group in answer.get_attr("CTRL_ATTR_MCAST_GROUPS") or ():
-                if group.get_attr("CTRL_ATTR_MCAST_GRP_NAME") == EVENTS:
-                    self._group = group.get_attr("CTRL_ATTR_MCAST_GRP_ID")
 
     def fileno(self) -> int:
         """The socket's descriptor."""
@@ -107,17 +109,6 @@ class Family:
     def close(self) -> None:
         """Close the socket; the module forgets what was asked through it."""
         self._socket.close()
-
-    def subscribe(self) -> None:
-        """Join the events' multicast group; use a connection of its own for it."""
-        self._socket.setsockopt(_SOL_NETLINK, _ADD_MEMBERSHIP, self._group)
-        self._socket.setblocking(False)
-
-    def event_messages(self) -> Iterator[Answer]:
-        """Messages of the group that came since the last call, decoded; never blocks."""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                yield from self._decode(self._socket.recv(_DATAGRAM))
 
     def ask(
         self, command: Command, attributes: Sequence[list[Any]] = (), *, dump: bool = False
@@ -136,7 +127,11 @@ class Family:
         given = tuple((name, value) for name, value in attributes if value is not None)
         try:
             return self._ask(
-                _message_class(), self._family, command, _DUMP if dump else _ACK, given
+                _message_class(),
+                self._family,
+                command,
+                _Netlink.DUMP if dump else _Netlink.ACK,
+                given,
             )
         except ProcessLookupError as error:
             raise TargetGoneError(
@@ -165,18 +160,18 @@ class Family:
         shape = tuple((name, 0 if name in _INTEGERS else value) for name, value in attributes)
         encoded, places = _encoded(coder, family, command, flags, shape)
         request = bytearray(encoded)
-        struct.pack_into("=I", request, _SEQUENCE_AT, self._sequence)
+        struct.pack_into("=I", request, _Netlink.SEQUENCE_AT, self._sequence)
         for (name, value), place in zip(attributes, places, strict=True):
             if name in _INTEGERS:
                 _INTEGERS[name].pack_into(request, place, value)
         self._socket.sendto(bytes(request), (0, 0))
         found: list[Answer] = []
         while True:
-            data = self._socket.recv(_DATAGRAM)
+            data = self._socket.recv(_Netlink.DATAGRAM)
             for kind, sequence, part in _messages(data):
                 if sequence != self._sequence:
                     continue
-                if kind in (_ERROR, _DONE):
+                if kind in (_Netlink.ERROR, _Netlink.DONE):
                     # A dump that ends well carries a count of 0, an error a negative errno.
                     code = -struct.unpack_from("=i", part, 16)[0] if len(part) >= 20 else 0
                     if code > 0:
@@ -185,11 +180,6 @@ class Family:
                         raise OSError(code, reason)
                     return found
                 found.append(self._decoded(_unnumbered(part), coder))
-
-    def _decode(self, data: bytes) -> Iterator[Answer]:
-        for kind, _, part in _messages(data):
-            if kind == self._family:
-                yield self._decoded(_unnumbered(part), _message_class())
 
 
 class Answer:
@@ -246,15 +236,15 @@ def _encoded(
     request["attrs"] = [list(pair) for pair in attributes]
     request["cmd"] = command
     request["version"] = VERSION
-    request["header"].update(type=family, flags=_REQUEST | flags, sequence_number=0, pid=0)
+    request["header"].update(type=family, flags=_Netlink.REQUEST | flags, sequence_number=0, pid=0)
     request.encode()
-    places = tuple(slot.nla.offset + _VALUE_AT for slot in request["attrs"])
+    places = tuple(slot.nla.offset + _Netlink.VALUE_AT for slot in request["attrs"])
     return bytes(request.data), places
 
 
 def _unnumbered(part: bytes) -> bytes:
     """A message without its sequence number and port, which make equal ones differ."""
-    return part[:_SEQUENCE_AT] + bytes(8) + part[_SEQUENCE_AT + 8 :]
+    return part[: _Netlink.SEQUENCE_AT] + bytes(8) + part[_Netlink.SEQUENCE_AT + 8 :]
 
 
 def _decoded(part: bytes, coder: Any) -> Answer:
@@ -268,11 +258,11 @@ def _reason(part: bytes) -> str:
     """The text of an extended acknowledgement, empty without one."""
     kind, flags = struct.unpack_from("=HH", part, 4)
     offset = 36  # two headers and the error number between them
-    while kind == _ERROR and flags & _ACK_TLVS and offset + 4 <= len(part):
+    while kind == _Netlink.ERROR and flags & _Netlink.ACK_TLVS and offset + 4 <= len(part):
         length, attribute = struct.unpack_from("=HH", part, offset)
         if length < 4:
             break
-        if attribute == _TLV_MESSAGE:
+        if attribute == _Netlink.TLV_MESSAGE:
             return part[offset + 4 : offset + length].rstrip(b"\0").decode("utf-8", "replace")
         offset += (length + 3) & ~3
     return ""

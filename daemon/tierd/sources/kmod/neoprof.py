@@ -1,20 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Cards`: NeoProf cards through the module, by generic netlink; `RequestCount`: their requests.
+"""`Cards`: NeoProf cards through the module, by generic netlink.
 
 A card's hot pages come as records of kind `Kind.HOT` through `Ring.open(kinds=(Kind.HOT,))`.
-Requests are read from /sys/class/neoprof, because they are asked for more often than a profile.
 docs/neoprof-driver.md describes settings and fields.
 """
 
 from __future__ import annotations
 
 import functools
-import logging
-import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +28,9 @@ from tierd.sources.kmod.uapi import (
     CardFlags,
     CardState,
     Command,
-    Event,
     Features,
     Track,
 )
-
-log = logging.getLogger(__name__)
-
-CLASS: Final = "sys/class/neoprof"
-CARD_EVENTS: Final = frozenset({Event.CARD_ADDED, Event.CARD_FAILED, Event.CARD_GONE})
-_COUNT_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,15 +137,6 @@ class Profile:
     threshold: int
     histogram: npt.NDArray[np.uint64]
     stats: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class CardEvent:
-    """Something happened to a card; `why` is told of failures."""
-
-    event: Event
-    card: int
-    why: str
 
 
 @functools.cache
@@ -273,15 +253,6 @@ class Cards(Family):
                 **bounds,
             )
 
-    def card_events(self) -> Iterator[CardEvent]:
-        """Events of cards since the last call, after `subscribe`; never blocks."""
-        for message in self.event_messages():
-            code = message.get_attr("TIERD_A_EVENT")
-            if code in CARD_EVENTS:
-                with understood():
-                    why = _text(message, "TIERD_A_WHY")
-                yield CardEvent(Event(code), message.get_attr("TIERD_A_CARD"), why)
-
 
 # A card is asked for again and again, and these two change hardly ever.
 @functools.lru_cache(64)
@@ -342,57 +313,3 @@ def _pack(ranges: Sequence[CardRange]) -> bytes:
         if name != "pad":
             table[name] = [getattr(item, name) for item in ranges]
     return table.tobytes()
-
-
-class RequestCount:
-    """Counts requests to the memory of cards.
-
-    Args:
-        root: root of /sys ("/" but in tests).
-    """
-
-    def __init__(self, root: Path = Path("/")) -> None:
-        self._root = root
-        self._files: dict[int, int] = {}
-        self._last: dict[int, int] = {}
-        self._total = 0
-        self._silent: set[int] = set()
-
-    def count(self, numbers: Collection[int]) -> int:
-        """Requests that these cards have seen since each was first asked; it never falls.
-
-        A card that does not tell, or is gone, counts none.
-        """
-        for number in self._files.keys() - set(numbers):
-            self._forget(number)
-        for number in numbers:
-            told = self._read(number)
-            if told is None:
-                self._forget(number)
-                continue
-            # A card that was reset begins at 0.
-            self._total += max(0, told - self._last.get(number, told))
-            self._last[number] = told
-        return self._total
-
-    def close(self) -> None:
-        """Let go of the files."""
-        for number in list(self._files):
-            self._forget(number)
-
-    def _read(self, number: int) -> int | None:
-        try:
-            if number not in self._files:
-                path = self._root / CLASS / f"neoprof{number}" / "requests"
-                self._files[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._files[number], _COUNT_BYTES, 0))
-        except (OSError, ValueError) as error:
-            if number not in self._silent:
-                self._silent.add(number)
-                log.info('card=%d event=no_request_count reason="%s"', number, error)
-            return None
-
-    def _forget(self, number: int) -> None:
-        self._last.pop(number, None)
-        if (descriptor := self._files.pop(number, None)) is not None:
-            os.close(descriptor)

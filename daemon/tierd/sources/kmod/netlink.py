@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from tierd.core.pagekey import PAGE_SHIFT
 from tierd.sources.kmod.genl import Family, named, understood
-from tierd.sources.kmod.uapi import STATS, TARGET_STATS, Command, Event, ScanFlags
+from tierd.sources.kmod.uapi import STATS, TARGET_STATS, Command, ScanFlags
 
 _NODE_WORDS: Final = 16
 
@@ -168,13 +168,3 @@ class Control(Family):
                 cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),
                 stats=named(STATS, message.get_attr("TIERD_A_STATS")),
             )
-
-    def events(self) -> Iterator[tuple[Event, int | None]]:
-        """Events that came since the last call, and the target of each; never blocks."""
-        for message in self.event_messages():
-            code = message.get_attr("TIERD_A_EVENT")
-            if code in _KNOWN_EVENTS:
-                yield Event(code), message.get_attr("TIERD_A_TARGET")
-
-
-_KNOWN_EVENTS: Final = frozenset(Event)

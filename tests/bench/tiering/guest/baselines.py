@@ -32,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "support"))
 
 from card_window import BYTES, find_device
 
-from tierd.sources.kmod import Control, Ring
+from tierd.sources.kmod.netlink import Control
+from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind, PageFlags
 
 PERIOD = 997
