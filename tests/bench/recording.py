@@ -30,9 +30,9 @@ from tierd.core.migration import MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.engine.build import make_policy
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.records import RecordingHeat
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import Budget, Inputs
 from tierd.replay.policy import Replay

@@ -26,9 +26,9 @@ from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
 from tierd.migration import DryMover
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
+from tierd.observe.recording.records import RecordingHeat
 from tierd.replay.policy import Replay
 from tierd.sources.selection import SourceSelector
 from tierd.topology import HotplugWatcher

@@ -28,9 +28,8 @@ from tierd.core.migration import MigrationPlan
 from tierd.core.tiermap import MemoryKind
 from tierd.engine.build import make_policy
 from tierd.observe.recording import recorder as recorder_module
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder, RecorderStats
-from tierd.observe.recording.records import Meta
+from tierd.observe.recording.records import Meta, RecordingHeat
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.inputs import Inputs
 

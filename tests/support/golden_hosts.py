@@ -24,9 +24,8 @@ from tierd.engine.build import make_fast_path, make_policy
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Components, Service
 from tierd.engine.pressure import PressureMonitor
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.replay.recorded import listen, listen_to
 from tierd.sources.scan import ScanSource
 from tierd.sources.scan_module import ScanSettings

@@ -25,9 +25,8 @@ from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Components, Service
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder, RecorderStats
-from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.sources.selection import SourceSelector
 from tierd.workloads.target import Target
 

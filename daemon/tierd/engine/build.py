@@ -24,9 +24,8 @@ from tierd.engine.phase import CoolingSettings
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.records import RecordedTarget
+from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.observe.tick_record import Observer, TickLog
 from tierd.observe.totals import MigrationTotals
 from tierd.policy.cost import CostPolicy, CostSettings

@@ -25,7 +25,7 @@ Journal = Callable[[str, Sequence[object], Sequence[object]], None]
 MOST: Final = float(1 << 62)
 """No component is given a number beyond this."""
 MISSING: Final = "ticks are missing from here on"
-DROPPED: Final = "the recorder had no room for some of what it was told"
+DROPPED: Final = "the recorder had no room for some of what it was given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ class Component(Generic[T]):
         remake: plain values → one, in a replay.
         prepare: gives one its surrounding before a call, in a replay.
         state: plain values of a new one's state, and of that after each call.
-        many: there may be several, told apart by a name of their own.
+        many: there may be several, each with a name of its own.
     """
 
     name: str

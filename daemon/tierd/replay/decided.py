@@ -44,7 +44,7 @@ class Decided:
 
     @property
     def parts(self) -> list[Part]:
-        """Those of which there is something to tell."""
+        """Those that decided something, or ended."""
         every = (*self._parts.values(), self.fast_path.part)
         return [part for part in every if part.decisions or (part.ended and self._recorded)]
 
@@ -79,7 +79,7 @@ class Decided:
     def feed(
         self, tick: RecordedTick, ops: Sequence[HeatOp], world: World, *, decided: bool
     ) -> None:
-        """Tell heat what it was told before a tick's decision, or after it.
+        """Change heat as it changed before a tick's decision, or after it.
 
         Raises:
             RecordingError: as of `before`.
@@ -136,7 +136,7 @@ class _Judged:
     def feed(
         self, ops: Sequence[HeatOp], calls: Sequence[Call], world: World
     ) -> Iterator[tuple[Call, float]]:
-        """Tell heat of all of `ops`; judgements among `calls`, and what is counted for them now.
+        """Apply all of `ops` to heat; judgements among `calls`, and what is counted for them now.
 
         Raises:
             RecordingError: a call says what no recorder writes, or an operation cannot be.
@@ -165,7 +165,7 @@ class _Judged:
             if call.kind != "phase.judge":
                 continue
             known, self._source = self._source == call.given[0], call.given[0]
-            # A changed hot set has heat told of more before the batches.
+            # After a phase change heat is cooled before the batches.
             counts = known and self._enabled and not _cleared(calls[index:])
             found.append(call if counts and len(call.given) == 5 else None)
         return found

@@ -56,7 +56,7 @@ class Divergence:
         return nodes
 
     def place(self, page: U64Array, node: I16Array, order: U8Array) -> I16Array:
-        """The recording tells where pages are: where they are here, int16[n].
+        """The recording says where pages are: where they are here, int16[n].
 
         Pages that are gone (a node below -1) are gone here as well.
         """
@@ -73,7 +73,7 @@ class Divergence:
         gone[at[same & (node < -1)]] = True
         resized = gone & False
         resized[at[found & ~same]] = True
-        # Pages of a folio that the recording tells to be in pieces now.
+        # Pages of a folio that is in pieces in the recording now.
         block, block_at = self.find(page & ~_IN_BLOCK)
         block &= (order < HUGE_ORDER) & (self.order[block_at] >= HUGE_ORDER)
         resized[block_at[block]] = True

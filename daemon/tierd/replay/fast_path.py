@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lets the native path decide again: the recorded records, orders and outcomes, the same C code.
+"""Lets the fast path decide again: the recorded records, orders and outcomes, the same C code.
 
-A step is told what it was told: the clock, the records, what was free, what became of its moves.
+A step is given what it was given: the clock, the records, what was free, what became of its moves.
 What it chooses is compared: which pages, in which order, from where to where, with which heat and
 bar, and which were held back for which reasons. From the first difference on the recorded outcomes
 are of other moves, so nothing after it is compared.
@@ -9,6 +9,8 @@ are of other moves, so nothing after it is compared.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import islice, zip_longest
 from typing import Any, Final
 
 import numpy as np
@@ -25,7 +27,7 @@ DIFFERED: Final = "a choice differs, and what became of the recorded one says no
 
 
 class _Ring:
-    """The card's ring with the records of one step."""
+    """The device's ring with the records of one step."""
 
     def __init__(self) -> None:
         size = uapi.RING_DATA + MAX_STEP_RECORDS * uapi.RECORD.itemsize
@@ -58,7 +60,7 @@ class _Replayed(Promoter):
 
 
 class FastReplay:
-    """Makes the native path's choices again, tick by tick.
+    """Makes the fast path's choices again, tick by tick.
 
     Attributes:
         part: how many steps chose the same.
@@ -86,15 +88,15 @@ class FastReplay:
         if self.part.ended:
             return
         kinds = log.columns["call"]["kind"].tolist()
-        told = iter(log.given)
+        given = iter(log.given)
         if self._promoter is None:
             if not kinds or kinds[0] != TapKind.NEW:
                 self.part.end(MISSING)
                 return
-            self._promoter = self._made(next(told))
+            self._promoter = self._made(next(given))
         elif kinds and kinds[0] == TapKind.NEW:
             self._promoter.close()
-            self._promoter = self._made(next(told))
+            self._promoter = self._made(next(given))
         self._promoter.replay(log)
         record, at = log.columns["record"], 0
         for index, kind in enumerate(kinds):
@@ -106,7 +108,7 @@ class FastReplay:
             elif kind == TapKind.QUOTA:
                 self._promoter.quota_left()
             elif kind != TapKind.NEW:
-                _tell(self._promoter, next(told))
+                _give(self._promoter, next(given))
             # Nobody else takes them, and there is room for so many.
             self._promoter.take()
         made = self._promoter.tapped()
@@ -125,87 +127,73 @@ class FastReplay:
         return promoter
 
     def _compare(self, number: int, log: FastPathLog, made: FastPathLog) -> None:
-        theirs, ours = _Steps(log), _Steps(made)
-        for index in range(len(theirs)):
-            if not (theirs.decides(index) or (index < len(ours) and ours.decides(index))):
+        theirs, ours = _calls(log), _calls(made)
+        for index, (recorded, replayed) in enumerate(zip_longest(theirs, ours)):
+            if not (recorded and recorded.decides) and not (replayed and replayed.decides):
                 continue
-            recorded = theirs.summary(index)
-            replayed = ours.summary(index) if index < len(ours) else "no such call"
-            if recorded == replayed and (moves := theirs.moves(index)) != ours.moves(index):
-                recorded, replayed = _first_move(moves, ours.moves(index))
-            self.moves += len(theirs.moves(index))
-            if not self.part.count(number, f"call {index}", recorded, replayed):
+            self.moves += len(recorded.moves) if recorded else 0
+            values = _differing(recorded, replayed)
+            if not self.part.count(number, f"call {index}", *values):
                 self.part.end(DIFFERED)
                 return
 
 
-def _tell(promoter: _Replayed, told: Any) -> None:
-    if isinstance(told, Steered):
-        promoter.readable = told.readable
-        promoter.steer(told.orders)
-    elif isinstance(told, Noted):
-        promoter.note(told.report, told.time_ns)
+def _give(promoter: _Replayed, given: Any) -> None:
+    if isinstance(given, Steered):
+        promoter.readable = given.readable
+        promoter.steer(given.orders)
+    elif isinstance(given, Noted):
+        promoter.note(given.report, given.time_ns)
     else:
         try:
-            promoter.set(told, always=True)
+            promoter.set(given, always=True)
         except ValueError as error:
             raise RecordingError(f"the fast path's settings: {error}") from None
 
 
-class _Steps:
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """What a call of the promoter chose.
+
+    Attributes:
+        decides: there is something to compare.
+        summary: what it returned, how many moves of which direction, what was held back.
+        moves: as chosen, with their heat and bar.
+    """
+
+    decides: bool
+    summary: dict[str, Any]
+    moves: list[dict[str, Any]]
+
+
+def _calls(log: FastPathLog) -> list[_Call]:
     """What each call of a log chose."""
-
-    def __init__(self, log: FastPathLog) -> None:
-        self._call, self._job = log.columns["call"], log.columns["job"]
-        self._move = log.columns["move"]
-        self._first_job = np.concatenate([[0], np.cumsum(self._call["jobs"], dtype=np.int64)])
-        self._first_move = np.concatenate([[0], np.cumsum(self._job["moves"], dtype=np.int64)])
-
-    def __len__(self) -> int:
-        return len(self._call)
-
-    def decides(self, index: int) -> bool:
-        """Whether there is anything to compare of a call."""
-        call = self._call[index]
-        return bool(call["jobs"] or call["held"] or call["kind"] == TapKind.QUOTA)
-
-    def summary(self, index: int) -> dict[str, Any]:
-        """What it returned, how many moves of which direction, who was held back."""
-        call = self._call[index]
-        jobs = self._job[self._first_job[index] : self._first_job[index + 1]]
-        return {
+    jobs = iter(log.columns["job"][["direction", "moves"]].tolist())
+    moves = iter(log.columns["move"][list(CHOSEN)].tolist())
+    found = []
+    for call in log.columns["call"]:
+        own = list(islice(jobs, int(call["jobs"])))
+        chosen = islice(moves, sum(count for _, count in own))
+        summary = {
             "returned": int(call["value"]),
-            "jobs": [[int(job["direction"]), int(job["moves"])] for job in jobs],
+            "jobs": own,
             "held": [int(call["held"]), f"{int(call['held_sum']):016x}"],
         }
-
-    def moves(self, index: int) -> list[Any]:
-        """Its moves, as chosen, with all bits of their heat and bar."""
-        first, last = self._first_job[index], self._first_job[index + 1]
-        moves = self._move[self._first_move[first] : self._first_move[last]]
-        return [tuple(each) for each in _bits(moves[list(CHOSEN)]).tolist()]
+        decides = bool(own or call["held"] or call["kind"] == TapKind.QUOTA)
+        found.append(_Call(decides, summary, [dict(zip(CHOSEN, m, strict=True)) for m in chosen]))
+    return found
 
 
-def _bits(moves: Any) -> Any:
-    """Floats as the numbers that their bits are: not a number is the same as itself."""
-    kinds = [
-        (name, "<u4" if moves.dtype[name].kind == "f" else moves.dtype[name]) for name in CHOSEN
-    ]
-    out = np.empty(len(moves), kinds)
-    for name in CHOSEN:
-        out[name] = np.ascontiguousarray(moves[name]).view(out.dtype[name])
-    return out
-
-
-def _first_move(recorded: list[Any], replayed: list[Any]) -> tuple[Any, Any]:
-    for index, (one, other) in enumerate(zip(recorded, replayed, strict=True)):
-        if one != other:
-            return _words(index, one), _words(index, other)
-    return None, None
-
-
-def _words(index: int, move: Any) -> dict[str, Any]:
-    named = dict(zip(CHOSEN, move, strict=True))
-    for name in ("heat", "bar"):
-        named[name] = float(np.array([named[name]], np.uint32).view(np.float32)[0])
-    return {"move": index, **named}
+def _differing(recorded: _Call | None, replayed: _Call | None) -> tuple[Any, Any]:
+    """What differs of two calls: their summaries, or the first other move."""
+    if recorded is None or replayed is None or recorded.summary != replayed.summary:
+        absent = "no such call"
+        return (
+            absent if recorded is None else recorded.summary,
+            absent if replayed is None else replayed.summary,
+        )
+    for index, pair in enumerate(zip(recorded.moves, replayed.moves, strict=True)):
+        # As text: not a number is the same as itself.
+        if repr(pair[0]) != repr(pair[1]):
+            return {"move": index, **pair[0]}, {"move": index, **pair[1]}
+    return recorded.summary, replayed.summary

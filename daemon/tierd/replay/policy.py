@@ -91,6 +91,11 @@ class Replay:
         change: makes the configuration to use of the recorded one; None replays it as
             it was recorded.
         memory_bytes: as of `World`.
+
+    Attributes:
+        changed: settings that are others here, by dotted key.
+        after_gap: decisions after the first gap: heat is not known exactly there.
+        decided: what other components than the policy decide again, without a change of settings.
     """
 
     def __init__(
@@ -106,20 +111,12 @@ class Replay:
         self._change = change
         self._memory_bytes = memory_bytes
         self.recorded, self.replayed = Side(), Side()
-        self.ticks = 0
-        self.decisions = 0
-        self.differing = 0
-        self.moves_differing = 0
+        self.ticks = self.decisions = self.differing = self.moves_differing = 0
+        self.after_gap = self.differing_before_gap = self.resized = 0
         self.seconds = 0.0
         self.changed: dict[str, tuple[Any, Any]] = {}
-        """Settings that are others here, by dotted key."""
-        self.after_gap = 0
-        """Decisions after the first gap: heat is not known exactly there."""
-        self.differing_before_gap = 0
         self.fast_tier = ""
         self.decided = Decided()
-        """What other components than the policy decide again, without a change of settings."""
-        self.resized = 0
 
     def __iter__(self) -> Iterator[Compared]:
         """Every decision, in order; counters are complete at the end.
@@ -131,10 +128,8 @@ class Replay:
         text: str | None = None
         world: World | None = None
         policy: Policy | None = None
-        rate = 1.0
         last: MigrationResult | None = None
-        start_ns: int | None = None
-        gap = False
+        rate, start_ns, gap = 1.0, None, False
         for tick in self._recording:
             if isinstance(tick, Gap):
                 gap = True
@@ -147,45 +142,29 @@ class Replay:
                 policy = self._make_policy(new)
                 self.changed.update(differences(old, new))
                 rate = new.migration.rate_limit_bytes_per_s / old.migration.rate_limit_bytes_per_s
-                if world is None:
-                    world = self._world(old, new)
-            if self._change is None:
-                self.decided.before(tick)
+                world = self._world(old, new) if world is None else world
             start_ns = tick.time_ns if start_ns is None else start_ns
             self.seconds = (tick.end_ns - start_ns) / 1e9
             self.ticks += 1
-            self._feed(tick, world, decided=False)
-            self._account(tick, world)
-            if tick.budget is None:
-                last = world.carry_out(tick, tick.plan)
-                self._decided_after(tick, world)
-                continue
-            budget = tick.budget
-            if rate != 1.0:
-                budget = Budget(min(int(budget.move_bytes * rate), MAX_BYTES))
-            plan = policy.decide(
-                Inputs(
-                    heat=world.heat,
-                    tiers=tick.tiers,
-                    usage=world.usage(tick),
-                    budget=budget,
-                    last=last,
-                    groups=world.groups(tick),
-                    traffic=tick.traffic,
-                    exchanged=tick.exchanged,
-                )
-            )
-            difference = plan_difference(tick.plan, plan)
-            self._feed(tick, world, decided=True)
+            self._before(tick, world)
+            plan = tick.plan
+            if tick.budget is not None:
+                inputs = _inputs(tick, world, tick.budget, rate, last)
+                plan = policy.decide(inputs)
+                self._feed(tick, world, decided=True)
             last = world.carry_out(tick, plan)
-            self._decided_after(tick, world)
-            moves = bool(difference) and not (
-                len(plan) == len(tick.plan) == shared_moves(tick.plan, plan)
-            )
-            self._count(tick, plan, last, difference, gap=gap)
-            self.moves_differing += moves
-            yield Compared(tick, plan, last, difference, moves)
+            if self._change is None:
+                self.decided.after(tick, world)
+            if tick.budget is not None:
+                yield self._compared(tick, plan, last, gap=gap)
         self.resized = 0 if world is None else world.divergence.resized
+
+    def _before(self, tick: RecordedTick, world: World) -> None:
+        """All that comes before a tick's decision."""
+        if self._change is None:
+            self.decided.before(tick)
+        self._feed(tick, world, decided=False)
+        self._account(tick, world)
 
     def _feed(self, tick: RecordedTick, world: World, *, decided: bool) -> None:
         ops = tick.late if decided else tick.ops
@@ -195,9 +174,20 @@ class Replay:
         for op in ops:
             world.apply(op)
 
-    def _decided_after(self, tick: RecordedTick, world: World) -> None:
-        if self._change is None:
-            self.decided.after(tick, world)
+    def _compared(
+        self, tick: RecordedTick, plan: MigrationPlan, report: MigrationResult | None, *, gap: bool
+    ) -> Compared:
+        difference = plan_difference(tick.plan, plan)
+        same = len(plan) == len(tick.plan) == shared_moves(tick.plan, plan)
+        moves = bool(difference) and not same
+        self.decisions += 1
+        self.after_gap += gap
+        self.differing += bool(difference)
+        self.differing_before_gap += bool(difference) and not gap
+        self.moves_differing += moves
+        self.recorded.add(tick.plan, tick.report)
+        self.replayed.add(plan, report)
+        return Compared(tick, plan, report, difference, moves)
 
     def _world(self, old: Config, new: Config) -> World:
         memory, half_life_ns = new.heat.memory_bytes, new.heat.half_life_ns
@@ -208,22 +198,6 @@ class Replay:
             all_succeed=self._recording.meta.dry_run and self._change is not None,
         )
 
-    def _count(
-        self,
-        tick: RecordedTick,
-        plan: MigrationPlan,
-        report: MigrationResult | None,
-        difference: str,
-        *,
-        gap: bool,
-    ) -> None:
-        self.decisions += 1
-        self.after_gap += gap
-        self.differing += bool(difference)
-        self.differing_before_gap += bool(difference) and not gap
-        self.recorded.add(tick.plan, tick.report)
-        self.replayed.add(plan, report)
-
     def _account(self, tick: RecordedTick, world: World) -> None:
         """Who served the tick's accesses: the tier their page was in before the decision."""
         if tick.tiers.tiers:
@@ -232,6 +206,24 @@ class Replay:
             recorded, replayed = world.nodes(batch.page)
             for side, nodes in ((self.recorded, recorded), (self.replayed, replayed)):
                 add_served(side.served, tick.tiers, nodes, batch.count)
+
+
+def _inputs(
+    tick: RecordedTick, world: World, budget: Budget, rate: float, last: MigrationResult | None
+) -> Inputs:
+    """What a tick's decision is made on here; `rate`: of the recorded limit of moving."""
+    if rate != 1.0:
+        budget = Budget(min(int(budget.move_bytes * rate), MAX_BYTES))
+    return Inputs(
+        heat=world.heat,
+        tiers=tick.tiers,
+        usage=world.usage(tick),
+        budget=budget,
+        last=last,
+        groups=world.groups(tick),
+        traffic=tick.traffic,
+        exchanged=tick.exchanged,
+    )
 
 
 def add_served(

@@ -36,7 +36,7 @@ def _state_of(scans: ScanController) -> list[object]:
 
 
 def _taken(scans: ScanController, stats: Stats, now_ns: int) -> list[Any]:
-    """What was set before is told as well."""
+    """What was set before the call belongs to it."""
     rows = [[key, *(each.get(name, 0) for name in STATS)] for key, each in stats.items()]
     return [now_ns, scans.aim, scans.awake, rows]
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A replay's world: heat rebuilt from a recording, and pages that follow the replayed plans.
 
-While the replayed plans are the recorded ones, heat is told exactly what it was told.
+While the replayed plans are the recorded ones, heat changes exactly as it did.
 From the first plan on that differs:
 
 - accesses are the recorded ones: the processes would have done the same, and the source
@@ -81,7 +81,7 @@ class World:
         return self._heat
 
     def apply(self, op: HeatOp) -> None:
-        """Heat is told what the recording's heat was told.
+        """Change heat as the recording's heat was changed.
 
         Raises:
             RecordingError: that cannot be.

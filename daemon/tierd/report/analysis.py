@@ -197,7 +197,7 @@ def _choose_target(report: Report, blocks: Counter[int], wanted: int | None, row
 
 
 class _Columns:
-    """The second pass: everything by time."""
+    """The second reading: everything by time."""
 
     def __init__(self, report: Report, begin_ns: int, columns: int, rows: int) -> None:
         self._report = report

@@ -136,18 +136,18 @@ def target_name(report: Report, number: int) -> str:
 
 def notes(report: Report) -> list[str]:
     """What the reader has to know of the recording."""
-    told = []
+    found = []
     if report.meta.dry_run:
-        told.append("a dry run: nothing was moved")
+        found.append("a dry run: nothing was moved")
     if report.missing:
-        told.append(f"{report.missing} ticks are missing: places of pages may be wrong after them")
+        found.append(f"{report.missing} ticks are missing: places of pages may be wrong after them")
     if report.cut:
-        told.append(f"{report.cut}; read up to there")
+        found.append(f"{report.cut}; read up to there")
     if report.lost:
-        told.append(f"the sources lost {report.lost} records")
+        found.append(f"the sources lost {report.lost} records")
     if report.areas and report.area_share < 0.999:
-        told.append(f"the heat map shows {report.area_share:.1%} of the target's accesses")
-    return told
+        found.append(f"the heat map shows {report.area_share:.1%} of the target's accesses")
+    return found
 
 
 def totals(report: Report) -> list[tuple[str, str]]:

@@ -14,11 +14,10 @@ from tierd.observe.recording.codec import (
     TEXT,
     column,
     number,
-    pack_pages,
     record,
     table,
-    unpack_pages,
 )
+from tierd.observe.recording.varint import pack_pages, unpack_pages
 
 U64 = st.integers(0, 2**64 - 1)
 

@@ -31,10 +31,9 @@ from tierd.observe.recording.frames import (
     file_header,
     pack_frame,
 )
-from tierd.observe.recording.hotness import RecordingHeat
 from tierd.observe.recording.reader import Gap, Pass, Recording, read
 from tierd.observe.recording.recorder import Recorder
-from tierd.observe.recording.records import Fade, HeatOp, Ingest, RecordedTick
+from tierd.observe.recording.records import Fade, HeatOp, Ingest, RecordedTick, RecordingHeat
 from tierd.observe.recording.session import recording
 from tierd.observe.tick_record import TickRecord
 

@@ -5,41 +5,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from tierd.core.tiermap import TierMap
 from tierd.observe.metrics import families as f
 from tierd.observe.metrics.values import Labels, Values
 from tierd.policy.cost import CostPolicyState
 
+if TYPE_CHECKING:
+    from tierd.observe.recording.recorder import RecorderStats
+
 Figures = Mapping[str, Mapping[Labels, float]]
 
 
-class Recorded(Protocol):
-    """What a recorder tells (`tierd.observe.recording.recorder.RecorderStats`)."""
-
-    @property
-    def ticks(self) -> int:
-        """Passes written."""
-        ...
-
-    @property
-    def bytes(self) -> int:
-        """Size of the file."""
-        ...
-
-    @property
-    def dropped_ticks(self) -> int:
-        """Passes that are missing."""
-        ...
-
-    @property
-    def ended(self) -> str:
-        """Why it ended, or an empty text."""
-        ...
-
-
-def of_recorder(stats: Recorded) -> Figures:
+def of_recorder(stats: RecorderStats) -> Figures:
     """A recording's figures."""
     return {
         f.RECORDING: {(): float(not stats.ended)},

@@ -2,7 +2,7 @@
 """Every metric family that tierd serves: name, type, labels, meaning.
 
 No label holds a process number, an address or a name that a process chose for itself;
-control groups are told apart up to a configured number. Names are by Prometheus' naming guide
+control groups are distinguished up to a configured number. Names are by Prometheus' naming guide
 (prefix, base unit, `_total` for counters). The table in docs/metrics.md, the dashboard and the
 alert rules are compared with this one.
 """
@@ -56,9 +56,9 @@ BUILD_INFO = _gauge("tierd_build_info", "1, with the version as a label.", "vers
 START_TIME = _gauge("tierd_start_time_seconds", "When this tierd started, Unix time.")
 DRY_RUN = _gauge("tierd_dry_run", "1 where every step but the moves is taken.")
 
-TICKS = _counter("tierd_ticks_total", "Passes of the control loop.")
-TICK_SECONDS = _add(Family("tierd_tick_duration_seconds", Type.HISTOGRAM, "Time that a pass took."))
-LAST_TICK = _gauge("tierd_last_tick_timestamp_seconds", "When the last pass ended, Unix time.")
+TICKS = _counter("tierd_ticks_total", "Ticks of the control loop.")
+TICK_SECONDS = _add(Family("tierd_tick_duration_seconds", Type.HISTOGRAM, "Time that a tick took."))
+LAST_TICK = _gauge("tierd_last_tick_timestamp_seconds", "When the last tick ended, Unix time.")
 LAST_DECISION = _gauge(
     "tierd_last_decision_timestamp_seconds", "When the policy was asked last, Unix time."
 )
@@ -118,17 +118,17 @@ SOURCE_AVAILABLE = _gauge(
 )
 SAMPLING_INTERVAL = _gauge(
     "tierd_source_sampling_interval_seconds",
-    "For how long before a look at an accessed bit accesses count, as measured.",
+    "For how long before a scan of an accessed bit accesses count, as measured.",
     "source",
 )
 SCAN_INTERVAL = _gauge(
     "tierd_source_scan_interval_seconds",
-    "Time between two looks at a page's accessed bit, as measured.",
+    "Time between two scans of a page's accessed bit, as measured.",
     "source",
 )
 REPORTS_LEFT_OUT = _counter(
     "tierd_source_discarded_reports_total",
-    "Reports that told no page from another and were not counted.",
+    "Reports that distinguished no page from another and were not counted.",
     "source",
 )
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
@@ -196,11 +196,11 @@ SCRAPES_REFUSED = _counter(
     "tierd_metrics_refused_requests_total", "HTTP requests that were refused.", "reason"
 )
 
-RECORDING = _gauge("tierd_recording_active", "1 while passes are recorded.")
-RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Passes in the recording.")
+RECORDING = _gauge("tierd_recording_active", "1 while ticks are recorded.")
+RECORDED_TICKS = _counter("tierd_recorded_ticks_total", "Ticks in the recording.")
 RECORDED_BYTES = _counter("tierd_recorded_bytes_total", "Bytes of the recording.")
 RECORDING_DROPPED = _counter(
-    "tierd_recording_dropped_ticks_total", "Passes that the recording lacks."
+    "tierd_recording_dropped_ticks_total", "Ticks that the recording lacks."
 )
 
 GPU_MEMORY = _gauge("tierd_gpu_memory_bytes", "Memory of a GPU.", "gpu")

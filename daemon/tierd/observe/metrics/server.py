@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTTP endpoint that serves the figures, and the collector that a scrape reads.
 
-Paths: /metrics, /-/healthy (503 once the loop has not ended a pass for some time), and /.
+Paths: /metrics, /-/healthy (503 once the loop has not ended a tick for some time), and /.
 A scrape reads a published snapshot, in its own thread.
 """
 

@@ -110,7 +110,7 @@ def label(text: str) -> str:
 
 
 class Groups:
-    """The control groups told apart: those with the most resident memory.
+    """The control groups that have series of their own: those with the most resident memory.
 
     A group keeps its place as long as it has processes, so that its counters go on.
 

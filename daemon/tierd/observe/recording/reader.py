@@ -65,7 +65,7 @@ class Recording:
         with self._open() as stream:
             first = next(iter(FrameReader(stream)), None)
         if first is None or first[0] is not FrameType.META:
-            raise RecordingError(f"{path} does not tell where it was made; it is cut or damaged")
+            raise RecordingError(f"{path} does not say where it was made; it is cut or damaged")
         self.meta: Meta = schema.META.decode(first[1])
 
     def _open(self) -> BinaryIO:

@@ -62,7 +62,7 @@ class RecorderStats:
         bytes: bytes written.
         dropped_ticks: ticks not written, because the writer could not keep up, a tick
             was too large for a frame, or the recording had ended.
-        dropped_calls: calls of deciding components, the native path's among them, that found no
+        dropped_calls: calls of deciding components, the fast path's among them, that found no
             room: from there on these decisions cannot be replayed.
         ended: why the recording takes in no more, "" while it does.
     """
@@ -112,7 +112,7 @@ class Recorder:
         self.targets: Callable[[], Iterable[RecordedTarget]] = tuple
         """Who is watched; asked once a tick."""
         self.fast_path: Tap | None = None
-        """Gives what the native path was told and chose; asked once a tick."""
+        """Gives what the fast path was given and chose; asked once a tick."""
         self._calls: list[Call] = []
         self._journals = False
         self._dropped_calls = self._dropped_steps = 0
@@ -148,13 +148,13 @@ class Recorder:
         if self._journals:
             self.journal(DECIDED, (), ())
 
-    def journal(self, kind: str, told: Sequence[object], decided: Sequence[object]) -> None:
-        """A component was told something, and decided; in the loop's thread."""
+    def journal(self, kind: str, given: Sequence[object], decided: Sequence[object]) -> None:
+        """A component was given something, and decided; in the loop's thread."""
         if self._ended:
             return
         self._journals = True
         if len(self._calls) < MAX_CALLS:
-            self._calls.append(Call(kind, told, decided))
+            self._calls.append(Call(kind, given, decided))
         else:
             self._dropped_calls += 1
 
