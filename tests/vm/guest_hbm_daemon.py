@@ -34,28 +34,27 @@ class Notes:
 
     def on_tick(self, tick: TickRecord) -> None:
         """Note it."""
-        sight = self._policy.sight
+        state = self._policy.state
         self.ticks.append(
             {
                 "s": tick.time_ns / 1e9,
                 "samples": sum(map(len, tick.batches)),
                 "planned": len(tick.plan),
                 "moved": 0 if tick.report is None else tick.report.moved_bytes >> 12,
-                "load": [] if sight is None else [round(float(x)) for x in sight.model.load],
+                "load": [] if state is None else [round(float(x)) for x in state.model.load],
                 "known": self._known(),
                 "ways": self._ways(tick),
-                "allowance": round(self._policy.outcomes.allowance, 3),
-                "trust": round(self._policy.outcomes.trust, 3),
-                "margin": round(self._policy.outcomes.margin, 3),
-                "alarms": self._policy.outcomes.alarms,
+                "ramp_up_limit": round(self._policy.feedback.ramp_up_limit, 3),
+                "margin": round(self._policy.feedback.margin, 3),
+                "rollbacks": self._policy.feedback.rollbacks,
                 "held": dict(tick.plan.notes),
             }
         )
 
     def _known(self) -> list[int]:
         """Loaded latencies that it decided with."""
-        sight = self._policy.sight
-        return [] if sight is None else [round(each) for each in sight.loaded_ns]
+        state = self._policy.state
+        return [] if state is None else [round(each) for each in state.loaded_ns]
 
     @staticmethod
     def _ways(tick: TickRecord) -> dict[str, int]:
@@ -82,7 +81,7 @@ def main() -> int:
     service.observe(watch)
     print("ready", flush=True)
     status = service.run()
-    out = policy.outcomes
+    out = policy.feedback
     print(
         json.dumps(
             {
@@ -90,16 +89,14 @@ def main() -> int:
                 "samples": source.taken,
                 "lost": source.lost,
                 "totals": service.totals.as_json(),
-                "cost": None if policy.sight is None else cost_of(tiers, policy.sight),
+                "cost": None if policy.state is None else cost_of(tiers, policy.state),
                 "epochs": [
                     [e.end_ns / 1e9, e.predicted, e.observed, e.gain_s(policy.settings.horizon_s)]
                     for e in out.epochs
                 ],
-                # Both take moves back before residency has passed.
-                "alarms": out.alarms + policy.hill_climber.falls,
-                "slices": [policy.hill_climber.kept, policy.hill_climber.failed],
+                "rollbacks": out.rollbacks,
                 "correlation": out.correlation,
-                "stood_still": out.stood_still,
+                "holds": out.holds,
                 "pages": watch.as_json(),
                 "ticks": notes.ticks,
             }

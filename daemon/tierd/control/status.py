@@ -83,9 +83,9 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
         },
     }
-    sight = service.components.policy.sight
-    if sight is not None:
-        told["cost"] = cost_of(service.tiers, sight)
+    decided = service.components.policy.state
+    if decided is not None:
+        told["cost"] = cost_of(service.tiers, decided)
     if hottest:
         told["hottest"] = _hottest(service)
     return told

@@ -253,7 +253,7 @@ def build(
     service = Service(config, components, tiers, wait=wait, observers=watching, factory=factory)
     service.totals.migrations = migrations
     if interleave is not None:
-        interleave.sight = lambda: service.components.policy.sight
+        interleave.state = lambda: service.components.policy.state
     if recorder is not None:
         service.work.on_decided = recorder.decided
         from tierd.replay.recorded import listen

@@ -35,7 +35,7 @@ class Interleave:
     name = "interleave"
 
     def __init__(self, low_watermark: float, root: Path = Path("/")) -> None:
-        self.sight: Callable[[], CostPolicyState | None] = lambda: None
+        self.state: Callable[[], CostPolicyState | None] = lambda: None
         """What the policy's last decision was made on; None before the first."""
         self._low = low_watermark
         self._folder = root / FOLDER
@@ -68,13 +68,13 @@ class Interleave:
 
     def on_tick(self, tick: TickRecord) -> None:
         """A step towards what the model asks for, now and then."""
-        sight = self.sight()
-        if not self._before or self._failed or sight is None or tick.time_ns < self._next_ns:
+        state = self.state()
+        if not self._before or self._failed or state is None or tick.time_ns < self._next_ns:
             return
-        if len(sight.model.load) != len(tick.tiers.tiers):
+        if len(state.model.load) != len(tick.tiers.tiers):
             return  # of the map before
         self._next_ns = tick.time_ns + BANDWIDTH.interleave_interval_ns
-        wish = wished(tick.tiers, sight.model, tick.usage, self._low)
+        wish = wished(tick.tiers, state.model, tick.usage, self._low)
         if not wish:
             return
         known = {node: share for node, share in self._shares.items() if node in tick.tiers.nodes}

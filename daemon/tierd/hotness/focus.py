@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """`SubpageSkew`: on how many of a 2 MiB region's pages its accesses fall, in bounded memory.
 
-Two accesses picked at random fall on one 4 KiB page with the chance 1/N, where N is the number of
-pages that carry the accesses: 512 where all are used alike, k where k are, and in between 1 over
-the sum of the squared shares (the inverse of Simpson's index). So of each region some pages
-are kept, one of each batch that met it, and each sample that comes later is compared with them.
-What is compared is of different batches, so accesses to one page in close succession, and
-work that goes on from page to page in the course of some batches, do not look concentrated.
+Two accesses picked at random fall on the same 4 KiB page with the chance 1/N, where N is the number
+of pages that carry the accesses: 512 where all are used alike, k where k are, and in between 1 over
+the sum of the squared fractions (the inverse of Simpson's index). Some pages of each region are
+kept, one of each batch that met it, and each later sample is compared with them. The two are of
+different batches, so that accesses to one page in close succession, and work that goes on from
+page to page during some batches, do not seem concentrated.
 
-Only batches that pass single samples on (`AccessBatch.ordered`) are evidence: a source that sees a
-page once in a look, or knows of a folio only that it is used, says nothing of this.
+Only batches of single samples (`AccessBatch.ordered`) are evidence. A source that sees a page once
+in a scan, or knows of a folio only that it is used, says nothing about this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SubpageSkew:
     """See the module's text.
 
     Args:
-        most: regions that are kept; those with the fewest comparisons give way.
+        most: regions that are kept; those with the fewest comparisons are dropped.
     """
 
     def __init__(self, most: int) -> None:
@@ -40,14 +40,14 @@ class SubpageSkew:
         # -1: none, newest first.
         self._kept: npt.NDArray[np.int16] = np.empty((0, HOTNESS.subpage_kept_pages), np.int16)
         self.dropped = 0
-        """Regions that gave way since the start."""
+        """Regions that were dropped since the start."""
 
     def decay(self, factor: float) -> None:
         """Let evidence count for less."""
         self._sums *= factor
 
     def forget(self) -> None:
-        """What was known is of before."""
+        """Drop what is known, because the hot set has changed."""
         self._sums *= 0.0
         self._kept[:] = -1
 
@@ -67,7 +67,7 @@ class SubpageSkew:
         known = (kept >= 0).sum(axis=1)
         self._sums[here, _PAIRS] += np.bincount(at, weight, len(fresh)) * known
         self._sums[here, _SAME] += np.bincount(at, weight * same, len(fresh))
-        # One of the middle of the batch: its first ones may go on what the last batch ended with.
+        # One from the middle of the batch: the last batch may have ended with its first ones.
         starts = np.concatenate([[0], np.cumsum(count)[:-1]])
         middle = np.argsort(at, kind="stable")[starts + count // 2]
         self._kept[here, 1:] = kept[:, :-1]
@@ -75,7 +75,7 @@ class SubpageSkew:
         self._bound()
 
     def _space_for(self, fresh: U64Array) -> npt.NDArray[np.int64]:
-        """Rows of these regions, ascending, which are made where there are none."""
+        """Rows of these regions, ascending; missing ones are made."""
         every = np.union1d(self._region, fresh)
         if len(every) > len(self._region):
             old = np.searchsorted(every, self._region)
@@ -96,7 +96,7 @@ class SubpageSkew:
     def pages(self, region: U64Array) -> F64Array:
         """Pages, 1 to 512, that carry the accesses of regions, uint64[n] ascending; NaN: unknown.
 
-        At least so many, but for chance: `HOTNESS.subpage_standard_errors` is taken off.
+        It is a lower bound, by `HOTNESS.subpage_standard_errors`.
         """
         found = np.full(len(region), np.nan)
         if not len(self._region):

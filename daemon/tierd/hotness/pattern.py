@@ -2,18 +2,18 @@
 """`PatternTracker`: in which order pages are accessed, and how densely, region by region.
 
 A stream passes over its pages in one direction; random access does not. Two samples of one
-region (2 MiB) that follow each other closely in a batch in time order (`AccessBatch.ordered`)
-are a pair: a stream's pairs all rise, or all fall, and of random ones half rise. Pairs far
-apart are of different sweeps and say nothing. Where samples are so rare that a sweep leaves
-less than a few in a region, regions of 32 MiB answer in their place.
+region (2 MiB) that follow each other closely in a batch in time order (`AccessBatch.ordered`) are a
+pair. The pairs of a stream all rise, or all fall; half of random pairs rise. Pairs far apart are of
+different sweeps and say nothing. Where samples are so rare that a sweep leaves fewer than a few in
+a region, regions of 32 MiB are used instead.
 
-The density is what was counted in a region, divided by its pages; it decays as heat does.
-Where a long array is streamed, what was just passed over has been counted more often than what
-comes next, which says where the stream is and not what it needs: neighbouring regions of
-streams share what was counted in them.
+The density is what was counted in a region, divided by its pages; it decays as heat does. Where a
+long array is streamed, more has been counted in what was just passed over than in what comes next.
+That says where the stream is and not what it needs, so neighbouring regions of streams share what
+was counted in them.
 
-On how many of a region's pages its accesses fall is `tierd.hotness.focus`' to tell; a stream passes
-over all of them.
+`tierd.hotness.focus` finds on how many of a region's pages its accesses fall; a stream passes over
+all of them.
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ class Patterns:
     Attributes:
         region: uint64[n] page keys >> REGION_SHIFT.
         counted: float64[n] decayed accesses counted in the region.
-        parallel: float64[n] share, 0 to 1, of the accesses that are part of streams; NaN where
-            nothing is known.
-        doubt: float64[n] standard deviation of that.
-        written: float64[n] share of writes; 0 where no source told them apart.
-        pages: float64[n] 4 KiB pages, 1 to 512, that carry the region's accesses: 1 over the sum
-            of their squared shares (`tierd.hotness.focus`), 512 for a stream; NaN where nothing is
-            known.
+        parallel: float64[n] streaming fraction, 0 to 1, of the accesses; NaN: unknown.
+        doubt: float64[n] standard error of that.
+        written: float64[n] fraction of writes; 0 where no source distinguishes them.
+        pages: float64[n] 4 KiB pages, 1 to 512, that carry the region's accesses
+            (`tierd.hotness.focus`), 512 for a stream; NaN: unknown.
     """
 
     region: U64Array
@@ -112,17 +110,17 @@ class _Level:
         merged[at[: len(self.region)]] = self.sums
         merged[at[len(self.region) :]] += sums
         if len(every) > self._most:
-            # The least counted give way.
+            # The least counted ones are dropped.
             keep = np.sort(np.argsort(-merged[:, 0], kind="stable")[: self._most])
             self.dropped += len(every) - len(keep)
             every, merged = every[keep], merged[keep]
         self.region, self.sums = every, merged
 
     def parallel(self) -> tuple[F64Array, F64Array]:
-        """Share of streams and its standard deviation, NaN below `HOTNESS.region_min_pairs` pairs.
+        """Streaming fraction and its standard error, NaN below `HOTNESS.region_min_pairs` pairs.
 
-        What chance gives is taken off: of n pairs, the rising and the falling differ by about
-        the root of n, relatively by 1/sqrt(n).
+        What chance explains is subtracted: of n pairs, the rising and the falling ones differ by
+        about the root of n, relatively by 1/sqrt(n).
         """
         pairs = self.sums[:, 1] + self.sums[:, 2]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -139,7 +137,7 @@ class PatternTracker:
 
     Args:
         half_life_s: seconds in which evidence halves.
-        most: regions of one size that are kept; those least accessed give way. None for
+        most: regions of one size that are kept; those least accessed are dropped. None for
             `HOTNESS.max_regions`.
     """
 
@@ -152,7 +150,7 @@ class PatternTracker:
 
     @property
     def dropped(self) -> int:
-        """Regions that gave way since the start."""
+        """Regions that were dropped since the start."""
         return sum(level.dropped for level in self._levels) + self._focus.dropped
 
     def advance(self, time_ns: int) -> None:
@@ -174,7 +172,7 @@ class PatternTracker:
         self._focus.add(batch)
 
     def forget(self) -> None:
-        """The hot set moved: what was known is of before."""
+        """Drop what is known, because the hot set has changed."""
         for level in self._levels:
             level.sums *= 0.0
         self._focus.forget()

@@ -84,7 +84,7 @@ class Policy(Protocol):
         return False
 
     @property
-    def sight(self) -> CostPolicyState | None:
+    def state(self) -> CostPolicyState | None:
         """What a policy that reckons with costs knows; None for others, and at first."""
         return None
 

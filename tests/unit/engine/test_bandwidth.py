@@ -230,8 +230,8 @@ def test_status_tells_numbers_and_their_origin() -> None:
     host.run(10)
     policy = host.service.components.policy
     assert isinstance(policy, CostPolicy)
-    assert policy.sight is not None
-    told = cost_of(host.tiers, policy.sight)
+    assert policy.state is not None
+    told = cost_of(host.tiers, policy.state)
     assert [tier["name"] for tier in told["tiers"]] == ["dram", "cxl"]
     assert {tier["latency_from"] for tier in told["tiers"]} == {"hmat"}
     assert {tier["bandwidth_from"] for tier in told["tiers"]} == {"default"}

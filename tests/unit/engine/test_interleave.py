@@ -19,6 +19,7 @@ from tierd.core.tuning import BANDWIDTH
 from tierd.engine.interleave import FOLDER, Interleave
 from tierd.policy.interleave import integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
+from tierd.policy.traffic import Traffic
 
 TIERS = tier_map(
     (
@@ -32,7 +33,7 @@ ROOMY = {node: NodeUsage(1000, 500, 0) for node in range(3)}
 
 
 def model(*load: float) -> TierModel:
-    return replace(make_model(TIERS, None), load=np.array(load) * 1e9)
+    return replace(make_model(TIERS, Traffic(0, 5.0)), load=np.array(load) * 1e9)
 
 
 def test_idle_tiers_get_pages_by_their_bandwidth() -> None:
@@ -86,8 +87,8 @@ def sysfs(tmp_path: Path) -> Path:
 
 def made(root: Path, *load: float) -> Interleave:
     interleave = Interleave(0.02, root)
-    sight: Any = SimpleNamespace(model=model(*load))
-    interleave.sight = lambda: sight
+    state: Any = SimpleNamespace(model=model(*load))
+    interleave.state = lambda: state
     return interleave
 
 
@@ -128,7 +129,7 @@ def test_weights_follow_the_load_once_a_second_by_steps(sysfs: Path) -> None:
     interleave.start()
     tick(interleave, 1)
     loaded: Any = SimpleNamespace(model=model(0, 120, 0))
-    interleave.sight = lambda: loaded
+    interleave.state = lambda: loaded
     tick(interleave, 1)
     assert read(sysfs)[1] == "60"
     tick(interleave, 2)

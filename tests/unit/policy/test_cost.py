@@ -22,7 +22,7 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.gains import rank_correlation
+from tierd.policy.feedback import rank_correlation
 from tierd.policy.group_limits import NO_LIMIT, Groups
 from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.traffic import LoadSource, Traffic
@@ -115,15 +115,15 @@ def unrest(request: pytest.FixtureRequest) -> Loop:
 def test_predicted_gains_correlate_with_observed_ones(unrest: Loop) -> None:
     made = unrest.policy
     assert isinstance(made, CostPolicy)
-    print(f"{made.outcomes.correlation:.2f} over {len(made.outcomes.epochs)} epochs")
-    assert len(made.outcomes.epochs) > 20
-    assert made.outcomes.correlation >= 0.7
+    print(f"{made.feedback.correlation:.2f} over {len(made.feedback.epochs)} epochs")
+    assert len(made.feedback.epochs) > 20
+    assert made.feedback.correlation >= 0.7
 
 
 def test_predicted_gains_correlate_with_the_truth(unrest: Loop) -> None:
     made = unrest.policy
     assert isinstance(made, CostPolicy)
-    epochs = list(made.outcomes.epochs)
+    epochs = list(made.feedback.epochs)
     gained = np.array([tick.gained for tick in unrest.history])
     ends = [round((each.end_ns - 1e9) / (unrest.tick_s * 1e9)) for each in epochs]
     # An epoch is settled at the end of the next: its moves are those of four ticks before.
@@ -177,8 +177,8 @@ def test_numbers_that_are_missing_or_wrong_do_no_lasting_harm(hbm: SimTier) -> N
     assert np.count_nonzero(totals < 0.9 * start) * loop.tick_s <= 12
     made = loop.policy
     assert isinstance(made, CostPolicy)
-    assert made.sight is not None
-    assert made.sight.model.notes
+    assert made.state is not None
+    assert made.state.model.notes
 
 
 def test_a_probe_spares_the_trial() -> None:
@@ -197,8 +197,8 @@ def test_without_loads_heat_stands_in() -> None:
     assert loop.total() >= 0.9 * best
     made = loop.policy
     assert isinstance(made, CostPolicy)
-    assert made.sight is not None
-    assert set(made.sight.model.source) == {"none"}
+    assert made.state is not None
+    assert set(made.state.model.source) == {"none"}
 
 
 def test_without_order_hbm_gets_no_page_that_waits() -> None:

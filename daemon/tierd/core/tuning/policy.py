@@ -278,18 +278,6 @@ class CostTuning:
         ),
         evidence="assumption",
     )
-    streamed_stall_fraction: float = tuned(
-        0.5,
-        unit="ratio",
-        meaning="An access whose stall fraction is at most this is taken for part of a stream.",
-        evidence="assumption",
-    )
-    alike_rate_fraction: float = tuned(
-        0.5,
-        unit="ratio",
-        meaning="Streams whose rates differ by at most this fraction may stand for each other.",
-        evidence="assumption",
-    )
     stream_lines: int = tuned(
         24,
         unit="count",
@@ -304,15 +292,6 @@ class CostTuning:
         unit="ratio",
         meaning=(
             "A measurement that finds a tier so many times slower than its description is believed."
-        ),
-        evidence="assumption",
-    )
-    residual_load_fraction: float = tuned(
-        0.3,
-        unit="ratio",
-        meaning=(
-            "The use of memory is taken to have changed when this fraction of all load is "
-            "elsewhere than expected."
         ),
         evidence="assumption",
     )

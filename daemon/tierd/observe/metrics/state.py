@@ -115,9 +115,9 @@ class MetricsState:
         self._capacity(tick)
         self._sources(tick)
         self._plan(tick.plan)
-        sight = self._service.components.policy.sight
-        if sight is not None:
-            set_cost(self.values, self._names, sight)
+        state = self._service.components.policy.state
+        if state is not None:
+            set_cost(self.values, self._names, state)
         if tick.report is not None:
             self._report(tick.report)
         if tick.time_ns >= self._slow_due_ns:
