@@ -18,7 +18,6 @@ import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -34,12 +33,7 @@ from tierloop import Loop
 from tierd.core.tuning import COST, FEEDBACK
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
-from tierd.policy.cost_decision import ResidualLoad
 from tierd.policy.placement import Search
-
-
-def _as_reported(_: ResidualLoad, model: Any, known: Any, __: object) -> Any:
-    return replace(model, load=np.where(model.reported, model.load, known))
 
 
 def _own_heat(pages: Any, *_: object) -> Any:
@@ -58,11 +52,9 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
     "hold": [(FEEDBACK, "balance_window_s", -1.0)],
     "noise estimate": [(FEEDBACK, "standard_deviations", 0.0)],
-    "residual load": [(ResidualLoad, "follow", _as_reported)],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_starts", _present_only)],
     "polish": [(COST, "polish_groups", 0)],
-    "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],
 }

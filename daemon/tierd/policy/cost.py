@@ -22,7 +22,7 @@ from tierd.core.migration import MigrationPlan
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings, ResidualLoad
+from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import estimate, single_classes
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
@@ -112,7 +112,6 @@ class CostPolicy(Policy):
         self.settings = settings
         self.feedback = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
         self._splits = SplitHistory()
-        self._residual = ResidualLoad()
         self._explained: _Explained | None = None
 
     @property
@@ -143,7 +142,7 @@ class CostPolicy(Policy):
         traffic, feedback = inputs.traffic or Traffic(0, COST.half_life_s), self.feedback
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).derated(names, feedback.derated)
-        work = CostRound(inputs, self.settings, model, traffic, self._residual)
+        work = CostRound(inputs, self.settings, model, traffic)
         self._splits.follow(traffic.time_ns, inputs.last)
         rest_s = COST.settling_half_lives * traffic.half_life_s
         work.pages = self._splits.rested(work.pages, traffic.time_ns, rest_s)

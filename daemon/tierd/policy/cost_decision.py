@@ -47,36 +47,6 @@ class CostSettings:
     latency_model: str = "loaded"
 
 
-class ResidualLoad:
-    """Load that no known page explains, as slow to follow as heat is; from decision to decision.
-
-    Loads are reported at once and heat lags. Where use changes, the two are of different times,
-    and pages that were used before would be blamed for what others do now. So a decision is made
-    on what known pages ask for where they are now, and on a mean over the half-life of heat of
-    the difference to the reported load.
-    """
-
-    def __init__(self) -> None:
-        self._mean: F64Array | None = None
-        self._last_ns = 0
-
-    def follow(self, model: TierModel, known: F64Array, traffic: Traffic) -> TierModel:
-        """The model with the load to decide on.
-
-        Args:
-            model: with the reported loads.
-            known: float64[tiers] bytes a second that known pages ask for.
-            traffic: when that is.
-        """
-        residual = np.where(model.reported, model.load - known, 0.0)
-        if self._mean is not None and len(self._mean) == len(residual):
-            kept = 0.5 ** ((traffic.time_ns - self._last_ns) / 1e9 / traffic.half_life_s)
-            residual = np.where(model.reported, kept * self._mean + (1 - kept) * residual, 0.0)
-        if traffic.time_ns:
-            self._mean, self._last_ns = residual, traffic.time_ns
-        return replace(model, load=np.maximum(known + residual, 0.0))
-
-
 class CostRound(Round):
     """One decision: what may move, and what the scheduler makes of it."""
 
@@ -86,7 +56,6 @@ class CostRound(Round):
         settings: CostSettings,
         model: TierModel,
         traffic: Traffic,
-        residual: ResidualLoad,
     ) -> None:
         super().__init__(inputs, settings.watermarks)
         self.reported = model
@@ -95,7 +64,9 @@ class CostRound(Round):
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.line_bytes)
-        self.model = residual.follow(model, known, traffic)
+        self.load = np.where(model.reported, model.load, known)
+        """Bytes a second by tier, float64[tiers]: as reported, else what known pages ask for."""
+        self.model = replace(model, load=self.load)
         if settings.latency_model == "idle":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, stall=np.ones(len(self.pages)))
@@ -127,8 +98,7 @@ class CostRound(Round):
     @property
     def lines_per_s(self) -> float:
         """Lines that memory serves: as reported, or as heat says where nothing is reported."""
-        load = np.where(self.reported.reported, self.reported.load, self.model.load)
-        return float(load.sum()) / LINE_BYTES
+        return float(self.load.sum()) / LINE_BYTES
 
     @property
     def waited_s(self) -> float:

@@ -12,9 +12,9 @@ room, and the optimiser takes the part of that change at which the whole waits l
 this until nothing improves (the method of Frank and Wolfe). What a move costs is part of what is
 waited, so that a class that would gain less than it costs stays.
 
-A move is worth what it saves at the mean of the prices along the straight way from the present
-placement to the best one. These worths add up to what the best placement saves (the prices of
-Aumann and Shapley), and no move is judged by a state that the others will have changed.
+A move is worth what it saves at the prices half-way from the present placement to the best one.
+These worths nearly add up to what the best placement saves, and no move is judged by a state that
+the others will have changed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from tierd.policy.tiermodel import TierModel
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The best placement, and the prices on the way to it.
+    """The best placement, and the prices half-way to it.
 
     Attributes:
         flow: int64[classes, tiers] folios that are to go to each other tier; counted down.
         saved: seconds of waiting that it saves a second.
-        latency, congestion: float64[tiers] mean prices, as of `TierModel.prices`.
+        latency, congestion: float64[tiers] prices half-way, as of `TierModel.prices`.
     """
 
     flow: I64Array
@@ -196,12 +196,9 @@ class Search:
         return placed
 
     def _with_prices(self, best: F64Array) -> Placement:
-        steps = (np.arange(COST.gradient_points) + 0.5) / COST.gradient_points
-        sums = [self._sums(self._here + part * (best - self._here)) for part in steps]
-        prices = [self._model.prices(*each) for each in sums]
+        prices = self._model.prices(*self._sums((self._here + best) / 2))
         flow = np.floor(best + 1e-6).astype(np.int64)
         flow[self._at, self._tier] = 0
         saved = self._model.waited_s(*self._sums(self._here))
         saved -= self._model.waited_s(*self._sums(best))
-        latency, congestion = (np.mean([each[i] for each in prices], axis=0) for i in (0, 1))
-        return Placement(flow, saved, latency, congestion)
+        return Placement(flow, saved, *prices)

@@ -76,8 +76,8 @@ class MoveGroup:
     Attributes:
         members: int64[n] indices in the page set.
         source, dest: ranks.
-        saved: predicted seconds of waiting saved a second, at the mean prices of the way to the
-            best placement; all groups of it add up to what it saves.
+        saved: predicted seconds of waiting saved a second, at the prices half-way to the best
+            placement.
         forced: the rule did not choose it: its tier was short of room.
     """
 

@@ -237,15 +237,6 @@ class CostTuning:
         meaning="The line search of the placement optimiser tries these step sizes.",
         evidence="assumption",
     )
-    gradient_points: int = tuned(
-        8,
-        unit="count",
-        meaning=(
-            "The placement optimiser averages prices over so many points between the present and "
-            "the best placement."
-        ),
-        evidence="assumption",
-    )
     max_exchanges: int = tuned(
         96,
         unit="count",
