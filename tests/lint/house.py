@@ -20,13 +20,13 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 41100,
-    "python_modules": 271,
-    "native_lines": 7030,
-    "loose_constants": 90,
+    "python_lines": 38874,
+    "python_modules": 231,
+    "native_lines": 7024,
+    "loose_constants": 45,
     "private_words": 0,
-    "branchy_functions": 9,
-    "long_functions": 6,
+    "branchy_functions": 4,
+    "long_functions": 4,
 }
 MOST_BRANCHES = 15
 MOST_LINES = 60
