@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tests share workers (pytest-xdist).
+"""How the tests share workers (pytest-xdist): two, one guest each at a time.
 
-All of vm/ but test_kmod.py is one group and starts first: it takes longest, and tests share
-guests. All of host/ is one group: those tests change this kernel's one DAMON and count its
-events. Unit tests are grouped by file. The module's guests come last, so that there are two
-guests at a time only when nothing else is left to do.
+Guests that count instructions, and what shares a guest with them, are one group of vm/ and start
+first: it takes longest. All of host/ is one group: those tests change this kernel's one DAMON and
+count its events. Unit tests are grouped by file. The files of `LATE` boot guests of their own and
+come last, the longest first, so that both workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -16,15 +16,17 @@ import pytest
 
 HERE = Path(__file__).parent
 FIRST = ("vm", "host", "unit")
-LAST = "vm/test_kmod.py"
-ALONE = (f"tests/{LAST}", "tests/vm/", "tests/host/")
+LATE = tuple(
+    f"vm/test_{name}.py" for name in ("kmod", "neoprof", "ebpf", "systemd", "lab", "topology")
+)
+ALONE = (*(f"tests/{path}" for path in LATE), "tests/vm/", "tests/host/")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         path = item.path.relative_to(HERE)
-        if path.as_posix() == LAST:
-            return len(FIRST) + 1
+        if path.as_posix() in LATE:
+            return len(FIRST) + 1 + LATE.index(path.as_posix())
         return FIRST.index(path.parts[0]) if path.parts[0] in FIRST else len(FIRST)
 
     items.sort(key=place)
