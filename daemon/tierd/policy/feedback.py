@@ -48,20 +48,16 @@ class Now(Protocol):
     @property
     def lines_per_s(self) -> float:
         """Lines that memory serves."""
-        ...
 
     @property
     def waited_s(self) -> float:
         """Seconds that all accesses wait, a second."""
-        ...
 
     def spread(self) -> F64Array:
-        """Decayed counts of accesses by part of memory, float64[parts]."""
-        ...
+        """Decayed counts of accesses by part of memory."""
 
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
-        """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
-        ...
+        """Seconds saved a second by pages being here, not on `source` nodes; pages known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +123,7 @@ class Rollback:
         self._variance = FEEDBACK.initial_noise**2
 
     def forget(self) -> None:
-        """The moves are accepted, or rolled back, or of another use of memory."""
+        """The moves are accepted or rolled back, or memory is used in another way."""
         self.moves, self._age, self._quiet = Choice(), 0, 0
 
     def lost(self, rate: float, mix: F64Array | None, moved: Choice) -> bool:
@@ -141,14 +137,11 @@ class Rollback:
         if not alike(self._mix, mix):
             self.forget()
             self._rates.clear()
-        lost = False
-        if len(self.moves.page):
-            lost = self._fell(rate)
-        elif not len(moved.page) and self._rates:
-            change = rate / self._rates[-1] - 1 if self._rates[-1] else 0.0
-            # What a program does of a sudden is no noise.
+        if self._rates and self._rates[-1]:
+            change = rate / self._rates[-1] - 1
             square = min(change**2 / 2, FEEDBACK.standard_deviations**2 * self._variance)
             self._variance += FEEDBACK.noise_weight * (square - self._variance)
+        lost = len(self.moves.page) > 0 and self._fell(rate)
         if len(moved.page) and not len(self.moves.page):
             self.base = sum(self._rates) / len(self._rates) if self._rates else rate
             self._rates.clear()
@@ -159,6 +152,8 @@ class Rollback:
             self._quiet = 0
         if not len(self.moves.page) or self._mix is None:
             self._mix = mix
+        if lost:
+            self._rates.clear()  # the next base is of what comes after the rollback
         return lost
 
     def _fell(self, rate: float) -> bool:
@@ -168,9 +163,12 @@ class Rollback:
         spread = 1 / len(latest) + 1 / FEEDBACK.mean_epochs
         noise = FEEDBACK.standard_deviations * math.sqrt(self._variance * spread)
         enough = sum(self.moves.lines.values()) >= FEEDBACK.min_line_fraction * self.base
-        if served < 1 - FEEDBACK.max_loss - noise and enough:
+        settled = self._quiet >= FEEDBACK.settled_epochs
+        allowed = FEEDBACK.settled_max_loss if settled else FEEDBACK.max_loss
+        if served < 1 - allowed - noise and enough:
             return True
-        if self._quiet >= FEEDBACK.settled_epochs or served > 1 + FEEDBACK.max_loss + noise:
+        # A loss that noise may explain is not accepted: in time the noise is known better.
+        if (settled and served >= 1 - allowed) or served > 1 + FEEDBACK.max_loss + noise:
             self.forget()
         return False
 
