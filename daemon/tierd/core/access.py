@@ -76,6 +76,18 @@ class WatchedRange:
     end: int
 
 
+def join_ranges(ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
+    """At most `limit` ascending ranges that cover `ranges`, joined over the smallest gaps."""
+    if len(ranges) <= limit:
+        return list(ranges)
+    table = np.array(ranges, np.uint64)
+    gaps = table[1:, 0] - table[:-1, 1]
+    keep = np.sort(np.argsort(gaps, kind="stable")[len(gaps) - (limit - 1) :])
+    starts = np.concatenate([table[:1, 0], table[keep + 1, 0]])
+    ends = np.concatenate([table[keep, 1], table[-1:, 1]])
+    return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class WatchedTarget:
     """A process that sources watch: its number, its pid, and its movable ranges."""

@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
+from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
 from tierd.core.tuning import DAMON
@@ -50,18 +50,6 @@ class DamonSettings:
     min_regions: int = 500
     max_regions: int = 2000
     cpu_share: float = 0.05
-
-
-def join_ranges(ranges: Sequence[tuple[int, int]], limit: int) -> list[tuple[int, int]]:
-    """At most `limit` ascending ranges that cover `ranges`, joined over the smallest gaps."""
-    if len(ranges) <= limit:
-        return list(ranges)
-    table = np.array(ranges, np.uint64)
-    gaps = table[1:, 0] - table[:-1, 1]
-    keep = np.sort(np.argsort(gaps, kind="stable")[len(gaps) - (limit - 1) :])
-    starts = np.concatenate([table[:1, 0], table[keep + 1, 0]])
-    ends = np.concatenate([table[keep, 1], table[-1:, 1]])
-    return [(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
 
 def cut_ranges(ranges: Sequence[tuple[int, int]], cell: int) -> list[tuple[int, int]]:

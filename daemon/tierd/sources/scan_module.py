@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tierd.core.access import Availability, WatchedTarget
+from tierd.core.access import Availability, WatchedTarget, join_ranges
 from tierd.core.errors import TargetGoneError
-from tierd.sources.damon import join_ranges
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
 

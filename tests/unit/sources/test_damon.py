@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.access import WatchedRange, WatchedTarget
+from tierd.core.access import WatchedRange, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, join_ranges, latest
+from tierd.sources.damon import DamonSettings, DamonSource, cut_ranges, expand, latest
 from tierd.sources.damon_kernel import Attributes, DamonTree, Regions, TargetRegions, parse
 
 TRACE = b"""\
