@@ -20,7 +20,7 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38874,
+    "python_lines": 38880,
     "python_modules": 231,
     "native_lines": 7024,
     "loose_constants": 45,
