@@ -25,13 +25,14 @@ workloads: setup
 	@$(MAKE) --no-print-directory -s -C ebpf
 	@$(MAKE) --no-print-directory -s -C fpga lab PYTHON=$(CURDIR)/$(PYTHON)
 
-# Boots a virtual machine with DRAM and CXL-like memory and lets tierd work in it; then another
-# one with a simulated NeoProf card, where the sources of accesses are compared.
+# Boots a virtual machine with DRAM and CXL-like memory, whose hot pages are scattered over the slow
+# part, and lets tierd find and move them by accessed bits. A few minutes.
 demo: workloads
-	@$(PYTHON) tests/demo/demo.py --compare $(DEMO_FLAGS)
+	@$(PYTHON) tests/demo/demo.py --layout scattered --module auto --until 0.9 $(DEMO_FLAGS)
 
-# That comparison at length: the hot set moves half-way, and the cards have a run without the
-# detection of such moves as well. Slow: a quarter of an hour and more.
+# The sources of accesses side by side, in a machine with a simulated NeoProf card: the hot set
+# moves half-way, and the cards have a run without the detection of such moves as well. Slow: a
+# quarter of an hour and more.
 demo-sources: workloads
 	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
 		--leave-free 160M --without-seconds 0 --with-seconds 24 --move-after 13 --report-every 0.5 \

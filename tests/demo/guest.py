@@ -220,7 +220,7 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
                 tierd.send_signal(signal.SIGTERM)
                 if cards:
                     watch_traffic(False)
-    code = tierd.wait(timeout=30)
+    code = tierd.wait(timeout=600)
     tell(event="tierd_exit", of=phase, code=code)
     return process.returncode == 0 and code == 0
 
