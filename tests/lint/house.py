@@ -20,13 +20,13 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38880,
+    "python_lines": 38896,
     "python_modules": 231,
     "native_lines": 7024,
     "loose_constants": 45,
     "private_words": 0,
     "branchy_functions": 4,
-    "long_functions": 4,
+    "long_functions": 3,
 }
 MOST_BRANCHES = 15
 MOST_LINES = 60

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tierd import topology
 from tierd.config import Config
@@ -41,6 +42,9 @@ from tierd.topology.probe import probe
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner
+
+if TYPE_CHECKING:
+    from tierd.engine.interleave import Interleave
 
 
 def make_mover(config: Config, *, dry_run: bool) -> Mover:
@@ -197,11 +201,8 @@ def build(
     """The service, ready to run, and the tiers it starts with."""
     migrations = MigrationTotals()
     background, own = make_companions(config, migrations)
-    interleave = None
-    if config.policy.name == CostPolicy.name and config.policy.cost.weighted_interleave:
-        from tierd.engine.interleave import Interleave
-
-        interleave = Interleave(config.policy.low_watermark)
+    interleave = make_interleave(config)
+    if interleave is not None:
         background.append(interleave)
         own.append(interleave)
     read_tiers = tier_reader(config)
@@ -223,11 +224,7 @@ def build(
 
     sources = SourceSelector(sources_of(config))
     tracking = Tracking(
-        registry,
-        ResidencyScanner(),
-        heat,
-        MapReader(),
-        config.residency.interval_ns,
+        registry, ResidencyScanner(), heat, MapReader(), config.residency.interval_ns
     )
     mover = make_mover(config, dry_run=dry_run)
     components = Components(
@@ -260,6 +257,15 @@ def build(
 
         listen(service, recorder)
     return service, tiers
+
+
+def make_interleave(config: Config) -> Interleave | None:
+    """What sets the weights of interleaving, where it is configured."""
+    if config.policy.name != CostPolicy.name or not config.policy.cost.weighted_interleave:
+        return None
+    from tierd.engine.interleave import Interleave
+
+    return Interleave(config.policy.low_watermark)
 
 
 def make_companions(

@@ -136,11 +136,7 @@ class Tick:
         if components.fast_path is not None and not (self.paused or gather or unknown):
             components.fast_path.prepare(self.tiers, components.read_usage)
         laps.mark("ingest")
-        budget = config.residency.pages_per_tick
-        # Of pages that are not worth a move it is enough to know in time where they are.
-        least = config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
-        located = components.tracking.locate(int(budget * PACING.locate_budget_fraction), least)
-        walked = components.tracking.walk(now, budget - located, self._demoting_nodes())
+        located, walked = self._locate(now)
         laps.mark("residency")
         between = self._between(now)
         self._usage = components.read_usage(self.tiers)
@@ -180,6 +176,14 @@ class Tick:
         laps.mark("tell")
         self.totals.add_parts({"tell": laps.ns["tell"]}, {"tell": laps.cpu_ns["tell"]})
         return decides
+
+    def _locate(self, now: int) -> tuple[int, int]:
+        """Find out where pages are: how many hot ones were asked for, and how many walked."""
+        tracking, budget = self.components.tracking, self.config.residency.pages_per_tick
+        # Of pages that are not worth a move it is enough to know in time where they are.
+        least = self.config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
+        located = tracking.locate(int(budget * PACING.locate_budget_fraction), least)
+        return located, tracking.walk(now, budget - located, self._demoting_nodes())
 
     def _between(self, now: int) -> MigrationResult | None:
         """The moves that the native path made since the pass before; it stands still now."""

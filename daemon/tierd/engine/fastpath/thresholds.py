@@ -160,6 +160,12 @@ class HotnessThresholdController:
         source.program(number, decision.state.threshold)
         told = (self._last_ns / 1e9, number, decision.state.threshold, decision.state.p)
         self.history.append((*told, seen.error_bound))
+        self._log(number, decision, seen, moved)
+
+    @staticmethod
+    def _log(
+        number: int, decision: neomem.Decision, seen: neomem.CardProfile, moved: neomem.Moved
+    ) -> None:
         log.debug(
             "event=threshold card=%d p=%.5f threshold=%d quantile=%s error=%d bandwidth=%.4f "
             "ping_pong=%.3f over_quota=%s under_error=%s boost=%g",
