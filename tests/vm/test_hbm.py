@@ -83,6 +83,7 @@ def test_weights_of_interleaving_are_set_and_put_back(by_time: dict[str, Any]) -
     assert min(int(during[DRAM]), int(during[CXL])) >= 1
 
 
+@pytest.mark.soak
 def test_a_ladder_of_latency_loses(lab: HbmLab, best: float) -> None:
     figures = run(lab, "idle")
     print(f"{sweep_ms(figures):.2f} ms a sweep, {best:.2f} at best; {figures['last']}")
@@ -101,6 +102,7 @@ def test_four_streams_are_split_between_dram_and_cxl(lab: HbmLab) -> None:
     assert best >= 0.95 * sweep_ms(figures)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "case",
     [
