@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What memory serves now: `BandwidthMonitor` makes the `Traffic` that the cost policy decides on.
+"""`BandwidthMonitor`: the bandwidth that each node serves now, as the cost policy's `Traffic`.
 
-Loads are from the best of what there is, node by node:
+Each node's value comes from the best counter that it has:
 
-- the state monitor of a NeoProf card in front of the node (lines a second, counted);
-- the counters of the memory controllers of its socket (uncore PMUs, through perf);
-- sampled accesses: each stands for a period of events, and its page says on which node. Where
-  the caches' memory bandwidth monitoring (resctrl) tells the host's total, the nodes that no
-  card and no controller counts share what it tells as samples are shared among them; otherwise
-  the period does.
+- the state monitor of a NeoProf card in front of the node, which counts lines;
+- the memory controllers of its socket (uncore PMUs, read through perf);
+- sampled accesses. Each stands for a period of events, and its page says on which node. Where
+  resctrl (MBM) measures the host's total, the nodes without a counter divide that total in the
+  ratio of their samples; elsewhere the sampling period gives the value.
 
-Sources that sample nothing by count (accessed bits, DAMON) tell no load: the policy then takes
-what it knows of pages' heat.
+Sources that do not sample by count (accessed bits, DAMON) give no bandwidth. The policy then uses
+the heat of pages.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ RESCTRL: Final = "sys/fs/resctrl/mon_data"
 
 
 class BandwidthMonitor:
-    """See the module's text; all in the loop's thread.
+    """Measures the bandwidth of nodes; for the loop's thread only.
 
     Args:
-        heat: which node pages are on.
+        heat: knows the node of each page.
         half_life_s: of heat, and of patterns.
         measured: probes nodes.
-        counted: bytes a second by node since the last time it was asked, so many seconds ago,
-            where memory controllers count.
+        counted: bytes a second by node over the given seconds since the last call, where
+            memory controllers count.
         root: root of /sys.
     """
 
@@ -76,7 +75,7 @@ class BandwidthMonitor:
             self._half_life_s, self.patterns = half_life_s, PatternTracker(half_life_s)
 
     def see(self, batches: Sequence[AccessBatch], source: AccessSource | None) -> None:
-        """Take in what a source saw; heat knows where pages are."""
+        """Take in what a source saw."""
         period = 0.0 if source is None else source.lines_per_count
         self._period = period or 1.0
         for batch in batches:
@@ -94,11 +93,11 @@ class BandwidthMonitor:
                     self._lines[number] = self._lines.get(number, 0.0) + float(lines) * period
 
     def forget(self) -> None:
-        """The hot set moved."""
+        """Drop what is known, because the hot set has changed."""
         self.patterns.forget()
 
     def read(self, now_ns: int, nodes: Sequence[int], source: AccessSource | None) -> Traffic:
-        """What is known now."""
+        """The traffic of the last interval."""
         if now_ns >= self._probe_ns:
             self._probe_ns = now_ns + BANDWIDTH.probe_interval_ns
             for node, found in self._measure().items():
@@ -149,7 +148,7 @@ class BandwidthMonitor:
     def _card_loads(
         self, source: NeoProfSource, elapsed_s: float
     ) -> dict[int, tuple[float, LoadSource]]:
-        """Bytes a second of nodes that one card alone counts for."""
+        """Bytes a second of the nodes in front of which there is a single card."""
         found: dict[int, tuple[float, LoadSource]] = {}
         before, self._cards = self._cards, {}
         for number, profile in source.profiles().items():
@@ -163,7 +162,7 @@ class BandwidthMonitor:
         return found
 
     def _resctrl(self, elapsed_s: float) -> float | None:
-        """Bytes a second of all sockets' caches to memory; None where nobody counts them."""
+        """Bytes a second of all sockets' caches to memory; None where nothing counts them."""
         files = (self._root / RESCTRL).glob("mon_L3_*/mbm_total_bytes")
         try:
             counts = [int(file.read_text()) for file in files]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the components of a running service from its configuration."""
+"""Makes the components of a service from its configuration; `build` makes all of them."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def make_policy(config: Config) -> Policy:
 
 
 def make_loads(config: Config, heat: HeatTable) -> BandwidthMonitor | None:
-    """What memory serves, for a policy that asks."""
+    """The bandwidth monitor, for a policy that uses it."""
     if config.policy.name != CostPolicy.name:
         return None
     measured: Callable[[], Mapping[int, Measured]] = dict
@@ -114,11 +114,11 @@ def make_fast_path(
     open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
     root: Path = Path("/"),
 ) -> FastPathController:
-    """What steers the native path between ticks, and forgets when the hot set moves."""
+    """The controller of the fast path, and the detector of phase changes."""
     algorithm, change = config.sources.neoprof.threshold, config.policy.phase_change
     least = config.policy.confidence_sigmas**2
-    # A page known from fewer accesses is not surely hotter than one of a fifth of its heat: it
-    # would be reported too early to take that one's place, and once an epoch only.
+    # With fewer accesses a page is not surely hotter than one of a fifth of its heat. A card
+    # reports it once an epoch: it would be refused, and not be reported again.
     certain = (config.policy.confidence_sigmas / (1 - 0.2 * (1 + config.policy.hysteresis))) ** 2
     return FastPathController(
         FastPathSettings(
@@ -179,7 +179,7 @@ def _recorded_targets(registry: TargetRegistry) -> Iterator[RecordedTarget]:
 
 def make_sources(config: Config) -> list[AccessSource]:
     """The configured sources in their order, none started."""
-    # Bandwidth is lines; the other policy asks how often a page is used.
+    # The cost policy counts lines (bandwidth), the watermark policy accesses.
     lines = config.policy.name == "cost"
     return [make_source(name, config.sources, lines=lines) for name in config.sources.order]
 
@@ -271,9 +271,9 @@ def make_interleave(config: Config) -> Interleave | None:
 def make_companions(
     config: Config, migrations: MigrationTotals
 ) -> tuple[list[BackgroundService], list[Observer]]:
-    """What is configured to run beside the loop, and which of it is told of ticks.
+    """The configured background services, and those of them that observe ticks.
 
-    Modules are imported only where they are wanted.
+    Their modules are imported only where the configuration needs them.
     """
     background: list[BackgroundService] = []
     observers: list[Observer] = []
@@ -292,7 +292,7 @@ def make_companions(
 
 
 def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:
-    """What names the nodes of coherent GPUs in a map; NVML is asked only where it is used."""
+    """Names the nodes of coherent GPUs in a tier map; NVML is loaded only if configured."""
     if not config.gpu.serve:
         return lambda tiers: tiers
     from tierd_gpu.background import with_gpus
@@ -301,7 +301,7 @@ def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:
 
 
 def nothing_to_do(tiers: TierMap) -> str:
-    """Why there is nothing to move between, for the operator."""
+    """Why pages cannot be moved on this host, for the operator."""
     if not tiers.tiers:
         return "no NUMA node with memory was found"
     nodes = ", ".join(f"node {node}" for node in tiers.tiers[0].nodes)

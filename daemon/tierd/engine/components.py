@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Components`: the parts that the loop wires together; `ComponentFactory` makes them anew."""
+"""`Components`, the parts that the loop uses, and `ComponentFactory`, which makes them anew."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class BackgroundService(Protocol):
         """Begin, without blocking for long.
 
         Raises:
-            UnavailableError: it cannot be had here; the loop goes on without it.
+            UnavailableError: the service cannot run here; the loop goes on without it.
         """
         ...
 
@@ -48,7 +48,7 @@ class BackgroundService(Protocol):
 
 @contextlib.contextmanager
 def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
-    """Run companions for the length of a block."""
+    """Run background services for the length of a block."""
     for service in background:
         try:
             service.start()
@@ -75,7 +75,7 @@ def beside(background: Sequence[BackgroundService]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Components:
-    """The parts the loop wires together."""
+    """The parts that the loop uses."""
 
     sources: SourceSelector
     tracking: Tracking
@@ -87,18 +87,18 @@ class Components:
     hotplug: HotplugWatcher
     background: Sequence[BackgroundService] = ()
     fast_path: FastPathController | None = None
-    """The native path between ticks, and what answers changes of the hot set."""
+    """The fast path between ticks, and the reaction to phase changes."""
     pressure_monitor: PressureMonitor = field(default_factory=PressureMonitor)
     cgroup_pressure: CgroupPressureMonitor = field(default_factory=CgroupPressureMonitor)
     loads: BandwidthMonitor | None = None
-    """What memory serves; None where the policy does not ask."""
+    """The bandwidth of nodes; None where the policy does not use it."""
 
 
 @dataclass(frozen=True)
 class ComponentFactory:
-    """How the parts are made that a reload replaces; each may raise a TierdError.
+    """Makes the parts that a reload replaces; each call may raise a TierdError.
 
-    `lacking` tells the capabilities that a configuration needs and the loop has not.
+    `lacking` gives the capabilities that a configuration needs and the loop has dropped.
     """
 
     policy: Callable[[Config], Policy]

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a decision is made on besides heat: budget, groups, pressure, traffic."""
+"""`DecisionContext`: the policy's inputs besides heat, and the call of the policy.
+
+These inputs are the migration budget, groups, pressure and traffic.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +25,14 @@ from tierd.policy.verdict import Verdict
 
 
 class DecisionContext:
-    """Asks the policy, pass by pass.
+    """Asks the policy for a plan in each tick.
 
     Attributes:
-        budget: what may move, and its back-off.
-        granted: of the last decision; None where none was made.
-        groups: ... and its groups, if there are rules.
-        traffic: ... and what memory served, where the policy asks for it.
-        exchanged: ... and nodes whose pages the native path exchanged by itself.
+        budget: the migration rate limit and its back-off.
+        granted: the budget of the last decision; None if there was none.
+        groups: the groups of the last decision, if there are rules.
+        traffic: the traffic at the last decision, where the policy uses it.
+        exchanged: nodes whose pages the fast path exchanged at the last decision.
     """
 
     def __init__(self, config: Config) -> None:
@@ -51,17 +54,17 @@ class DecisionContext:
         self.budget.configure(_guards(config))
 
     def stand(self, now_ns: int) -> None:
-        """No decision is made in this pass."""
+        """No decision is made in this tick."""
         self._last_ns, self._decided = now_ns, True
         self.granted = self.groups = self.traffic = self._inputs = None
         self.exchanged = frozenset()
 
     def explain(self, policy: Policy, page: PageSet) -> Verdict | str:
-        """What the next decision would make of a page, on what the last one knew of the host."""
+        """The next decision about a page, on the host's state at the last decision."""
         return "" if self._inputs is None else policy.explain(self._inputs, page)
 
     def spent(self, components: Components, report: MigrationResult) -> None:
-        """Take what was moved off the groups' budgets."""
+        """Subtract what was moved from the groups' budgets."""
         self._shares.spent(components.tracking.rules, report)
 
     def decide(
@@ -78,16 +81,16 @@ class DecisionContext:
         """The policy's plan.
 
         Args:
-            config, components: in force.
-            tiers, usage: the host now.
-            last: what became of the plan before.
+            config, components: those in force.
+            tiers, usage: the host's state now.
+            last: the result of the last plan.
             now_ns: CLOCK_MONOTONIC.
-            migrations: totals of what others moved, for `PressureMonitor.read`.
+            migrations: totals of all page migrations, for `PressureMonitor.read`.
         """
         tick_s = config.loop.interval_ns / 1e9
         elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
         self._last_ns, self._decided = now_ns, True
-        # A tick that came late may not spend what it missed all at once.
+        # A late tick does not get the budget of the time that it missed.
         elapsed = min(elapsed, 2 * tick_s)
         pressure = components.pressure_monitor.read(now_ns, migrations)
         self.granted = self.budget.next(elapsed, last, pressure)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What targets have where, and the groups that rules make of them, for the policy."""
+"""The bytes that each target has on each node, and the groups that rules make of targets.
+
+The policy gets both: groups have limits in fast memory.
+"""
 
 from __future__ import annotations
 
@@ -17,18 +20,18 @@ from tierd.policy.pageset import I64Array
 
 
 class ResidentBytes:
-    """Bytes that each target has on each node: the last whole walk, and moves since."""
+    """Bytes of each target by node: the last complete residency scan, and moves since then."""
 
     def __init__(self) -> None:
         self._whole: dict[int, dict[int, int]] = {}
         self._counting: dict[int, dict[int, int]] = {}
 
     def begin(self, number: int) -> None:
-        """A walk over a target begins."""
+        """A residency scan of a target begins."""
         self._counting[number] = {}
 
     def count(self, number: int, node: I16Array, order: U8Array) -> None:
-        """Folios that the walk found: node int16[n], order uint8[n]."""
+        """Folios that the scan found: node int16[n], order uint8[n]."""
         counting = self._counting.setdefault(number, {})
         known = node >= 0
         size = np.int64(PAGE_SIZE) << order[known].astype(np.int64)
@@ -37,11 +40,11 @@ class ResidentBytes:
                 counting[each] = counting.get(each, 0) + int(amount)
 
     def finish(self, number: int) -> None:
-        """The walk ended: what it counted is what the target has."""
+        """The scan is complete: its sums replace the ones before."""
         self._whole[number] = self._counting.pop(number, {})
 
     def moved(self, report: MigrationResult) -> None:
-        """Take in what a mover did."""
+        """Apply the moves of a report."""
         went = flows(report)
         left = [(number, source, -size) for number, source, _, size in went if source >= 0]
         for number, node, size in left + [(number, dest, size) for number, _, dest, size in went]:
@@ -63,12 +66,12 @@ class ResidentBytes:
         return every
 
     def of(self, number: int) -> Mapping[int, int]:
-        """Node → bytes; before the first whole walk, what it has found so far."""
+        """Node → bytes; before the first complete scan, what it has found so far."""
         return self._whole.get(number, self._counting.get(number, {}))
 
 
 class Shares:
-    """The rules' groups, tick by tick.
+    """The groups of the rules, and the budgets that they have left.
 
     Args:
         rules: in their order; a target's rule is an index into them.
@@ -90,15 +93,15 @@ class Shares:
 
         Args:
             rule_of: target number → index of its rule, -1 for none.
-            residents: what the targets have.
-            elapsed_s: seconds of their rates that groups may spend anew.
-            strained: targets whose control groups suffer. What a rule matches slows down
-                together; those without a rule are one group more.
-            strained_bytes: the most that each group with strained targets may move.
+            residents: bytes of the targets by node.
+            elapsed_s: seconds since the last call, for which groups get budget.
+            strained: targets whose control groups are under pressure. All targets of a rule
+                slow down together; those without a rule are one more group.
+            strained_bytes: the most that a group with such targets may move.
         """
         if not self._rules and not strained:
             return None
-        # A rule that a reload took away may still be named until targets are looked at again.
+        # Targets may name a rule that a reload has removed, until they are refreshed.
         known = len(self._rules)
         rule_of = {number: rule if rule < known else -1 for number, rule in rule_of.items()}
         slowed = {rule_of.get(number, -1) for number in strained}
@@ -118,7 +121,7 @@ class Shares:
                 saved = self._saved[index] + rule_config.rate_limit_bytes_per_s * elapsed_s
                 self._saved[index] = min(saved, _burst(rule_config))
                 budget[index] = max(0, int(self._saved[index]))
-        for group in slowed:  # -1, those without a rule, is the last one
+        for group in slowed:  # -1 (no rule) is the last group
             budget[group] = min(int(budget[group]), strained_bytes)
         others = count - len(self._rules)
         return Groups(
@@ -130,7 +133,7 @@ class Shares:
         )
 
     def spent(self, rule_of: Mapping[int, int], report: MigrationResult) -> None:
-        """Take what was moved off the groups' budgets."""
+        """Subtract what was moved from the groups' budgets."""
         if not self._rules:
             return
         for number, _, _, size in flows(report):

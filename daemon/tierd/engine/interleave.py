@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Interleave`: writes the kernel's weights of interleaving by the cost policy's tier model.
+"""`Interleave`: sets the kernel's weighted interleaving by the cost policy's tier model.
 
-Linux 6.9 and later. From 6.16 on the kernel computes weights from HMAT itself while `auto` is
-true; writing a weight ends that, and it is told to go on afterwards.
+It needs Linux 6.9. From 6.16 on the kernel computes weights from HMAT while `auto` is true. Writing
+a weight turns that off, and `Interleave.close` turns it on again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ FOLDER: Final = "sys/kernel/mm/mempolicy/weighted_interleave"
 
 
 class Interleave:
-    """A companion of the loop and an observer of its ticks.
+    """A background service of the loop, and an observer of its ticks.
 
     Args:
-        low_watermark: share of a node that is kept free.
+        low_watermark: fraction of a node that is kept free.
         root: root of /sys.
     """
 
@@ -36,7 +36,7 @@ class Interleave:
 
     def __init__(self, low_watermark: float, root: Path = Path("/")) -> None:
         self.state: Callable[[], CostPolicyState | None] = lambda: None
-        """What the policy's last decision was made on; None before the first."""
+        """The tier model of the policy's last decision; None before the first."""
         self._low = low_watermark
         self._folder = root / FOLDER
         self._before: dict[Path, str] = {}
@@ -46,7 +46,7 @@ class Interleave:
         self._failed = False
 
     def start(self) -> None:
-        """Note what is set.
+        """Save the present weights.
 
         Raises:
             UnavailableError: the kernel has no weights, or does not let them be written.
@@ -67,12 +67,12 @@ class Interleave:
         self._before = before
 
     def on_tick(self, tick: TickRecord) -> None:
-        """A step towards what the model asks for, now and then."""
+        """Change the weights by a step towards the model's, once an interval."""
         state = self.state()
         if not self._before or self._failed or state is None or tick.time_ns < self._next_ns:
             return
         if len(state.model.load) != len(tick.tiers.tiers):
-            return  # of the map before
+            return  # the state belongs to another tier map
         self._next_ns = tick.time_ns + BANDWIDTH.interleave_interval_ns
         wish = wished(tick.tiers, state.model, tick.usage, self._low)
         if not wish:
@@ -89,7 +89,7 @@ class Interleave:
         try:
             if not file.exists():
                 return
-            self._before.setdefault(file, "0")  # came later; 0 stands for the kernel's own
+            self._before.setdefault(file, "0")  # new node; 0 restores the kernel's weight
             file.write_text(f"{weight}\n")
         except OSError as error:
             self._failed = True
@@ -98,7 +98,7 @@ class Interleave:
         self._written[node] = weight
 
     def close(self) -> None:
-        """Put back what was set."""
+        """Restore the weights that `start` saved."""
         before, self._before = self._before, {}
         if not self._written:
             return

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The control loop: a pass, a pause, and again."""
+"""`Service`: the control loop. It runs a tick, sleeps, and begins again."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class Service:
         components: the parts.
         tiers: the first topology snapshot.
         wait: wait for a second tier instead of ending when there is one only.
-        observers: told of every tick.
-        makers: make parts anew for `reconfigure`.
+        observers: get the record of every tick.
+        makers: make new parts for `reconfigure`.
         clock: CLOCK_MONOTONIC in ns.
     """
 
@@ -52,7 +52,7 @@ class Service:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.work = Tick(config, components, tiers, observers=observers, clock=clock)
-        """What is done pass by pass, and what it is done with."""
+        """Runs the ticks, and holds their state."""
         self.pacer = TickPacer()
         self._wait = wait
         self._clock = clock
@@ -63,11 +63,11 @@ class Service:
         self.background = tuple(components.background)
         self.calls = LoopExecutor()
         self.reloader: Reloader | None = None
-        """What SIGHUP sets to work."""
+        """Reads the files again after SIGHUP."""
         self.sighup = SighupFlag()
-        """Whether a SIGHUP waits to be served; one may have come before the loop was there."""
+        """Set by SIGHUP, which may come before the loop runs."""
         self.manager = SystemdNotifier({})
-        """The service manager, told that the loop is alive."""
+        """Reports to the service manager that the loop is alive."""
 
     @property
     def config(self) -> Config:
@@ -86,17 +86,17 @@ class Service:
 
     @property
     def totals(self) -> Totals:
-        """What was counted since the start."""
+        """Counters since the start."""
         return self.work.totals
 
     @property
     def budget_share(self) -> float:
-        """Share of the configured rate that is in force."""
+        """Fraction of the configured rate that is in force."""
         return self.work.decision.budget.in_force
 
     @property
     def paused(self) -> bool:
-        """While true pages are watched and none is moved; set it through `calls`."""
+        """While true pages are watched, and not moved; set it through `calls`."""
         return self.work.paused
 
     @paused.setter
@@ -104,18 +104,18 @@ class Service:
         self.work.paused = paused
 
     def explain(self, page: PageSet) -> Verdict | str:
-        """What the next decision would make of a page; call it through `calls`."""
+        """The next decision about a page; call it through `calls`."""
         return self.work.decision.explain(self.components.policy, page)
 
     def observe(self, observer: Observer) -> None:
-        """Tell `observer` of every tick from now on; before `run`, or through `calls`."""
+        """Give `observer` the record of every tick; before `run`, or through `calls`."""
         self.work.observers.append(observer)
 
     def reconfigure(self, config: Config) -> Applied:
         """Use another configuration from the next tick on; call it through `calls`.
 
         Raises:
-            TierdError: it cannot be used here; nothing has changed.
+            TierdError: the configuration cannot be used here; nothing has changed.
         """
         if self._factory is None:
             raise UnavailableError("this service cannot be configured anew")
@@ -158,9 +158,9 @@ class Service:
                 self.components.mover.close()
 
     def _stop(self, name: str) -> None:
-        """SIGTERM or SIGINT: the mover ends after the call in hand, the loop after its pass.
+        """SIGTERM or SIGINT: the mover ends after its present call, the loop after its tick.
 
-        Logs nothing: it may run in the middle of a write to stderr, which can not be entered again.
+        Logs nothing: it may interrupt a write to stderr, which is not reentrant.
         """
         self._signal = name
         self.work.stopping = True
@@ -204,14 +204,14 @@ class Service:
         return int(ExitCode.OK)
 
     def reload(self) -> ReloadResult:
-        """Use what the files say now, or keep what is in force; call it through `calls`."""
+        """Apply the files, or keep the configuration in force; call it through `calls`."""
         if self.reloader is None:
             return ReloadResult(False, "this service was given no files to read again")
         self.manager.reloading()
         return self.reloader.reload()
 
     def _between(self) -> None:
-        """What others asked for, between two ticks."""
+        """Serve calls of other threads and SIGHUP, between two ticks."""
         self.calls.serve()
         if self.sighup.waits:
             self.sighup.waits = False
@@ -221,7 +221,8 @@ class Service:
     def _sleep(self, allowed_ns: int, least_ns: int, until_ns: int, wake: EventPoller) -> None:
         """Sleep until `until_ns`, and no longer than `least_ns` when there is something to do.
 
-        Targets that have changed, and news, wait for nothing but the CPU budget, `allowed_ns`.
+        A phase change, or changed targets, end the sleep as soon as the CPU budget allows a tick,
+        at `allowed_ns`.
         """
         source = self.components.sources.event_driven
         wake.listen(-1 if source is None else source.phase_change_fd)
@@ -238,7 +239,7 @@ class Service:
             if asked:
                 self._between()
             if hotplug:
-                return  # look at once
+                return  # the tick reads the new topology
             if (now := self._clock()) >= self._events_ns:
                 self._events_ns = now + PACING.idle_wake_interval_ns
                 if self.components.tracking.collect():
@@ -249,5 +250,5 @@ class Service:
                 return
 
     def _must_tick(self, now: int) -> bool:
-        """Whether a quiet time is over."""
+        """Whether the pacer ends the interval early."""
         return self.pacer.must_tick(self.components, self.work.last, now)

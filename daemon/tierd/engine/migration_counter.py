@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counts what moves pages, whoever does: the kernel by itself, tierd, others; and ping-pong.
+"""`MigrationCounter`: counts page migrations by all movers (kernel, tierd, others), and ping-pong.
 
-A page that moves again within a minute is counted as bounced, whoever moved it either
-time. Pages are told by their virtual page number alone, because the kernel says whose a
-page is only when its owner moves it: two processes with a page of one number look like one.
+A page that moves again within a minute counts as ping-pong, whichever mover moved it. Pages are
+distinguished by their virtual page number alone, because the kernel names the process only when a
+process moves its own pages. So pages of two processes that have the same number count as one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WITHIN_NODE: Final = frozenset(
 
 
 class Watch(Protocol):
-    """What is asked of `tierd.sources.migrations.MigrationWatch`."""
+    """The methods of `tierd.sources.migrations.MigrationWatch` that are used here."""
 
     def available(self) -> Availability: ...
     def start(self) -> None: ...
@@ -44,7 +44,7 @@ class MigrationCounter:
     """An `Observer` of ticks and a `BackgroundService` of the loop.
 
     Args:
-        watch: not started.
+        watch: must not have been started.
     """
 
     name = "migrations"
@@ -58,10 +58,10 @@ class MigrationCounter:
         self.running = False
 
     def start(self) -> None:
-        """Begin to load the program; counts come once it is there.
+        """Begin to load the BPF program; counting begins once it is attached.
 
         Raises:
-            UnavailableError: it cannot be loaded here.
+            UnavailableError: the program cannot be loaded here.
         """
         state = self._watch.available()
         if not state.ok:
@@ -70,7 +70,7 @@ class MigrationCounter:
         self.running = True
 
     def on_tick(self, tick: TickRecord) -> None:
-        """Take in what was moved since the last look, about once a second."""
+        """Take in the migrations since the last call, about once a second."""
         if not self.running or tick.end_ns < self._due_ns:
             return
         self._due_ns = tick.end_ns + MIGRATION.counter_poll_ns
@@ -103,7 +103,7 @@ class MigrationCounter:
         totals.lost += found.lost
         totals.unseen += found.unseen
         if found.by_reason.keys() & WITHIN_NODE:
-            # Which of the pages changed their tier is not known.
+            # The event does not say which of the pages changed their tier.
             totals.unclear += len(found.page)
         else:
             again, forgotten = self._recent.add(found.page, found.moves, now_ns)
@@ -121,13 +121,13 @@ class MigrationCounter:
             )
 
     def close(self) -> None:
-        """Detach, and end a helper that still loads."""
+        """Detach, and end a process that still loads the program."""
         self.running = False
         self._watch.close()
 
 
 class Recent:
-    """Pages that moved in the last window, in two halves of which the older is dropped.
+    """Pages that moved in the last window, in two halves; the older half is dropped.
 
     Args:
         window_ns: a page is remembered for half of it to the whole; None for

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long the loop leaves everything to the native path, or to looks.
+"""Chooses the interval to the next tick.
 
-A pass costs the same whether it finds something to move or not, and what it reads and writes pushes
-out of the caches what others had there. Where the native path promotes, what must be quick is done
-without passes: they bring it victims, and look after what it does not see. So the time between two
-passes doubles, up to `loop.max_interval`, while they move little themselves, however much the
-native path does; it is halved by a pass that moves more, and is `loop.interval` again when the hot
-set, targets or free memory change, and until it is known what may leave: by then passes are what
-makes room. When pages wait and the native path has used up its victims, or when it suddenly refuses
-many, the next pass need not wait (`must_tick`); after the latter two more come as quickly, to see
-whether the hot set has moved, as long as the native path finds pages to move now that their epoch
-is new. Where scans find phase changes (`core.access.EventDrivenSource`) it grows as well, without a
-native path, but not while they teach something: there is a pass after every second one by then.
-Other sources without a native path are read, and acted upon, by passes only: there it is the time
-of a few reports, or of one where they are rare, where they are made at intervals, and does not grow
-where a source has something to tell at any time.
+Exponential back-off from `loop.interval` to `loop.max_interval` while ticks plan few moves, and a
+halved interval after a tick that plans more. It needs something that watches in the meantime: a
+fast path that has demotion candidates, or scans that find phase changes. A source that reports at
+intervals gives the time of a few reports instead, and a source that warms up its own, shorter time.
+
+Reset to `loop.interval` by: a phase change; a node that is short of free memory; targets whose
+pages have not been found yet; a policy that measures the effect of a change; a group whose rate
+limit defers moves; a burst of refused promotions, for a few ticks.
+
+`TickPacer.must_tick` ends an interval early: a burst of refused promotions, a phase change, a
+source whose ring fills up, a node that is short of free memory, or promotions that wait because the
+fast path has used up its demotion candidates.
 """
 
 from __future__ import annotations
@@ -33,21 +31,21 @@ from tierd.observe.tick_record import TickRecord
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a pass found that says how long the next one may wait.
+    """What a tick found that says how long the next one may wait.
 
     Attributes:
         tick_ns, quiet_tick_ns: of `[loop]`.
-        learning_ns: time of two looks while they teach something; 0: they do not, or none look.
+        learning_ns: time of two scans while scans warm up; 0: they do not, or nothing scans.
         report_ns: time between two reports of the source; 0: it makes none at intervals.
-        settled: the native path promotes, and knows what to demote.
-        looks: looks tell of news.
-        walked: it is known where all pages are.
-        free: the policy measures nothing, and no group waits for its rate.
+        settled: the fast path promotes, and has demotion candidates.
+        looks: scans find phase changes.
+        walked: the node of every page is known.
+        free: the policy measures nothing, and no group's rate limit defers moves.
         moved: the hot set has moved.
         short: a node that pages are demoted from has less free than it must have.
-        planned: moves of the pass.
-        between: pages that the native path moved since the pass before.
-        victims: whether the native path has pages to demote.
+        planned: moves of the tick.
+        between: pages that the fast path moved since the tick before.
+        victims: whether the fast path has demotion candidates.
     """
 
     tick_ns: int
@@ -66,26 +64,25 @@ class Findings:
 
     @property
     def can_wait(self) -> bool:
-        """Whether nothing has changed, and the native path knows its way, or there is nothing to
-        read for a while, or looks tell of news."""
+        """Whether nothing has changed, and something watches or reports until the next tick."""
         knows = self.settled or self.looks or self.report_ns > 0
         return knows and self.walked and self.free and not self.moved and not self.short
 
 
 class TickPacer:
-    """Decides after each pass how long the next one may wait, and then whether it may wait on."""
+    """Chooses the interval after each tick, and then whether to end it early."""
 
     def __init__(self) -> None:
         self._pause_ns = 0
-        """The last one; none before the first pass."""
+        """The last interval; 0 before the first tick."""
         self._had_victims = False
         self._eager_ticks = 0
-        """Passes that do not wait for longer, as there is something to find out."""
+        """So many more ticks come at `loop.interval`, after many refusals."""
         self._usage_ns = 0
-        """Free memory is looked at again then."""
+        """When free memory is read again."""
 
     def pause_ns(self, loop: LoopConfig, components: Components, tick: TickRecord | None) -> int:
-        """Time from the start of the last pass to that of the next one."""
+        """Time from the start of the last tick to that of the next one."""
         source, fast_path = components.sources.active, components.fast_path
         scans, stats = isinstance(source, EventDrivenSource), _native(components)
         return self.next_pause(
@@ -97,7 +94,7 @@ class TickPacer:
                 settled=fast_path is not None and fast_path.settled,
                 looks=scans,
                 walked=components.tracking.all_walked,
-                # Without a fast path, or a pass, there is nobody to leave anything to.
+                # Without a fast path, or before the first tick, ticks do all the work.
                 free=fast_path is not None
                 and tick is not None
                 and not components.policy.busy
@@ -132,11 +129,11 @@ class TickPacer:
         return self._pause_ns
 
     def hurry(self) -> None:
-        """Many pages were refused: the next passes come quickly."""
+        """Many promotions were refused: the next ticks come at `loop.interval`."""
         self._eager_ticks = PACING.refused_ticks
 
     def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
-        """Whether something has come up since the last pass, which was `tick`."""
+        """Whether the next tick must begin now; `tick` is the last one."""
         if tick is None or components.fast_path is None:
             return True
         if components.fast_path.miss_burst_seen(now_ns):
@@ -144,7 +141,7 @@ class TickPacer:
             return True
         active = components.sources.active
         if isinstance(active, EventDrivenSource):
-            # (A phase change that came while the CPU budget was short is not told of again.)
+            # The source reports a phase change once, even if the CPU budget was short then.
             if active.backlog > PACING.ring_fill_fraction or active.phase_changed():
                 return True
             return self._has_become_short(components, tick, now_ns)
@@ -162,7 +159,7 @@ class TickPacer:
         return self._has_become_short(components, tick, now_ns)
 
     def _has_become_short(self, components: Components, tick: TickRecord, now_ns: int) -> bool:
-        """Whether free memory is a reason for a pass, as often as there would be passes."""
+        """Whether a node is short of free memory; reads it once a `loop.interval`."""
         if now_ns < self._usage_ns:
             return False
         self._usage_ns = now_ns + tick.config.loop.interval_ns
@@ -170,7 +167,7 @@ class TickPacer:
 
 
 def _moved_between(tick: TickRecord) -> int:
-    """Pages that the native path moved since the pass before."""
+    """Pages that the fast path moved since the tick before."""
     return 0 if tick.between is None else len(tick.between.plan)
 
 

@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Phases: when the hot set moves, and for how long it has stayed.
+"""Phases: when the hot set changes, and how long it has been the same.
 
-A phase is a time in which the hot set stays the same. Three detectors tell of its end:
+A phase is a time in which the hot set stays the same. Three detectors find its end:
 
-- `PhaseDetector` (heat): the logarithm of the accesses a second that go to pages which were not
-  hot. While the hot set stays, it is the noise of the cold pages; when it moves, the number rises
-  at once, for the new hot pages are new to the heat table, whichever source sees them. Cards see
-  none of them while all hot pages lie elsewhere: their silence is a low number as long as other
-  sources see accesses. A phase change cools heat.
-- `MissBurstDetector` (cards): a card reports a page once an epoch, when its count passes the
-  threshold. A page that becomes hot late in an epoch has the mean rate since the epoch's start: it
-  is reported late, or it is refused and not reported again. Two counts tell sooner: the fast path
-  refuses many more pages, or slow memory serves many more requests, than is usual. A new epoch then
-  tells at once which pages they are.
-- scans: the source tells itself (`EventDrivenSource.phase_change_ns`).
+- `PhaseDetector` (heat) watches the logarithm of the accesses a second to pages that were not hot.
+  In a phase that is the noise of cold pages. At a phase change it rises at once, because the newly
+  hot pages are new to the heat table, whichever source reports them. A card that reports nothing,
+  because all hot pages are elsewhere, counts as a low value while other sources report accesses.
+  This detector alone cools heat.
+- `MissBurstDetector` (cards) watches two counts: promotions that the fast path refuses, and
+  requests to slow memory. A card reports a page once an epoch, when its count passes the threshold.
+  A page that becomes hot late in an epoch is therefore reported late, or refused and not reported
+  again. A burst of either count shows this, and a new epoch finds those pages at once.
+- Scans: the source reports phase changes itself (`EventDrivenSource.phase_change_ns`).
 
-`PhaseAge` is the time since the last of them.
+`PhaseAge` is the time since the last phase change.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ log = logging.getLogger(__name__)
 
 
 class SpikeDetector:
-    """Whether a count suddenly grows much faster than is usual, while a cards' epoch lasts.
+    """Finds a sudden growth of a count, compared with its moving average, within an epoch.
 
-    A load that is never at rest has spikes again and again, and nothing is gained by hearing of all
-    pages anew. After each spike the epoch must be twice as old for the next one, and half as old
-    again after each epoch without one. A spike in a younger epoch counts when it is old enough.
+    Some loads have spikes all the time, and gain nothing from a new epoch. So after each spike the
+    epoch must be twice as old for the next one to count. That age is halved again by each epoch
+    without a spike. A spike in a younger epoch counts once the epoch is old enough.
 
     Args:
-        least: a count that grows by less between two calls is nothing sudden.
-        calms_s: time over which the usual rate follows one that is lower; None for
+        least: growth by less than this between two calls is no spike.
+        calms_s: time over which the average follows a lower rate; None for
             `PHASE.spike_mean_s`.
 
     Attributes:
-        rate: how much it grew a second, between the last two calls.
+        rate: growth of the count a second, between the last two calls.
     """
 
     def __init__(self, least: int, calms_s: float | None = None) -> None:
@@ -56,14 +55,14 @@ class SpikeDetector:
         self._count = self._before = 0
         self._last_ns = self._leapt_ns = 0
         self._waits_ns = 0
-        """Start of the epoch in which there was a leap, whether it was old enough or not."""
+        """Start of the epoch of the last spike, whether it was old enough or not."""
         self._usual = 0.0
         self._old_ns = PHASE.spike_min_epoch_ns
         self._epoch_ns = 0
         self.rate = 0.0
 
     def since(self, count: int) -> int:
-        """How much the count has grown in the last leap and after it.
+        """Growth of the count since the beginning of the last spike.
 
         Args:
             count: since the start.
@@ -71,12 +70,12 @@ class SpikeDetector:
         return max(0, count - self._before)
 
     def is_spike(self, count: int, now_ns: int, epoch_ns: int) -> bool:
-        """Whether it suddenly grew fast since the last call.
+        """Whether the count has a spike since the last call.
 
         Args:
             count: since the start.
             now_ns: CLOCK_MONOTONIC.
-            epoch_ns: when the epoch that cards' reports are of began.
+            epoch_ns: when the cards' present epoch began, CLOCK_MONOTONIC.
         """
         grown, seconds = count - self._count, (now_ns - self._last_ns) / 1e9
         known = self._last_ns > 0
@@ -107,7 +106,7 @@ class SpikeDetector:
 
 
 class MissBurstDetector:
-    """Tells of bursts of refusals by the fast path, and of requests to slow memory."""
+    """Finds bursts of refusals by the fast path, and of requests to slow memory."""
 
     def __init__(self) -> None:
         self._refusals = SpikeDetector(PHASE.burst_refused_pages)
@@ -116,11 +115,11 @@ class MissBurstDetector:
         self._signs: set[str] = set()
 
     def update(self, source: NeoProfSource, refused: int, now_ns: int) -> bool:
-        """Whether there has been a sign since `take`.
+        """Whether there has been a burst since `take`.
 
         Args:
             source: the cards.
-            refused: pages that the native path did not find hot enough since the start.
+            refused: pages that the fast path has refused as not hot enough, since the start.
             now_ns: CLOCK_MONOTONIC.
         """
         begun = max((epoch.start_ns for epoch in source.epochs.values()), default=now_ns)
@@ -133,12 +132,12 @@ class MissBurstDetector:
         return bool(self._signs)
 
     def take(self) -> frozenset[str]:
-        """The signs since the last call."""
+        """The kinds of bursts since the last call."""
         signs, self._signs = frozenset(self._signs), set()
         return signs
 
     def pages(self, signs: frozenset[str], refused: int, least_rate: float) -> int:
-        """How many pages may come in once their epoch is new, at most.
+        """The most pages that may be promoted in the new epoch.
 
         Args:
             signs: of `take`.
@@ -153,11 +152,11 @@ class MissBurstDetector:
 
 @dataclass(frozen=True, slots=True)
 class CoolingSettings:
-    """How changes are answered.
+    """The reaction to phase changes.
 
     Attributes:
-        enabled: whether they are.
-        certainty: posterior probability from which on a change is believed.
+        enabled: whether there is any.
+        certainty: posterior probability above which a change counts.
         half_lives: by how many half-lives all heat decays at once.
         least: heat below which a page counts as not hot.
     """
@@ -169,11 +168,11 @@ class CoolingSettings:
 
 
 class PhaseDetector:
-    """Watches batches on their way into heat.
+    """Finds phase changes in batches, before heat takes them in.
 
     Args:
-        heat: the table that they go into.
-        settings: how changes are answered.
+        heat: the table that takes the batches in.
+        settings: the reaction to phase changes.
     """
 
     def __init__(self, heat: HeatTable, settings: CoolingSettings) -> None:
@@ -184,9 +183,9 @@ class PhaseDetector:
         self._last_ns = 0
         self._spoke = False
         self.found = 0
-        """Changes since the start."""
+        """Phase changes since the start."""
         self.last_ns = 0
-        """When the last one was found, CLOCK_MONOTONIC; 0 if there was none."""
+        """Time of the last one, CLOCK_MONOTONIC; 0 if there was none."""
 
     @property
     def probability(self) -> float:
@@ -204,15 +203,15 @@ class PhaseDetector:
         )
 
     def restart(self) -> None:
-        """Accesses are counted in another unit from now on: earlier levels are none."""
+        """Begin anew, because accesses are counted in another unit from now on."""
         self._detector, self._spoke = self._fresh(), False
 
     def watch(self, batches: Sequence[AccessBatch], source: str, now_ns: int) -> bool:
-        """Take in a tick's batches before heat does; true if the hot set has moved.
+        """Take in a tick's batches before heat does; true at a phase change.
 
-        Heat has been faded then.
+        Heat has been cooled then.
         """
-        # What a companion tells of pages that the source does not see is another number.
+        # Reports of another source, about pages that this one does not see, are left out.
         own = [batch for batch in batches if batch.source == source and len(batch)]
         fresh = 0.0
         if source == self._source and self.settings.enabled:
@@ -230,17 +229,17 @@ class PhaseDetector:
         return moved
 
     def judge(self, source: str, now_ns: int, *, own: bool, heard: bool, fresh: float) -> bool:
-        """Whether what a tick brought tells that the hot set has moved; heat is not touched.
+        """Whether a tick's batches show a phase change; heat is not changed.
 
         Args:
             source: the name of the source in use.
             now_ns: CLOCK_MONOTONIC.
-            own: the source has told of accesses.
-            heard: it, or a companion, has.
-            fresh: its accesses that go to pages which were not hot.
+            own: the source has reported accesses.
+            heard: that source, or another one, has reported accesses.
+            fresh: the source's accesses to pages that were not hot.
         """
         if source != self._source:
-            # Another source counts in other numbers.
+            # The levels of two sources cannot be compared.
             self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
             self._spoke = False
             return False
@@ -249,7 +248,7 @@ class PhaseDetector:
         if seconds <= 0 or not self.settings.enabled or not source:
             return False
         if not own and not (self._spoke and heard):
-            # Silence says nothing about where accesses go, and is no level to rise from.
+            # A tick without any report says nothing, and is no level to rise from.
             return False
         self._spoke = True
         noise = PHASE.noise_pages_per_s * self.settings.least
@@ -261,10 +260,10 @@ class PhaseDetector:
 
 
 class PhaseAge:
-    """How long the hot set has not moved; called in each pass.
+    """The time since the last phase change; called in each tick.
 
     Attributes:
-        begun_ns: when the first samples came, CLOCK_MONOTONIC; 0: not yet.
+        begun_ns: when the first samples came, CLOCK_MONOTONIC; 0 before.
         scan_changes: phase changes that scans found.
     """
 
@@ -281,6 +280,6 @@ class PhaseAge:
             self.scan_changes += 1
 
     def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
-        """For how long the hot set has not moved; `changes`: what heat tells, if anybody asks."""
+        """The age of the phase, s; `changes`: the detector in heat, if it is enabled."""
         moved_ns = 0 if changes is None else changes.last_ns
         return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._phase_change_ns)) / 1e9

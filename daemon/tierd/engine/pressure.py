@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the host or a control group suffers: pressure stall information, and pages that move
-to and fro.
+"""Whether the host or a control group is under pressure.
+
+The signs are pressure stall information (PSI), and ping-pong of pages.
 """
 
 from __future__ import annotations
@@ -21,22 +22,22 @@ _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
 
 
 def parse_pressure(text: bytes) -> float:
-    """The share of the last 10 s in which some task waited; 0 where the text does not say."""
+    """PSI's "some avg10" as a fraction; 0 where the text has none."""
     match = _SOME.search(text)
     return min(1.0, float(match[1]) / 100) if match else 0.0
 
 
 def _bytes_of(path: str) -> bytes:
-    """A file of the kernel's; one read has it all."""
+    """A kernel file, which a single read returns whole."""
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - speed
         return file.read()
 
 
 class PressureMonitor:
-    """Reads the signs at most every two seconds.
+    """Reads PSI and ping-pong of the host, at most every two seconds.
 
     Args:
-        folder: of the kernel's pressure files; a kernel without has none (psi=0).
+        folder: of the kernel's pressure files; it is missing with psi=0.
     """
 
     def __init__(self, folder: Path = Path("/proc/pressure")) -> None:
@@ -51,7 +52,7 @@ class PressureMonitor:
         Args:
             now_ns: CLOCK_MONOTONIC.
             migrations: running totals with `by_tierd`, `by_kernel`, `by_others` and
-                `ping_pong`, or None where nobody watches migrations.
+                `ping_pong`, or None where migrations are not traced.
         """
         if now_ns >= self._due_ns:
             self._due_ns = now_ns + PRESSURE.read_interval_ns
@@ -70,24 +71,24 @@ class PressureMonitor:
         total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
         moved, ping_pong = total - self._moved, migrations.ping_pong - self._ping_pong
         if moved < PRESSURE.min_ping_pong_pages:
-            # Not enough to judge, and what was judged is over once nothing moves.
+            # Too few to judge; a former value is dropped once nothing moves.
             return self._now.ping_pong if moved > 0 else 0.0
         self._moved, self._ping_pong = total, migrations.ping_pong
         return min(1.0, max(0.0, float(ping_pong / moved)))
 
 
 class CgroupPressureMonitor:
-    """Which targets' control groups wait for memory or a CPU.
+    """Finds targets whose control groups are under memory or CPU pressure.
 
-    Only groups whose pages move are asked, and those that were strained when last asked, so
-    that an idle host's files are not read.
+    Reads only the groups whose pages move, and those that were under pressure at the last
+    reading. On an idle host it reads no file.
 
     Args:
-        root: of the cgroup v2 hierarchy; where it is not, nothing is strained.
+        root: of the cgroup v2 hierarchy; without it no group is under pressure.
 
     Attributes:
-        deferred: readings put off because too many groups were to be read.
-        strained: what `read` found last.
+        deferred: readings that were deferred because there were too many groups to read.
+        strained: the last result of `read`.
     """
 
     def __init__(self, root: Path = Path("/sys/fs/cgroup")) -> None:
@@ -120,12 +121,12 @@ class CgroupPressureMonitor:
         most_memory: float,
         most_cpu: float,
     ) -> frozenset[str]:
-        """The groups that wait for more than these shares of the time, as of lately.
+        """The targets whose groups stall for more than these fractions of the time.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            group_of: tells the control group of each target; asked only when it is time.
-            most_memory, most_cpu: shares from 0 to 1; 1 is never passed.
+            group_of: returns the control group of each target; called only when it is time.
+            most_memory, most_cpu: fractions from 0 to 1; 1 turns the limit off.
         """
         if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
             self._due_ns = now_ns + PRESSURE.read_interval_ns
@@ -135,7 +136,7 @@ class CgroupPressureMonitor:
             groups = [
                 group
                 for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
-                if group != "/" and ".." not in group  # the host's; outside of our namespace
+                if group != "/" and ".." not in group  # the root group; outside of this namespace
             ]
             self._waiting = groups[PRESSURE.max_cgroups :]
             self.deferred += len(self._waiting)

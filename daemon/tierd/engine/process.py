@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The service's own process: its memory stays resident, and it drops capabilities."""
+"""The service's own process: it keeps its memory resident, and drops capabilities."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from tierd.core.tuning import PACING
 log = logging.getLogger(__name__)
 
 CURRENT_ON_FAULT: Final = 1 | 4
-"""MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): no page is read in for it."""
+"""MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): pages are locked as they come in."""
 
 
 def keep_heap() -> bool:
-    """Let memory that is given back be used again; False where the C library knows no such thing.
+    """Let malloc keep freed memory; False where the C library does not support that.
 
-    For the whole process, and before much has been allocated. It has no 2 MiB pages from then on
-    (`PR_SET_THP_DISABLE`): each is cleared whole, and taken where memory is scarcest.
+    It holds for the whole process, so call it before much has been allocated. It also turns
+    2 MiB pages off (`PR_SET_THP_DISABLE`), which would be cleared whole and use up fast memory.
     """
     return bool(lib.tierd_keep_heap(PACING.heap_keep_bytes, PACING.heap_claim_bytes))
 
 
 def load_all() -> None:
-    """Load what would else be loaded in the middle of a pass.
+    """Load modules that would otherwise be loaded in the middle of a tick.
 
     `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms.
     """
@@ -43,17 +43,17 @@ def load_all() -> None:
 
 
 def rest_collector() -> None:
-    """Leave what is there now out of looks for cycles, and look less often; after `load_all`."""
+    """Exempt all present objects from cycle collection, and collect less often."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(PACING.gc_threshold_objects)
 
 
 def stay_resident() -> bool:
-    """Let no page of what is mapped now leave memory again; False where that is not allowed.
+    """Lock the present mappings in memory; False where that is not allowed.
 
-    Only with an unlimited RLIMIT_MEMLOCK: a locked stack could not grow beyond the limit
-    when CAP_IPC_LOCK has been given up.
+    It needs an unlimited RLIMIT_MEMLOCK, because a locked stack could not grow beyond the limit
+    once CAP_IPC_LOCK has been dropped.
     """
     unlimited = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
     try:
@@ -75,13 +75,13 @@ def _not(why: str) -> bool:
 ALWAYS: Final = frozenset(
     ("CAP_DAC_READ_SEARCH", "CAP_NET_ADMIN", "CAP_SYS_PTRACE", "CAP_SYS_NICE")
 )
-"""Seeing and moving pages of other processes, and hearing of their start and end."""
+"""For reading and moving pages of other processes, and for events of their start and end."""
 SAMPLING: Final = frozenset(
     ("CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN", "CAP_IPC_LOCK", "CAP_SYS_RESOURCE")
 )
-"""Attaching eBPF programs; the last three stand in for the others on some kernels."""
+"""For attaching BPF programs; some kernels need the last three in place of the others."""
 PHYSICAL: Final = frozenset(("CAP_SYS_ADMIN",))
-"""What tells physical addresses."""
+"""For reading physical addresses."""
 _NEEDS: Final = {"pmu": SAMPLING, "faults": SAMPLING, "neoprof": PHYSICAL, "scan": PHYSICAL}
 _VERSION: Final = 0x20080522
 _CAPBSET_DROP: Final = 24
@@ -89,7 +89,7 @@ _LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
 
 
 def needed(config: Config) -> frozenset[str]:
-    """What a running service may need again: a source that comes back is attached anew."""
+    """Capabilities that a running service may need again, to attach a source anew."""
     names = set(ALWAYS)
     for source in config.sources.order:
         names |= _NEEDS.get(source, frozenset())
@@ -99,7 +99,7 @@ def needed(config: Config) -> frozenset[str]:
 
 
 def lacking(config: Config) -> frozenset[str]:
-    """What `config` needs and this thread has not, or has no longer."""
+    """Capabilities that `config` needs and this thread does not have."""
     have = held()
     return frozenset(name for name in needed(config) if not have >> NUMBERS[name] & 1)
 
@@ -111,16 +111,16 @@ def held() -> int:
 
 
 def keep_only(names: Iterable[str]) -> int:
-    """Give up, for good, all capabilities of this thread but those named; the mask that is left.
+    """Drop for good all capabilities of this thread but those named; returns the mask left.
 
     Raises:
-        OSError: the kernel refused, which it has no reason for.
+        OSError: the kernel refused.
     """
     mask = sum(1 << NUMBERS[name] for name in names)
     effective, permitted, inheritable = _get()
     libc = ctypes.CDLL(None, use_errno=True)
-    # A program that root executes gets what is in the bounding set. Without CAP_SETPCAP it
-    # cannot be made smaller, and systemd has done so.
+    # A program that root executes gets the bounding set. Only CAP_SETPCAP may make that smaller;
+    # systemd has done so.
     for number in range(int(_LAST.read_text()) + 1):
         if not mask >> number & 1:
             libc.prctl(_CAPBSET_DROP, number, 0, 0, 0)
@@ -129,7 +129,7 @@ def keep_only(names: Iterable[str]) -> int:
 
 
 def give_up_all(*but: str) -> None:
-    """For a thread that talks to clients: keep nothing, or `but`; where that fails, it goes on."""
+    """Drop all capabilities but `but`, for a thread that serves clients; a failure is logged."""
     try:
         keep_only(but)
     except OSError as error:
@@ -137,7 +137,7 @@ def give_up_all(*but: str) -> None:
 
 
 def settle(config: Config) -> None:
-    """Sources are attached: give up what is not needed again, and say so."""
+    """Drop and log what is not needed again; called when sources are attached."""
     before = held()
     if not before:
         return

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Another configuration for a running service: all of it, or none and the reason.
+"""Reload: replaces the configuration of a running service, all of it or nothing.
 
-`prepare` makes and checks all that is new, and changes nothing; only when that has worked
-are the parts swapped. So a broken file leaves the service as it was.
+`prepare` makes and checks all new parts, and changes nothing. Only when that has worked are the
+parts swapped, so a broken file leaves the service as it was.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 RESTART: Final = ("control", "heat.memory", "metrics", "policy.cost.weighted_interleave")
 """Keys, and tables of keys, that take effect only at the next start."""
 PRIVILEGED: Final = ("migration_tracing", "sources")
-"""Those that do where they need a capability which the loop has given up."""
+"""Tables that need a restart if they need a capability which the loop has dropped."""
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What became of a new configuration.
+    """The result of a new configuration.
 
     Attributes:
         changed: keys whose new values are in force.
-        restart: keys whose new values wait for a restart.
+        restart: keys whose new values take effect at the next start.
     """
 
     changed: tuple[str, ...] = ()
@@ -53,10 +53,10 @@ class ReloadResult:
 
 
 class ReloadListener(Protocol):
-    """Told of every reload, in the loop's thread."""
+    """Called after every reload, in the loop's thread."""
 
     def reload_result(self, ok: bool, reason: str) -> None:
-        """A reload ended; `reason` says why it was refused."""
+        """A reload ended; `reason` says why it failed."""
         ...
 
 
@@ -65,9 +65,10 @@ class Change:
     """A checked configuration with its parts, ready to be swapped in.
 
     Attributes:
-        config: the configuration that will be in force (what waits for a restart is as before).
+        config: the configuration that will be in force; keys that need a restart keep their
+            old values.
         components: the parts that will be in use.
-        tiers: the tiers it means, or None where they stay.
+        tiers: the new tiers, or None where they stay.
         applied: what it changes.
     """
 
@@ -77,7 +78,7 @@ class Change:
     applied: Applied
 
     def apply(self, old: Components) -> None:
-        """Set what parts that stay take from the configuration; let go of what goes."""
+        """Configure the parts that stay, and close those that go."""
         config = self.config
         old.heat.set_half_life(config.heat.half_life_ns / 1e9)
         if self.components.loads is not None:
@@ -88,7 +89,7 @@ class Change:
         )
         old.tracking.configure(config.targets, config.rules, config.residency.interval_ns)
         if old.sources is not self.components.sources:
-            # Before the new ones start: two may want the same ability of the kernel.
+            # The old sources close first: two may need the same facility of the kernel.
             with contextlib.suppress(UnavailableError):
                 old.sources.close()
         if "log.level" in self.applied.changed:
@@ -104,7 +105,7 @@ def prepare(
         old: the configuration in force.
         new: the one to use.
         components: the parts in use.
-        makers: make new ones.
+        makers: make new parts.
         wait: one tier is enough (the service waits for a second).
 
     Raises:
@@ -132,7 +133,7 @@ def prepare(
         fresh["policy"] = factory.policy(config)
         if config.policy.name != old.policy.name:
             fresh["loads"] = factory.loads(config, components.heat)
-    # What a card's request is worth depends on the policy where it is not configured.
+    # Where it is not configured, the weight of a card's request depends on the policy.
     by_policy = not config.sources.neoprof.lines_per_access and "neoprof" in config.sources.order
     if config.sources != old.sources or (by_policy and config.policy.name != old.policy.name):
         fresh["sources"] = _usable(factory.sources(config), components.sources)
@@ -145,7 +146,7 @@ def prepare(
 
 
 def _usable(sources: Sequence[Any], now: SourceSelector) -> SourceSelector:
-    """A selector of these sources, one of which works here (as the one in use does)."""
+    """A selector of these sources, at least one of which works here."""
     reasons = []
     for source in sources:
         if now.active is not None and now.active.name == source.name:
@@ -176,11 +177,11 @@ def _keep(new: Any, old: Any, keys: Sequence[str]) -> Any:
 
 
 class Reloader:
-    """Reads the configuration again and has it used.
+    """Reads the configuration again and applies it.
 
     Args:
-        load: reads and checks the files; raises a TierdError with what is wrong.
-        reconfigure: the service's method.
+        load: reads and checks the files; raises a TierdError if they are wrong.
+        reconfigure: `Service.reconfigure`.
     """
 
     def __init__(
@@ -193,7 +194,7 @@ class Reloader:
         """The latest result; None before the first reload."""
 
     def reload(self) -> ReloadResult:
-        """Use what the files say now, or keep what is in force; never raises.
+        """Apply the files, or keep the configuration in force; never raises.
 
         In the loop's thread, between two ticks.
         """
@@ -201,7 +202,7 @@ class Reloader:
             result = ReloadResult(True, "", self._reconfigure(self._load()))
         except TierdError as error:
             result = ReloadResult(False, str(error))
-        except Exception as error:  # a defect of ours must not end the service either
+        except Exception as error:  # a defect must not end the service
             log.exception(logfmt(event="reload_defect"))
             result = ReloadResult(False, f"{type(error).__name__}: {error}")
         self._tell(result)

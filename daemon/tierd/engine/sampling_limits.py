@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What sources are told of fast memory and of the phase, and heat of the sampling interval.
+"""`SamplingLimits`: gives scans their limits, and heat the unit of their counts.
 
-Heat counts the accesses that scans can see. When a sampling interval becomes shorter or longer,
-what was counted with the last one fades or grows by as much, so that it can be compared.
+A scan adapts its sampling interval to the hot fraction that fits into fast memory, and may not
+exceed a maximum that follows from the age of the phase. Heat counts the accesses that scans can
+see. When the sampling interval changes, heat is scaled by the same factor to stay comparable.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ log = logging.getLogger(__name__)
 
 
 class Fading(Protocol):
-    """Heat, as far as it is needed here."""
+    """The part of the heat table that is used here."""
 
     def fade(self, half_lives: float) -> None:
-        """All heat decays by so much at once, or grows."""
+        """Cool all heat by so many half-lives at once; a negative number raises it."""
         ...
 
 
 def space_fraction(
     resident_bytes: ResidentBytes, tiers: TierMap, usage: Mapping[int, NodeUsage], kept: float
 ) -> float | None:
-    """The share of the targets' pages that fits into tiers which pages can leave, 0 to 1.
+    """The fraction of the targets' pages that fits into tiers with a demotion target, 0 to 1.
 
-    None while it is not known what they have.
+    None while the targets' bytes are not known.
 
     Args:
-        residents: what the targets have where.
+        residents: bytes of the targets by node.
         tiers: the host's.
         usage: how full nodes are.
-        kept: share of a node that stays free.
+        kept: fraction of a node that stays free.
     """
     held = resident_bytes.total()
     every = sum(held.values())
@@ -62,21 +63,20 @@ def space_fraction(
 
 
 def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
-    """The mean time between two uses of a page that is only just worth its moves, in us.
+    """The mean time between two uses of a page that just pays for its moves, in us.
 
-    Scans with this sampling interval tell the pages that are worth their moves best from others.
-    Longer ones find more pages, and those that are used far more among them no sooner. The interval
-    grows with the age of the phase, an eighth of which moves have to pay in: longer ones find less
-    of a hot set that changes. It grows by doubling, for the module forgets what it saw with a very
-    different interval.
+    This sampling interval separates pages that pay for their moves best from the others. A longer
+    one finds more pages, and those that are used far more no sooner. The result grows with the age
+    of the phase, because moves may pay within an eighth of it. It grows by doubling, because the
+    kernel module drops its scan history when the interval changes much.
 
     Args:
         tiers: the host's.
         least_s: time in which promotions must pay, at least (`policy.break_even_time`).
-        stood_still_s: age of the phase, as far as is known.
+        stood_still_s: the age of the phase.
 
     Returns:
-        None where it is not known what a use saves.
+        None where the gain of an access is not known.
     """
     lower = [tier for tier in tiers.tiers if tiers.promotion_tier(tier.rank) is not None]
     rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
@@ -87,13 +87,13 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
 
 
 def bounds_us(tiers: TierMap, least_s: float, stood_still_s: float) -> tuple[int | None, int]:
-    """`max_sampling_interval_us`, and how long changes may go unseen, in us."""
+    """`max_sampling_interval_us`, and the max detection delay of phase changes, in us."""
     longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
     return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * stood_still_s))
 
 
 class SamplingLimits:
-    """See the module's text; called once a pass, before its batches go into heat."""
+    """Sets the limits of the source in use; called in each tick, before heat takes batches in."""
 
     def __init__(self, heat: Fading, resident_bytes: ResidentBytes) -> None:
         self._heat = heat
@@ -108,7 +108,7 @@ class SamplingLimits:
         usage: Mapping[int, NodeUsage],
         kept: float,
     ) -> None:
-        """Tell a source that adapts to it what fast memory has room for."""
+        """Set the target hot fraction of a source that adapts to it."""
         if usage and isinstance(source, AdaptiveSource):
             source.aim = space_fraction(self._residents, tiers, usage, kept)
 
@@ -119,15 +119,15 @@ class SamplingLimits:
         least_s: float,
         stood_still_s: float,
     ) -> None:
-        """Tell a source that scans how long sampling intervals may be.
+        """Set the max sampling interval and the max detection delay of a source that scans.
 
-        And for how long phase changes may go undetected: an eighth of the age of the phase.
+        The delay is an eighth of the age of the phase.
         """
         if isinstance(source, EventDrivenSource):
             source.longest_us, source.lag_us = bounds_us(tiers, least_s, stood_still_s)
 
     def changed(self, source: AccessSource | None) -> bool:
-        """Whether the source counts in another unit than before; heat has faded then."""
+        """Whether the source counts in another unit than before; heat is scaled to it then."""
         if source is None:
             return False
         dilution = source.dilution

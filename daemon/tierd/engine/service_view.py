@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of the host at the last tick, for who explains where pages are."""
+"""`ServiceView`: the state of the host at the last tick, for explanations of a page's place."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tierd.sources.selection import SourceSelector
 
 
 class ServiceView:
-    """Answers what `tierd.observe.explain` asks.
+    """The queries of `tierd.observe.explain`.
 
     Attributes:
         tiers: at the last tick.
-        usage: how full the nodes were then.
+        usage: the use of the nodes' memory at that tick.
     """
 
     def __init__(self, tracking: Tracking, sources: SourceSelector) -> None:
@@ -33,13 +33,13 @@ class ServiceView:
 
     @property
     def source(self) -> NeoProfSource | None:
-        """The source in use, if it is cards that count."""
+        """The source in use, if it is `neoprof`."""
         active = self._sources.active
         return active if isinstance(active, NeoProfSource) and active.cards else None
 
     @property
     def epoch_ns(self) -> int:
-        """When the first of the cards' present epochs began, CLOCK_MONOTONIC; 0 without cards."""
+        """Start of the earliest present epoch, CLOCK_MONOTONIC; 0 without cards."""
         epochs = {} if self.source is None else self.source.epochs
         return min((epoch.start_ns for epoch in epochs.values()), default=0)
 

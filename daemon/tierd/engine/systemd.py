@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the service manager is told: ready, alive, reloading, stopping (sd_notify(3)).
+"""`SystemdNotifier`: reports the service's state to systemd (sd_notify(3)).
 
-READY=1 goes out after the first good pass of the loop: one with a source at work, or
-with one tier only under --wait, where there is nothing to watch yet. WATCHDOG=1 is sent by
-the loop itself, never by a thread of its own, so that a stuck loop is noticed.
+READY=1 is sent after the first good tick: one with a source at work, or with a single tier under
+--wait, where there is nothing to watch yet. WATCHDOG=1 is sent by the loop itself, never by a
+thread of its own, so that a stuck loop is noticed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class SystemdNotifier:
-    """Tells the service manager; an observer of ticks and a listener to reloads.
+    """Observes ticks and reloads, and reports to the service manager.
 
     Args:
         environment: where NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are looked up.
@@ -52,14 +52,14 @@ class SystemdNotifier:
             )
 
     def beat(self) -> None:
-        """The loop is alive; cheap, so call it often."""
+        """Report that the loop is alive; it is cheap, so call it often."""
         now = self._clock()
         if self._beat_every_ns and now >= self._next_beat_ns:
             self._next_beat_ns = now + self._beat_every_ns
             self._send("WATCHDOG=1")
 
     def ready(self, status: str) -> None:
-        """The service does its work; only the first call counts."""
+        """Report that the service is ready; only the first call counts."""
         if self._ready:
             return
         self._ready = True
@@ -68,7 +68,7 @@ class SystemdNotifier:
         self._send("READY=1", f"STATUS={_line(status)}")
 
     def on_tick(self, tick: TickRecord) -> None:
-        """Ready after the first good one; the status line now and then."""
+        """Report readiness after the first good tick, and the status line at intervals."""
         if tick.report is not None:
             self._moved_bytes += tick.report.moved_bytes
         good = bool(tick.source)
@@ -89,7 +89,7 @@ class SystemdNotifier:
         return text + self._reload_note
 
     def reloading(self) -> None:
-        """The configuration is being read again."""
+        """Report that the configuration is being read again."""
         if self._ready:
             self._send("RELOADING=1", f"MONOTONIC_USEC={self._clock() // 1000}")
 
@@ -105,18 +105,18 @@ class SystemdNotifier:
             self._send("READY=1", f"STATUS={_line(self._reload_note.removeprefix('; '))}")
 
     def stopping(self) -> None:
-        """The service ends in an orderly way."""
+        """Report that the service is stopping."""
         self._send("STOPPING=1", "STATUS=stopping; pages stay where they are")
 
     def close(self) -> None:
-        """Let go of the socket."""
+        """Close the socket."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _send(self, *lines: str) -> None:
         if self._socket is not None:
-            # A manager that does not read is its own problem; the loop never waits for it.
+            # The loop never waits for a manager that does not read.
             with contextlib.suppress(OSError):
                 self._socket.sendto("\n".join(lines).encode(errors="replace"), self._address)
 
@@ -129,7 +129,7 @@ def _address(name: str) -> str:
 
 
 def _watchdog_ns(environment: Mapping[str, str]) -> int:
-    """The watchdog's patience, 0 where there is none or it watches another process."""
+    """The watchdog's timeout; 0 where there is none, or it is for another process."""
     if environment.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return 0
     try:
@@ -139,5 +139,5 @@ def _watchdog_ns(environment: Mapping[str, str]) -> int:
 
 
 def _line(text: str) -> str:
-    """One line: what comes from files and hosts must not forge a message."""
+    """The text on one line, so that text from files cannot forge a message."""
     return "".join(c if c.isprintable() else " " for c in text)[:500]

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One pass of the control loop: sources to heat, heat to policy, policy to mover."""
+"""`Tick`: one iteration of the control loop.
+
+Sources give batches to heat, the policy makes a plan from heat, the mover carries the plan out, and
+observers get the record of it. Between two ticks the fast path promotes.
+"""
 
 from __future__ import annotations
 
@@ -28,25 +32,25 @@ from tierd.observe.totals import Totals
 log = logging.getLogger(__name__)
 
 IN_PIECES = (SplitFate.DONE, SplitFate.ALREADY)
-"""What becomes of a folio that is 4 KiB pages from now on."""
+"""Split results after which a folio consists of 4 KiB pages."""
 
 
 class Tick:
-    """The passes of one service, one at a time, in its loop's thread.
+    """Runs the ticks of a service, one at a time, in its loop's thread.
 
     Args:
         config: settings in force.
         components: the parts.
         tiers: the first topology snapshot.
-        observers: told of every pass.
+        observers: get the record of every tick.
         clock: CLOCK_MONOTONIC in ns.
 
     Attributes:
-        paused: while true pages are watched and none is moved.
-        stopping: no move begins any more.
-        on_attached: called once when a source is at work.
-        on_decided: called after each decision, before anything follows from it.
-        last: the last pass, as observers saw it.
+        paused: while true pages are watched, and not moved.
+        stopping: no more moves begin.
+        on_attached: called once, when a source is attached.
+        on_decided: called after each decision, before its moves begin.
+        last: the record of the last tick.
     """
 
     def __init__(
@@ -82,17 +86,17 @@ class Tick:
         self._aside_cpu_ns = 0
 
     def renew(self) -> None:
-        """Look at targets, and tell sources of them, in the next pass."""
+        """Refresh targets, and give them to sources again, in the next tick."""
         self._targets_ns = self._watch_ns = 0
 
     def refresh(self) -> None:
-        """Look at targets in the next pass."""
+        """Refresh targets in the next tick."""
         self._targets_ns = 0
 
     def targets_changed(self, now: int) -> bool:
-        """Look at targets between two passes, if it is time; whether any have changed since.
+        """Refresh targets between two ticks, if it is time; whether any have changed since.
 
-        It counts as the next pass' work. While there is one tier only nobody is watched.
+        The CPU time counts for the next tick. With a single tier there are no targets.
         """
         if len(self.tiers.tiers) < 2:
             return False
@@ -105,7 +109,7 @@ class Tick:
         return self._changed
 
     def take_aside_cpu_ns(self) -> int:
-        """CPU time that was spent between passes since the last call."""
+        """CPU time that was spent between ticks since the last call."""
         spent, self._aside_cpu_ns = self._aside_cpu_ns, 0
         return spent
 
@@ -115,10 +119,10 @@ class Tick:
             self._changed = self.components.tracking.refresh(now) or self._changed
 
     def run(self, now: int, worker: ThreadPoolExecutor, *, gather: bool) -> bool:
-        """One pass; true if it decided.
+        """One tick; true if it made a decision.
 
-        With `gather` it does so only when it knows enough: all pages were looked up, and
-        samples came in for a half-life of heat.
+        With `gather` it decides only when all pages were located, and samples came in for a
+        half-life of heat.
         """
         components, config = self.components, self.config
         laps = StageTimer(self._clock)
@@ -131,7 +135,7 @@ class Tick:
         laps.mark("watch")
         batches = [*self._early, *self._ingest(now)]
         self._early = []
-        # Before the first decision nobody knows what groups may still bring in.
+        # Before the first decision the groups' remaining budgets are not known.
         unknown = bool(config.rules) and self.decision.groups is None
         if components.fast_path is not None and not (self.paused or gather or unknown):
             components.fast_path.prepare(self.tiers, components.read_usage)
@@ -180,13 +184,13 @@ class Tick:
     def _locate(self, now: int) -> tuple[int, int]:
         """Find out where pages are: how many hot ones were asked for, and how many walked."""
         tracking, budget = self.components.tracking, self.config.residency.pages_per_tick
-        # Of pages that are not worth a move it is enough to know in time where they are.
+        # Pages that do not pay for a move are located by the residency scans alone.
         least = self.config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
         located = tracking.locate(int(budget * PACING.locate_budget_fraction), least)
         return located, tracking.walk(now, budget - located, self._demoting_nodes())
 
     def _between(self, now: int) -> MigrationResult | None:
-        """The moves that the native path made since the pass before; it stands still now."""
+        """Stop the fast path; the moves that it made since the tick before."""
         components = self.components
         between = None if components.fast_path is None else components.fast_path.begin(now)
         if between is not None:
@@ -197,7 +201,7 @@ class Tick:
         return between
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
-        """What to move, if that is decided in this pass."""
+        """The plan of this tick; empty if it decides nothing."""
         if not decides:
             self.decision.stand(now)
             return MigrationPlan.empty({"paused": 1} if self.paused else None)
@@ -214,7 +218,7 @@ class Tick:
         return plan
 
     def _steer(self, *, gather: bool) -> None:
-        """New orders for the native path, and on with it."""
+        """Update the fast path, and start it again."""
         fast_path = self.components.fast_path
         if fast_path is None:
             return
@@ -230,7 +234,7 @@ class Tick:
         fast_path.tell(self.totals)
 
     def _tell(self, tick: TickRecord) -> None:
-        """Tell the observers; one that fails is told no more, the loop goes on."""
+        """Give the record to the observers; one that fails is removed, and the loop goes on."""
         for observer in list(self.observers):
             try:
                 observer.on_tick(tick)
@@ -239,9 +243,9 @@ class Tick:
                 self.observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
-        """Whether all pages were looked up, and samples came in for a half-life of heat.
+        """Whether all pages were located, and samples came in for a half-life of heat.
 
-        Samples that do not come at all are waited for within a bound.
+        The wait for a first sample is bounded.
         """
         half_life_ns = self.config.heat.half_life_ns
         self._gathering_ns = self._gathering_ns or now
@@ -261,7 +265,7 @@ class Tick:
         return sampled_ns >= half_life_ns and self.components.tracking.all_walked
 
     def _watch(self, now: int) -> None:
-        """Tell sources what to watch; without any, pages stay where they are.
+        """Give sources their targets; without a source, pages stay where they are.
 
         Raises:
             UnavailableError: there has been no source since the start.
@@ -281,7 +285,7 @@ class Tick:
                 self.on_attached(self.config)
 
     def _ingest(self, now: int) -> list[AccessBatch]:
-        """Sources to heat; what they had seen."""
+        """Read the sources into heat; the batches that they had."""
         components = self.components
         components.heat.advance(now)
         fast_path = components.fast_path
@@ -310,7 +314,7 @@ class Tick:
         return batches
 
     def _demoting_nodes(self) -> list[int]:
-        """Nodes whose cold pages must be known."""
+        """Nodes whose pages heat must track even if cold, because they may be demoted."""
         return [
             node
             for tier in self.tiers.tiers
@@ -319,14 +323,14 @@ class Tick:
         ]
 
     def _execute(self, plan: MigrationPlan, worker: ThreadPoolExecutor) -> MigrationResult | None:
-        """Let the worker carry the plan out; signals are served while this thread waits."""
+        """Have the worker execute the plan; signals are served while this thread waits."""
         if not (len(plan) or len(plan.split)) or self.stopping:
             return None
         components = self.components
         future: Future[MigrationResult] = worker.submit(
             components.mover.execute, plan, components.tracking.pids
         )
-        # Sources must not overflow while many pages move; heat may be fed meanwhile.
+        # Sources are read while many pages move, so that their buffers do not overflow.
         while not wait([future], PACING.ingest_interval_s).done:
             self._early += self._ingest(self._clock())
         report = future.result()
@@ -334,7 +338,8 @@ class Tick:
         if len(split):
             split = split[np.isin(report.split_fate, IN_PIECES)]
         if len(split):
-            # Before the moves are told: the recorder takes all up to those for the outcome's.
+            # The recorder must be called before heat gets the moves: it ascribes to the outcome
+            # what heat was given up to here.
             small = np.zeros(len(split), np.uint8)
             components.heat.place(split, components.heat.where(split), small, insert_on=())
         components.heat.moved(report)

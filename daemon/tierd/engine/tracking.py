@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets and their pages: ranges that may be moved, and where the pages are."""
+"""`Tracking`: the targets, the ranges of them that may be moved, and the node of each page.
+
+It refreshes targets and mappings, locates their pages, and names the monitoring targets of sources.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +31,15 @@ log = logging.getLogger(__name__)
 
 
 class Tracking:
-    """Follows targets for the control loop.
+    """Tracks targets and page locations for the control loop.
 
     Args:
-        registry: who is watched.
-        scanner: asks the kernel where pages are.
-        heat: told of nodes, and of what went away.
+        registry: the processes that are watched.
+        scanner: reads page locations from the kernel.
+        heat: gets the nodes of pages, and drops those of ended targets.
         maps: reads targets' movable ranges.
-        walk_interval_ns: pause between two whole walks over one target; it is walked at once
-            when more than a few of its pages are new, and later where walks take long.
+        walk_interval_ns: pause between two residency scans of a target. A scan begins at once
+            when more than a few of the target's pages are new, and later where scans take long.
         cpu_clock: CPU time of the calling thread, ns.
     """
 
@@ -85,16 +88,16 @@ class Tracking:
 
     @property
     def left_out(self) -> int:
-        """Processes that matched at the last refresh but exceed the limit."""
+        """Processes that matched at the last refresh and exceed the limit."""
         return self._registry.left_out
 
     @property
     def new_processes_dropped(self) -> int:
-        """Processes that began when too many had, and were left to the refresh."""
+        """New processes beyond the rate limit, which only a refresh finds."""
         return self._registry.new_processes_dropped
 
     def collect(self) -> bool:
-        """Take in process events; true when a target is affected: refresh soon."""
+        """Take in process events; true if they affect a target, which a refresh must follow."""
         return self._registry.collect()
 
     @property
@@ -106,7 +109,7 @@ class Tracking:
         return total
 
     def refresh(self, now_ns: int) -> bool:
-        """Look for started and ended processes, and changed mappings; true if any."""
+        """Find started and ended processes, and changed mappings; true if there are any."""
         self._walk_from_ns = 0
         changes = self._registry.refresh(now_ns)
         for target in changes.ended:
@@ -120,7 +123,7 @@ class Tracking:
                 found = self._maps.movable_ranges(target, now_ns)
             except TargetGoneError:
                 continue  # the registry says so at the next refresh
-            # Of before the reading: what changed meanwhile is seen at the next refresh.
+            # The count of before the reading: the next refresh sees changes during it.
             pages.activity, pages.read_ns = target.activity, now_ns
             if "unread" in found.skipped:
                 pages.activity = ()
@@ -139,12 +142,12 @@ class Tracking:
         self._registry.release(target.number)
 
     def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
-        """Go on with the walks over where pages are; returns the number of pages seen.
+        """Go on with the residency scans; returns the number of pages seen.
 
         Args:
             now_ns: CLOCK_MONOTONIC.
-            max_pages: 4 KiB pages to look at, over all targets.
-            insert_on: nodes whose cold pages heat shall know of (to demote them).
+            max_pages: 4 KiB pages to locate, over all targets.
+            insert_on: nodes whose cold pages heat tracks as well, for demotion.
         """
         if now_ns < self._walk_from_ns:
             return 0
@@ -170,7 +173,7 @@ class Tracking:
                 if pages.cursor is None:
                     pages.walk_cpu_ns = pages.walking_cpu_ns
                     pages.walk_due_ns = now_ns + self._walk_interval_ns
-                    pages.renew(pages.ranges)  # what came while the walk was under way
+                    pages.renew(pages.ranges)  # ranges that came during the scan
         if not waiting:
             self._walk_from_ns = 0
         return max_pages - left
@@ -207,9 +210,9 @@ class Tracking:
         return max(1, int((np.int64(1) << found.order.astype(np.int64)).sum()))
 
     def locate(self, max_pages: int, least: float = -1.0) -> int:
-        """Ask where the hottest pages are whose node is not known; returns their number.
+        """Locate the hottest pages whose node is not known; returns their number.
 
-        Pages of no more heat than `least` are left to the walks.
+        Pages of no more heat than `least` are left to the residency scans.
         """
         keys = self._heat.unplaced(max_pages, least)
         if not len(keys):
@@ -227,7 +230,7 @@ class Tracking:
         return len(keys)
 
     def watched(self) -> list[WatchedTarget]:
-        """What sources shall watch now."""
+        """The monitoring targets of sources."""
         result = []
         for number, target in self._registry.targets.items():
             pages = self._pages.get(number)
@@ -256,9 +259,9 @@ class Tracking:
 
     @property
     def all_walked(self) -> bool:
-        """True when every target's pages have been looked at at least once."""
+        """True when every target has had a complete residency scan."""
         return all(p.extents.complete is not None for p in self._pages.values() if p.ranges)
 
     def close(self) -> None:
-        """Let go of the targets."""
+        """Release the targets."""
         self._registry.close()

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What wakes the sleeping loop: signals, requests of other threads, hotplug, phase changes."""
+"""Wakes the sleeping loop: for signals, calls of other threads, hotplug and phase changes.
+
+`EventPoller` is the sleep, `LoopExecutor` queues calls of other threads, `SighupFlag` keeps SIGHUP.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ from typing import Any, Self, TypeVar
 
 
 class SighupFlag:
-    """A signal handler that only remembers.
+    """A signal handler that sets a flag.
 
     Attributes:
-        waits: a request that nobody has served.
+        waits: a request that has not been served.
     """
 
     def __init__(self) -> None:
@@ -34,14 +37,14 @@ T = TypeVar("T")
 
 
 class LoopEndedError(RuntimeError):
-    """The loop has ended; nobody will serve the call."""
+    """The loop has ended and serves no calls."""
 
 
 class LoopExecutor:
-    """Functions that other threads want run in the loop's thread, between two ticks."""
+    """Runs functions of other threads in the loop's thread, between two ticks."""
 
     LIMIT = 64
-    """Calls that may wait; one more is refused."""
+    """The most calls that may wait; further ones are refused."""
 
     def __init__(self) -> None:
         self._waiting: queue.Queue[tuple[Callable[[], Any], Future[Any]]] = queue.Queue(self.LIMIT)
@@ -72,7 +75,7 @@ class LoopExecutor:
         return future
 
     def serve(self) -> int:
-        """Run what waits, in the caller's thread; the number of calls."""
+        """Run the waiting calls in this thread; returns their number."""
         served = 0
         while True:
             try:
@@ -84,11 +87,11 @@ class LoopExecutor:
                 continue
             try:
                 future.set_result(function())
-            except Exception as error:  # handed to the thread that asked
+            except Exception as error:  # raised in the calling thread
                 future.set_exception(error)
 
     def refuse(self, reason: str) -> None:
-        """The loop has ended: nobody will serve what still waits, or comes later."""
+        """Refuse the calls that wait and all later ones, because the loop has ended."""
         self._refusal = reason
         while True:
             try:
@@ -100,7 +103,7 @@ class LoopExecutor:
 
 
 class EventPoller:
-    """A context; signals are handled within it.
+    """The loop's sleep; a context manager that handles signals within it.
 
     Args:
         hotplug_fd: readable when memory came or went, -1 for none.
@@ -147,20 +150,19 @@ class EventPoller:
         self.interrupt.close()
 
     def listen(self, phase_change_fd: int) -> None:
-        """From now on sleep no longer than until there is more to read at `phase_change_fd`; -1:
-        nowhere.
+        """From now on `wait` ends when `phase_change_fd` becomes readable; -1 for none.
 
-        What was told of once is not told of again, whether it was read or not.
+        It is edge-triggered: an event ends one wait, whether it is read or not.
         """
         if self._phase_change_fd >= 0:
-            with contextlib.suppress(OSError):  # it may be closed by now
+            with contextlib.suppress(OSError):  # the file may be closed by now
                 self._poll.unregister(self._phase_change_fd)
         self._phase_change_fd = phase_change_fd
         if phase_change_fd >= 0:
             self._poll.register(phase_change_fd, select.EPOLLIN | select.EPOLLET)
 
     def wait(self, seconds: float) -> tuple[bool, bool, bool]:
-        """Sleep at most so long; whether somebody interrupted, memory changed, there are news."""
+        """Sleep for at most so long; returns (interrupted, hotplug, phase change)."""
         ready = {fd for fd, _ in self._poll.poll(max(seconds, 0.0))}
         asked = self._wake.fileno() in ready
         if asked:

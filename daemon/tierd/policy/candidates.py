@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which pages may come into a tier or leave it, best first.
+"""`Candidates`: the promotable and demotable pages of one decision, best first.
 
-Heat is asked for so many pages and no more. Where a group's floor or cap holds back some of
-the answer, the group's pages could fill all of it, and hide others that may move. Then heat
-is asked again without that group's targets, until no group is left that hides anything.
+Heat is queried for a limited number of pages. Pages of a group that is held by its floor or cap
+could fill the whole answer, and hide others that may move. Then heat is queried again without that
+group's targets, until no group hides anything.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from tierd.policy.group_limits import BoolArray, Fairness
 from tierd.policy.inputs import Inputs
 
 Ask = Callable[[BoolArray | None], list[PageSet]]
-"""From the targets that are asked about (None: all) to one answer a node."""
+"""A query: from a selection of targets (None: all) to one answer a node."""
 
 
 class Candidates:
-    """One decision's questions.
+    """The queries of one decision.
 
     Args:
-        inputs: what the decision is made on.
+        inputs: of the decision.
         min_residency_s: pages moved less than this ago stay where they are.
-        notes: where what was passed over is counted, by reason.
+        notes: counts the rejected pages, by reason.
         fair: the groups, None where there are none.
     """
 
@@ -44,12 +44,12 @@ class Candidates:
         self._fair = fair
         self._planned: list[tuple[PageKeySet, set[int]]] = []
         self._in_plan = 0
-        """Pages that heat tells of, and that are no candidates."""
+        """Tracked pages that are no candidates."""
         self.more = False
-        """Whether the last question could have been answered with more pages."""
+        """Whether the last query reached its limit."""
 
     def planned(self, pages: PageSet) -> None:
-        """`pages` have a move in the plan: they are no candidates any more."""
+        """Note that `pages` are in the plan, and are no candidates any more."""
         planned = PageKeySet()
         planned.add(pages.page)
         self._planned.append((planned, set(pageset.nodes_of(pages))))
@@ -66,10 +66,9 @@ class Candidates:
         return pageset.take(self._sorted(found, hottest=True), slice(0, count))
 
     def not_exchanged(self, tier: Tier, count: int, least: float, space: int) -> PageSet:
-        """The same, but of 4 KiB pages that another path exchanges no more than have `space`.
+        """The same, but 4 KiB pages that the fast path exchanges only as far as they fit `space`.
 
-        `space`: free bytes of the tier that may be filled. Heat is not asked to put in order what
-        nobody moves.
+        `space`: free bytes of the tier that may be filled. Heat does not sort the others.
         """
         heat, apart = self._inputs.heat, self._inputs.exchanged
         fits = min(count, space // PAGE_SIZE)
@@ -89,7 +88,7 @@ class Candidates:
         return self.without_exchanged(pageset.take(hot, slice(0, count)), space)
 
     def without_exchanged(self, hot: PageSet, space: int) -> PageSet:
-        """`hot`, best first, without 4 KiB pages beyond `space` that another path exchanges."""
+        """`hot`, best first, without 4 KiB pages beyond `space` that the fast path exchanges."""
         apart = self._inputs.exchanged
         if not apart or not len(hot):
             return hot
@@ -98,11 +97,11 @@ class Candidates:
         return pageset.take(hot, fits | ~others)
 
     def least_heat(self, tier: Tier) -> float:
-        """No page of the tier is colder; infinite if nothing is known of any."""
+        """A lower bound of the heat of the tier's pages; infinite if none is tracked."""
         return min((self._inputs.heat.least(node) for node in tier.nodes), default=math.inf)
 
     def entering(self, tier: Tier, count: int, least: float) -> tuple[PageSet, PageSet]:
-        """Such pages that caps let in, and those met on the way that they keep out."""
+        """(promotable pages that caps admit, pages that caps reject)."""
         return self._past(
             self._hotter(tier, count, least),
             count,
@@ -118,7 +117,7 @@ class Candidates:
         of_group: int | None = None,
         not_of: int | None = None,
     ) -> PageSet:
-        """At least `count` pages of `nodes` that may leave, or all that may, coldest first."""
+        """At least `count` demotable pages of `nodes`, or all there are, coldest first."""
         wanted = count + self._in_plan
 
         def ask(among: BoolArray | None) -> list[PageSet]:
@@ -156,7 +155,7 @@ class Candidates:
         ]
 
     def _below(self, tier: Tier) -> list[int]:
-        """Nodes that are promoted into the tier from."""
+        """Nodes whose pages are promoted into the tier."""
         tiers = self._inputs.tiers
         return [
             node
@@ -177,7 +176,7 @@ class Candidates:
         hottest: bool,
         without: set[int] | None = None,
     ) -> tuple[PageSet, PageSet]:
-        """(pages that may move, pages that their groups hold back), best first."""
+        """(pages that may move, pages that their groups reject), best first."""
         left_out = set(without or ())
         moving: list[PageSet] = []
         held: list[PageSet] = []
@@ -212,7 +211,7 @@ class Candidates:
             pages = pageset.take(pages, settled)
         nodes = set(pageset.nodes_of(pages)) if self._planned else set()
         for planned, left in self._planned:
-            # A page is in one place: what leaves another node is none of these.
+            # A page is on one node: the moves planned from other nodes do not matter.
             if not nodes.isdisjoint(left):
                 pages = pageset.take(pages, ~planned.has(pages.page))
         return pages

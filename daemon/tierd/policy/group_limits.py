@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shares of fast memory: floors, caps and move budgets of groups of targets.
+"""Limits of groups of targets in fast memory: floors, caps and migration budgets.
 
-A group is what one [[rule]] matches, all its processes together. Its floor and its cap
-are shares of a tier, and hold for each tier but the slowest by itself:
+A group is all processes that one [[rule]] matches. Its floor and cap are fractions of a tier, and
+hold for each tier but the slowest:
 
-- Its pages leave a tier only as far as it has more there than its floor, and while it has
-  less, its warm pages come in first.
-- Its pages come in only as far as it has less there than its cap; what it has beyond it
-  leaves, the coldest first. At the cap a hotter page still replaces a colder one of its own.
-- No more of its pages than its own budget allows are moved in a tick, in either direction.
+- Its pages leave a tier only while it has more there than its floor. While it has less, its warm
+  pages are promoted first.
+- Its pages are promoted only while it has less there than its cap. What exceeds the cap is demoted,
+  coldest first. At the cap a hotter page still replaces a colder one of the group.
+- In a tick no more of its bytes are moved than its own budget, both directions together.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tierd.policy.pageset import I64Array
 
 BoolArray = npt.NDArray[np.bool_]
 NO_LIMIT = np.iinfo(np.int64).max
-"""A budget of a group that has none of its own."""
+"""The budget of a group that has no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """The groups as a policy sees them in one tick.
+    """The groups in one tick.
 
     Attributes:
-        of_target: int16[targets] group of each target number, -1 for none; a number
-            beyond the array has none.
-        floor: float64[groups] shares of a tier, 0 to 1.
-        cap: float64[groups] shares of a tier, at least the floor.
-        budget: int64[groups] bytes that may move in this tick, `NO_LIMIT` for no own limit.
-        resident: node → int64[groups] bytes that the groups have there.
+        of_target: int16[targets] group of each target number, -1 for none; numbers beyond
+            the array have none.
+        floor: float64[groups] fractions of a tier, 0 to 1.
+        cap: float64[groups] fractions of a tier, at least the floor.
+        budget: int64[groups] bytes that may move in this tick, or `NO_LIMIT`.
+        resident: node → int64[groups] bytes of the groups on it.
     """
 
     of_target: I16Array
@@ -54,12 +54,12 @@ class Groups:
 
 
 def within(group: I16Array, size: I64Array, space: I64Array) -> BoolArray:
-    """Which pages fit, bool[n]: of each group the first whose sum stays within its room.
+    """Which pages fit, bool[n]: the first ones of each group whose sum is within its space.
 
     Args:
-        group: int16[n] groups, -1 for pages that nothing limits.
+        group: int16[n] groups, -1 for pages without a limit.
         size: int64[n] bytes.
-        room: int64[groups] bytes.
+        space: int64[groups] bytes.
     """
     fits = np.ones(len(group), np.bool_)
     limited = np.flatnonzero(group >= 0)
@@ -76,7 +76,7 @@ def within(group: I16Array, size: I64Array, space: I64Array) -> BoolArray:
 
 
 class Fairness:
-    """One decision's bookkeeping of groups; `moved` keeps it up to date.
+    """The state of the groups within one decision; `moved` updates it.
 
     Args:
         groups: as they are before the decision.
@@ -105,23 +105,23 @@ class Fairness:
         return group
 
     def targets(self, groups: set[int], *, inside: bool) -> BoolArray:
-        """Targets, bool[MAX_TARGETS], that are in one of `groups`, or that are in none."""
+        """Targets, bool[MAX_TARGETS], in one of `groups` (`inside`), or in none of them."""
         chosen = np.full(MAX_TARGETS, not inside, np.bool_)
         known = self._groups.of_target
         chosen[: len(known)] = np.isin(known, list(groups)) == inside
         return chosen
 
     def may_enter(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
-        """Which of `pages`, best first, may come into the tier of `nodes`, bool[n]."""
+        """Which of `pages`, best first, may be promoted into the tier of `nodes`, bool[n]."""
         return within(self.group_of(pages), pageset.sizes(pages), self.space(nodes))
 
     def space(self, nodes: Sequence[int]) -> I64Array:
-        """Bytes, int64[groups], that caps and budgets let into the tier of `nodes`."""
+        """Bytes, int64[groups], that caps and budgets admit into the tier of `nodes`."""
         space: I64Array = self._limit(self._groups.cap, nodes) - self._on(nodes)
         return space.clip(max=self._left)
 
     def may_move(self, pages: PageSet) -> BoolArray:
-        """Which of `pages`, best first, their groups' budgets allow to move, bool[n]."""
+        """Which of `pages`, best first, may move within their groups' budgets, bool[n]."""
         return within(self.group_of(pages), pageset.sizes(pages), self._left)
 
     def may_leave(self, pages: PageSet, nodes: Sequence[int]) -> BoolArray:
@@ -130,7 +130,7 @@ class Fairness:
         return within(self.group_of(pages), pageset.sizes(pages), space)
 
     def over_cap(self, nodes: Sequence[int]) -> I64Array:
-        """Bytes, int64[groups], that groups have in the tier of `nodes` beyond their caps."""
+        """Bytes, int64[groups], of groups in the tier of `nodes` above their caps."""
         excess = self._on(nodes) - self._limit(self._groups.cap, nodes)
         return excess.clip(min=0)
 
@@ -170,6 +170,6 @@ class Fairness:
     def _limit(self, share: npt.NDArray[np.float64], nodes: Sequence[int]) -> I64Array:
         capacity = sum(self._capacity.get(node, 0) for node in nodes)
         limit = (share * capacity).astype(np.int64)
-        # All of it is no limit, also where the node counts less memory than it has.
+        # A fraction of 1 is no limit, even where a group holds more than the node reports.
         limit[share >= 1.0] = NO_LIMIT // 2
         return limit

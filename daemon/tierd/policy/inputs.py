@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a policy is given each tick, beside the heat view and the tier map."""
+"""`Inputs`, all that a policy gets in a tick, and `Policy`, the interface of policies."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """Signs that moving pages does harm, each a share from 0 to 1; 0 where nobody tells.
+    """Signs that moving pages does harm, each a fraction from 0 to 1; 0 if not measured.
 
     Attributes:
-        memory: of the last 10 s in which some task waited for memory (PSI "some").
-        cpu: ... for a CPU.
-        bounced: of the pages moved lately, those that had moved within a minute before.
+        memory: of the last 10 s, in which some task stalled on memory (PSI "some").
+        cpu: of the last 10 s, in which some task stalled on a CPU.
+        bounced: of the pages moved recently, those that had moved within a minute before.
     """
 
     memory: float = 0.0
@@ -37,7 +37,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """What the next plan may spend.
+    """The migration budget of the next plan.
 
     Attributes:
         move_bytes: bytes that may change node, both directions together.
@@ -56,36 +56,36 @@ class Inputs:
     budget: Budget
     last: MigrationResult | None = None
     groups: Groups | None = None
-    """Groups of targets with shares of their own; None where there are none."""
+    """Groups of targets with limits of their own; None where there are none."""
     traffic: Traffic | None = None
-    """What memory serves now; None where nobody looked."""
+    """The bandwidth of nodes; None where it is not measured."""
     exchanged: frozenset[int] = frozenset()
-    """Nodes whose hot 4 KiB pages change places with cold ones between decisions already."""
+    """Nodes whose hot 4 KiB pages the fast path exchanges for cold ones."""
 
 
 class Policy(Protocol):
-    """A pure decision; a policy names this class as its base, and has these defaults then."""
+    """A pure decision, without I/O or clock; the base class of policies, with defaults."""
 
     name: str
 
     @property
     def low_watermark(self) -> float:
-        """The share of a node below which it is short of memory; 0: the kernel's reserve is."""
+        """The fraction below which a node is short of memory; 0 for the kernel's reserve."""
         return 0.0
 
     @property
     def busy(self) -> bool:
-        """Whether it measures what a change did, so that the next decision must not wait."""
+        """Whether it measures the effect of a change, so that the next tick must not wait."""
         return False
 
     @property
     def holds(self) -> bool:
-        """Whether nothing shall be promoted between two decisions."""
+        """Whether the fast path shall promote nothing."""
         return False
 
     @property
     def state(self) -> CostPolicyState | None:
-        """What a policy that reckons with costs knows; None for others, and at first."""
+        """The state of the cost policy; None for others, and before the first decision."""
         return None
 
     @abstractmethod
@@ -94,5 +94,5 @@ class Policy(Protocol):
         ...
 
     def explain(self, inputs: Inputs, page: PageSet) -> Verdict | str:
-        """What `decide` does with one page, or a sentence about it; "" if it cannot tell."""
+        """The decision about one page, or a sentence about it; "" if there is none."""
         ...

@@ -1,27 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NeoMem's policy: which count makes a page hot (NeoMem, MICRO 2024, Algorithm 1).
+"""NeoMem's algorithm for a card's threshold (NeoMem, MICRO 2024, Algorithm 1).
 
-Once a period, with B the card's use of its bandwidth, P the share of promoted pages that
-had been demoted just before (ping-pong), M the bytes promoted in the period, E the error
-bound of the counts and QF(q) the q-quantile of the counters:
+Once a period, with B the bandwidth utilisation of the card, P the ping-pong ratio of promoted
+pages, M the bytes promoted in the period, E the error bound of the counts and QF(q) the q-quantile
+of the counters:
 
     if M < quota:     p = clamp(p (1 + B)^alpha / (1 + P)^beta, p_min, p_max)
     else:             p = max(p_min, p / 2)
     if QF(1 - p) < E: p = max(p_min, p / 2)
     threshold = QF(1 - p)
 
-Three things are ours. QF is of the pages that it is about: the counters of others, which
-would use up a small p, are taken off the top. They are those of pages that were reported in
-this epoch and cannot be promoted, the kernel's own above all; and those of pages that have
-moved in this epoch, which counted until they left, and count each line that a move copies,
-64 a page, whether it is read to promote the page or written to demote it. The threshold
-stays between the least count that means anything (`least_count`) or is worth a move, and what
-the card can hold; and while the card's hot list overflows, it is raised by `boost`, which
-doubles, and halves again when the list is calm: what does not fit is lost by its place in the
-list, not by its heat.
+Three things differ from the paper:
 
-A card without a histogram gives no quantile. Its threshold doubles when too much is moved
-or reported, and halves while nothing is.
+- QF leaves out counters of pages that cannot be promoted, which would use up a small p. These are
+  pages reported in this epoch that are not movable (the kernel's above all), and pages that moved
+  in this epoch. The latter count the lines of their copy as well, 64 a page and direction.
+- The threshold has limits: at least the least meaningful count (`least_count`) and the count that
+  pays for a move, at most what the card can hold.
+- While the card's hot list overflows, `boost` raises the threshold. It doubles, and is halved again
+  without overflow. What does not fit would be lost by its place in the list, not by its heat.
+
+A card without a histogram has no quantile. Its threshold doubles when too much is moved or
+reported, and is halved while nothing is.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class NeoMemSettings:
     """The algorithm's constants; the paper's values are the defaults.
 
     Attributes:
-        p_min, p_init, p_max: shares of the counters that may count as hot.
-        alpha: weight of bandwidth use.
+        p_min, p_init, p_max: fractions of the counters that may count as hot.
+        alpha: weight of bandwidth utilisation.
         beta: weight of ping-pong.
-        quota_bytes_per_s: bytes promoted a second from which on p is halved.
+        quota_bytes_per_s: p is halved when so many bytes are promoted a second.
         least_count: no threshold is below this count.
     """
 
@@ -61,20 +61,20 @@ class NeoMemSettings:
 
 @dataclass(frozen=True, slots=True)
 class CardProfile:
-    """What a card told of a period.
+    """A card's statistics of a period.
 
     Attributes:
         histogram: int64[bins], counters of the sketch's first row by value, zeros
             included; all zero where the card has no histogram.
         edges: int64[bins], lower edges of the bins, ascending from 0.
-        error_bound: E, in counts; 0 where the card tells none.
+        error_bound: E, in counts; 0 where the card has none.
         busy: requests in the period, reads and writes.
-        capacity: requests that the period had room for (cycles times channels); 0 where
-            the card does not tell.
-        reports: pages it reported in the period.
-        refused: reports that found no place, in the card or behind it.
-        threshold_max: the largest threshold it takes.
-        unmovable: pages reported in this epoch that are nobody's to promote.
+        capacity: the most requests in the period (cycles times channels); 0 where the card
+            does not report it.
+        reports: pages reported in the period.
+        refused: reports lost to an overflow, in the card or behind it.
+        threshold_max: the largest threshold of the card.
+        unmovable: pages reported in this epoch that cannot be promoted.
         moved: pages that were promoted from the card's memory or demoted into it in this
             epoch.
     """
@@ -92,17 +92,17 @@ class CardProfile:
 
     @property
     def bandwidth(self) -> float:
-        """B: the share of its bandwidth in use, 0 to 1."""
+        """B: the bandwidth utilisation, 0 to 1."""
         return min(1.0, self.busy / self.capacity) if self.capacity > 0 else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """What was moved in the period, over all cards.
+    """The moves of the period, over all cards.
 
     Attributes:
         promoted_pages: pages promoted.
-        ping_pong_pages: of these, and of those held back for it, the pages that had been
+        ping_pong_pages: of these, and of those rejected for it, the pages that had been
             demoted just before.
         promoted_bytes: bytes promoted.
         seconds: length of the period.
@@ -123,7 +123,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class CardState:
-    """What is kept of a card from period to period."""
+    """The state of a card from period to period."""
 
     p: float
     threshold: int
@@ -132,13 +132,13 @@ class CardState:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """A period's outcome.
+    """The decision of a period.
 
     Attributes:
-        state: to be kept for the next period.
+        state: for the next period.
         quantile: QF(1 - p), None without a histogram.
-        over_quota, under_error, overflow: which brakes were applied.
-        clamped: the threshold is not the quantile, but a limit.
+        over_quota, under_error, overflow: which limits were applied.
+        clamped: the threshold is a limit and not the quantile.
     """
 
     state: CardState
@@ -150,17 +150,17 @@ class Decision:
 
 
 def first_state(settings: NeoMemSettings, threshold: int) -> CardState:
-    """The state of a card that was just enabled with this threshold."""
+    """The state of a card that was enabled with this threshold."""
     return CardState(settings.p_init, threshold)
 
 
 def quantiles(histogram: I64Array, edges: I64Array, q: npt.NDArray[np.float64]) -> I64Array:
-    """Values, int64[len(q)], that a share q (0 to 1) of the counters do not pass.
+    """Quantiles, int64[len(q)], of the counters; q from 0 to 1.
 
     Linear within a bin; a quantile in the last bin, which has no upper edge, is its lower
     edge. The histogram must not be empty.
     """
-    # Numbers, not arrays: there are 64, and one quantile is asked for.
+    # Plain numbers are faster than arrays here: 64 bins, one quantile.
     counts, lower = np.asarray(histogram, np.int64).tolist(), edges.tolist()
     below = list(accumulate(counts))
     # The first bin that holds anything, for q = 0.
@@ -185,7 +185,7 @@ def decide(
 ) -> Decision:
     """One period of Algorithm 1 for one card.
 
-    `least_count` is of this period; where the settings' is larger, that holds.
+    `least_count` is of this period; the larger of it and the settings' holds.
     """
     over_quota = moved.promoted_bytes >= settings.quota_bytes_per_s * moved.seconds
     overflow = profile.refused > 0

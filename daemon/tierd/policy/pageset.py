@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arithmetic on page sets that every policy needs: choose, join, measure, assign."""
+"""Functions on page sets for all policies: select, join, measure, assign to nodes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ I64Array = npt.NDArray[np.int64]
 def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> PageSet:
     """The chosen pages: a bool[n] mask, int64[m] positions in order, or a slice.
 
-    All of them are `pages` itself, and a slice shares its memory: neither is to be written to.
+    If it is all of them, the result is `pages` itself. A slice shares memory with `pages`. Do not
+    write to either.
     """
     if isinstance(index, slice):
         if index.start in (None, 0) and index.step is None and _past_limit(index.stop, len(pages)):
@@ -31,7 +32,7 @@ def take(pages: PageSet, index: npt.NDArray[np.bool_] | I64Array | slice) -> Pag
             idle_s=pages.idle_s[index],
         )
     if index.dtype == np.bool_:
-        # Most masks choose all, or nothing.
+        # Most masks select all or nothing.
         if np.count_nonzero(index) == len(index):
             return pages
         index = index.nonzero()[0]
@@ -53,7 +54,7 @@ def nodes_of(pages: PageSet) -> list[int]:
     node = pages.node
     if not len(node):
         return []
-    # To sort thousands of one number is most of what it costs to find that there is one.
+    # The usual case is a single node: this saves sorting thousands of equal numbers.
     if np.count_nonzero(node == node[0]) == len(node):
         return [int(node[0])]
     return [int(each) for each in np.unique(node)]
@@ -98,7 +99,7 @@ def total(pages: PageSet) -> int:
 
 
 def bytes_on(node: I16Array, order: U8Array) -> dict[int, int]:
-    """Node → bytes of folios of these orders, uint8[n], on these nodes, int16[n], all known."""
+    """Node → bytes of folios of orders uint8[n] on known nodes int16[n]."""
     if np.count_nonzero(order):
         size = np.bincount(node, sizes_of(order)).tolist()
         return {each: int(amount) for each, amount in enumerate(size) if amount}
@@ -120,7 +121,7 @@ def prefix(pages: PageSet, need: int) -> PageSet:
 def reach(pages: PageSet, need: I64Array) -> I64Array:
     """The last page, int64[m], of the shortest prefixes that hold so many bytes, int64[m].
 
-    Every need is above 0; that of more than all `pages` hold has their number.
+    Every need is above 0. A need that exceeds all `pages` gives their number.
     """
     if not np.count_nonzero(pages.order):
         return np.minimum((need - 1) // PAGE_SIZE, len(pages))
@@ -128,9 +129,9 @@ def reach(pages: PageSet, need: I64Array) -> I64Array:
 
 
 def assign(pages: PageSet, nodes: Sequence[int], space: dict[int, int]) -> I16Array:
-    """Destinations, int16[n]: the first of `nodes` with room left, -1 where none has.
+    """Destinations, int16[n]: the first of `nodes` with space left, -1 where none has.
 
-    Takes what it assigns from `space` (node → bytes).
+    The assigned bytes are subtracted from `space` (node → bytes).
     """
     size = sizes(pages)
     dest = filled(len(size), -1, np.int16)

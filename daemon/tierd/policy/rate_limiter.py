@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guards that every policy shares: how much the next plan may move."""
+"""`RateLimiter`: how much the next plan may move (multiplicative back-off and recovery)."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FAILURES = (Fate.BUSY, Fate.REFUSED, Fate.NO_ROOM, Fate.FAILED)
 
 @dataclass(frozen=True, slots=True)
 class RateLimiterSettings:
-    """Bytes per second that may move, and what slows it down.
+    """Bytes a second that may move, and the limits above which that is less.
 
     Attributes:
-        rate_bytes_per_s: the most.
-        failure_share: share of failed moves above which it slows down.
-        most: pressure above which it slows down; a share of 1 is never passed.
+        rate_bytes_per_s: the configured rate.
+        failure_share: fraction of failed moves above which the rate is halved.
+        most: pressure above which the rate is halved; 1 turns a limit off.
     """
 
     rate_bytes_per_s: int
@@ -40,18 +40,18 @@ class RateLimiterSettings:
 
 
 class RateLimiter:
-    """Turns the configured rate and the last outcome into the next plan's budget."""
+    """Makes the next plan's budget from the configured rate and the last result."""
 
     def __init__(self, settings: RateLimiterSettings) -> None:
         self._settings = settings
         self.share = 1.0
-        """Share of the rate that failures leave: 1, or less after some."""
+        """Fraction of the rate that is left after failures."""
         self.calm = 1.0
-        """Share of the rate that pressure leaves."""
+        """Fraction of the rate that is left under pressure."""
 
     @property
     def in_force(self) -> float:
-        """Share of the rate in force."""
+        """Fraction of the rate in force."""
         return max(PRESSURE.min_rate_fraction, self.share * self.calm)
 
     def configure(self, settings: RateLimiterSettings) -> None:
@@ -61,11 +61,11 @@ class RateLimiter:
     def next(
         self, elapsed_s: float, last: MigrationResult | None, pressure: Pressure = CALM
     ) -> Budget:
-        """The budget for a plan that has `elapsed_s` seconds of the rate to spend.
+        """The budget of a plan, for `elapsed_s` seconds of the rate.
 
-        More than the allowed share of failures halves the rate in force; a report
-        below it doubles the rate again, up to the configured one. In the same way too
-        much pressure halves it, down to an eighth, and its end doubles it.
+        A report with more than the allowed failures halves the rate in force, and a report with
+        fewer doubles it, up to the configured rate. In the same way pressure above a limit halves
+        the rate, down to an eighth, and pressure below all limits doubles it.
         """
         if self._settings.strained(pressure):
             self.calm = max(PRESSURE.min_pressure_rate_fraction, self.calm / 2)

@@ -15,7 +15,7 @@ in a long phase every page that is hotter at all. The fraction is small because 
 known to be idle: accessed bits show one access where cards count several.
 
 **Posterior mean.** Of many pages that are all used alike, some were not found accessed by any of
-the last scans. They look coldest and are not. The posterior mean of a page's rate weighs what was
+the last scans. They seem coldest and are not. The posterior mean of a page's rate weighs what was
 seen of the page against what is known of all pages: rates are spread as a gamma distribution of
 shape 1 with the mean of all, counts by Poisson's (Gelman et al., Bayesian Data Analysis, 2.6).
 """
@@ -86,7 +86,7 @@ class Rule:
         return float(lib.tierd_rule_least(self._rule, victim)) * (1 - WATERMARK.rounding)
 
     def terms(self, heat: float, victim: float) -> Terms:
-        """What a page of this hotness is told against a victim; 0: there is free memory."""
+        """The terms of a page of this hotness against a victim's; 0 for free memory."""
         found = ffi.new("struct tierd_terms *")
         page = ffi.new("struct tierd_estimate *", [heat, heat, heat])
         lib.tierd_rule_terms(self._rule, page, victim, found)

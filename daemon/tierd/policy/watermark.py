@@ -1,26 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The watermark policy: keep some fast memory free, fill the rest with what is hottest.
+"""The watermark policy: keeps some fast memory free, and fills the rest with the hottest pages.
 
 For every tier, fastest first:
 
-1. A node with less free than the low watermark has its coldest pages demoted until
-   the high watermark is met; above the low one only such as would not be worth a move into free
-   room either.
-2. The hottest pages of the tiers that promote into it fill the room above the high
-   watermark.
-3. Where there is no room, a hot page replaces the coldest page of the tier if the rule
-   (`tierd.policy.rule`) finds the difference large and certain.
-   Before that, groups get what their floors promise and give back what their caps forbid
+1. A node with less free memory than the low watermark demotes its coldest pages up to the high
+   watermark. Above the low one it demotes only pages that are not worth a move into free memory.
+2. Groups get what their floors promise and give back what their caps forbid
    (`tierd.policy.group_limits`).
-   Hot 4 KiB pages of nodes that have a path of their own for this (`Inputs.exchanged`) are left
-   to it; they come into free room only. The path sees each access as it is, and what may leave
-   for it; heat that comes of several accesses a second at the most finds more pages worth an
-   exchange than are.
-4. A page that tierd moved less than the minimum residency ago stays where it is.
+3. The hottest pages of the tiers below fill the free memory above the high watermark.
+4. In a full tier, a hot page replaces the coldest page if the rule (`tierd.policy.rule`) finds the
+   difference large and certain.
 
-Both watermarks lie above the kernel's own reserve, so that a promotion never wakes
-reclaim. Promotion stops at the high watermark and demotion starts at the low one: the
-gap keeps the two from answering each other.
+A page that tierd moved less than the migration cooldown ago stays where it is. 4 KiB pages of nodes
+that the fast path serves (`Inputs.exchanged`) are promoted by step 3 only, because it sees each
+access, while heat from a few scans a second finds too many pages worth an exchange.
+
+Both watermarks lie above the kernel's own reserve, so that a promotion never wakes reclaim. The gap
+between them keeps promotion and demotion from answering each other.
 """
 
 from __future__ import annotations
@@ -49,16 +45,16 @@ from tierd.policy.verdict import Contest, Verdict
 
 @dataclass(frozen=True, slots=True)
 class WatermarkSettings:
-    """The policy's knobs.
+    """Settings of the policy.
 
     Attributes:
-        low_watermark: demote when less than this share of a node is free (beyond the
-            kernel's reserve where that is larger).
-        high_watermark: ... until this share is free; promotion stops here.
-        margin: how much hotter (relatively) a page must be than the one it replaces.
+        low_watermark: demote when less than this fraction of a node is free (or less than
+            the kernel's reserve, where that is larger).
+        high_watermark: demote until this fraction is free; promotion stops here.
+        margin: hysteresis: how much hotter, relatively, a page must be than the one it replaces.
         confidence: standard deviations by which the two must differ.
-        min_residency_s: seconds that a moved page stays where it is.
-        max_moves_per_tick: folios looked at for one plan and direction, at most.
+        min_residency_s: migration cooldown: seconds that a moved page stays where it is.
+        max_moves_per_tick: the most folios considered for one plan and direction.
     """
 
     low_watermark: float = 0.02
@@ -70,7 +66,7 @@ class WatermarkSettings:
 
 
 class WatermarkPolicy(Policy):
-    """See the module's text. Holds settings only, no state between ticks."""
+    """The watermark policy. It holds settings only, and no state between ticks."""
 
     name = "watermark"
 
@@ -87,7 +83,7 @@ class WatermarkPolicy(Policy):
         return self._decided(inputs).plan()
 
     def explain(self, inputs: Inputs, page: PageSet) -> Verdict:
-        """What `decide` does with one folio, and why.
+        """The decision about one folio, and its reason.
 
         Args:
             inputs: as for `decide`.
@@ -116,7 +112,7 @@ class WatermarkPolicy(Policy):
 
 
 class Round:
-    """One decision in the making: room and budget left, moves planned, reasons counted."""
+    """The state of one decision: free memory and budget left, planned moves, reasons."""
 
     def __init__(self, inputs: Inputs, settings: WatermarkSettings) -> None:
         self.inputs = inputs
@@ -131,17 +127,17 @@ class Round:
         self.spare = {
             node: usage.free_bytes - self.low[node] for node, usage in inputs.usage.items()
         }
-        """Bytes above the low watermark, as they will be after the moves planned so far."""
+        """Free bytes above the low watermark, after the moves planned so far."""
         capacity = {node: usage.total_bytes for node, usage in inputs.usage.items()}
         self.fair = None if inputs.groups is None else Fairness(inputs.groups, capacity)
         self.find = Candidates(inputs, settings.min_residency_s, self.notes, self.fair)
         self.contests: dict[int, Contest] = {}
         """By rank of a tier: how far down pages came into it."""
         self._won: list[tuple[PageSet, F32Array]] = []
-        """Pages that came in, and the hotness of what left for each; 0: free memory."""
+        """Planned promotions, and the hotness of what each displaces; 0 for free memory."""
 
     def victim_of(self, page: np.uint64) -> float | None:
-        """Hotness of what leaves for a planned promotion; None where no rule was asked."""
+        """Hotness that a planned promotion displaces; None where the rule was not applied."""
         for pages, victims in self._won:
             at = np.flatnonzero(pages.page == page)
             if len(at):
@@ -149,7 +145,7 @@ class Round:
         return None
 
     def why_not(self, page: PageSet) -> Verdict:
-        """Why the plan leaves a folio where it is."""
+        """The reason for which the plan leaves a folio where it is."""
         node, heat = int(page.node[0]), float(page.heat[0])
         above = self.inputs.tiers.promotion_tier(self.inputs.tiers.tier_of(node).rank)
         if float(page.idle_s[0]) < self.settings.min_residency_s:
@@ -177,12 +173,14 @@ class Round:
         return int(share * self.inputs.usage[node].total_bytes)
 
     def _space(self, node: int) -> int:
-        """Bytes that promotion may fill: what is above the high watermark."""
+        """Bytes that promotion may fill: free memory above the high watermark."""
         return max(0, self.spare[node] - self._gap(node)) if node in self.spare else 0
 
     def relieve(self, tier: Tier) -> None:
-        """Demote the coldest of the tier's short nodes: all that the low watermark asks for, and
-        what is not in use until the high one is met."""
+        """Demote the coldest pages of the tier's short nodes.
+
+        Any page leaves below the low watermark; above it only unused ones, up to the high one.
+        """
         for node in tier.nodes:
             usage = self.inputs.usage.get(node)
             if usage is None or usage.free_bytes >= self.low[node]:
@@ -201,7 +199,7 @@ class Round:
             self._demote(tier, unused if len(unused) > len(owed) else owed)
 
     def keep_shares(self, tier: Tier) -> None:
-        """Demote what groups have beyond their caps; bring in what they lack to their floors."""
+        """Demote pages of groups above their caps; promote pages of groups below their floors."""
         if self.fair is None or self.inputs.tiers.demotion_tier(tier.rank) is None:
             return
         for group, excess in enumerate(self.fair.over_cap(tier.nodes)):
@@ -217,11 +215,11 @@ class Round:
                 self._bring(tier, own, below_floor=group)
 
     def promote(self, tier: Tier) -> None:
-        """Fill the tier's room with the hottest, then replace its coldest."""
+        """Fill the tier's free memory with the hottest pages, then replace its coldest ones."""
         least = self.rule.least
         space = sum(self._space(node) for node in tier.nodes)
         if self.fair is None:
-            # To put thousands in order that win against nobody is most of what a pass costs.
+            # Sorting thousands of pages that replace nothing would be most of a tick's cost.
             to_win = self._least_to_win(tier)
             if to_win > least:
                 least = to_win
@@ -241,7 +239,7 @@ class Round:
             self._bring(tier, pageset.take(own, self.fair.may_move(own)), instead_of=each)
 
     def _bring_while_all_come(self, tier: Tier, least: float) -> None:
-        """Promote the hottest, and ask for more while none of those that were told stays out."""
+        """Promote the hottest, and query more for as long as all of them are promoted."""
         asked = WATERMARK.first_hot
         while limit := self._limit:
             hot = self.find.hottest(tier, min(asked, limit), least)
@@ -251,9 +249,9 @@ class Round:
             asked *= 4
 
     def _least_to_win(self, tier: Tier) -> float:
-        """Heat that no page needs less than to come in: 0 while there is room.
+        """A lower bound of the heat that a promotion needs; 0 while there is free memory.
 
-        Pages below it are not looked up, and not counted as not hotter than the coldest.
+        Pages below it are not queried, and not counted as rejected.
         """
         if any(self._space(node) >= PAGE_SIZE for node in tier.nodes):
             return 0.0
@@ -270,16 +268,16 @@ class Round:
         instead_of: int | None = None,
         below_floor: int | None = None,
     ) -> bool:
-        """Promote of `hot`, best first, what has room or wins against the tier's coldest.
+        """Promote those of `hot`, best first, that fit or replace the tier's coldest pages.
 
-        True if that is all of them.
+        True if all of them are promoted.
 
         Args:
-            tier: where to.
-            hot: what may come in.
-            instead_of: pages of this group only may give way, and no free room is used.
-            below_floor: the pages are this group's, which is owed room: it takes that of
-                the coldest of others, however hot these are.
+            tier: the destination.
+            hot: the promotable pages.
+            instead_of: only pages of this group are displaced, and no free memory is used.
+            below_floor: the pages are of this group, which is below its floor: they displace
+                the coldest pages of others, however hot these are.
         """
         nodes = [node for node in tier.nodes if node in self.spare]
         if not nodes or not len(hot):
@@ -293,7 +291,7 @@ class Round:
         if wins < len(hot) and instead_of is None and below_floor is None:
             refused_by = float(faced[wins]) if wins < len(faced) else None
             self.contests[tier.rank] = Contest(float(hot.heat[wins]), refused_by)
-        # A replacement costs two moves, a promotion into room one.
+        # A replacement costs two moves, a promotion into free memory one.
         cost = ends + np.clip(ends - free, 0, None)
         chosen = min(wins, int(np.searchsorted(cost, self.left, side="right")))
         self.notes["rate_limit"] += wins - chosen
@@ -303,7 +301,7 @@ class Round:
         before = dict(self.spare)
         self._demote(tier, pageset.prefix(victims, int(ends[chosen - 1]) - free))
         for node in nodes:
-            # What left makes room for what comes, wherever between the watermarks.
+            # Demoted pages make room for promoted ones, anywhere between the watermarks.
             space[node] += self.spare[node] - before[node]
         all_come = chosen == len(hot)
         hot = pageset.take(hot, slice(0, chosen))
@@ -322,7 +320,7 @@ class Round:
         return self._joined(sorted(self.moves, key=lambda move: move[0]))
 
     def _joined(self, moves: list[tuple[Direction, PageSet, I16Array]]) -> MigrationPlan:
-        """`moves` in their order, with the reasons for what was not planned."""
+        """A plan of `moves` in their order, with the reasons for rejected pages."""
         notes = {reason: count for reason, count in self.notes.items() if count}
         if not moves:
             return MigrationPlan.empty(notes)
@@ -350,11 +348,11 @@ class Round:
         instead_of: int | None,
         below_floor: int | None,
     ) -> tuple[PageSet, int, F32Array]:
-        """The tier's coldest, how many of `hot` (a prefix) may come in, and over what.
+        """(the tier's coldest pages, length of the prefix of `hot` that wins, displaced hotness).
 
-        The last is the hotness of the last page that leaves for each, 0 for free memory, for as
-        many of `hot` as there are pages that may leave. `shortfall`, int64[len(hot)], is what must
-        leave for hot[0..i] to fit.
+        Displaced hotness is that of the last page that leaves for each of `hot`, 0 for free
+        memory; it ends with the pages that may leave. `shortfall`, int64[len(hot)], are the bytes
+        that must leave for hot[0..i] to fit.
         """
         fits = int(np.searchsorted(shortfall, 0, side="right"))
         into_room = np.zeros(fits, np.float32)
@@ -362,17 +360,17 @@ class Round:
             return pageset.concat([]), fits, into_room
         heat, shortfall = hot.heat[fits:], shortfall[fits:]
         most = int(shortfall[-1]) // PAGE_SIZE + 1
-        # Some of the coldest have moved lately, and are none.
+        # Some of the coldest pages moved recently, and are no candidates.
         asked = max(
             min(WATERMARK.first_victims, 2 * most + WATERMARK.spare_candidates),
             int(shortfall[0]) // PAGE_SIZE + 1,
         )
-        # At most one more question for small pages: whoever asks for thousands may need them.
+        # For 4 KiB pages at most one more query: thousands of promotions may need it.
         asked = min(self._limit, max(asked, most // 4))
         while True:
             passed_over = dict(self.notes)
             cold = self.find.coldest(tier.nodes, asked, of_group=instead_of, not_of=below_floor)
-            # The last page that must leave for each further one to come in.
+            # The last page that must leave for each further promotion.
             last = pageset.reach(cold, shortfall)
             known = int(np.searchsorted(last, len(cold), side="left"))
             faced = cold.heat[last[:known]]
@@ -380,7 +378,7 @@ class Round:
             done = wins < known or known == len(heat)
             if done or asked == self._limit or not self.find.more:
                 return cold, fits + wins, np.concatenate([into_room, faced])
-            # All that were found give way: there may be more.
+            # All candidates are displaced: there may be more of them.
             asked = min(self._limit, 4 * asked)
             self.notes.clear()
             self.notes.update(passed_over)
@@ -394,7 +392,7 @@ class Round:
         for node in tier.nodes:
             own = pageset.take(cold, cold.node == node)
             order = self.inputs.tiers.nearest_first(node, below)
-            # Down to the low watermark: what is promoted from there makes the room good.
+            # Down to the low watermark: promotions out of that tier free the memory again.
             dest = pageset.assign(own, order, {n: self.spare.get(n, 0) for n in order})
             self._add(Direction.DEMOTE, own, dest, "no room below")
 

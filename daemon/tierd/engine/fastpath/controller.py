@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steers what happens between two ticks: the native promoter, and cards' thresholds.
+"""`FastPathController`: controls the fast path, that is, the native promoter and cards' thresholds.
 
-The promoter runs while the source in use is `neoprof` and pages may be moved. It stands
-still from the start of a tick's decision to the end of its moves (`begin` to `end`), so
-that one budget, one view of free memory and one idea of where pages are serve both.
+The promoter runs while the source in use is `neoprof` and pages may be moved. It is stopped from
+the start of a tick's decision to the end of its moves (`begin` to `end`). So the two never work on
+different budgets, free memory or page locations.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ log = logging.getLogger(__name__)
 
 
 class FastPathController:
-    """See the module's text.
+    """Controls the fast path between ticks; for the loop's thread.
 
     Args:
-        settings: how.
+        settings: of the fast path.
         policy: the watermark policy's settings, whose rule the promoter applies.
         heat, tracking, sources, mover: components of the service.
-        thresholds: NeoMem's algorithm.
-        forget: how changes of the hot set are answered.
+        thresholds: the controller of the cards' thresholds.
+        forget: the reaction to phase changes.
         open_ring: opens /dev/tierd for the promoter.
         root: root of /sys.
     """
@@ -85,7 +85,7 @@ class FastPathController:
         self._brief_of = settings, policy
         self._brief_with = {"heat": heat, "tracking": tracking, "root": root}
         self.brief_with(FastPathUpdater)
-        # Without cards, too, it remembers what was moved, and so knows what bounces.
+        # It exists without cards as well: it records moves, and so finds ping-pong.
         self._native = (
             FastPathRunner(mover, self.briefing.settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
@@ -94,26 +94,26 @@ class FastPathController:
         self._tick_promoted = self._tick_demoted = 0
         self._recent_pages = 0
         self._may_come = 0
-        """Pages that may come in, as an epoch was cut; of one tick."""
+        """Pages that may be promoted after an early epoch restart; for one tick."""
         self._over_quota = 0
         self._stands_ns = 0
-        """Since when the hot set has not moved, as far as is known; CLOCK_MONOTONIC."""
+        """Start of the phase, CLOCK_MONOTONIC."""
         self._groups: Groups | None = None
         self._rate = 0.0
-        """Requests a second that made a page worth its moves, as of the last orders."""
+        """Requests a second that pay for a page's moves, as of the last update."""
 
     def brief_with(self, make: Callable[..., FastPathUpdater]) -> None:
-        """Let what this makes, called as `FastPathUpdater` is, say what the native path is told."""
+        """Replace the `FastPathUpdater` by another one with the same arguments."""
         self.briefing = make(*self._brief_of, **self._brief_with)
 
     def tap(self) -> Tap | None:
-        """Note what the native path is told and chooses, before all else; None: there is none."""
+        """Record the inputs and choices of the fast path; call it first. None without one."""
         return None if self._native is None else self._native.tap()
 
     # ------------------------------------------------------------- the loop's calls
 
     def listen(self) -> None:
-        """Before sources are asked: cards must not take pages' copies for accesses."""
+        """Let cards leave page copies out of their counts; called before sources are read."""
         source, native = self._source, self._native
         if source is None or native is None:
             return
@@ -124,7 +124,7 @@ class FastPathController:
         source.demoted(pages_moved(fresh, Direction.DEMOTE))
 
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
-        """Batches before they go into heat; true if the hot set has moved."""
+        """Take in batches, before heat does; true at a phase change."""
         active = self._sources.active
         moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
@@ -132,7 +132,7 @@ class FastPathController:
         if source is None or not (moved or signs):
             return moved
         self._stands_ns = now_ns
-        # What the cards counted so far is of the old hot set.
+        # The cards' counts are still of the old hot set.
         self._heat.ingest(source.clear())
         if moved:
             self.thresholds_of.forget()
@@ -143,21 +143,21 @@ class FastPathController:
         return moved
 
     def miss_burst_seen(self, now_ns: int) -> bool:
-        """Whether there are signs that the hot set has moved, since the last pass."""
+        """Whether there was a burst of misses since the last tick."""
         source, native = self._source, self._native
         if source is None or native is None or not native.running:
             return False
         return self.miss_burst.update(source, self._refused(), now_ns)
 
     def _refused(self) -> int:
-        """Pages that the native path did not find hot enough since the start."""
+        """Pages that the fast path has refused as not hot enough, since the start."""
         stats = self.stats()
         return 0 if stats is None else stats.held[Reason.NOT_HOTTER] + stats.held[Reason.NOT_WORTH]
 
     def prepare(
         self, tiers: TierMap, read_usage: Callable[[TierMap], Mapping[int, NodeUsage]]
     ) -> None:
-        """Start the native path as soon as cards count: the rest of the tick may be long."""
+        """Start the fast path as soon as cards count, as the rest of the tick may take long."""
         source, native = self._source, self._native
         if source is None or native is None or native.running or not self._settings.enabled:
             return
@@ -166,7 +166,7 @@ class FastPathController:
         self._run(source, native, self.briefing.least_rate(source, tiers, 0.0))
 
     def begin(self, now_ns: int) -> MigrationResult | None:
-        """Before a decision: stop the native path; the moves it made since the last tick."""
+        """Stop the fast path before a decision; its moves since the last tick."""
         if self._native is None:
             return None
         self._native.hold()
@@ -180,9 +180,9 @@ class FastPathController:
         return report if ran or len(report.plan) else None
 
     def allow(self, plan: MigrationPlan) -> MigrationPlan:
-        """What of a tick's plan the quota leaves to it, where the native path shares it.
+        """The part of a tick's plan that the promotion rate limit admits.
 
-        To be called just before the plan is carried out.
+        The fast path shares that limit. Call it just before the plan is executed.
         """
         if self._native is not None and self._native.running:
             plan, waiting = within_quota(plan, self._native.quota_left())
@@ -202,7 +202,7 @@ class FastPathController:
         paused: bool = False,
         groups: Groups | None = None,
     ) -> None:
-        """After a tick's moves: new orders, and on with the native path."""
+        """After a tick's moves: update the fast path, and start it again."""
         self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
@@ -225,19 +225,19 @@ class FastPathController:
             self._run(source, self._native, rate)
 
     def close(self) -> None:
-        """End the native path."""
+        """End the fast path."""
         if self._native is not None:
             self._native.close()
 
     @property
     def settled(self) -> bool:
-        """Whether the native path promotes, and knows what to demote for it."""
+        """Whether the fast path promotes, and has demotion candidates."""
         source, native = self._source, self._native
         return native is not None and native.running and source is not None and source.knows_cold
 
     @property
     def exchanged(self) -> frozenset[int]:
-        """Nodes whose hot 4 KiB pages the native path exchanges for cold ones by itself."""
+        """Nodes whose hot 4 KiB pages the fast path exchanges for cold ones by itself."""
         source = self._source
         return source.coverage.whole if source is not None and self.settled else frozenset()
 
@@ -246,14 +246,14 @@ class FastPathController:
         return None if self._native is None else self._native.stats()
 
     def tell(self, totals: Totals) -> None:
-        """Add what is counted here to the service's totals."""
+        """Add the counters of the fast path to the service's totals."""
         totals.heat_phase_changes, totals.epoch_restarts = self.changes.found, self._epoch_restarts
         stats = self.stats()
         if stats is None:
             return
         totals.ping_pong_pages = stats.counters["bounced"]
         totals.ping_pong_prevented = stats.counters["bounce_held"]
-        # Asked for far less often than told.
+        # They are read far less often than written.
         totals.tell_native = partial(_native, stats, self._over_quota, self._epoch_restarts)
 
     # ------------------------------------------------------------- inside
@@ -265,7 +265,7 @@ class FastPathController:
     def _run(self, source: NeoProfSource, native: FastPathRunner, rate: float) -> None:
         native.hold()
         self._rate = rate
-        # Those that were refused, or not told of, may come in now that their epoch is new.
+        # After an epoch restart refused and unreported pages may be promoted.
         comes, self._may_come = max(self._recent_pages, self._may_come), 0
         native.run(
             self.briefing.settings(source, rate),
@@ -273,12 +273,12 @@ class FastPathController:
         )
 
     def _stop(self, native: FastPathRunner) -> None:
-        """The thread ends; what is known of late moves stays."""
+        """End the thread; the record of recent moves stays."""
         if native.stop():
             self.thresholds_of.forget()
 
     def _collect(self, native: FastPathRunner, now_ns: int) -> MigrationResult:
-        """Outcomes since the last tick: to heat, to the log, to the source."""
+        """Give the results since the last tick to heat, the log and the source."""
         self.listen()
         outcomes, report = native.take(now_ns)
         self._heat.moved(report)
@@ -288,7 +288,7 @@ class FastPathController:
         return report
 
     def _costs(self) -> Costs:
-        """What moving took since the start, both paths together."""
+        """The cost of moves since the start, of both paths together."""
         stats = self.stats()
         counters = stats.counters if stats is not None else {}
         promoted = counters.get("promoted", 0) + self._tick_promoted
@@ -302,7 +302,7 @@ class FastPathController:
 
 
 def _native(stats: PromoterStats, over_quota: int, epoch_restarts: int) -> dict[str, Any]:
-    """All that is counted of the native path, for `Totals.native`."""
+    """The counters of the fast path, for `Totals.native`."""
     rejected = {Reason(i).name.lower(): count for i, count in enumerate(stats.held) if count}
     more = {
         "deferred_by_rate_limit": over_quota,

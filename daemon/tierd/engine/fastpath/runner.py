@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The native path: the promoter with its ring, when it runs and when it stands still."""
+"""`FastPathRunner`: the promoter with its ring; starts, holds and stops its thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class FastPathRunner:
-    """See the module's text. It remembers late moves for as long as it lives, running or not.
+    """Runs the promoter. It records recent moves whether its thread runs or not.
 
     Args:
         mover: moves the pages.
@@ -50,7 +50,7 @@ class FastPathRunner:
         self._before_ns = 0
 
     def tap(self) -> Tap:
-        """Note what the promoter is told and chooses, before all else; what gives it.
+        """Record the inputs and choices of the promoter; call it first.
 
         Raises:
             MemoryError: no memory for it.
@@ -60,7 +60,7 @@ class FastPathRunner:
 
     @property
     def running(self) -> bool:
-        """Whether its thread is there; it may be on hold."""
+        """Whether its thread exists; it may be on hold."""
         return self._promoter.running
 
     def hold(self) -> None:
@@ -70,7 +70,7 @@ class FastPathRunner:
             self._held.__enter__()
 
     def run(self, settings: PromoterSettings, orders: Orders) -> None:
-        """Go on with these orders; the thread is started if there is none.
+        """Go on with these orders; starts the thread if there is none.
 
         Raises:
             ValueError: a setting is out of its range.
@@ -94,14 +94,14 @@ class FastPathRunner:
         return ran
 
     def collect(self) -> OutcomeArray:
-        """What became of pages since the last look; `take` has it too."""
+        """Results since the last call; `take` returns them too."""
         fresh = self._promoter.take()
         if len(fresh):
             self._seen.append(fresh)
         return fresh
 
     def silent(self, now_ns: int) -> bool:
-        """Whether `take` would have nothing to tell; then it is as if it had been called."""
+        """Whether `take` would return nothing; then this call counts as one of `take`."""
         self.collect()
         if self._seen:
             return False
@@ -109,7 +109,7 @@ class FastPathRunner:
         return True
 
     def take(self, now_ns: int) -> tuple[OutcomeArray, MigrationResult]:
-        """What became of pages since the last call, and the moves of it as a report."""
+        """Results since the last call, and the moves among them as a report."""
         self.collect()
         outcomes, stats = join(self._seen), self._promoter.stats().counters
         self._seen = []
@@ -132,11 +132,11 @@ class FastPathRunner:
         return outcomes, report
 
     def quota_left(self) -> int:
-        """Bytes that may still be promoted, now; moves of ticks that are noted count."""
+        """Bytes that may be promoted now; it includes the moves given to `note`."""
         return self._promoter.quota_left()
 
     def note(self, report: MigrationResult, now_ns: int) -> None:
-        """Tell of moves that a tick made."""
+        """Take in the moves of a tick."""
         self._promoter.note(report, now_ns)
 
     def stats(self) -> PromoterStats:
@@ -144,7 +144,7 @@ class FastPathRunner:
         return self._promoter.stats()
 
     def close(self) -> None:
-        """Stop, and let go of everything."""
+        """Stop, and release everything."""
         self.stop()
         self._promoter.close()
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cards' thresholds: NeoMem's algorithm, once a period, on what the cards tell."""
+"""`HotnessThresholdController`: sets the cards' thresholds once a period.
+
+The algorithm is NeoMem's (`tierd.policy.neomem`), on the statistics of the cards.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +23,12 @@ from tierd.sources.neoprof import NeoProfSource
 log = logging.getLogger(__name__)
 
 UNMOVABLE = ("not_target", "shared", "file", "other", "outside")
-"""Statistics of a card that count reported pages which cannot be promoted."""
+"""A card's counters of reported pages that cannot be promoted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Counters since the start of what moving took; differences are taken here."""
+    """Counters of the cost of moves, since the start."""
 
     promoted_pages: int
     demoted_pages: int
@@ -35,10 +38,10 @@ class Costs:
 
 
 class HotnessThresholdController:
-    """Keeps the cards' thresholds.
+    """Controls the cards' thresholds.
 
     Args:
-        settings: the algorithm's.
+        settings: of the algorithm.
         interval_ns: time between two decisions.
     """
 
@@ -59,7 +62,7 @@ class HotnessThresholdController:
         """The latest decisions: time in s, card, threshold, p, error bound."""
 
     def forget(self) -> None:
-        """Begin anew: the cards have been lost, or the hot set has moved."""
+        """Begin anew, because the cards were lost or the hot set has changed."""
         self._states, self._counters, self.decisions = {}, {}, {}
         self._costs, self._last_ns = None, 0
 
@@ -71,14 +74,14 @@ class HotnessThresholdController:
         least_rate: float = 0.0,
         stood_still_s: float = 0.0,
     ) -> bool:
-        """Decide for every card, if it is time to; true if it was.
+        """Decide for every card once a period; true if a period was over.
 
-        Pages with less than `least_rate` requests a second are nobody's to promote. What they come
-        to until thresholds are decided next is the least threshold, or they would be reported in
-        the meantime, be refused, and not be told of again in this epoch. It is less while the hot
-        set has not stood still for as long, `stood_still_s`: what is hot then is looked for.
+        A page with less than `least_rate` requests a second does not pay for its promotion. The
+        least threshold is the count that such a page reaches before the next decision. Otherwise
+        the card would report the page early, and not again in this epoch after its refusal. While
+        the phase age, `stood_still_s`, is below a period, the least threshold is lower.
 
-        A histogram counts from the start of the epoch: while that is young, quantiles say
+        A histogram counts from the start of the epoch. In a young epoch its quantiles mean
         nothing, and thresholds stay.
         """
         if now_ns - self._last_ns < self.interval_ns or any(
@@ -130,7 +133,7 @@ class HotnessThresholdController:
         def grown(*names: str) -> int:
             return sum(max(0, counters.get(name, 0) - before.get(name, 0)) for name in names)
 
-        # The driver meets an overflow later than the card counts it: one of the two.
+        # The card counts an overflow before the driver sees it, so either of them counts.
         refusals = "reports_refused" if Features.COUNTERS in profile.valid else "overflows"
         seen = neomem.CardProfile(
             histogram=profile.histogram.astype(np.int64),
@@ -182,11 +185,11 @@ class HotnessThresholdController:
         )
 
     def _in_epoch(self, what: str, number: int, epoch_ns: int, count: int) -> int:
-        """How much a count has grown since the card's epoch began."""
+        """Growth of a count since the card's epoch began."""
         key = what, number
         known = self._epochs.get(key)
         if known is None or known[0] != epoch_ns:
-            # What an earlier epoch counted, as of the last look.
+            # The count at the last call, which was in an earlier epoch.
             known = self._epochs[key] = (epoch_ns, self._seen.get(key, count))
         self._seen[key] = count
         return max(0, count - known[1])

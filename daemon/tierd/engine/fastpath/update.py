@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the fast path is told each tick: settings, and orders that say what may move where."""
+"""`FastPathUpdater`: the update that the fast path gets in each tick.
+
+It consists of settings, and of orders: what may be moved, the demotion candidates, and each node's
+promotion and demotion targets.
+"""
 
 from __future__ import annotations
 
@@ -37,13 +41,13 @@ MOVE_COLUMNS = ("page", "order", "source", "dest", "direction", "heat")
 
 
 def floor_bytes(usage: NodeUsage, policy: WatermarkSettings) -> int:
-    """What the fast path leaves free: above the low watermark, or ticks would relieve the node."""
+    """The bytes that the fast path leaves free: above the low watermark, where ticks demote."""
     gap = int((policy.high_watermark - policy.low_watermark) * usage.total_bytes)
     return usage.low_bytes(policy.low_watermark) + int(gap * FAST_PATH.free_floor_fraction)
 
 
 def paths(tiers: TierMap) -> Paths:
-    """Where each node's pages go: node → (nodes above, nodes below), best first."""
+    """Node → (promotion targets, demotion targets), best first."""
     found = {}
     for tier in tiers.tiers:
         above = tiers.promotion_tier(tier.rank)
@@ -61,7 +65,7 @@ def ways(
     policy: WatermarkSettings,
     held: Mapping[int, int],
 ) -> dict[int, Way]:
-    """Where each node's pages go, what stays free on it, and what CPUs hold of its free pages."""
+    """Node → targets of its pages, bytes that stay free on it, free bytes in CPUs' lists."""
     return {
         node: Way(*known.get(node, ((), ())), floor_bytes(figures, policy), held.get(node, 0))
         for node, figures in usage.items()
@@ -79,7 +83,7 @@ def victims(
 ) -> npt.NDArray[np.void]:
     """The coldest pages, `VICTIM`[≤ wanted], of the tiers that pages are promoted into.
 
-    Empty where free room holds twice as many. Pages that floors hold are none.
+    It is empty where free memory holds twice as many. Pages within a group's floor are left out.
     """
     above = promoted_into(tiers)
     nodes = [node for tier in above for node in tier.nodes]
@@ -113,9 +117,9 @@ def promoted_into(tiers: TierMap) -> list[Tier]:
 def held_back(
     groups: Groups | None, tiers: TierMap, usage: Mapping[int, NodeUsage], slack_bytes: int
 ) -> BoolArray:
-    """Targets, bool[MAX_TARGETS], that caps or budgets leave less than `slack_bytes` to come in.
+    """Targets, bool[MAX_TARGETS], whose caps or budgets admit less than `slack_bytes`.
 
-    The native path knows no groups: what it could bring in before its next orders must fit.
+    The fast path knows no groups: all that it may promote before its next update must fit.
     """
     fair = _fairness(groups, usage)
     if fair is None:
@@ -126,10 +130,10 @@ def held_back(
 
 
 def within_quota(plan: MigrationPlan, left_bytes: int) -> tuple[MigrationPlan, int]:
-    """A plan that promotes no more than so much, and the pages of it that must wait.
+    """A plan that promotes no more than `left_bytes`, and the number of deferred pages.
 
-    The first of its promotions stay, which are the hottest. What was to be demoted last made
-    room for those that wait, and stays where it is.
+    Its first promotions stay, which are the hottest. The last demotions make room for the deferred
+    promotions, so they are deferred too.
     """
     if len(plan) * PAGE_SIZE << int(plan.order.max(initial=0)) <= left_bytes:
         return plan, 0
@@ -153,14 +157,14 @@ def _fairness(groups: Groups | None, usage: Mapping[int, NodeUsage]) -> Fairness
 
 @dataclass(frozen=True, slots=True)
 class FastPathSettings:
-    """How the native path is steered.
+    """Settings of the fast path.
 
     Attributes:
         enabled: false leaves all promotion to the ticks.
         interval_ns: the promoter's.
-        quota_bytes_per_s: bytes promoted in any second, at most.
+        quota_bytes_per_s: the most bytes promoted in any second.
         half_life_s: of heat.
-        break_even_s: in which a page's promotion must pay, at least.
+        break_even_s: the least break-even time of a promotion.
     """
 
     enabled: bool
@@ -171,10 +175,10 @@ class FastPathSettings:
 
 
 class FastPathUpdater:
-    """Makes settings and orders; what they are made of is made anew only when it has changed.
+    """Makes settings and orders; parts of them are cached until their inputs change.
 
     Args:
-        settings: how the native path is steered.
+        settings: of the fast path.
         policy: the watermark policy's settings, whose rule the promoter applies.
         heat, tracking: components of the service.
         root: root of /sys.
@@ -200,12 +204,12 @@ class FastPathUpdater:
         self._known_paths: Paths = {}
         self._rate_of: tuple[TierMap, frozenset[int]] | None = None
         self._a_second = 0.0
-        """Requests a second that pay for a page's moves in one second, of `_rate_of`."""
+        """Requests a second that pay for a page's moves in one second, for `_rate_of`."""
 
     def least_rate(self, source: NeoProfSource, tiers: TierMap, stood_still_s: float) -> float:
         """Requests a second that a page must have to be promoted, now.
 
-        `stood_still_s`: for so long the hot set has not moved, as far as is known.
+        `stood_still_s`: the age of the phase.
         """
         nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
         known = self._rate_of
@@ -215,9 +219,9 @@ class FastPathUpdater:
         return self._a_second / break_even_s(self._settings.break_even_s, stood_still_s)
 
     def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
-        """How it promotes what this source tells of; None: it only remembers what was moved.
+        """Its settings for reports of this source; None if it shall only record moves.
 
-        `rate`: requests a second, the least that is worth a promotion.
+        `rate`: requests a second that pay for a promotion.
         """
         policy = self._policy
         if source is None:
@@ -248,7 +252,7 @@ class FastPathUpdater:
     def orders(
         self, source: NeoProfSource, around: ServiceView, came_in: int, groups: Groups | None
     ) -> Orders:
-        """What it may move, and where to; `came_in` pages were promoted since the last orders."""
+        """Its orders; `came_in` pages were promoted since the last ones."""
         tiers, usage = around.tiers, around.usage
         wanted = self._victims_wanted(source, came_in)
         cold = victims(self._heat, tiers, usage, self._policy, wanted, groups=groups)
@@ -264,17 +268,17 @@ class FastPathUpdater:
         )
 
     def _held(self) -> Mapping[int, int]:
-        """Free bytes that CPUs hold on to, by node."""
+        """Free bytes in CPUs' page lists, by node."""
         return read_held(self._root)
 
     def _victims_wanted(self, source: NeoProfSource, came_in: int) -> int:
-        """Twice what came in since the last tick; none while it is not known what is cold."""
+        """Twice the promotions since the last tick; 0 while the source finds no cold pages."""
         if not source.knows_cold:
             return 0
         return min(max(FAST_PATH.min_victims, 2 * came_in), self._policy.max_moves_per_tick)
 
     def _movable(self, around: ServiceView, groups: Groups | None) -> npt.NDArray[np.void]:
-        """What the native path may move, `SPAN`[n]: all but what is close to its group's cap."""
+        """The ranges that it may move, `SPAN`[n]: all but targets close to their group's cap."""
         known = self._tracking.spans()
         if known != self._known_spans:
             self._known_spans, self._spans = known, np.array(known, SPAN)
@@ -291,11 +295,11 @@ class FastPathUpdater:
         return self._known_paths
 
     def _grown(self, source: NeoProfSource, cold: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Victims with the heat that they come to in the long run, as candidates have it.
+        """Demotion candidates with the heat that they reach in the long run, as promotions have it.
 
-        Heat begins at 0 and grows for some half-lives: a page that is used as much as another
-        one, known for long, would be taken for far colder.
-        What looks have seen of a single page is weighed against what they have of all.
+        Heat begins at 0 and grows for some half-lives. Without this, a page would seem far colder
+        than one that is used as much and has been tracked for longer. For scans it is the
+        posterior mean (`tierd.policy.rule`).
         """
         half_lives = max(source.taught_s, FAST_PATH.min_observed_s) / self._settings.half_life_s
         grown = 1 - 0.5**half_lives
