@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One move_pages call and what became of each folio in it.
+ * One move_pages call, and the result of each folio in it.
  *
  * The kernel (mm/migrate.c, do_pages_move) queues pages until the destination
  * changes or a page cannot be queued, then migrates the queue. When some of a queue
@@ -151,7 +151,7 @@ static bool same_dest(const struct batch *batch, size_t first, size_t end)
 	return true;
 }
 
-/* What the kernel said of the pages it was asked for, UNTOUCHED ones found out. */
+/* The kernel's results of the requested pages; those left UNTOUCHED are looked up. */
 static void read_statuses(struct batch *batch, size_t asked, long result)
 {
 	size_t first = asked, end;
@@ -173,7 +173,7 @@ static void read_statuses(struct batch *batch, size_t asked, long result)
 		return;
 	/*
 	 * A node that may not be moved to ends the call after the queue before it was
-	 * migrated, and whether that went well is not told.
+	 * migrated, and the kernel does not report that queue's result.
 	 */
 	if ((why == ENODEV || why == EACCES) && !same_dest(batch, first, asked)) {
 		batch->unclear = true;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Token bucket. In any window of t seconds at most rate x t + burst bytes are
- * taken: tokens must be there before the work starts and are taken off when it
- * ends, so that the bucket cannot fill up again behind work that is under way.
+ * taken. Tokens must be there before the work starts, and are subtracted when it
+ * ends, so that the bucket does not refill while the work is under way.
  */
 #ifndef TIERD_BUCKET_H
 #define TIERD_BUCKET_H

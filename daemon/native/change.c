@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The run-length posterior of hotness/change_point.py, which says what it is of. A few dozen runs
- * are too few for vectors to pay: each of sixty of them would cost more than all runs here.
+ * The run-length posterior that hotness/change_point.py documents. Vector code would be slower,
+ * because there are only a few dozen runs.
  */
 #include "tierd_native.h"
 

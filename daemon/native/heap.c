@@ -2,8 +2,8 @@
 /*
  * What the C library does with memory that is given back.
  *
- * A pass needs some MiB for a moment, again and again. By default the library asks the kernel for
- * each large piece and gives it back at once: then the kernel clears 2 MiB pages for it, takes them
+ * Each tick needs some MiB for a short time. By default the library asks the kernel for each large
+ * piece and gives it back at once: then the kernel clears 2 MiB pages for it, takes them
  * from the fast node, which is kept nearly full, and compacts that node to find them. So the heap
  * keeps what it has. What it, stacks and mappings grow by is 4 KiB pages, as many as are touched:
  * where 2 MiB pages are always given, the kernel cleared 36,000 pages in eleven seconds of a

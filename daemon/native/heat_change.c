@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* When the hot set moves: how new accesses are to the table, and how it forgets. */
+/* Phase changes: accesses to pages that were not hot, and cooling of all heat. */
 #include <math.h>
 
 #include "heat_table.h"
@@ -43,7 +43,7 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 
 /*
  * How many of the accesses `count` went to pages whose heat is below `least`, so far. Of thousands
- * every second, third and so on is looked at, and stands for the ones between. Counts that the
+ * every second, third and so on is checked, and stands for the ones between. Counts that the
  * table would not take are left out.
  */
 double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,

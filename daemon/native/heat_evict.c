@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Making room: the coldest pages go, those outside the kept nodes first. */
+/* Eviction of the coldest pages, those outside the kept nodes first. */
 #include "heat_table.h"
 
 /*
@@ -44,7 +44,7 @@ static int evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 		}
 		if (bin == edge_bin)
 			due -= in_bin[edge_bin];
-		/* What moves into this place is looked at next. */
+		/* The slot that moves here is checked next. */
 		table_remove(heat, slot);
 		heat->evicted++;
 	}

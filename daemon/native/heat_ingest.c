@@ -19,7 +19,7 @@ static inline bool counts(float count)
 
 /*
  * A source has met a page on `node`. What is known otherwise is not changed by that: pages that
- * were moved since are known, and what a source tells was so when it looked.
+ * moved since then are known, and a source's report may be older than the move.
  */
 static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t node)
 {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* A pass over the slots of the heat table, for the best of those that a question is about. */
+/* A scan over the slots of the heat table for the best matches of a query. */
 #ifndef TIERD_HEAT_PASS_H
 #define TIERD_HEAT_PASS_H
 
 #include "heat_table.h"
 
-/* True heats are stored ones times a gain, rounded: by less than this share. */
+/* True heat is stored heat times a gain, with a relative rounding error below this. */
 #define HEAT_SLACK 0x1p-20F
 
 /*
- * The best of what a pass over the slots offers. Where it is not known how many these are, there
- * is room for twice as many as are wanted at most; when it is full the worse half goes, and what
- * is worse than all that stay is not taken any more.
+ * The best matches of a scan. If their number is not known, there is space for twice as many as
+ * are wanted. When that is full, the worse half is dropped, and from then on matches that are
+ * worse than all kept ones are not taken.
  */
 struct best {
 	struct rank *rank;
@@ -19,18 +19,18 @@ struct best {
 	size_t room;
 	size_t most;
 	bool hottest;
-	/* A pass ends when it has so many. */
+	/* A scan ends when it has so many. */
 	size_t enough;
-	/* What is wanted comes before this: the worst that stayed, once any went. */
+	/* The worst kept match once any was dropped: wanted ones come before it. */
 	struct rank worst;
 };
 
-/* What a pass looks for. */
+/* The query of a scan. */
 struct question {
 	/* TIERD_NODE_UNPLACED: what is of any and not lately confirmed. */
 	uint8_t node;
 	bool hottest;
-	/* Only huge folios are asked for. */
+	/* Huge folios only. */
 	bool huge;
 	float least;
 	const uint8_t *among;
@@ -42,7 +42,7 @@ struct question {
 };
 
 /*
- * Offer all slots that the question is about; -ENOMEM. `worst` is what all that are wanted come
+ * Collect all slots that match the query; -ENOMEM. `worst` is what all that are wanted come
  * before, and may become a better one.
  */
 int heat_pass(const struct tierd_heat *heat, const struct question *question, struct best *best);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Where pages are and what became of them: placement, moves, forgetting. */
+/* Page locations: placement, moves, and removal of pages. */
 #include "heat_table.h"
 
 enum { LOOKAHEAD = 24 };
@@ -138,8 +138,8 @@ static uint8_t node_or_unknown(int16_t node)
 }
 
 /*
- * A page that moved before any heat of it came in. It must be known from now on: what a source
- * tells of it next may be older than the move, and would put it back to where it was.
+ * A page that moved before any heat of it came in. It is tracked from now on, because a source's
+ * next report may be older than the move, and would set the former node again.
  */
 static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t node, uint8_t order)
 {
@@ -207,7 +207,7 @@ void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *s
 	for (uint64_t i = 0; i < slot_count(heat);) {
 		struct slot *slot = &heat->slots[i];
 
-		/* What moves into the place of a removed slot is looked at next. */
+		/* The slot that moves into the place of a removed one is checked next. */
 		if (slot_used(slot) && key_target(slot_key(slot)) == target &&
 		    !in_ranges(key_vpn(slot_key(slot)), start, end, n))
 			table_remove(heat, slot);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Questions to the table: hottest and coldest of a node, and single pages. */
+/* Queries of the table: hottest and coldest of a node, and single pages. */
 #include "heat_pass.h"
 #include "heat_table.h"
 
@@ -44,8 +44,8 @@ static size_t narrow(const struct tierd_heat *heat, struct question *question, s
 }
 
 /*
- * Whether a slot beyond the last warmth that was looked at could be among the best as well: what
- * is compared is rounded, so that its lower key may come before the worst of them.
+ * Whether a slot beyond the last warmth of the scan could be among the best as well. Compared
+ * heat is rounded, so that its lower key may come before the worst of them.
  */
 static bool may_be_beyond(const struct tierd_heat *heat, const struct question *question,
 			  const struct best *best)

@@ -36,12 +36,12 @@ enum {
 	EPOCH_MASK = 0x07,
 	EPOCHS = 7,
 	NO_ROW = 0xffff,
-	/* A move that was more ticks ago than this (68 min) counts as never. */
+	/* A move more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
-	/* Of a free slot; no node has that number. */
+	/* Node number of a free slot; no node has it. */
 	NO_TAG = TIERD_NODE_UNPLACED,
 	TAGS_AT_ONCE = 64,
-	/* Of the bits of a float; the least that is told from less is 2^-30. */
+	/* Of the bits of a float; the least value that differs from 0 is 2^-30. */
 	WARMTH_SHIFT = 22,
 	WARMTH_BASE = (127 - 30) << 1,
 	WARMTHS = 256,
@@ -58,7 +58,7 @@ struct hist_row {
 };
 
 /*
- * What a pass looks for, a byte a slot: many are compared at once. Of a free slot both are
+ * What a scan compares, a byte a slot, so that many are compared at once. In a free slot both are
  * what no question is about. `warmth` rises with the stored heat.
  */
 struct tags {
@@ -100,9 +100,9 @@ struct tierd_heat {
 	uint64_t of_epoch[EPOCH_MASK + 1];
 	uint64_t maintained_ns;
 
-	/* Nodes whose pages are evicted last, from the latest tierd_heat_place. */
+	/* Nodes whose pages are evicted last, of the latest tierd_heat_place. */
 	bool keep_node[256];
-	/* In this tierd_heat_place nothing more can go; each try would pass over all slots. */
+	/* Nothing more can be evicted in this tierd_heat_place; each try would scan all slots. */
 	bool nothing_to_evict;
 
 	bool hist_valid;
@@ -121,7 +121,7 @@ struct tierd_heat {
 
 /*
  * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
- * upper bits alone are looked at.
+ * upper bits alone are used.
  */
 static inline uint64_t hash_key(uint64_t key)
 {
@@ -189,7 +189,7 @@ static inline unsigned int counted_at(uint8_t node)
 	return (uint8_t)(node + 1);
 }
 
-/* To be called after a slot has changed: it came, went, moved, or has another node or heat. */
+/* Call it after a slot was added, removed or moved, or its node or heat changed. */
 static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
 {
 	const uint64_t at = (uint64_t)(slot - heat->slots);
@@ -329,13 +329,13 @@ static inline float rank_heat(bool hottest, const struct rank *rank)
 	return heat;
 }
 
-/* Whether `a` is asked for before `b`. */
+/* Whether `a` comes before `b` in the answer. */
 static inline bool rank_before(const struct rank *a, const struct rank *b)
 {
 	return a->order != b->order ? a->order < b->order : a->key < b->key;
 }
 
-/* Sorts; `spare` has room for as many. */
+/* Sorts; `spare` has space for as many. */
 void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
 
 #endif

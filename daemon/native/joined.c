@@ -2,8 +2,8 @@
 /*
  * Pages that have become part of a 2 MiB folio since they were planned: khugepaged
  * (mm/khugepaged.c) joins them, and moving one of them moves all, 512 times what was decided on
- * and is paid for. So the last thing before a call is to look. Where the kernel cannot tell
- * (PAGEMAP_SCAN, Linux 6.7), pages are moved as planned; so is what is joined in between.
+ * budgeted. So pages are checked directly before a call. Without PAGEMAP_SCAN (Linux 6.7) they are
+ * moved as planned, and so are pages that are joined between the check and the call.
  */
 #include <unistd.h>
 

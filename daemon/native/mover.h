@@ -20,7 +20,7 @@ enum {
 	FULL_NODES = 1024,
 };
 
-/* One folio of a batch, and what is known of it. */
+/* One folio of a batch, and its state. */
 struct batch {
 	size_t n;
 	/* The call failed and left open for which destination: ask for one at a time. */
@@ -55,7 +55,7 @@ struct tierd_mover {
 	struct tierd_mover_tuning tuning;
 	struct bucket bytes;
 	double ns_per_page;
-	/* CPU time that is not yet paid for by waiting, as a time to wait until. */
+	/* The time until which to wait for the CPU time that was used. */
 	uint64_t cpu_due_ns;
 	/* Batches of this job have one destination each. */
 	bool one_dest;
@@ -66,7 +66,7 @@ struct tierd_mover {
 	struct batch batch;
 };
 
-/* Make the call for a batch and find out what became of each folio. */
+/* Make the call for a batch, and find the result of each folio. */
 void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *call_ns);
 /*
  * Find out where the folios of a batch are and settle those that need no move. If not
@@ -89,18 +89,18 @@ void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order);
  * that the plan's order holds.
  */
 uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job);
-/* Move the gathered batch and write down what became of it and what it cost. */
+/* Move the gathered batch, and store its results and cost. */
 void job_carry_out(struct tierd_mover *mover, struct tierd_job *job);
 void job_count_error(struct tierd_job *job, size_t i, int err);
 
-/* Whether this pass has still to look at item i. */
+/* Whether item i is still due in this pass. */
 static inline bool job_is_due(const struct tierd_job *job, size_t i)
 {
 	return job->tries[i] == job->pass &&
 	       (job->fate[i] == TIERD_NOT_TRIED || job->fate[i] == TIERD_BUSY);
 }
 
-/* A fate while a folio of a batch is not settled; never leaves the native code. */
+/* The result of a folio that is not settled; internal to the native code. */
 enum { FATE_OPEN = 0xff };
 
 #endif

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Decisions about pages, as the promoter tells them, and moves, as plans and reports have them:
- * from one to the other, and what of a report others ask for. One pass over thousands of pages
- * each, where arrays of Python's would take a dozen.
+ * Conversions between the promoter's decisions and the moves of plans and reports. Each is one
+ * pass over thousands of pages, where arrays in Python would take a dozen.
  */
 #include <math.h>
 #include <stdbool.h>

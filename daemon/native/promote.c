@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The promoter's thread, its orders, and what it is asked. */
+/* The promoter's thread, its orders, and its queries. */
 #define _GNU_SOURCE
 #include "promote.h"
 

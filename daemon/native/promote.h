@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the promoter: hot records become candidates (promote_read.c), candidates become
- * moves (promote_pick.c) or wait (promote_wait.c), moves are carried out by the mover
- * (promote_move.c), at an interval and with orders that promote.c sees to. What was moved
- * lately is remembered in a small table (recent.c).
+ * Inside the promoter: hot records become candidates (promote_read.c). Candidates become
+ * moves (promote_pick.c) or wait (promote_wait.c). The mover executes moves (promote_move.c).
+ * promote.c has the thread, its interval and its orders. A small table keeps recent moves
+ * (recent.c).
  */
 #ifndef TIERD_PROMOTE_H
 #define TIERD_PROMOTE_H
@@ -22,20 +22,20 @@
 enum {
 	/* Records read in an interval, and candidates that wait in it; a power of two. */
 	CANDIDATES_MAX = 32768,
-	/* Of those, so many stay when they were too many. */
+	/* So many candidates stay when there were too many. */
 	WAITING_MAX = CANDIDATES_MAX / 2,
 	WAITING_SLOTS = 2 * CANDIDATES_MAX,
 	MOVES_MAX = 8192,
 	OUTCOMES_MAX = 1 << 17,
 	RECENT_SETS = 1 << 15,
 	RECENT_WAYS = 4,
-	/* A second in steps, to know how much was promoted in any, and the one it begins in. */
+	/* Steps of a second, for the bytes promoted in any second, and the step it begins in. */
 	SECOND_STEPS = 100,
 	STEPS_KEPT = SECOND_STEPS + 1,
 	STEP_NS = 10000000,
 };
 
-/* A hot page that may be promoted. `bar`: of the rule, against the victim it was compared with. */
+/* A promotable page. `bar`: the rule's threshold against its demotion candidate. */
 struct candidate {
 	uint64_t page;
 	uint64_t seen_ns;
@@ -45,7 +45,7 @@ struct candidate {
 	int16_t dest;
 };
 
-/* A candidate in the heap, with the heat that it is there by. */
+/* A candidate in the heap, with its heat as the key. */
 struct waiter {
 	float heat;
 	uint16_t index;
@@ -108,21 +108,21 @@ struct tierd_promoter {
 	uint64_t ordered_ns;
 	uint64_t rest_until_ns;
 	size_t next_victim;
-	/* The span that the page of the last record was in: the next one often is, too. */
+	/* The span of the last record's page, in which the next one often is. */
 	size_t last_span;
-	/* No node with candidates, room or ways has this number or a higher one. */
+	/* Nodes with candidates, free memory or targets have lower numbers than this. */
 	int nodes;
 	struct ring ring;
 	struct bucket quota;
-	/* Bytes promoted in an interval, lately; room for as much is made ahead. */
+	/* Bytes promoted in a recent interval; as much is made free ahead. */
 	double demand;
 	float coldest_promoted;
 	int64_t room[TIERD_NODES];
-	/* By node, since the orders came: what was free, what moved in on balance, what left. */
+	/* By node, since the orders came: free bytes then, net bytes moved in, bytes moved out. */
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
-	/* By node: when the kernel was asked last, what it said, and what had moved in by then. */
+	/* By node: time and value of the last MemFree, and net bytes moved in until then. */
 	uint64_t asked_ns[TIERD_NODES];
 	int64_t free_said[TIERD_NODES];
 	int64_t in_then[TIERD_NODES];
@@ -132,7 +132,7 @@ struct tierd_promoter {
 	struct waiting waiting;
 	/* Those that could not be placed in this interval, and those given up. */
 	struct candidate aside[CANDIDATES_MAX];
-	/* When it was looked last who has waited too long. */
+	/* Time of the last check for candidates that waited too long. */
 	uint64_t swept_ns;
 	struct moves up;
 	struct moves down;
@@ -150,14 +150,14 @@ uint64_t ring_waiting(const struct ring *ring);
 void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
 /* promote_wait.c */
 void waiting_init(struct waiting *waiting);
-/* Of two entries of a page the hotter stays. False if there is no place. */
+/* Of two entries of a page the hotter stays. False if there is no space. */
 bool waiting_add(struct waiting *waiting, const struct candidate *candidate);
 /* The hottest; there must be one. */
 struct candidate waiting_pop(struct waiting *waiting);
 bool waiting_remove(struct waiting *waiting, uint64_t page);
-/* Take out those seen no later than that, at most `room`; how many. */
+/* Remove candidates seen no later than that, at most `room`; returns their number. */
 size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
-/* Take out the coldest beyond `keep`; how many. */
+/* Remove the coldest beyond `keep`; returns their number. */
 size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
 /* Take out all. */
 void waiting_clear(struct waiting *waiting);
@@ -173,8 +173,8 @@ void hold_back(struct tierd_promoter *promoter, const struct candidate *candidat
 uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /*
- * promote_tap.c: all that the promoter learns from outside, but records, orders and settings, and
- * all that it chooses, passes through these. Between begin and end the lock is held.
+ * promote_tap.c: all inputs of the promoter but records, orders and settings, and all its
+ * choices, pass through these functions. Between begin and end the lock is held.
  */
 void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
 void tap_end(struct tierd_promoter *promoter, uint64_t value);
@@ -185,14 +185,14 @@ bool tap_stands(struct tierd_promoter *promoter, bool stands);
 void tap_record(struct tierd_promoter *promoter, const struct tierd_hot_record *record);
 void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate,
 	      enum tierd_reason reason);
-/* Fates as they were, in place of the mover; false where there is a mover to ask. */
+/* Recorded results in place of the mover's; false outside a replay. */
 bool tap_fates(struct tierd_promoter *promoter, struct moves *moves, int direction);
-/* What became of all of a job. */
+/* The results of a whole job. */
 void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int direction);
 void tap_free(struct tap *tap);
 /* recent.c */
 const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
-/* Whether the move is a bounce: a promotion soon after the page's demotion. */
+/* Whether the move is ping-pong: a promotion soon after the page's demotion. */
 bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 
 static inline int recent_direction(const struct recent *recent)
@@ -200,7 +200,7 @@ static inline int recent_direction(const struct recent *recent)
 	return (int)(recent->time_ns & 1);
 }
 
-/* Plan one more move; the caller has seen that there is a place for it. */
+/* Plan one more move; the caller has checked that there is space for it. */
 static inline void plan_move(struct moves *moves, const struct candidate *of, uint8_t order)
 {
 	size_t i = moves->n++;

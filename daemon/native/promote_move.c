@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* One interval: plans through the mover, and what became of each page. */
+/* One interval: executes plans with the mover, and stores the result of each page. */
 #include <math.h>
 #include <string.h>
 
@@ -207,7 +207,7 @@ void spend_quota(struct tierd_promoter *promoter, uint64_t bytes)
 		return;
 	bucket_take(&promoter->quota, (double)bytes, tap_now(promoter));
 	sum = promoted_lately(promoter) + bytes;
-	/* No more than a second of it is told. */
+	/* Only the last second of it counts. */
 	sum -= promoter->step[(promoter->last_step + 1) % STEPS_KEPT];
 	promoter->step[promoter->last_step % STEPS_KEPT] += bytes;
 	if (sum > promoter->stats.most_in_a_second)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* From candidates to moves: the hottest first, into free room or over what is colder. */
+/* Picks moves: the hottest candidates first, into free memory or over colder pages. */
 #include <math.h>
 #include <string.h>
 
@@ -12,7 +12,7 @@ static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 	promoter->asked_ns[node] = now_ns;
 }
 
-/* What the kernel said lately, less what has moved in since: it writes some forty lines for it. */
+/* The last MemFree less what has moved in since; reading meminfo anew is slow. */
 static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
 	if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
@@ -20,7 +20,7 @@ static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_n
 	return promoter->free_said[node] - promoter->moved_in[node] + promoter->in_then[node];
 }
 
-/* What is free as new orders come. */
+/* Free bytes when new orders come. */
 void note_free(struct tierd_promoter *promoter)
 {
 	const struct tierd_orders *orders = &promoter->orders;
@@ -177,9 +177,9 @@ static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 }
 
 /*
- * Those who had waited too long when the orders came, and those that are too many, are told
- * why. Orders that are late cost nobody his place: a page is reported once an epoch, and who
- * gives the orders ends the epochs, too.
+ * Reject candidates that had waited too long when the orders came, or that are too many. Late
+ * orders reject none: a page is reported once an epoch, and the loop, which gives the orders,
+ * ends epochs too.
  */
 static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, uint64_t now_ns)
 {
@@ -212,7 +212,7 @@ static bool heat_to_pass(const struct tierd_promoter *promoter, int node, float 
 	if (with_room(promoter->room, orders->up[node], PAGE_BYTES) >= 0 ||
 	    promoter->next_victim >= orders->victims)
 		return true;
-	/* Victims on other nodes would have to be passed over. */
+	/* Candidates on other nodes would have to be skipped. */
 	victim = &orders->victim[promoter->next_victim];
 	*heat = victim->heat;
 	return victim->node >= 0 && victim->node < TIERD_NODES &&
@@ -255,7 +255,7 @@ static void refuse_all(struct tierd_promoter *promoter, const float *victim, uin
 
 /*
  * Fill `up` and `down`, the hottest first. Once a candidate of a node finds no place, none of
- * that node does in this interval: they wait, and are not looked at.
+ * that node does in this interval: they wait, and are skipped.
  */
 void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {

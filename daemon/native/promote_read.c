@@ -95,7 +95,7 @@ static bool moved_lately(struct tierd_promoter *promoter, const struct tierd_hot
 	}
 	if (age >= promoter->settings.residency_ns)
 		return false;
-	/* It left by mistake; should it leave again, its way there and back has paid. */
+	/* Its demotion was a mistake; if it is demoted again, both moves have paid. */
 	if (back > 0.0F && a_second >= back) {
 		promoter->stats.returned++;
 		return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The tap between the promoter and the world. It notes what the clock, the kernel and the mover
- * say, and what is chosen; in a replay it says what they said then. Two sets of columns take turns:
- * one is filled, and the other is read by whoever asked for what was noted.
+ * The tap between the promoter and its environment. It records the values of the clock, the kernel
+ * and the mover, and the promoter's choices. In a replay it returns the recorded values. Two sets
+ * of columns take turns: one is filled while the caller reads the other.
  */
 #include <errno.h>
 #include <stdlib.h>

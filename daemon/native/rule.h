@@ -9,9 +9,9 @@
 #include "tierd_rule.h"
 
 /*
- * The hotness that a page must pass. A victim's posterior mean is what is expected of it, so that
- * the page alone is in doubt, by one standard deviation: whoever wins by chance loses what two
- * moves cost, and the price asks for that.
+ * The hotness that a page must pass. If the victim's hotness is a posterior mean, only the page's
+ * own error counts, by one standard deviation. A promotion by chance loses the cost of two moves,
+ * which the price covers.
  */
 static inline float rule_bar(const struct tierd_rule *rule, float variance, float victim)
 {
@@ -23,7 +23,7 @@ static inline float rule_bar(const struct tierd_rule *rule, float variance, floa
 	return bar > rule->least ? bar : rule->least;
 }
 
-/* The hotness from which on a page saves more than its victim loses and both moves cost. */
+/* The hotness above which a page saves more than its victim loses and both moves cost. */
 static inline float rule_price(const struct tierd_rule *rule, float victim)
 {
 	return victim * (1.0F + rule->margin) + rule->cost;

@@ -3,8 +3,8 @@
  * Splitting 2 MiB folios of other processes.
  *
  * The kernel (mm/madvise.c, madvise_cold_or_pageout_pte_range) splits a folio of which only a part
- * is advised to be cold, if one process alone maps it and nobody holds on to it. It does not tell
- * whether it did, so that is looked at afterwards. The one page that is advised, the folio's last,
+ * is advised to be cold, if one process alone maps it and nobody holds on to it. It does not report
+ * whether it did, so that is checked afterwards. The one page that is advised, the folio's last,
  * loses its accessed bit and its place among the active pages; nothing else changes.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@ enum view { IS_HUGE, IS_SMALL, IS_GONE };
 
 static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
 
-/* How a block of 2 MiB is mapped, an `enum view`, or a negative errno. */
+/* How a block of 2 MiB is mapped: an `enum view`, or a negative errno. */
 static int look(int pagemap, uint64_t start)
 {
 	struct tierd_region run[RUNS];

@@ -180,8 +180,8 @@ size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, si
 int tierd_damon_ranges(const char *folder, const uint64_t *range, size_t n, size_t *refused);
 /*
  * A set of pages in a table, zero at first, of a power of two of slots: more than there are
- * members. tierd_members tells of n pages, each `stride` words behind the one before, whether they
- * are in it. Keys of all ones never are.
+ * members. tierd_members returns for n pages, each `stride` words behind the one before,
+ * whether they are in it. Keys of all ones never are.
  */
 void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
@@ -234,7 +234,7 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			size_t n, float least);
 
-/* ---- has the hot set moved? ---- */
+/* ---- detection of phase changes ---- */
 
 /* Longer runs count as this long. */
 enum { TIERD_RUN_MAX = 256 };
@@ -247,7 +247,7 @@ struct tierd_run {
 	double squares;
 };
 
-/* hotness/change_point.py has the words. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
+/* hotness/change_point.py documents it. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
 struct tierd_change_words {
 	double hazard;
 	double noise;

@@ -7,7 +7,7 @@
 
 /* ---- records of the module's scanner ---- */
 
-/* What a record's history may say, and how many looks it is of at most. */
+/* The values of a record's history, and the most scans that it covers. */
 enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
 
 /* Kinds and flags of records, as kmod/uapi/tierd.h has them (a test compares). */

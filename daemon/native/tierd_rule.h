@@ -11,7 +11,7 @@
  *
  * A page is promoted if the first is above 0 and the second is not below it. `victim` is the
  * hotness of the page that makes room, 0 where there is free memory. The tick, the fast path and
- * `tierd explain` ask the functions below and nothing else.
+ * `tierd explain` use the functions below and no other rule.
  */
 #ifndef TIERD_RULE_H
 #define TIERD_RULE_H
@@ -19,14 +19,14 @@
 #include "tierd_native.h"
 
 struct tierd_rule {
-	float margin;	    /* hysteresis: by this share a page must be hotter than its victim */
+	float margin;	    /* hysteresis: by this ratio a page must be hotter than its victim */
 	float sigmas;	    /* standard deviations of the difference that it must be above 0 */
-	float least;	    /* hotness that a promotion into free memory asks for */
+	float least;	    /* hotness that a promotion into free memory needs */
 	float cost;	    /* hotness that pays for both moves within the break-even time */
 	uint32_t posterior; /* victims' hotness is a posterior mean (tierd.policy.rule) */
 };
 
-/* What a page is known to have; the variance of a count of accesses is the count (Poisson). */
+/* A page's hotness; the variance of a count of accesses is the count (Poisson). */
 struct tierd_estimate {
 	float heat;
 	float uncapped; /* not bounded by what the other source of hotness can count */
@@ -43,8 +43,8 @@ struct tierd_terms {
 void tierd_rule_terms(const struct tierd_rule *rule, const struct tierd_estimate *page,
 		      float victim, struct tierd_terms *out);
 /*
- * How many of n counted pages, hottest first, win each against its own victim, coldest first, up to
- * the first that does not.
+ * How many of n counted pages, hottest first, each win against a victim of their own, coldest
+ * first, up to the first page that does not.
  */
 size_t tierd_rule_winners(const struct tierd_rule *rule, const float *heat, const float *victim,
 			  size_t n);

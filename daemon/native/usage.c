@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How full nodes are: the kernel's texts, of which a few lines count, and a pass reads several. */
+/* Memory use of nodes, from a few lines of the kernel's texts. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>

@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Tick`: one iteration of the control loop.
-
-Sources give batches to heat, the policy makes a plan from heat, the mover carries the plan out, and
-observers get the record of it. Between two ticks the fast path promotes.
-"""
+"""`Tick`: one iteration of the control loop: sources to heat, heat to policy, policy to mover."""
 
 from __future__ import annotations
 
@@ -338,8 +334,7 @@ class Tick:
         if len(split):
             split = split[np.isin(report.split_fate, IN_PIECES)]
         if len(split):
-            # The recorder must be called before heat gets the moves: it ascribes to the outcome
-            # what heat was given up to here.
+            # Called before heat gets the moves: up to here all of heat's inputs are the outcome's.
             small = np.zeros(len(split), np.uint8)
             components.heat.place(split, components.heat.where(split), small, insert_on=())
         components.heat.moved(report)

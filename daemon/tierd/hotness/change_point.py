@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has the hot set moved? A run-length posterior over how accesses fall.
+"""`ChangeDetector`: finds a rise of a number's mean, by a run-length posterior (Adams and MacKay).
 
-The number is modelled as normal within a run, with unknown mean and variance (a
-normal-gamma prior, so the predictive is Student's t), and a run ends with a constant
-chance a tick. The posterior of the present run's length is kept exactly, but for runs
-beyond `RUN_MAX`, which are one. A change is told when the posterior has moved to short
-runs of at least two observations: one odd tick is no change.
-
-Variance has a floor: a number that stood still for minutes makes no change of its first
-small step.
+Within a run the number is modelled as normal with unknown mean and variance (a normal-gamma prior,
+so that the predictive is Student's t). A run ends with a constant chance in each tick. The
+posterior of the run's length is exact up to `RUN_MAX`. A change is reported when the posterior has
+moved to short runs of at least two observations, so that one odd tick is no change. The variance
+has a floor, so that a number that was constant for minutes makes no change of its first small step.
 """
 
 from __future__ import annotations
@@ -22,20 +19,19 @@ from tierd._native import ffi, lib
 from tierd.core.tuning import HOTNESS
 
 RUN_MAX: Final = int(lib.TIERD_RUN_MAX)
-"""Longer runs count as this long: a rising floor of memory, and nothing is lost by it."""
+"""Longer runs count as this long, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSettings:
-    """How changes are told.
+    """Settings of a detector.
 
     Attributes:
         expected_run: ticks that a run is expected to last.
-        certainty: posterior probability of a new run from which on it is told.
-        noise: the number's usual standard deviation, before any is observed, and
-            half of it is the floor of what is believed later.
+        certainty: posterior probability of a new run above which it is reported.
+        noise: the number's expected standard deviation; half of it is the floor later on.
         least_shift: a smaller change of the mean is none.
-        least_run: ticks that a run must have lasted before its end is told.
+        least_run: ticks that a run must have lasted before its end is reported.
     """
 
     expected_run: float = 200.0
@@ -53,10 +49,10 @@ def _log_gamma_ratios(alpha: float) -> Any:
 
 
 class ChangeDetector:
-    """Watches one number for a rise of its mean.
+    """Watches a number for a rise of its mean.
 
-    Only a rise is a change: the numbers that tierd watches rise when accesses go to pages
-    that were cold, and sink again as tierd has caught up.
+    Only a rise is a change: the numbers rise when accesses go to pages that were cold, and fall
+    again once those pages have been promoted.
     """
 
     def __init__(self, settings: ChangeSettings | None = None) -> None:
@@ -65,7 +61,7 @@ class ChangeDetector:
         """The likeliest length of the present run."""
         self.probability = 0.0
         """Posterior probability that the present run is a new one."""
-        # The run that has not begun is first, for the next value.
+        # The first entry is the run that begins with the next value.
         self._run: Any = ffi.new("struct tierd_run[]", RUN_MAX + 2)
         self._runs = 1
         self._seen: Any = ffi.new("struct tierd_change_seen *")

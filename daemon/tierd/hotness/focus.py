@@ -4,12 +4,12 @@
 Two accesses picked at random fall on the same 4 KiB page with the chance 1/N, where N is the number
 of pages that carry the accesses: 512 where all are used alike, k where k are, and in between 1 over
 the sum of the squared fractions (the inverse of Simpson's index). Some pages of each region are
-kept, one of each batch that met it, and each later sample is compared with them. The two are of
-different batches, so that accesses to one page in close succession, and work that goes on from
-page to page during some batches, do not seem concentrated.
+kept, one of each batch with samples in it, and each later sample is compared with them. The two are
+of different batches, so that accesses in close succession to one page, or work that goes from page
+to page within some batches, do not seem concentrated.
 
-Only batches of single samples (`AccessBatch.ordered`) are evidence. A source that sees a page once
-in a scan, or knows of a folio only that it is used, says nothing about this.
+Only batches of single samples (`AccessBatch.ordered`) are evidence. A source that reports a page
+once in a scan, or folios as a whole, gives none.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ F64Array = npt.NDArray[np.float64]
 
 
 class SubpageSkew:
-    """See the module's text.
+    """Counts coincidences of samples, by region.
 
     Args:
         most: regions that are kept; those with the fewest comparisons are dropped.
@@ -43,7 +43,7 @@ class SubpageSkew:
         """Regions that were dropped since the start."""
 
     def decay(self, factor: float) -> None:
-        """Let evidence count for less."""
+        """Decay the evidence."""
         self._sums *= factor
 
     def forget(self) -> None:
@@ -67,7 +67,7 @@ class SubpageSkew:
         known = (kept >= 0).sum(axis=1)
         self._sums[here, _PAIRS] += np.bincount(at, weight, len(fresh)) * known
         self._sums[here, _SAME] += np.bincount(at, weight * same, len(fresh))
-        # One from the middle of the batch: the last batch may have ended with its first ones.
+        # From the middle of the batch: its first samples may continue the last batch.
         starts = np.concatenate([[0], np.cumsum(count)[:-1]])
         middle = np.argsort(at, kind="stable")[starts + count // 2]
         self._kept[here, 1:] = kept[:, :-1]
@@ -75,7 +75,7 @@ class SubpageSkew:
         self._bound()
 
     def _space_for(self, fresh: U64Array) -> npt.NDArray[np.int64]:
-        """Rows of these regions, ascending; missing ones are made."""
+        """Rows of these regions, ascending; missing ones are added."""
         every = np.union1d(self._region, fresh)
         if len(every) > len(self._region):
             old = np.searchsorted(every, self._region)

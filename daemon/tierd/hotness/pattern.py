@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`PatternTracker`: in which order pages are accessed, and how densely, region by region.
+"""`PatternTracker`: the streaming fraction and the access density of each region.
 
-A stream passes over its pages in one direction; random access does not. Two samples of one
-region (2 MiB) that follow each other closely in a batch in time order (`AccessBatch.ordered`) are a
-pair. The pairs of a stream all rise, or all fall; half of random pairs rise. Pairs far apart are of
-different sweeps and say nothing. Where samples are so rare that a sweep leaves fewer than a few in
-a region, regions of 32 MiB are used instead.
+A stream passes over its pages in one direction; random access does not. Two samples of one region
+(2 MiB) that follow each other closely in a batch in time order (`AccessBatch.ordered`) are a pair.
+The pairs of a stream all rise or all fall, while half of random pairs rise. Pairs far apart are of
+different sweeps, and say nothing. Where samples are too rare for that, regions of 32 MiB are used.
 
-The density is what was counted in a region, divided by its pages; it decays as heat does. Where a
-long array is streamed, more has been counted in what was just passed over than in what comes next.
-That says where the stream is and not what it needs, so neighbouring regions of streams share what
-was counted in them.
-
-`tierd.hotness.focus` finds on how many of a region's pages its accesses fall; a stream passes over
-all of them.
+The density is the count of a region divided by its pages; it decays as heat does. Where a long
+array is streamed, the count is highest just behind the stream's position. That says nothing about
+the use of the whole, so neighbouring regions of streams share their counts. `tierd.hotness.focus`
+finds on how many of a region's pages its accesses fall; a stream uses all of them.
 """
 
 from __future__ import annotations
@@ -39,7 +35,7 @@ class Patterns:
 
     Attributes:
         region: uint64[n] page keys >> REGION_SHIFT.
-        counted: float64[n] decayed accesses counted in the region.
+        counted: float64[n] decayed accesses of the region.
         parallel: float64[n] streaming fraction, 0 to 1, of the accesses; NaN: unknown.
         doubt: float64[n] standard error of that.
         written: float64[n] fraction of writes; 0 where no source distinguishes them.
@@ -55,7 +51,7 @@ class Patterns:
     pages: F64Array
 
     def at(self, page: U64Array) -> Patterns:
-        """What is known of the regions of page keys, uint64[n]; NaN for unknown ones."""
+        """The rows of the regions of page keys, uint64[n]; NaN for unknown ones."""
         wanted = page >> np.uint64(HUGE_ORDER)
         if not len(self.region):
             nan = np.full(len(page), np.nan)
@@ -67,7 +63,7 @@ class Patterns:
 
     @staticmethod
     def none() -> Patterns:
-        """Nothing is known."""
+        """An empty snapshot."""
         empty = np.empty(0, np.float64)
         return Patterns(np.empty(0, np.uint64), empty, empty, empty, empty, empty)
 
@@ -110,7 +106,7 @@ class _Level:
         merged[at[: len(self.region)]] = self.sums
         merged[at[len(self.region) :]] += sums
         if len(every) > self._most:
-            # The least counted ones are dropped.
+            # The regions with the lowest counts are dropped.
             keep = np.sort(np.argsort(-merged[:, 0], kind="stable")[: self._most])
             self.dropped += len(every) - len(keep)
             every, merged = every[keep], merged[keep]
@@ -133,7 +129,7 @@ class _Level:
 
 
 class PatternTracker:
-    """See the module's text.
+    """Tracks the patterns of regions.
 
     Args:
         half_life_s: seconds in which evidence halves.
@@ -154,7 +150,7 @@ class PatternTracker:
         return sum(level.dropped for level in self._levels) + self._focus.dropped
 
     def advance(self, time_ns: int) -> None:
-        """Let evidence decay up to `time_ns`."""
+        """Decay the evidence up to `time_ns`."""
         if self._now_ns and time_ns > self._now_ns:
             factor = 0.5 ** ((time_ns - self._now_ns) / self._half_life_ns)
             for level in self._levels:
@@ -178,7 +174,7 @@ class PatternTracker:
         self._focus.forget()
 
     def snapshot(self) -> Patterns:
-        """What is known now."""
+        """The present patterns."""
         near, wide = self._levels
         parallel, doubt = near.parallel()
         if len(wide.region):

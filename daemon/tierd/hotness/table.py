@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HeatTable`: how hot each page is, in bounded memory; the inner loops are C."""
+"""`HeatTable`: the hotness of each page, in bounded memory; the inner loops are C."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _pointer(kind: str, values: npt.NDArray[Any]) -> Any:
 
 
 class _Buffers:
-    """Room for an answer of so many folios, and C's pointers to it; kept from one to the next."""
+    """Arrays for an answer of so many folios, and C's pointers to them; used again."""
 
     def __init__(self, folios: int) -> None:
         self.folios = folios
@@ -46,7 +46,7 @@ class _Buffers:
         self.pointers = tuple(map(ffi.from_buffer, kinds, self._columns))
 
     def first(self, found: int) -> PageSet:
-        """A copy of what the first so many are."""
+        """A copy of the first `found` folios."""
         page, heat, node, order, idle_s = self._columns
         return PageSet(
             page=page[:found].copy(),
@@ -70,8 +70,8 @@ class HeatTable:
     Args:
         capacity_pages: the most folios tracked; memory stays within 24 bytes for each.
         half_life_s: seconds in which heat halves.
-        refresh_s: how old a page's known place may become, in steps; `unplaced` lists
-            pages whose place was not confirmed in this step or the one before.
+        refresh_s: length of a step of locating; `unplaced` lists pages whose node was not
+            confirmed in this step or the one before.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -90,10 +90,10 @@ class HeatTable:
         self._space = _Buffers(_LEAST_SPACE)
 
     def ingest(self, batch: AccessBatch) -> None:
-        """Add what a source saw, decayed from the batch's time; time goes on to it.
+        """Add a source's batch, and advance time to the batch's.
 
-        Where a source met a page is taken for its node unless `place` or `moved` have said
-        otherwise lately.
+        The source's node of a page is used unless `place` or `moved` gave another one
+        recently.
         """
         page = _array(batch.page, np.uint64)
         count = _array(batch.count, np.float32)
@@ -109,12 +109,12 @@ class HeatTable:
             )
 
     def advance(self, time_ns: int) -> None:
-        """Let heat decay up to `time_ns`; an earlier time than known changes nothing."""
+        """Decay heat up to `time_ns`; a time in the past changes nothing."""
         with self._lock:
             lib.tierd_heat_advance(self._heat, time_ns)
 
     def set_half_life(self, half_life_s: float) -> None:
-        """Let heat halve in another time from now on; what it is now does not change.
+        """Set another half-life from now on; present heat does not change.
 
         Raises:
             ValueError: not above 0.
@@ -127,11 +127,11 @@ class HeatTable:
     def place(
         self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
     ) -> None:
-        """Take in where pages are.
+        """Set the nodes and orders of pages.
 
         Updates tracked pages; pages on a node of `insert_on` that are not tracked are
-        inserted cold, so that `coldest` knows them, as far as there is room that no
-        page on these nodes holds. A node of -1 means unknown; below that (-errno) the
+        inserted cold, so that `coldest` returns them, as far as they displace no
+        page on these nodes. A node of -1 means unknown; below that (-errno) the
         page is not there and is forgotten. Order 9 on any page of a 2 MiB folio joins
         the entries of its 4 KiB pages; order 0 splits a tracked 2 MiB folio, and its
         pages inherit its heat.
@@ -140,7 +140,7 @@ class HeatTable:
             page: uint64[n] keys.
             node: int16[n] nodes.
             order: uint8[n]; 9 and more is a 2 MiB folio, anything less a page.
-            insert_on: nodes whose pages all shall be tracked; evicted last.
+            insert_on: nodes whose pages are all tracked, and evicted last.
 
         Raises:
             ValueError: the arrays differ in length.
@@ -165,10 +165,10 @@ class HeatTable:
             )
 
     def moved(self, report: MigrationResult) -> None:
-        """Take in what a mover did: nodes, times of moves; pages that are gone are forgotten.
+        """Apply a report: nodes and times of moves; pages that are gone are dropped.
 
-        A page that moved and is not tracked is tracked from now on: what a source tells of it
-        next may be older than the move.
+        An untracked page that moved is tracked from now on, because a source's next report
+        of it may be older than the move.
         """
         page = _array(report.plan.page, np.uint64)
         order = _array(report.plan.order, np.uint8)
@@ -185,14 +185,14 @@ class HeatTable:
             )
 
     def fade(self, half_lives: float) -> None:
-        """Let all heat decay at once as if so many half-lives had passed; grow, if negative."""
+        """Cool all heat by so many half-lives at once; a negative number raises it."""
         with self._lock:
             lib.tierd_heat_fade(self._heat, half_lives)
 
     def novel(self, batch: AccessBatch, least: float) -> float:
-        """About how many of a batch's accesses went to pages of less heat than `least`, so far.
+        """Estimate of a batch's accesses to pages with less heat than `least`.
 
-        Of more than some thousand pages not all are looked at.
+        Of more than some thousand pages a sample is checked.
         """
         page = _array(batch.page, np.uint64)
         count = _array(batch.count, np.float32)
@@ -236,7 +236,7 @@ class HeatTable:
     def folios(
         self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
     ) -> PageSet:
-        """The same of 2 MiB folios only; costs next to nothing where there are none."""
+        """The same of 2 MiB folios only; it is cheap where there are none."""
         node = _checked(node)
         return self._select(node, n, hottest=True, huge=True, min_heat=min_heat, among=among)
 
@@ -245,16 +245,14 @@ class HeatTable:
         return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
 
     def least(self, node: int) -> float:
-        """No folio on `node` has less heat; infinity if none is tracked there."""
+        """A lower bound of the heat of folios on `node`; infinity if none is tracked there."""
         with self._lock:
             return float(lib.tierd_heat_least(self._heat, _checked(node)))
 
     def unplaced(self, n: int, least: float = -1.0) -> U64Array:
-        """Keys, uint64[≤ n], of the hottest whose node is unknown or not lately confirmed.
+        """Keys, uint64[≤ n], of the hottest pages whose node is unknown or not confirmed recently.
 
-        They are in no order.
-
-        Pages of no more heat than `least` are left out.
+        They are in no order. Pages of no more heat than `least` are left out.
         """
         return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=least).page
 
@@ -270,7 +268,7 @@ class HeatTable:
         return Histogram(edges=_EDGES, pages=pages)
 
     def lookup(self, key: int) -> PageSet:
-        """What is known of the folio whose first page is `key`; empty if it is not tracked."""
+        """The folio whose first page is `key`; empty if it is not tracked."""
         heat, idle_s = ffi.new("float *"), ffi.new("float *")
         node, order = ffi.new("int16_t *"), ffi.new("uint8_t *")
         with self._lock:
@@ -286,7 +284,7 @@ class HeatTable:
     def where(self, page: U64Array) -> I16Array:
         """The nodes, int16[n], of the folios that hold these pages, uint64[n] keys.
 
-        -1 where a page's node is not known, or the page is not tracked.
+        -1 where the node is not known, or the page is not tracked.
         """
         pages = _array(page, np.uint64)
         node = np.empty(len(pages), np.int16)
@@ -319,7 +317,7 @@ class HeatTable:
         )
 
     def check(self) -> None:
-        """Assert that the table is sound (for tests).
+        """Check the table's invariants (for tests).
 
         Raises:
             AssertionError: a probe sequence or a counter is wrong.
@@ -362,7 +360,7 @@ class HeatTable:
 
 
 def _checked(node: int) -> int:
-    # A node beyond what a slot can hold has no page in the table; neither has 253.
+    # A slot cannot hold larger node numbers, and 253 marks a free slot.
     return node if 0 <= node <= lib.TIERD_NODE_MAX else int(lib.TIERD_NODE_MAX)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HeatView`: all that the policy may ask of the heat table; `HeatStats`: its counters."""
+"""`HeatView`, the policy's queries of the heat table, and `HeatStats`, its counters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class HeatStats:
         capacity: the most folios that the table will hold.
         memory_bytes: memory the table holds.
         ingested: records counted.
-        evicted: folios that gave way to others because the table was full.
+        evicted: folios that were displaced because the table was full.
         dropped: records not counted, by reason: "invalid" (count negative, not a
             number or beyond 2^60; key of all ones) and "full".
         folded: blocks whose 4 KiB entries became one 2 MiB entry.
@@ -80,9 +80,9 @@ class Histogram:
     pages: npt.NDArray[np.int64]
 
     def quantile(self, q: float) -> float:
-        """Heat below which a share `q` of the pages lies; 0 without pages.
+        """The `q`-quantile of heat; 0 without pages.
 
-        Linear within a bin, so right to a bin's width.
+        It is linear within a bin, so its error is at most a bin's width.
 
         Raises:
             ValueError: `q` is not between 0 and 1.
@@ -101,7 +101,7 @@ class Histogram:
 
 
 class HeatView(Protocol):
-    """Questions the policy asks; answers are snapshots at the time of the last tick.
+    """The policy's queries; answers are snapshots at the time of the last tick.
 
     Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
     """
@@ -123,7 +123,7 @@ class HeatView(Protocol):
         ...
 
     def least(self, node: int) -> float:
-        """No folio on `node` has less heat; infinity if none is tracked there."""
+        """A lower bound of the heat of folios on `node`; infinity if none is tracked there."""
         ...
 
     def histogram(self, node: int) -> Histogram:

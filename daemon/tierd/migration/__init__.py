@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The binding of the native mover, the only room that moves pages."""
+"""Migration: the only package that moves pages. It binds the native mover and promoter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Mover`, what the service asks of a mover, and `DryMover`, which moves nothing."""
+"""`Mover`, the interface of movers, and `DryMover`, which moves nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 
 
 class Mover(Protocol):
-    """Carries out plans; see `tierd.migration.executor.NativeMover` for what each promises."""
+    """Executes plans; `tierd.migration.executor.NativeMover` documents the methods."""
 
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Carry out `plan`; `pids` is target number → process id."""
@@ -29,15 +29,15 @@ class Mover(Protocol):
         ...
 
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
-        """Change how often a busy page is tried again, and the share of a CPU to take."""
+        """Change the retries of busy pages, and the fraction of a CPU that may be used."""
         ...
 
     def forget(self, pid: int) -> None:
-        """Let go of what is held for a process."""
+        """Release what is held for a process."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""
         ...
 
 
@@ -48,7 +48,7 @@ class DryMover:
         self.rate_bytes_per_s = rate_bytes_per_s
 
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
-        """The report of a plan that was not carried out."""
+        """A report in which no move was tried."""
         return MigrationResult.not_tried(plan)
 
     def stop(self) -> None:
@@ -58,7 +58,7 @@ class DryMover:
         """Do nothing."""
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
-        """Remember the rate."""
+        """Store the rate."""
         self.rate_bytes_per_s = rate_bytes_per_s
 
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:

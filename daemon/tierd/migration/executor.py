@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeMover`: carries out move plans with move_pages(2), through C."""
+"""`NativeMover`: executes migration plans with move_pages(2), through C."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tierd.migration.processes import Processes
 
 
 def tuning_of_mover(native: Any) -> Any:
-    """What the library takes its constants from, in the memory of `native`, a cffi.FFI."""
+    """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
     given.call_target_ns = MIGRATION.call_target_ns
     given.cpu_credit_ns = MIGRATION.mover_cpu_credit_ns
@@ -37,16 +37,15 @@ class NativeMover:
 
     Args:
         rate_bytes_per_s: bytes that may change node in a second. In any window of t
-            seconds at most rate * t + burst bytes are moved. Neighbours that the kernel
-            moves along, because they share a folio of another size than the plan says,
-            are not counted. Pages planned as single ones that are part of a 2 MiB folio by
-            now are left where they are (`Fate.JOINED`), if the kernel has PAGEMAP_SCAN
-            (Linux 6.7).
+            seconds at most rate * t + burst bytes are moved. If a page shares a folio of
+            another size than planned, the kernel moves its neighbours too, which are not
+            counted. Pages planned as 4 KiB that are now part of a 2 MiB folio are not
+            moved (`Fate.JOINED`), if the kernel has PAGEMAP_SCAN (Linux 6.7).
         burst_bytes: see above; at least 2 MiB (a huge folio) are always allowed.
             None: what the rate allows in 0.1 s.
         busy_retries: how often a busy page is tried again, after 2, 8, 32, 128,
             then always 200 ms.
-        cpu_share: share of one CPU that moving may take, above 0; None: no limit.
+        cpu_share: fraction of one CPU that moving may take, above 0; None: no limit.
 
     Raises:
         ValueError: an argument is out of its range.
@@ -85,14 +84,14 @@ class NativeMover:
         """move_pages calls that the last plan took."""
 
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
-        """Carry out `plan` in its order; blocks, without holding the interpreter's lock.
+        """Execute `plan` in its order; blocks, without the interpreter's lock.
 
-        After the moves its splits are made, about half a millisecond each.
+        Its splits follow after the moves, about half a millisecond each.
 
-        The plan's `source` is believed as long as samples of it are right, because
-        asking for every page costs a tenth of moving it: a page that something else
-        moved to its destination since the plan was made may then count as MOVED. Where
-        `source` is negative or equals `dest`, every page is asked for.
+        The plan's `source` is checked by samples only, because a query of every page
+        costs a tenth of moving it. So a page that something else has moved to its
+        destination may count as MOVED. Where `source` is negative or equals `dest`,
+        every page is queried.
 
         Args:
             plan: what to move.
@@ -100,7 +99,7 @@ class NativeMover:
                 or whose process ended, are GONE.
 
         Returns:
-            The fate of every page. After `stop` the rest is NOT_TRIED.
+            The result of every page. After `stop` the rest is NOT_TRIED.
         """
         with self._lock:
             return self._execute(plan, pids)
@@ -124,7 +123,7 @@ class NativeMover:
         lib.tierd_mover_set_rate(self._mover, rate_bytes_per_s, self._burst(rate_bytes_per_s))
 
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
-        """Change these two from the next `execute` on; waits for a running one.
+        """Change both limits from the next `execute` on; waits for a running one.
 
         Raises:
             ValueError: an argument is out of its range; nothing has changed.
@@ -148,7 +147,7 @@ class NativeMover:
 
     @property
     def handle(self) -> Any:
-        """The C object, for the promoter, which moves with it; it lives as long as this."""
+        """The C object, with which the promoter moves; it is valid as long as this object."""
         return self._mover
 
     def processes(self, pids: Mapping[int, int]) -> list[tuple[int, int, int]]:
@@ -186,7 +185,7 @@ class NativeMover:
         job.n = n
         job.process = processes
         job.processes = len(held)
-        # In slices, so that Python's own signal handlers run even on the main thread.
+        # In parts, so that Python's signal handlers run even on the main thread.
         while lib.tierd_mover_run(self._mover, job, MIGRATION.run_slice_ns) == 1:
             pass
         duration_ns = time.monotonic_ns() - start

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the control loop and the native promoter tell each other."""
+"""Types that the control loop and the native promoter exchange: settings, orders, counters."""
 
 from __future__ import annotations
 
@@ -52,24 +52,24 @@ OutcomeArray = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class PromoterSettings:
-    """How the promoter works; see `struct tierd_promoter_settings`.
+    """Settings of the promoter, `struct tierd_promoter_settings`.
 
     Attributes:
-        interval_ns: time between two looks into the ring, at least 1 ms.
-        quota_bytes_per_s: bytes promoted in any second, at most.
-        residency_s: seconds that a moved page stays where it is.
-        bounce_s: a page promoted this soon after its demotion has bounced.
-        patience_s: how long a page waits for room or quota.
+        interval_ns: poll interval of the ring, at least 1 ms.
+        quota_bytes_per_s: the most bytes promoted in any second.
+        residency_s: migration cooldown: seconds that a moved page stays where it is.
+        bounce_s: a promotion this soon after a demotion counts as ping-pong.
+        patience_s: how long a promotion waits for free memory or the rate limit.
         margin, confidence: of the watermark policy's rule.
-        heat_s: heat of a page that is accessed once a second for ever.
-        rate_cap: accesses a second beyond which heat does not grow.
-        visits: accesses that a request to slow memory stands for.
-        copy_requests: that a page's own copy into slow memory makes.
-        least_rate: requests a second from which on a page is worth its move and its victim's.
-        return_rate: ... worth them so soon that it may come back before `residency_s` is over
-            after its demotion; 0: no page may.
-        expected: victims' heat is what is to be expected of them, and not what was seen: then a
-            page must save, beyond what its victim costs, what both moves take.
+        heat_s: long-run heat of a page with one access a second.
+        rate_cap: accesses a second above which heat does not grow.
+        visits: accesses for each request to slow memory.
+        copy_requests: requests that copying a page into slow memory makes.
+        least_rate: requests a second that pay for a page's move and its victim's.
+        return_rate: requests a second that pay for them so soon that a page may return within
+            `residency_s` of its demotion; 0: no page may.
+        expected: victims' heat is a posterior mean. Then a page must save the cost of both moves
+            beyond what its victim loses.
     """
 
     interval_ns: int
@@ -90,12 +90,12 @@ class PromoterSettings:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """What the promoter does with the pages of a node.
+    """Targets and free memory of a node.
 
     Attributes:
-        up, down: nodes that its pages are promoted and demoted to, best first.
-        low_bytes: what stays free on it.
-        held_bytes: free memory that CPUs hold on to, which MemFree leaves out.
+        up, down: promotion and demotion targets, best first.
+        low_bytes: bytes that stay free on it.
+        held_bytes: free memory in CPUs' lists, which MemFree does not count.
     """
 
     up: tuple[int, ...] = ()
@@ -106,14 +106,14 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Orders:
-    """What the control loop says once a tick.
+    """The update of a tick.
 
     Attributes:
-        spans: `SPAN`[n], what may be moved; ascending and apart.
+        spans: `SPAN`[n], ranges that may be moved; ascending and apart.
         pids: target number → process id.
-        victims: `VICTIM`[n], what may leave fast nodes, coldest first.
-        epochs: card → start of its epoch, of the one before, accesses a count stands for.
-        ways: node → where its pages go.
+        victims: `VICTIM`[n], demotion candidates on fast nodes, coldest first.
+        epochs: card → (start of its epoch, start of the one before, accesses for each count).
+        ways: node → its targets.
     """
 
     spans: npt.NDArray[np.void]
@@ -128,8 +128,8 @@ class PromoterStats:
     """Counters since the promoter was made; see `struct tierd_promoter_stats`.
 
     Attributes:
-        counters: each but `held` by its name.
-        held: decisions not to move, by reason.
+        counters: all fields but `held`, by name.
+        held: rejected pages, by reason.
     """
 
     counters: Mapping[str, int]

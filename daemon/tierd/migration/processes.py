@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which process a target's pages are moved in: a pidfd held for each."""
+"""`Processes`: a pidfd for each target, so that pages are moved in the right process."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Processes:
     def hold(self, pids: Mapping[int, int]) -> list[tuple[int, int, int]]:
         """(target, pid, pidfd) ascending by target; the pidfd is -1 if the process is gone.
 
-        A target keeps its first process: one that ended stays gone, even if its number
-        lives again, until the target is given another pid, left out, or forgotten.
+        A target keeps its first process. After that has ended the target stays gone, even if
+        the pid is used again, until it gets another pid, is left out, or is forgotten.
         """
         for target in self._held.keys() - pids.keys():
             self._close(self._held.pop(target))
@@ -40,7 +40,7 @@ class Processes:
         return [(target, held.pid, held.pidfd) for target, held in sorted(self._held.items())]
 
     def forget(self, pid: int) -> None:
-        """Close what is held of a process."""
+        """Close the pidfd of a process."""
         for target in [each for each, held in self._held.items() if held.pid == pid]:
             self._close(self._held.pop(target))
 
@@ -60,7 +60,7 @@ def _open(pid: int) -> int:
     except (ProcessLookupError, ValueError, OverflowError):
         return NO_PIDFD
     except OSError as error:
-        # A thread's number, or no process number at all, comes back as EINVAL.
+        # EINVAL: the number of a thread, or of no process.
         import errno
 
         if error.errno in (errno.EINVAL, errno.ENOENT):

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Promoter`: hot pages of profiling cards to moves every few milliseconds, through C.
+"""`Promoter`: promotes the hot pages that cards report, every few milliseconds, through C.
 
-The thread in C reads hot records from the kernel module's ring, weighs each page against
-the coldest that may leave the fast tier, and has the mover carry out what wins. It moves
-with the same `NativeMover` as the control loop, and so under the same budget: whoever
-executes a plan holds the promoter meanwhile.
+The C thread reads hot records from the kernel module's ring, compares each page with the coldest
+demotion candidate, and moves pages with the `NativeMover` of the control loop, within the same
+budget. Whoever executes a plan holds the promoter meanwhile.
 """
 
 from __future__ import annotations
@@ -48,9 +47,9 @@ _ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
 
 
 class _Counters(Mapping[str, int]):
-    """One struct tierd_promoter_stats, of which a field is read when it is asked for.
+    """A struct tierd_promoter_stats whose fields are converted on access.
 
-    Statistics are looked at many times a second, mostly for a number or two.
+    Statistics are read many times a second, mostly for one or two fields.
     """
 
     __slots__ = ("_stats",)
@@ -72,11 +71,11 @@ class _Counters(Mapping[str, int]):
 
 
 class Promoter:
-    """The native drain-and-promote path. Methods are for one thread, the control loop's.
+    """The promoter of the fast path. Methods are for the control loop's thread only.
 
     Args:
-        mover: moves the pages; used by nobody else but under `held`.
-        settings: how it works.
+        mover: moves the pages; other users must be inside `held`.
+        settings: of the promoter.
         root: root of /sys ("/" but in tests).
 
     Raises:
@@ -102,7 +101,7 @@ class Promoter:
         self.running = False
 
     def tap(self) -> None:
-        """Note from now on what it is told and chooses, for `tapped`; before all other calls.
+        """Record its inputs and choices from now on, for `tapped`; before all other calls.
 
         Raises:
             MemoryError: no memory for it.
@@ -111,7 +110,7 @@ class Promoter:
         self._reported = [self._settings]
 
     def tapped(self) -> FastPathLog | None:
-        """What was noted since the last call; None where nothing is."""
+        """The log since the last call; None where nothing is recorded."""
         if self._reported is None:
             return None
         given = ffi.new("struct tierd_tap_columns *")
@@ -120,14 +119,14 @@ class Promoter:
         return FastPathLog(copied(given, ffi), told, dropped)
 
     def untap(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         lib.tierd_promoter_untap(self._promoter)
         self._reported = None
 
     def replay(self, given: FastPathLog) -> None:
-        """Let the calls until the next `tapped` be told what these were told, and move nothing.
+        """Give the calls until the next `tapped` recorded inputs, and move nothing.
 
-        The calls are to be made in their order; `tapped` tells what they choose now.
+        Make the calls in the recorded order; `tapped` returns what they choose now.
 
         Raises:
             MemoryError: no memory for it.
@@ -144,7 +143,7 @@ class Promoter:
         _check(lib.tierd_promoter_replay(self._promoter, columns), "replay")
 
     def set(self, settings: PromoterSettings, *, always: bool = False) -> None:
-        """Change the settings from the next interval on; `always`: even to what they are.
+        """Change the settings from the next interval on; `always`: even if they are equal.
 
         Raises:
             ValueError: a setting is out of its range; nothing has changed.
@@ -156,13 +155,13 @@ class Promoter:
                 self._reported.append(settings)
 
     def start(self, ring: Any) -> None:
-        """Start the thread on a mapping of /dev/tierd, whose ring is its alone.
+        """Start the thread on a mapping of /dev/tierd; nothing else may read that ring.
 
         Args:
-            ring: the whole mapping, a buffer; it is kept until `stop`.
+            ring: the whole mapping, a buffer; it is held until `stop`.
 
         Raises:
-            UnavailableError: the mapping is no such ring, or there is no thread for it.
+            UnavailableError: the mapping is no such ring, or the thread cannot be started.
         """
         buffer = ffi.from_buffer("unsigned char[]", ring, require_writable=True)
         if lib.tierd_promoter_set_ring(self._promoter, buffer, len(buffer)) != 0:
@@ -174,7 +173,7 @@ class Promoter:
         self.running = True
 
     def stop(self) -> None:
-        """End the thread and let go of the ring; returns within 100 ms."""
+        """End the thread and release the ring; returns within 100 ms."""
         lib.tierd_promoter_stop(self._promoter)
         lib.tierd_promoter_set_ring(self._promoter, ffi.NULL, 0)
         if self._ring is not None:
@@ -199,7 +198,7 @@ class Promoter:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """While this is open the promoter moves nothing."""
+        """A context in which the promoter moves nothing."""
         lib.tierd_promoter_hold(self._promoter)
         try:
             yield
@@ -233,7 +232,7 @@ class Promoter:
             readable = frozenset(node for node in orders.ways if given.free_fd[node] >= 0)
             self._reported.append(Steered(orders, readable))
         for node in self._meminfo.keys() - orders.ways.keys():
-            # A node that went offline has another file when it is back.
+            # A node that went offline and returns has another file.
             os.close(self._meminfo.pop(node))
 
     def _ways(self, given: Any, ways: Mapping[int, Way]) -> None:
@@ -247,7 +246,7 @@ class Promoter:
             given.held[node] = max(0, way.held_bytes)
 
     def _descriptor(self, node: int) -> int:
-        """A node's meminfo, open; -1 where it cannot be: nothing is moved there then."""
+        """A node's meminfo, open; -1 if it cannot be opened, and then nothing is moved there."""
         if node not in self._meminfo:
             path = self._root / f"sys/devices/system/node/node{node}/meminfo"
             try:
@@ -257,7 +256,7 @@ class Promoter:
         return self._meminfo[node]
 
     def take(self) -> OutcomeArray:
-        """What became of pages since the last call, `OUTCOME`[n], oldest first."""
+        """Results since the last call, `OUTCOME`[n], oldest first."""
         count = lib.tierd_promoter_outcomes(self._promoter)
         if not count:
             return _NONE
@@ -267,11 +266,11 @@ class Promoter:
         return found
 
     def quota_left(self) -> int:
-        """Bytes that may be promoted at once, now, without passing the quota in any second."""
+        """Bytes that may be promoted now within the rate limit of any second."""
         return int(lib.tierd_promoter_quota_left(self._promoter))
 
     def note(self, report: MigrationResult, time_ns: int) -> None:
-        """Tell of moves that the control loop made, for quota, residency and bounces."""
+        """Take in moves of the control loop, for rate limit, cooldown and ping-pong."""
         if not len(report.plan):
             return
         moves, kept = columns_of(report, ffi)
@@ -303,7 +302,7 @@ class Promoter:
 def _tables(
     paths: Sequence[tuple[int, tuple[int, ...], tuple[int, ...], int]],
 ) -> dict[str, npt.NDArray[Any]]:
-    """The arrays of struct tierd_orders that say where pages go, by name."""
+    """The arrays of targets in struct tierd_orders, by name."""
     up, down = np.full((2, NODES, WAYS), -1, np.int16)
     descriptors = np.full(NODES, -1, np.int32)
     for node, above, below, descriptor in paths:

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Outcomes as the promoter tells them, reports of moves, and what is made of either.
-
-There are thousands of them in a pass: each of these is one walk over them in C.
-"""
+"""Conversions between the promoter's outcomes, reports of moves and flows, each one pass in C."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from tierd.core.pagekey import U64Array
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
 _FLOWS: Final = 64
-"""Ways told of in one call."""
+"""Flows returned by one call."""
 _KINDS: Final = (
     ("page", "uint64_t[]", np.uint64),
     ("heat", "float[]", np.float32),
@@ -34,7 +31,7 @@ _KINDS: Final = (
 
 
 def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
-    """`OUTCOME`[n] of all parts, in order; one part is given back as it is."""
+    """`OUTCOME`[n] of all parts, in order; a single part is returned as it is."""
     parts = [part for part in parts if len(part)] or list(parts[:1])
     if len(parts) == 1:
         return parts[0]
@@ -44,11 +41,11 @@ def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
 
 
 def columns_of(report: MigrationResult, native: Any = ffi) -> tuple[Any, list[Any]]:
-    """A report as struct tierd_moves, and what must live as long as that is used.
+    """A report as struct tierd_moves, and objects that must live as long as that.
 
     Args:
         report: of n > 0 moves.
-        native: the FFI whose struct it is (for tests).
+        native: the FFI of the struct (for tests).
     """
     plan = report.plan
     return _columns(
@@ -82,10 +79,10 @@ def report_of(
     retries: int,
     errors: Mapping[int, int],
 ) -> MigrationResult:
-    """The moves among outcomes as the report of a plan that was carried out.
+    """The moves among outcomes as the report of an executed plan.
 
     Args:
-        outcomes: `OUTCOME`[n]; those of pages that were held back are left out.
+        outcomes: `OUTCOME`[n]; rejected pages are left out.
         moved_bytes, duration_ns, cpu_ns, retries, errors: see `MigrationResult`.
     """
     # NOT_TRIED is 0.
@@ -119,12 +116,12 @@ def report_of(
 
 
 def write(report: MigrationResult, time_ns: int, into: Sequence[OutcomeArray]) -> None:
-    """A report's moves as outcomes of this time, none of which had a bar to pass.
+    """A report's moves as outcomes of this time, without a promotion threshold.
 
     Args:
         report: of n moves.
         time_ns: CLOCK_MONOTONIC.
-        into: `OUTCOME` arrays of m ≤ n places in all, which are given the last m, in order.
+        into: `OUTCOME` arrays of m ≤ n items in all, which get the last m, in order.
     """
     first = len(report.plan) - sum(map(len, into))
     moves, kept = columns_of(report)
@@ -159,12 +156,12 @@ class Flow(NamedTuple):
 
 
 def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
-    """What moved, as (target, source node, destination node, bytes); see `directed_flows`."""
+    """Moves as (target, source node, destination node, bytes); see `directed_flows`."""
     return [flow[:4] for flow in directed_flows(report)]
 
 
 def directed_flows(report: MigrationResult) -> list[Flow]:
-    """What moved; where there are many flows, one may be told of in several parts."""
+    """The flows of a report; where there are many, one may come in several parts."""
     n, told = len(report.plan), list[Flow]()
     if n:
         moves, kept = columns_of(report)

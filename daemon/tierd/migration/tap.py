@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the native promoter was told, and what it chose, as a recording has it."""
+"""`FastPathLog`: recorded inputs and choices of the native promoter, for replays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Table = npt.NDArray[np.void]
 
 
 class TapKind(enum.IntEnum):
-    """enum tierd_tap_kind: what was called."""
+    """enum tierd_tap_kind: the kind of a call."""
 
     NEW = 1
     SET = 2
@@ -92,9 +92,9 @@ TYPES: Final = {
     "job": "tierd_tap_job",
     "move": "tierd_tap_move",
 }
-"""C's names of those that are structs."""
+"""The C names of those that are structs."""
 CHOSEN: Final = ("page", "heat", "bar", "source", "dest", "order")
-"""Fields of a move that were chosen; the others are what became of it."""
+"""Fields of a move that were chosen; the others are its result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,24 +107,24 @@ class Steered:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """Moves of a tick that the promoter was told of."""
+    """Moves of a tick that were passed to the promoter."""
 
     report: MigrationResult
     time_ns: int
 
 
 SplitRecord = PromoterSettings | Steered | Noted
-"""What NEW and SET, STEER, and NOTE were called with."""
+"""The arguments of NEW and SET, STEER, and NOTE."""
 
 
 @dataclass(frozen=True, slots=True)
 class FastPathLog:
-    """The promoter's calls of some time, in the order in which they took effect.
+    """The promoter's calls of an interval, in the order in which they took effect.
 
     Attributes:
-        columns: `COLUMNS` by name; each call uses so many items of the others as it says.
-        given: what calls of the kinds NEW, SET, STEER and NOTE were told, in their order.
-        dropped: calls that found no room in memory, and all after them, since the start.
+        columns: `COLUMNS` by name; a call gives the number of items that it used of each.
+        given: arguments of the calls of kinds NEW, SET, STEER and NOTE, in order.
+        dropped: calls lost since memory ran out, counted from the start.
     """
 
     columns: dict[str, Table]
@@ -133,7 +133,7 @@ class FastPathLog:
 
     @property
     def nbytes(self) -> int:
-        """Memory that it takes, about."""
+        """Approximate memory use."""
         told = sum(
             each.orders.spans.nbytes + each.orders.victims.nbytes
             for each in self.given
@@ -143,14 +143,14 @@ class FastPathLog:
 
 
 class Tap(Protocol):
-    """Gives what a promoter was told and chose, until it is ended."""
+    """Returns the recorded inputs and choices of a promoter, until it is ended."""
 
     def tapped(self) -> FastPathLog | None:
-        """What was noted since the last call."""
+        """The log since the last call."""
         ...
 
     def untap(self) -> None:
-        """Note nothing any more."""
+        """Stop recording."""
         ...
 
 

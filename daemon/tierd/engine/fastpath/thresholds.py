@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`HotnessThresholdController`: sets the cards' thresholds once a period.
-
-The algorithm is NeoMem's (`tierd.policy.neomem`), on the statistics of the cards.
-"""
+"""`HotnessThresholdController`: sets the cards' thresholds once a period, by NeoMem's algorithm."""
 
 from __future__ import annotations
 
