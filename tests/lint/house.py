@@ -20,9 +20,9 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38896,
-    "python_modules": 231,
-    "native_lines": 7024,
+    "python_lines": 38861,
+    "python_modules": 228,
+    "native_lines": 7023,
     "loose_constants": 45,
     "private_words": 0,
     "branchy_functions": 4,

@@ -20,8 +20,8 @@ from tierd.hotness.view import PageSet
 from tierd.policy.group_limits import Groups
 from tierd.policy.inputs import Budget, Inputs, Policy, Pressure
 from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
+from tierd.policy.rule import Verdict
 from tierd.policy.traffic import Traffic
-from tierd.policy.verdict import Verdict
 
 
 class DecisionContext:

@@ -22,7 +22,7 @@ from tierd.engine.wakeups import EventPoller, LoopExecutor, SighupFlag
 from tierd.hotness.view import PageSet
 from tierd.observe.tick_record import Observer
 from tierd.observe.totals import Totals
-from tierd.policy.verdict import Verdict
+from tierd.policy.rule import Verdict
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from tierd.core.reasons import WORDS, Reason
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import DecisionLog, counts_of, entry_of
-from tierd.policy.verdict import Verdict
+from tierd.policy.rule import Verdict
 
 __all__ = ["DecisionLog", "Explainer"]
 
@@ -33,7 +33,7 @@ class Lookup(Protocol):
 
 
 class ServiceView(Protocol):
-    """What an explanation needs of the service; `tierd.engine.service_view` has it."""
+    """What an explanation needs of the service; `tierd.engine.decision` has it."""
 
     @property
     def pids(self) -> Mapping[int, int]:

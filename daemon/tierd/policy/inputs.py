@@ -13,8 +13,8 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import HeatView, PageSet
 from tierd.policy.group_limits import Groups
+from tierd.policy.rule import Verdict
 from tierd.policy.traffic import Traffic
-from tierd.policy.verdict import Verdict
 
 if TYPE_CHECKING:
     from tierd.policy.cost import CostPolicyState

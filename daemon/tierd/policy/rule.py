@@ -30,6 +30,8 @@ import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core.access import F32Array
+from tierd.core.migration import Direction
+from tierd.core.reasons import Reason
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import VALUE, WATERMARK
 
@@ -130,3 +132,38 @@ def posterior_mean(heat: F32Array, grown: float, mean: float) -> F32Array:
     # twice as many as its weights come to.
     weight = np.float32(2 / (2 - grown))
     return (1 + weight * heat) / np.float32(1 / mean + weight * grown)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a page in the next decision, and why.
+
+    Attributes:
+        reason: why.
+        heat: of the page.
+        direction: None where it stays.
+        dest: the node that it goes to, None where it stays.
+        victim: hotness of the page that has to leave for it; 0 for free memory, None where no
+            page was compared with it.
+        terms: what the rule said of the two, None where it was not asked.
+    """
+
+    reason: Reason
+    heat: float
+    direction: Direction | None = None
+    dest: int | None = None
+    victim: float | None = None
+    terms: Terms | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contest:
+    """How far down the hottest pages came into a tier.
+
+    Attributes:
+        refused: hotness of the hottest page that did not win; None where each one won.
+        victim: hotness of the page that it was compared with; None where no page could leave.
+    """
+
+    refused: float | None
+    victim: float | None

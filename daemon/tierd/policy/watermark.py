@@ -39,8 +39,7 @@ from tierd.policy.candidates import Candidates
 from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.pageset import I64Array
-from tierd.policy.rule import Rule
-from tierd.policy.verdict import Contest, Verdict
+from tierd.policy.rule import Contest, Rule, Verdict
 
 
 @dataclass(frozen=True, slots=True)

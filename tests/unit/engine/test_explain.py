@@ -22,7 +22,7 @@ from tierd.hotness.view import PageSet
 from tierd.observe.decisions import ENTRY
 from tierd.observe.explain import DecisionLog, Explainer
 from tierd.policy.inputs import Budget, Inputs
-from tierd.policy.verdict import Verdict
+from tierd.policy.rule import Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 S = 10**9

@@ -17,8 +17,7 @@ from tierd._native import ffi, lib
 from tierd.core.migration import Fate, MigrationPlan, SplitFate
 from tierd.core.tuning import MIGRATION
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.migration.executor import tuning_of_mover
-from tierd.migration.processes import NO_PIDFD, Processes
+from tierd.migration.executor import NO_PIDFD, Processes, tuning_of_mover
 
 
 def plan(n: int, target: int = 1) -> MigrationPlan:

@@ -18,8 +18,7 @@ from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tie
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Budget, Inputs
-from tierd.policy.rule import Rule
-from tierd.policy.verdict import Verdict
+from tierd.policy.rule import Rule, Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 400

@@ -40,7 +40,7 @@ FACTS = {
         "OUTCOME": "struct tierd_outcome",
         "VICTIM": "struct tierd_victim",
     },
-    "migration/processes.py": {"NO_PIDFD": "no file descriptor"},
+    "migration/executor.py": {"NO_PIDFD": "no file descriptor"},
     "migration/promoter.py": {"_NONE": "an empty array", "_ERRORS": "errno values of the library"},
     "migration/results.py": {"_FLOWS": "size of a buffer that is filled again until all is read"},
     "policy/rate_limiter.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},

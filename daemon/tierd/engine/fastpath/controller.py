@@ -26,8 +26,7 @@ from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater, within_quota
 from tierd.engine.phase import CoolingSettings, MissBurstDetector, PhaseDetector
-from tierd.engine.service_view import ServiceView
-from tierd.engine.tracking import Tracking
+from tierd.engine.tracking import ServiceView, Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
 from tierd.migration.fastpath_update import PromoterStats

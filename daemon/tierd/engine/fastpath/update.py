@@ -21,8 +21,7 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, VPN_BITS
 from tierd.core.tiermap import Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
-from tierd.engine.service_view import ServiceView
-from tierd.engine.tracking import Tracking
+from tierd.engine.tracking import ServiceView, Tracking
 from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.policy import pageset
