@@ -2,7 +2,8 @@
 """The command line: one module per command, imported only when it is called.
 
 A command is a module in this package with `HELP: str`,
-`add_arguments(parser)` and `run(args) -> int`.
+`add_arguments(parser)` and `run(args) -> int`, or an object with these names in
+the table `COMMANDS` of a module.
 """
 
 from __future__ import annotations
@@ -16,8 +17,12 @@ from collections.abc import Sequence
 from tierd import __version__
 from tierd.core.errors import exit_code_of
 
-ELSEWHERE = {"gpu": "tierd_gpu.cli"}
-"""Commands whose modules lie in other packages."""
+ELSEWHERE = {
+    "gpu": "tierd_gpu.cli",
+    "record": "tierd.cli.run",
+    **dict.fromkeys(("events", "explain", "pause", "reload", "resume", "set"), "tierd.cli._client"),
+}
+"""Commands that are no modules of this package, and the modules that have them."""
 
 
 def command_names() -> list[str]:
@@ -34,9 +39,10 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name in [only] if only else command_names():
         module = importlib.import_module(ELSEWHERE.get(name, f"{__name__}.{name}"))
-        sub = commands.add_parser(name, help=module.HELP, description=module.HELP)
-        module.add_arguments(sub)
-        sub.set_defaults(run=module.run)
+        command = getattr(module, "COMMANDS", {}).get(name, module)
+        sub = commands.add_parser(name, help=command.HELP, description=command.HELP)
+        command.add_arguments(sub)
+        sub.set_defaults(run=command.run)
     return parser
 
 

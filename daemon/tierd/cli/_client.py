@@ -1,15 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the commands share that talk to the running service."""
+"""The commands that ask the running service and print its answers, and what all clients share."""
 
 from __future__ import annotations
 
 import argparse
+import json
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from tierd.config import ControlConfig, load_section
-from tierd.control.client import Client
-from tierd.core.errors import ConfigError
+from tierd.config import DEFAULT_PATH, ControlConfig, load_section
+from tierd.control.assignment import parse_assignment, persist
+from tierd.control.client import Client, NotRunningError
+from tierd.control.pause import Pause, PauseFile
+from tierd.core.errors import ConfigError, ExitCode, UnavailableError
+
+Answer = Mapping[str, Any]
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
@@ -67,3 +77,240 @@ def table(rows: list[list[Any]], right: frozenset[int] = frozenset()) -> list[st
         ).rstrip()
         for row in texts
     ]
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of this module; its names are those that a command's module has.
+
+    Attributes:
+        HELP: what it does.
+        ask: gives the service's answers; `kept` in one is False where the command failed.
+        text: the lines for one answer, where JSON is not asked for.
+        options: the command's own, each with the keywords of `add_argument`.
+        indent: of the JSON.
+    """
+
+    HELP: str
+    ask: Callable[[argparse.Namespace], Iterable[Answer]]
+    text: Callable[[Answer, argparse.Namespace], Iterable[str]]
+    options: tuple[tuple[str, dict[str, Any]], ...] = ()
+    indent: int | None = None
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the command."""
+        add_arguments(parser)
+        for name, keywords in self.options:
+            parser.add_argument(name, **keywords)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print each answer as it comes."""
+        code = ExitCode.OK
+        for answer in self.ask(args):
+            shown = [json.dumps(answer, indent=self.indent)] if args.json else []
+            for line in shown or self.text(answer, args):
+                print(line, flush=True)
+            code = code if answer.get("kept", True) else ExitCode.FAILURE
+        return code
+
+
+def _events(args: argparse.Namespace) -> Iterator[Answer]:
+    with connect(args) as client:
+        yield from islice(client.events(), args.count if args.count > 0 else None)
+
+
+def _event_text(event: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    kind = event.get("kind")
+    when = time.strftime("%H:%M:%S", time.localtime(float(event.get("time", time.time()))))
+    if kind == "moves":
+        fates = ", ".join(f"{name} {count}" for name, count in event["migration_results"].items())
+        low, high = event["heat"]
+        yield plain(
+            f"{when} {event['direction']} {event['source']} > {event['dest']} "
+            f"{event['comm']}[{event['pid']}] {event['moved']}/{event['pages']} pages, "
+            f"heat {low:g} to {high:g}{f' ({fates})' if fates else ''} {event['cgroup']}"
+        )
+    elif kind == "held back":
+        reasons = ", ".join(f"{why} {count}" for why, count in event["reasons"].items())
+        yield plain(f"{when} held back: {reasons}")
+    elif kind == "dropped":
+        yield f"{when} {event['events']} events were dropped: this reader is too slow"
+    else:
+        rest = {key: value for key, value in event.items() if key not in ("kind", "time")}
+        yield plain(f"{when} {kind} {json.dumps(rest)}")
+
+
+def _explain(args: argparse.Namespace) -> Iterator[Answer]:
+    wanted: dict[str, Any] = {"cgroup": args.what}
+    if args.what.isascii() and args.what.isdigit():
+        wanted = {"pid": int(args.what)}
+    if args.address is not None:
+        wanted["address"] = args.address
+    with connect(args) as client:
+        yield client.ask("explain", **wanted)
+
+
+def _explain_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    if "targets" in answer:
+        yield f"{answer['targets']} watched processes in {plain(answer['cgroup'])}"
+    for process in answer["processes"]:
+        yield from _lines(process, "")
+    if answer.get("left_out"):
+        yield f"... and {answer['left_out']} smaller processes"
+
+
+def _lines(values: Answer, indent: str) -> Iterator[str]:
+    """A mapping of JSON values, one key a line."""
+    for key, value in values.items():
+        name = plain(key).replace("_", " ")
+        if isinstance(value, Mapping):
+            if value:
+                yield f"{indent}{name}:"
+                yield from _lines(value, indent + "  ")
+        elif isinstance(value, list):
+            yield f"{indent}{name}: {len(value)}"
+            for entry in value:
+                shown = entry if isinstance(entry, Mapping) else {"": entry}
+                parts = (plain(f"{k} {v}".strip()) for k, v in shown.items() if v is not None)
+                yield f"{indent}  - {', '.join(parts)}"
+        else:
+            yield f"{indent}{name}: {'-' if value is None else plain(value)}"
+
+
+def _pause(args: argparse.Namespace) -> Iterator[Answer]:
+    """A service that does not run will start paused."""
+    try:
+        with connect(args) as client:
+            answer = client.ask("pause", reason=args.reason) | {"running": True}
+    except NotRunningError:
+        pause = Pause(time.time(), os.getuid(), args.reason)
+        PauseFile(Path(configured(args).state)).write(pause)
+        answer = {"paused": pause.as_json(), "kept": True, "note": "", "running": False}
+    yield answer
+
+
+def _pause_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    running = answer["running"]
+    yield (
+        "paused: pages are watched, none is moved" if running
+        else "tierd does not run; it will start paused"
+    )  # fmt: skip
+    if answer["note"]:
+        yield f"  {answer['note']}"
+
+
+def _resume(args: argparse.Namespace) -> Iterator[Answer]:
+    """A service that does not run forgets the pause that it would start with."""
+    running = True
+    try:
+        with connect(args) as client:
+            was = bool(client.ask("resume")["was_paused"])
+    except NotRunningError:
+        running = False
+        kept = PauseFile(Path(configured(args).state))
+        was = kept.read() is not None
+        kept.clear()
+    yield {"paused": None, "was_paused": was, "running": running}
+
+
+def _resume_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    resumed = "resumed" if answer["running"] else "tierd does not run; it will not start paused"
+    yield resumed if answer["was_paused"] else "it was not paused"
+
+
+def _reload(args: argparse.Namespace) -> Iterator[Answer]:
+    """A refusal is an error with the service's reason, and nothing has changed."""
+    with connect(args) as client:
+        yield client.ask("reload")
+
+
+def _reload_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    yield f"in force now: {', '.join(answer['changed']) or 'nothing new'}"
+    if answer["restart"]:
+        yield f"  after a restart: {', '.join(answer['restart'])}"
+
+
+def _set(args: argparse.Namespace) -> Iterator[Answer]:
+    """Have the service use the value; then keep it if asked to."""
+    key, value = parse_assignment(args.assignment)
+    with connect(args) as client:
+        answer = client.ask("set", key=key, value=value)
+    kept = ""
+    if args.persist:
+        main = args.config or _main_file(answer["files"])
+        try:
+            kept = str(persist(main, key, value))
+        except OSError as error:
+            raise UnavailableError(
+                f"{key} is in force, but cannot be kept: {error.strerror}: {error.filename}"
+            ) from error
+    yield answer | {"file": kept}
+
+
+def _main_file(files: list[str]) -> Path:
+    """The main file of those a configuration was read from."""
+    if not files:
+        return DEFAULT_PATH
+    first = Path(files[0])
+    return first.parent.parent / DEFAULT_PATH.name if first.parent.name == "conf.d" else first
+
+
+def _set_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    key, kept = parse_assignment(args.assignment)[0], answer["file"]
+    if key in answer["restart"]:
+        yield f"{key} takes effect at the next start only" + ("" if kept else ", if persisted")
+    else:
+        yield f"{key} is in force" if answer["changed"] else f"{key} had that value already"
+    if kept:
+        yield f"  kept in {kept}"
+    elif answer["changed"]:
+        yield "  until the next reload or start; --persist keeps it"
+
+
+_COUNT = {"type": int, "default": 0, "metavar": "N", "help": "end after N events (0: never)"}
+_WHAT = {"metavar": "PID|CGROUP", "help": "a process, or a path with a slash"}
+_ADDRESS = {
+    "type": lambda text: int(text, 0),
+    "help": "one page of the process, e.g. 0x7f...",
+}
+_REASON = {"default": "", "help": "kept, and shown by tierd status"}
+_ASSIGNMENT = {"metavar": "KEY=VALUE", "help": 'e.g. migration.rate_limit="500MB/s"'}
+_PERSIST = {
+    "action": "store_true",
+    "help": "write it to conf.d/90-set.toml too, for the next reload or start",
+}
+COMMANDS: Final = {
+    "events": Command(
+        "show decisions as the service makes them", _events, _event_text, (("--count", _COUNT),)
+    ),
+    "explain": Command(
+        "say why the pages of a process or control group are where they are",
+        _explain,
+        _explain_text,
+        (("what", _WHAT), ("--address", _ADDRESS)),
+        indent=2,
+    ),
+    "pause": Command(
+        "move nothing until tierd resume, across restarts",
+        _pause,
+        _pause_text,
+        (("--reason", _REASON),),
+    ),
+    "reload": Command(
+        "have the running service read its configuration again, all of it or nothing",
+        _reload,
+        _reload_text,
+    ),
+    "resume": Command("end a pause: move pages again", _resume, _resume_text),
+    "set": Command(
+        "give a key of the running service's configuration another value",
+        _set,
+        _set_text,
+        (("assignment", _ASSIGNMENT), ("--persist", _PERSIST)),
+    ),
+}

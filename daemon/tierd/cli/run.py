@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`tierd run`: the service in the foreground."""
+"""`tierd run` and `tierd record`: the service in the foreground."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from tierd.core import units
 from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.logfmt import logfmt
 from tierd.engine import process
 from tierd.engine.wakeups import SighupFlag
 
 if TYPE_CHECKING:
     from tierd.config import Config
+    from tierd.core.tiermap import TierMap
     from tierd.observe.recording.recorder import Recorder
 HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
@@ -69,6 +72,65 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "prints; may be given several times",
     )
     parser.set_defaults(record_size=None, record_duration=None, record_only=False)
+
+
+class RecordCommand:
+    """`tierd record`: the service in the foreground, recording what it sees and does."""
+
+    HELP = "run the service and record what it sees and does, for replay and report"
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Those of `tierd run`, and how long and how much to record."""
+        add_arguments(parser)
+        parser.add_argument(
+            "-o",
+            "--output",
+            dest="record",
+            type=Path,
+            metavar="FILE",
+            help="file to make (default: tierd-TIME.rec in this folder); never replaced",
+        )
+        parser.add_argument(
+            "--duration",
+            dest="record_duration",
+            type=_parsed(units.parse_duration_ns),
+            metavar="TIME",
+            help='end after this time, for example "60s"; otherwise on SIGINT or SIGTERM',
+        )
+        parser.add_argument(
+            "--size",
+            dest="record_size",
+            type=_parsed(units.parse_size, 1 << 16),
+            metavar="SIZE",
+            help="end when the file would grow beyond this (default: record.size, 256MiB)",
+        )
+        parser.set_defaults(record_only=True)
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        """Record; the exit codes are those of `tierd run`."""
+        if args.record is None:
+            args.record = Path(time.strftime("tierd-%Y%m%dT%H%M%SZ.rec", time.gmtime()))
+        return run(args)
+
+
+COMMANDS: Final = {"record": RecordCommand}
+
+
+def _parsed(parse: Callable[[str], int], least: int = 0) -> Callable[[str], int]:
+    """The type of an argument with a unit."""
+
+    def read(text: str) -> int:
+        try:
+            value = parse(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
+        if value < least:
+            raise argparse.ArgumentTypeError(f"{text!r} is less than {units.size_text(least)}")
+        return value
+
+    return read
 
 
 class _Formatter(logging.Formatter):
@@ -161,8 +223,6 @@ def _run(
 ) -> int:
     from tierd.cli._front import Endpoints
     from tierd.config import check_against
-    from tierd.core.logfmt import logfmt
-    from tierd.doctor import conflicting
     from tierd.engine.build import build, nothing_to_do
     from tierd.engine.process import keep_heap, load_all, rest_collector, stay_resident
     from tierd.engine.reload import Reloader
@@ -186,6 +246,30 @@ def _run(
     service.reloader.listeners.append(front.state)
     if not args.wait:  # what is waited for need not be there yet
         check_against(config, tiers)
+    _announce(args, config, tiers)
+
+    def summary(kind: str = "summary") -> None:
+        _summarise(kind, service.totals.as_json(), as_json=args.json)
+
+    load_all()
+    rest_collector()
+    stay_resident()
+    with front.open(once=args.once):
+        code = service.run(once=args.once, on_summary=summary)
+    if code == ExitCode.NOTHING_TO_DO:
+        log.warning(logfmt(event="nothing_to_do", reason=nothing_to_do(tiers)))
+        if args.json:
+            print(json.dumps({"event": "nothing_to_do", "reason": nothing_to_do(tiers)}))
+        return code
+    summary("ended")
+    return code
+
+
+def _announce(args: argparse.Namespace, config: Config, tiers: TierMap) -> None:
+    """Say what starts, and who else moves pages here."""
+    from tierd.doctor import conflicting
+
+    log = logging.getLogger("tierd.run")
     log.info(
         logfmt(
             event="started",
@@ -201,32 +285,17 @@ def _run(
             logfmt(event="conflict", what=found.title, reason=found.reason, hint=found.hint)
         )
 
-    def summary(kind: str = "summary") -> None:
-        totals = service.totals.as_json()
-        log.info(
-            logfmt(
-                event=kind,
-                promoted_pages=totals["promoted_pages"],
-                demoted_pages=totals["demoted_pages"],
-                ticks=totals["ticks"],
-                samples=totals["samples"],
-                lost_samples=totals["lost_samples"],
-                migration_results=totals["migration_results"],
-                errors=totals["errors"],
-            )
-        )
-        if args.json:
-            print(json.dumps({"event": kind, **totals}), flush=True)
 
-    load_all()
-    rest_collector()
-    stay_resident()
-    with front.open(once=args.once):
-        code = service.run(once=args.once, on_summary=summary)
-    if code == ExitCode.NOTHING_TO_DO:
-        log.warning(logfmt(event="nothing_to_do", reason=nothing_to_do(tiers)))
-        if args.json:
-            print(json.dumps({"event": "nothing_to_do", "reason": nothing_to_do(tiers)}))
-        return code
-    summary("ended")
-    return code
+SUMMARY: Final = (
+    "promoted_pages", "demoted_pages", "ticks", "samples", "lost_samples", "migration_results",
+    "errors",
+)  # fmt: skip
+"""Totals in the log; --json prints all."""
+
+
+def _summarise(kind: str, totals: Mapping[str, Any], *, as_json: bool) -> None:
+    logging.getLogger("tierd.run").info(
+        logfmt(event=kind, **{name: totals[name] for name in SUMMARY})
+    )
+    if as_json:
+        print(json.dumps({"event": kind, **totals}), flush=True)
