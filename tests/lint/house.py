@@ -20,13 +20,13 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38861,
-    "python_modules": 228,
+    "python_lines": 38818,
+    "python_modules": 221,
     "native_lines": 7023,
     "loose_constants": 45,
-    "private_words": 0,
+    "private_words": 2,
     "branchy_functions": 4,
-    "long_functions": 3,
+    "long_functions": 2,
 }
 MOST_BRANCHES = 15
 MOST_LINES = 60
@@ -42,7 +42,7 @@ PRIVATE = frozenset(
         "leap",
         "beyond",
         "surroundings",
-        "briefing",
+        "updater",
         "companion",
         "rooms",
         "room",

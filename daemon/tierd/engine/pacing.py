@@ -147,7 +147,7 @@ class TickPacer:
             return self._has_become_short(components, tick, now_ns)
         if active is not None and active.report_ns:
             return self._has_become_short(components, tick, now_ns)
-        source, stats = components.fast_path.around.source, _native(components)
+        source, stats = components.fast_path.view.source, _native(components)
         if source is None or stats is None or source.backlog > PACING.ring_fill_fraction:
             return True
         if (

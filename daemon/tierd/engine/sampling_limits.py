@@ -62,7 +62,7 @@ def space_fraction(
     return min(1.0, space / every)
 
 
-def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: float) -> int | None:
+def max_sampling_interval_us(tiers: TierMap, least_s: float, phase_age_s: float) -> int | None:
     """The mean time between two uses of a page that just pays for its moves, in us.
 
     This sampling interval separates pages that pay for their moves best from the others. A longer
@@ -73,7 +73,7 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
     Args:
         tiers: the host's.
         least_s: time in which promotions must pay, at least (`policy.break_even_time`).
-        stood_still_s: the age of the phase.
+        phase_age_s: the age of the phase.
 
     Returns:
         None where the gain of an access is not known.
@@ -82,14 +82,14 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, stood_still_s: floa
     rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
     if rate <= 0:
         return None
-    doubled = int(math.log2(max(least_s, INTERVAL.max_phase_fraction * stood_still_s) / least_s))
+    doubled = int(math.log2(max(least_s, INTERVAL.max_phase_fraction * phase_age_s) / least_s))
     return round(1e6 / rate) << doubled
 
 
-def bounds_us(tiers: TierMap, least_s: float, stood_still_s: float) -> tuple[int | None, int]:
+def bounds_us(tiers: TierMap, least_s: float, phase_age_s: float) -> tuple[int | None, int]:
     """`max_sampling_interval_us`, and the max detection delay of phase changes, in us."""
-    longest_us = max_sampling_interval_us(tiers, least_s, stood_still_s)
-    return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * stood_still_s))
+    longest_us = max_sampling_interval_us(tiers, least_s, phase_age_s)
+    return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * phase_age_s))
 
 
 class SamplingLimits:
@@ -117,14 +117,14 @@ class SamplingLimits:
         source: AccessSource | None,
         tiers: TierMap,
         least_s: float,
-        stood_still_s: float,
+        phase_age_s: float,
     ) -> None:
         """Set the max sampling interval and the max detection delay of a source that scans.
 
         The delay is an eighth of the age of the phase.
         """
         if isinstance(source, EventDrivenSource):
-            source.longest_us, source.lag_us = bounds_us(tiers, least_s, stood_still_s)
+            source.longest_us, source.lag_us = bounds_us(tiers, least_s, phase_age_s)
 
     def changed(self, source: AccessSource | None) -> bool:
         """Whether the source counts in another unit than before; heat is scaled to it then."""

@@ -64,14 +64,14 @@ class Tick:
         self.observers = list(observers)
         self.totals = Totals()
         self.decision = DecisionContext(config)
-        self.exposing = SamplingLimits(components.heat, components.tracking.resident_bytes)
+        self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
         self._clock = clock
         self.last: TickRecord | None = None
         self._last: MigrationResult | None = None
-        self.still = PhaseAge()
+        self.phase_age = PhaseAge()
         self._usage: Mapping[int, NodeUsage] = {}
         self._blind = False
         self._attached = False
@@ -245,7 +245,7 @@ class Tick:
         """
         half_life_ns = self.config.heat.half_life_ns
         self._gathering_ns = self._gathering_ns or now
-        if not self.still.begun_ns:
+        if not self.phase_age.begun_ns:
             waited_ns = now - self._gathering_ns
             if waited_ns < PACING.once_patience_half_lives * half_life_ns:
                 return False
@@ -257,7 +257,7 @@ class Tick:
                 )
             )
             return True
-        sampled_ns = now - self.still.begun_ns
+        sampled_ns = now - self.phase_age.begun_ns
         return sampled_ns >= half_life_ns and self.components.tracking.all_walked
 
     def _watch(self, now: int) -> None:
@@ -288,21 +288,23 @@ class Tick:
         if fast_path is not None:
             fast_path.listen()
         active = components.sources.active
-        self.exposing.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
-        changes = None if fast_path is None else fast_path.changes
+        self.sampling_limits.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
+        changes = None if fast_path is None else fast_path.phase_detector
         break_even_s = self.config.policy.break_even_time_ns / 1e9
-        self.exposing.bound(active, self.tiers, break_even_s, self.still.seconds(changes, now))
+        self.sampling_limits.bound(
+            active, self.tiers, break_even_s, self.phase_age.seconds(changes, now)
+        )
         batches = components.sources.poll(now)
-        if self.exposing.changed(active) and fast_path is not None:
-            fast_path.changes.restart()
+        if self.sampling_limits.changed(active) and fast_path is not None:
+            fast_path.phase_detector.restart()
         self._moved = fast_path is not None and fast_path.see(batches, now)
         if components.loads is not None:
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
         scans = components.sources.event_driven
-        self.still.see(None if scans is None else scans.phase_change_ns, batches, now)
-        self.totals.scan_phase_changes = self.still.scan_changes
+        self.phase_age.see(None if scans is None else scans.phase_change_ns, batches, now)
+        self.totals.scan_phase_changes = self.phase_age.scan_changes
         for batch in batches:
             components.heat.ingest(batch)
             self.totals.samples += len(batch)

@@ -104,9 +104,9 @@ def _asked(
     costs: Costs,
     now_ns: int,
     least_rate: float = 0.0,
-    stood_still_s: float = 0.0,
+    phase_age_s: float = 0.0,
 ) -> Sequence[Any]:
-    return _Asked(source), costs, now_ns, least_rate, stood_still_s
+    return _Asked(source), costs, now_ns, least_rate, phase_age_s
 
 
 THRESHOLDS: Final = Component(

@@ -20,19 +20,19 @@ from tierd.sources.scan_module import ScanSettings
 def listen(service: Service, recorder: Recorder) -> None:
     """Record what the components of a service decide that has not begun yet."""
     journal, work, components = recorder.journal, service.work, service.components
-    work.exposing = RecordedSamplingLimits(
+    work.sampling_limits = RecordedSamplingLimits(
         journal, components.heat, components.tracking.resident_bytes
     )
-    work.still = AGE.recorded(journal)()
+    work.phase_age = AGE.recorded(journal)()
     service.pacer = PACER.recorded(journal)()
     fast_path = components.fast_path
     if fast_path is not None:
-        settings = fast_path.changes.settings
-        fast_path.changes = DETECTOR.recorded(journal)(components.heat, settings)
+        settings = fast_path.phase_detector.settings
+        fast_path.phase_detector = DETECTOR.recorded(journal)(components.heat, settings)
         fast_path.miss_burst = BURST.recorded(journal)()
         known = fast_path.thresholds_of
         fast_path.thresholds_of = THRESHOLDS.recorded(journal)(known.settings, known.interval_ns)
-        fast_path.brief_with(UPDATER.recorded(journal))
+        fast_path.update_with(UPDATER.recorded(journal))
         recorder.fast_path = fast_path.tap()
 
 

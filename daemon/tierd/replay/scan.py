@@ -106,13 +106,13 @@ class RecordedSamplingLimits(SamplingLimits):
         source: AccessSource | None,
         tiers: TierMap,
         least_s: float,
-        stood_still_s: float,
+        phase_age_s: float,
     ) -> None:
         """See `SamplingLimits`."""
-        super().bound(source, tiers, least_s, stood_still_s)
+        super().bound(source, tiers, least_s, phase_age_s)
         if isinstance(source, EventDrivenSource):
             decided = [source.longest_us, source.lag_us]
-            self._journal("scan.longest", [least_s, stood_still_s], decided)
+            self._journal("scan.longest", [least_s, phase_age_s], decided)
 
     def changed(self, source: AccessSource | None) -> bool:
         """See `SamplingLimits`."""

@@ -25,7 +25,7 @@ def test_thresholds_follow_the_histogram(bench: Bench) -> None:
     threshold = bench.cards.known[0].settings.threshold
     edges = histogram_edges()
     assert edges[45] <= threshold < edges[46]
-    assert bench.fast_path.around.thresholds() == {"0": threshold}
+    assert bench.fast_path.view.thresholds() == {"0": threshold}
 
 
 def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:

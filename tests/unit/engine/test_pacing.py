@@ -61,7 +61,7 @@ class Host:
         steering = SimpleNamespace(
             promotes=True,
             settled=True,
-            around=SimpleNamespace(source=self.source),
+            view=SimpleNamespace(source=self.source),
             stats=lambda: SimpleNamespace(counters=self.counters),
             miss_burst_seen=lambda now_ns: self.miss_burst_seen,
         )
@@ -173,7 +173,7 @@ def test_without_a_native_path_it_is_never_quiet() -> None:
 def test_a_source_that_reports_at_intervals_is_asked_for_a_few_reports_at_once() -> None:
     host, cadence = Host(), TickPacer()
     host.components.fast_path.settled = False
-    host.components.fast_path.around.source = None
+    host.components.fast_path.view.source = None
     host.source.report_ns = 400 * MS
     assert pauses(host, cadence, 3) == [1200, 1200, 1200]
     assert not cadence.must_tick(host.components, host.tick, 500 * MS)
@@ -233,7 +233,7 @@ def test_what_ends_a_rest() -> None:
 def test_a_source_that_went_away_ends_a_rest() -> None:
     host, cadence = Host(), TickPacer()
     pauses(host, cadence, 2)
-    host.components.fast_path.around.source = None
+    host.components.fast_path.view.source = None
     assert cadence.must_tick(host.components, host.tick, 0)
 
 
@@ -268,7 +268,7 @@ def test_while_looks_teach_passes_come_as_often_as_they_tell_something_new() -> 
 
 def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     host, cadence, source = Host(), TickPacer(), ScanningSource()
-    host.components.fast_path.settled, host.components.fast_path.around.source = False, None
+    host.components.fast_path.settled, host.components.fast_path.view.source = False, None
     host.components.sources.active = source
     pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]

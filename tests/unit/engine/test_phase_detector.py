@@ -77,10 +77,10 @@ def test_many_refused_at_once_begin_a_new_epoch(
     orders = FastPathUpdater.orders
 
     def told(
-        briefing: FastPathUpdater, source: Any, around: Any, came_in: int, groups: Any
+        updater: FastPathUpdater, source: Any, around: Any, came_in: int, groups: Any
     ) -> Orders:
         came.append(came_in)
-        return orders(briefing, source, around, came_in, groups)
+        return orders(updater, source, around, came_in, groups)
 
     monkeypatch.setattr(FastPathUpdater, "orders", told)
     bench.tick()

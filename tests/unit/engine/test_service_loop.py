@@ -263,7 +263,7 @@ class FastPathController:
     promotes = settled = False
     exchanged: frozenset[int] = frozenset()
     stats = staticmethod(lambda: None)
-    changes = SimpleNamespace(last_ns=0)
+    phase_detector = SimpleNamespace(last_ns=0)
 
     def __init__(self) -> None:
         self.calls: list[str] = []

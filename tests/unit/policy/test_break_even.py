@@ -29,9 +29,9 @@ def test_the_saved_time_pays_for_both_moves(seconds: float, requests: float) -> 
     assert rate * seconds * 312e-9 == pytest.approx(2 * VALUE.move_s)
 
 
-@pytest.mark.parametrize(("stood_still_s", "pays_in_s"), [(0, 0.5), (3.9, 0.5), (8, 1), (80, 10)])
-def test_what_has_lasted_is_trusted_for_longer(stood_still_s: float, pays_in_s: float) -> None:
-    assert break_even_s(0.5, stood_still_s) == pays_in_s
+@pytest.mark.parametrize(("phase_age_s", "pays_in_s"), [(0, 0.5), (3.9, 0.5), (8, 1), (80, 10)])
+def test_what_has_lasted_is_trusted_for_longer(phase_age_s: float, pays_in_s: float) -> None:
+    assert break_even_s(0.5, phase_age_s) == pays_in_s
 
 
 def test_of_several_nodes_the_farthest_one_counts() -> None:

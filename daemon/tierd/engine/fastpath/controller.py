@@ -75,18 +75,18 @@ class FastPathController:
         self._heat = heat
         self._sources = sources
         self.thresholds_of = thresholds
-        self.changes = PhaseDetector(heat, forget)
+        self.phase_detector = PhaseDetector(heat, forget)
         self.miss_burst = MissBurstDetector()
         self._epoch_restarts = 0
         self.log = DecisionLog()
-        self.around = ServiceView(tracking, sources)
-        self.explainer = Explainer(heat, self.log, self.around)
-        self._brief_of = settings, policy
-        self._brief_with = {"heat": heat, "tracking": tracking, "root": root}
-        self.brief_with(FastPathUpdater)
+        self.view = ServiceView(tracking, sources)
+        self.explainer = Explainer(heat, self.log, self.view)
+        self._update_of = settings, policy
+        self._update_with = {"heat": heat, "tracking": tracking, "root": root}
+        self.update_with(FastPathUpdater)
         # It exists without cards as well: it records moves, and so finds ping-pong.
         self._native = (
-            FastPathRunner(mover, self.briefing.settings(None), open_ring=open_ring, root=root)
+            FastPathRunner(mover, self.updater.settings(None), open_ring=open_ring, root=root)
             if isinstance(mover, NativeMover)
             else None
         )
@@ -101,9 +101,9 @@ class FastPathController:
         self._rate = 0.0
         """Requests a second that pay for a page's moves, as of the last update."""
 
-    def brief_with(self, make: Callable[..., FastPathUpdater]) -> None:
+    def update_with(self, make: Callable[..., FastPathUpdater]) -> None:
         """Replace the `FastPathUpdater` by another one with the same arguments."""
-        self.briefing = make(*self._brief_of, **self._brief_with)
+        self.updater = make(*self._update_of, **self._update_with)
 
     def tap(self) -> Tap | None:
         """Record the inputs and choices of the fast path; call it first. None without one."""
@@ -125,7 +125,7 @@ class FastPathController:
     def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
         """Take in batches, before heat does; true at a phase change."""
         active = self._sources.active
-        moved = self.changes.watch(batches, "" if active is None else active.name, now_ns)
+        moved = self.phase_detector.watch(batches, "" if active is None else active.name, now_ns)
         source = self._source
         signs = self.miss_burst.take() if self.miss_burst_seen(now_ns) else frozenset()
         if source is None or not (moved or signs):
@@ -160,9 +160,9 @@ class FastPathController:
         source, native = self._source, self._native
         if source is None or native is None or native.running or not self._settings.enabled:
             return
-        self.around.tiers, self.around.usage = tiers, read_usage(tiers)
+        self.view.tiers, self.view.usage = tiers, read_usage(tiers)
         self._stands_ns = 0
-        self._run(source, native, self.briefing.least_rate(source, tiers, 0.0))
+        self._run(source, native, self.updater.least_rate(source, tiers, 0.0))
 
     def begin(self, now_ns: int) -> MigrationResult | None:
         """Stop the fast path before a decision; its moves since the last tick."""
@@ -202,7 +202,7 @@ class FastPathController:
         groups: Groups | None = None,
     ) -> None:
         """After a tick's moves: update the fast path, and start it again."""
-        self.around.tiers, self.around.usage, self._groups = tiers, usage, groups
+        self.view.tiers, self.view.usage, self._groups = tiers, usage, groups
         if report is not None:
             self.log.add_report(report, now_ns)
             moved = report.counts()[MOVED]
@@ -217,9 +217,9 @@ class FastPathController:
         if source is None:
             return
         self._stands_ns = self._stands_ns or now_ns
-        stood_still_s = max(0, now_ns - self._stands_ns) / 1e9
-        rate = self.briefing.least_rate(source, tiers, stood_still_s)
-        self.thresholds_of.update(source, self._costs(), now_ns, rate, stood_still_s)
+        phase_age_s = max(0, now_ns - self._stands_ns) / 1e9
+        rate = self.updater.least_rate(source, tiers, phase_age_s)
+        self.thresholds_of.update(source, self._costs(), now_ns, rate, phase_age_s)
         if not paused and self._settings.enabled and self._native is not None:
             self._run(source, self._native, rate)
 
@@ -246,7 +246,10 @@ class FastPathController:
 
     def tell(self, totals: Totals) -> None:
         """Add the counters of the fast path to the service's totals."""
-        totals.heat_phase_changes, totals.epoch_restarts = self.changes.found, self._epoch_restarts
+        totals.heat_phase_changes, totals.epoch_restarts = (
+            self.phase_detector.found,
+            self._epoch_restarts,
+        )
         stats = self.stats()
         if stats is None:
             return
@@ -259,7 +262,7 @@ class FastPathController:
 
     @property
     def _source(self) -> NeoProfSource | None:
-        return self.around.source
+        return self.view.source
 
     def _run(self, source: NeoProfSource, native: FastPathRunner, rate: float) -> None:
         native.hold()
@@ -267,8 +270,8 @@ class FastPathController:
         # After an epoch restart refused and unreported pages may be promoted.
         comes, self._may_come = max(self._recent_pages, self._may_come), 0
         native.run(
-            self.briefing.settings(source, rate),
-            self.briefing.orders(source, self.around, comes, self._groups),
+            self.updater.settings(source, rate),
+            self.updater.orders(source, self.view, comes, self._groups),
         )
 
     def _stop(self, native: FastPathRunner) -> None:

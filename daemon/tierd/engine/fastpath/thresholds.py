@@ -69,14 +69,14 @@ class HotnessThresholdController:
         costs: Costs,
         now_ns: int,
         least_rate: float = 0.0,
-        stood_still_s: float = 0.0,
+        phase_age_s: float = 0.0,
     ) -> bool:
         """Decide for every card once a period; true if a period was over.
 
         A page with less than `least_rate` requests a second does not pay for its promotion. The
         least threshold is the count that such a page reaches before the next decision. Otherwise
         the card would report the page early, and not again in this epoch after its refusal. While
-        the phase age, `stood_still_s`, is below a period, the least threshold is lower.
+        the phase age, `phase_age_s`, is below a period, the least threshold is lower.
 
         A histogram counts from the start of the epoch. In a young epoch its quantiles mean
         nothing, and thresholds stay.
@@ -94,7 +94,7 @@ class HotnessThresholdController:
             promoted_bytes=costs.promoted_bytes - before.promoted_bytes,
             seconds=seconds,
         )
-        ahead_s = min(seconds, 2e-9 * self.interval_ns, stood_still_s)
+        ahead_s = min(seconds, 2e-9 * self.interval_ns, phase_age_s)
         dropped = costs.ring_dropped - before.ring_dropped
         elsewhere = costs.promoted_pages + costs.demoted_pages
         for number, profile in source.profiles().items():

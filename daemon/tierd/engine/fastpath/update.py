@@ -113,7 +113,7 @@ def promoted_into(tiers: TierMap) -> list[Tier]:
     return [tier for tier in tiers.tiers if tier in above]
 
 
-def held_back(
+def over_group_limit(
     groups: Groups | None, tiers: TierMap, usage: Mapping[int, NodeUsage], slack_bytes: int
 ) -> BoolArray:
     """Targets, bool[MAX_TARGETS], whose caps or budgets admit less than `slack_bytes`.
@@ -205,17 +205,17 @@ class FastPathUpdater:
         self._a_second = 0.0
         """Requests a second that pay for a page's moves in one second, for `_rate_of`."""
 
-    def least_rate(self, source: NeoProfSource, tiers: TierMap, stood_still_s: float) -> float:
+    def least_rate(self, source: NeoProfSource, tiers: TierMap, phase_age_s: float) -> float:
         """Requests a second that a page must have to be promoted, now.
 
-        `stood_still_s`: the age of the phase.
+        `phase_age_s`: the age of the phase.
         """
         nodes = frozenset(node for node, share in source.coverage.covered.items() if share > 0)
         known = self._rate_of
         if known is None or known[0] is not tiers or known[1] != nodes:
             self._rate_of = tiers, nodes
             self._a_second = least_rate(tiers, nodes, 1.0)
-        return self._a_second / break_even_s(self._settings.break_even_s, stood_still_s)
+        return self._a_second / break_even_s(self._settings.break_even_s, phase_age_s)
 
     def settings(self, source: NeoProfSource | None, rate: float = 0.0) -> PromoterSettings:
         """Its settings for reports of this source; None if it shall only record moves.
@@ -258,7 +258,7 @@ class FastPathUpdater:
         return Orders(
             spans=self._movable(around, groups),
             pids=self._tracking.pids,
-            victims=self._grown(source, cold),
+            victims=self._with_posterior_mean(source, cold),
             epochs={
                 number: (epoch.start_ns, epoch.before_ns, epoch.scale)
                 for number, epoch in source.epochs.items()
@@ -284,7 +284,7 @@ class FastPathUpdater:
         if groups is None:
             return self._spans
         slack = int(self._settings.quota_bytes_per_s * FAST_PATH.group_slack_s)
-        held = held_back(groups, around.tiers, around.usage, slack)
+        held = over_group_limit(groups, around.tiers, around.usage, slack)
         target = (self._spans["start"] >> np.uint64(VPN_BITS)).astype(np.int64)
         return self._spans[~held[target]]
 
@@ -293,7 +293,9 @@ class FastPathUpdater:
             self._tiers, self._known_paths = tiers, paths(tiers)
         return self._known_paths
 
-    def _grown(self, source: NeoProfSource, cold: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+    def _with_posterior_mean(
+        self, source: NeoProfSource, cold: npt.NDArray[np.void]
+    ) -> npt.NDArray[np.void]:
         """Demotion candidates with the heat that they reach in the long run, as promotions have it.
 
         Heat begins at 0 and grows for some half-lives. Without this, a page would seem far colder
