@@ -3,14 +3,16 @@
  * The rule: whether a page pays for its promotion. As in tierd_native.h, plain declarations only.
  *
  * All terms are hotness: decayed accesses, of which a page that is accessed once a second for ever
- * has `heat_s`. Divided by heat_s and multiplied by the latency that an access saves, they are the
- * net benefit a second:
+ * has `heat_s`. Divided by heat_s and multiplied by the latency that an access saves, they are
+ * times saved in a second:
  *
- *     net = heat - doubt - victim * (1 + margin)              and is at least `least` - doubt
- *     net of costs = uncapped - cost - victim * (1 + margin)
+ *     bar   = max(least, victim * (1 + margin) + doubt)
+ *     price = victim * (1 + margin) + cost
  *
- * A page is promoted if the first is above 0 and the second is not below it. `victim` is the
- * hotness of the page that makes room, 0 where there is free memory. The tick, the fast path and
+ * A page is promoted if heat > bar and uncapped >= price. `victim` is the hotness of the page that
+ * has to leave, 0 where there is free memory. `doubt` is `sigmas` standard deviations of the
+ * difference. Where `victim` is a posterior mean, `doubt` is one standard deviation of the page's
+ * own count, and `least` does not apply. The tick, the fast path and
  * `tierd explain` use the functions below and no other rule.
  */
 #ifndef TIERD_RULE_H
