@@ -22,9 +22,9 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 BOUNDS = {
     "python_lines": 38818,
     "python_modules": 221,
-    "native_lines": 7023,
+    "native_lines": 7025,
     "loose_constants": 45,
-    "private_words": 2,
+    "private_words": 0,
     "branchy_functions": 4,
     "long_functions": 2,
 }
@@ -42,7 +42,7 @@ PRIVATE = frozenset(
         "leap",
         "beyond",
         "surroundings",
-        "updater",
+        "briefing",
         "companion",
         "rooms",
         "room",
