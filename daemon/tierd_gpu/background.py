@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from tierd.config.background import GpuConfig
+from tierd.config.serving import GpuConfig
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap

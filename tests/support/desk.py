@@ -14,7 +14,7 @@ from loopbench import Bench, tier_map
 
 from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
-from tierd.control.pause import PauseFile
+from tierd.control.kept import PauseFile
 from tierd.control.protocol import Peer
 from tierd.control.server import ControlServer
 from tierd.observe.metrics.state import MetricsState

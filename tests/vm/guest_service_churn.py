@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "daemon"))
 
-from tierd.control.client import AnswerError, Client
+from tierd.control.protocol import AnswerError, Client
 
 SAMPLE_S = 2.0
 PATIENCE_S = 300.0

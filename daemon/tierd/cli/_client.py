@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from tierd.config import DEFAULT_PATH, ControlConfig, load_section
-from tierd.control.assignment import parse_assignment, persist
-from tierd.control.client import Client, NotRunningError
-from tierd.control.pause import Pause, PauseFile
+from tierd.control.kept import Pause, PauseFile, parse_assignment, persist
+from tierd.control.protocol import Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 
 Answer = Mapping[str, Any]

@@ -17,7 +17,7 @@ from pathlib import Path
 from tierd.config import Config
 from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
-from tierd.control.pause import PauseFile
+from tierd.control.kept import PauseFile
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.engine import process

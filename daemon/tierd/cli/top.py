@@ -12,7 +12,7 @@ from typing import Any
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect, table
 from tierd.cli.status import head, tiers
-from tierd.control.client import Client
+from tierd.control.protocol import Client
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.units import format_size
 

@@ -5,7 +5,6 @@
 `check_against()` compares it with the host's tiers.
 """
 
-from tierd.config.diff import Difference, differences
 from tierd.config.files import DEFAULT_PATH, check_against, load, load_section, loads
 from tierd.config.model import (
     Config,
@@ -20,7 +19,7 @@ from tierd.config.model import (
 from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.watching import DamonConfig, NeoProfConfig, SourcesConfig
-from tierd.config.write import as_table, dumps, toml_value
+from tierd.config.write import Difference, as_table, differences, dumps, toml_value
 
 __all__ = [
     "DEFAULT_PATH",

@@ -6,13 +6,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tierd.config.background import GpuConfig, MigrationTracingConfig
 from tierd.config.matchers import Matcher
 from tierd.config.overrides import TopologyKind
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import MatcherKind, RuleConfig, RulesKind
 from tierd.config.schema import KEY, ListOf, Option, Section, option, section
-from tierd.config.serving import ControlConfig, MetricsConfig
+from tierd.config.serving import ControlConfig, GpuConfig, MetricsConfig, MigrationTracingConfig
 from tierd.config.values import Flag, Number, Share, Text, duration, join, rate, size
 from tierd.config.watching import SourcesConfig
 from tierd.core.errors import ConfigError

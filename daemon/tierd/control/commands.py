@@ -15,9 +15,8 @@ from typing import Any, Final, TypeVar
 
 from tierd import __version__
 from tierd.config.matchers import within_cgroup
-from tierd.control.assignment import with_value
 from tierd.control.events import EventFeed
-from tierd.control.pause import LONGEST_REASON, Pause, PauseFile
+from tierd.control.kept import LONGEST_REASON, Pause, PauseFile, with_value
 from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError

@@ -7,13 +7,12 @@ that this one imports.
 
 from pathlib import Path
 
-from tierd.doctor import conflicts, ebpf, moving, privileges, sources
-from tierd.doctor.findings import Finding, Group, Report, Status, all_probes, ask_all, judge
-from tierd.doctor.host import Host
+from tierd.doctor import moving, privileges, sources
+from tierd.doctor.findings import Finding, Group, Host, Report, Status, all_probes, ask_all, judge
 
 __all__ = ["Finding", "Group", "Host", "Report", "Status", "conflicting", "examine"]
 
-MODULES = (sources, ebpf, moving, privileges, conflicts)
+MODULES = (sources, moving, privileges)
 """Imported for their probes."""
 
 

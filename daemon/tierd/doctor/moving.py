@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.access import Availability
-from tierd.doctor.findings import CannotTellError, Group, probe
-from tierd.doctor.host import Host
+from tierd.doctor.findings import CannotTellError, Group, Host, probe
 
 NUMBERS: Final = {
     "x86_64": {"move_pages": 279, "process_madvise": 440},

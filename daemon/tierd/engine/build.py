@@ -37,8 +37,7 @@ from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.selection import SourceSelector, make_source
 from tierd.sources.uncore import Uncore
-from tierd.topology.node_meminfo import read_usage
-from tierd.topology.probe import probe
+from tierd.topology.node_meminfo import probe, read_usage
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner

@@ -24,11 +24,10 @@ from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import SourceSelector
-from tierd.workloads.extents import watched
+from tierd.workloads.extents import TargetPages, watched
 from tierd.workloads.maps import MapReader
 from tierd.workloads.registry import TargetRegistry
 from tierd.workloads.residency import ResidencyScanner
-from tierd.workloads.residency_state import TargetPages
 from tierd.workloads.target import Target
 
 log = logging.getLogger(__name__)

@@ -19,8 +19,8 @@ from control_fuzz import mutate
 from desk import connect, listening, make_desk, serving
 
 from tierd.control import protocol, server
-from tierd.control.client import AnswerError, Client, NotRunningError
 from tierd.control.events import EventFeed
+from tierd.control.protocol import AnswerError, Client, NotRunningError
 from tierd.core.errors import UnavailableError
 from tierd.observe.metrics.families import CONTROL_CONNECTIONS, CONTROL_REQUESTS
 

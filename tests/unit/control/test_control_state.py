@@ -13,10 +13,9 @@ from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, interrupt_at, tier_map
 
 from tierd import config
-from tierd.control.assignment import parse_assignment, persist, with_value
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
-from tierd.control.pause import Pause, PauseFile
+from tierd.control.kept import Pause, PauseFile, parse_assignment, persist, with_value
 from tierd.control.protocol import Request, RequestError
 from tierd.core.errors import ConfigError, TierdError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult

@@ -11,7 +11,7 @@ import pytest
 from tierd._native import ffi, lib
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
-from tierd.topology.probe import FREE, probe
+from tierd.topology.node_meminfo import FREE, probe
 
 GIB = 1 << 30
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
-from tierd.topology.rank import rank_tiers
+from tierd.topology.reader import rank_tiers
 
 
 def node(
