@@ -29,10 +29,9 @@ class LoopConfig:
     """[loop]: how often the control loop runs."""
 
     interval_ns: int = option(
-        "interval", duration("10ms", "1min"), "500ms", "Time between two ticks of the control loop."
+        duration("10ms", "1min"), "500ms", "Time between two ticks of the control loop."
     )
     max_interval_ns: int = option(
-        "max_interval",
         duration("10ms", "1min"),
         "8s",
         "Longest time between two ticks. The loop backs off to it while ticks find little to move"
@@ -40,7 +39,6 @@ class LoopConfig:
         " changes. With DAMON the loop waits for three reports, or 2 s.",
     )
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "3%",
         "Share of one CPU that the control loop may use. What was left unused in the last ten"
@@ -53,13 +51,9 @@ class ResidencyConfig:
     """[residency]: how the nodes of pages are looked up."""
 
     pages_per_tick: int = option(
-        "pages_per_tick",
-        Number(256, 10_000_000),
-        65536,
-        "Pages whose node is asked from the kernel in one tick.",
+        Number(256, 10_000_000), 65536, "Pages whose node is asked from the kernel in one tick."
     )
     interval_ns: int = option(
-        "interval",
         duration("0s", "1h"),
         "20s",
         "Time after which all pages of a process are looked up again, if that is cheap.",
@@ -70,29 +64,21 @@ class ResidencyConfig:
 class TargetsConfig:
     """[targets]: which processes are watched."""
 
-    match: Matcher = option(
-        "match", MatcherKind(empty=True), {}, "Processes to watch; {} is every process."
-    )
+    match: Matcher = option(MatcherKind(empty=True), {}, "Processes to watch; {} is every process.")
     deny: tuple[Matcher, ...] = option(
-        "deny",
         ListOf(MatcherKind(), most=64),
         [{"pid": 1}],
         "Processes never to touch, whatever match says.",
     )
     min_rss_bytes: int = option(
-        "min_rss",
-        size("0B", "1TiB"),
-        "16MiB",
-        "Processes with less resident memory than this are left alone.",
+        size("0B", "1TiB"), "16MiB", "Processes with less resident memory than this are left alone."
     )
     limit: int = option(
-        "limit",
         Number(1, MAX_TARGETS // 2),
         256,
         "Most processes watched at a time; those with the most resident memory are kept.",
     )
     refresh_interval_ns: int = option(
-        "refresh_interval",
         duration("100ms", "10min"),
         "5s",
         "Time between two refreshes of the list of watched processes.",
@@ -103,14 +89,9 @@ class TargetsConfig:
 class HeatConfig:
     """[heat]: the table of page heat."""
 
-    memory_bytes: int = option(
-        "memory", size("1MiB", "64GiB"), "64MiB", "Memory the heat table may take."
-    )
+    memory_bytes: int = option(size("1MiB", "64GiB"), "64MiB", "Memory the heat table may take.")
     half_life_ns: int = option(
-        "half_life",
-        duration("100ms", "1h"),
-        "5s",
-        "Time after which an access counts half.",
+        duration("100ms", "1h"), "5s", "Time after which an access counts half."
     )
 
 
@@ -119,16 +100,10 @@ class FastPathConfig:
     """[fast_path]: promotion between ticks, where NeoProf cards count."""
 
     enabled: bool = option(
-        "enabled",
-        Flag(),
-        True,
-        "Promote between ticks. Without it, cards only feed the heat table.",
+        Flag(), True, "Promote between ticks. Without it, cards only feed the heat table."
     )
     interval_ns: int = option(
-        "interval",
-        duration("1ms", "1s"),
-        "10ms",
-        "Time between two promotions of the fast path.",
+        duration("1ms", "1s"), "10ms", "Time between two promotions of the fast path."
     )
 
 
@@ -137,44 +112,38 @@ class CostConfig:
     """[policy.cost]: the policy "cost", by the time that a move saves."""
 
     horizon_ns: int = option(
-        "horizon",
         duration("100ms", "1h"),
         "10s",
         "Time for which accesses are expected to go on; a move pays within it.",
     )
     hysteresis: float = option(
-        "hysteresis",
         Number(0.0, 100.0, whole=False),
         0.5,
         "A move happens when it saves more than it costs by this ratio; learned upwards.",
     )
     feedback_interval_ns: int = option(
-        "feedback_interval",
         duration("50ms", "5min"),
         "2s",
         "Time for which the effect of moves is observed before more moves follow, at first.",
     )
     reserve: float = option(
-        "hbm_reserve",
         Share(0.0, 0.9),
         "0%",
         "Share of HBM that migration leaves free for urgent allocations.",
+        key="hbm_reserve",
     )
     latency_model: str = option(
-        "latency_model",
         Text(LATENCY_MODELS),
         "loaded",
         "How long an access takes: the latency of a tier under its load, or its idle latency.",
     )
     measure_tiers: bool = option(
-        "measure_tiers",
         Flag(),
         True,
         "Measure the latency and bandwidth of each tier once a minute, in case the firmware's"
         " numbers are wrong.",
     )
     weighted_interleave: bool = option(
-        "weighted_interleave",
         Flag(),
         False,
         "Set the kernel's interleave weights by the bandwidth of the tiers. The weights of before"
@@ -186,17 +155,12 @@ class CostConfig:
 class PhaseChangeConfig:
     """[policy.phase_change]: what is done when the hot set changes."""
 
-    enabled: bool = option(
-        "enabled", Flag(), True, "Detect that the hot set has changed, and cool old heat."
-    )
+    enabled: bool = option(Flag(), True, "Detect that the hot set has changed, and cool old heat.")
     probability: float = option(
-        "probability", Share(0.5, 1.0), "90%", "Probability from which a change is believed."
+        Share(0.5, 1.0), "90%", "Probability from which a change is believed."
     )
     cooling: float = option(
-        "cooling",
-        Number(0.0, 30.0, whole=False),
-        3.0,
-        "Half-lives by which all heat is cooled at once.",
+        Number(0.0, 30.0, whole=False), 3.0, "Half-lives by which all heat is cooled at once."
     )
 
 
@@ -204,39 +168,28 @@ class PhaseChangeConfig:
 class PolicyConfig:
     """[policy]: what is moved."""
 
-    name: str = option("name", Text(POLICIES), "watermark", "The policy.")
+    name: str = option(Text(POLICIES), "watermark", "The policy.")
     low_watermark: float = option(
-        "low_watermark",
         Share(0.0, 0.9),
         "2%",
         "Free share of a fast tier below which its coldest pages are demoted.",
     )
-    high_watermark: float = option(
-        "high_watermark", Share(0.0, 0.95), "2.5%", "Free share at which demotion stops."
-    )
+    high_watermark: float = option(Share(0.0, 0.95), "2.5%", "Free share at which demotion stops.")
     hysteresis: float = option(
-        "hysteresis",
         Number(0.0, 100.0, whole=False),
         0.5,
         "A page replaces another only when it is hotter by this ratio of the other's heat.",
     )
     confidence_sigmas: float = option(
-        "confidence_sigmas",
         Number(0.0, 20.0, whole=False),
         2.5,
         "Standard errors by which the sampled heat of two pages must differ.",
     )
     migration_cooldown_ns: int = option(
-        "migration_cooldown",
-        duration("0s", "1h"),
-        "10s",
-        "Time for which a page that was moved is not moved again.",
+        duration("0s", "1h"), "10s", "Time for which a page that was moved is not moved again."
     )
-    max_moves_per_tick: int = option(
-        "max_moves_per_tick", Number(1, 10_000_000), 32768, "Most pages moved in one tick."
-    )
+    max_moves_per_tick: int = option(Number(1, 10_000_000), 32768, "Most pages moved in one tick.")
     break_even_time_ns: int = option(
-        "break_even_time",
         duration("10ms", "1h"),
         "500ms",
         "Shortest time in which the accesses of a page must save as much as two moves of 10 us"
@@ -244,14 +197,11 @@ class PolicyConfig:
         " interval.",
     )
     promotion_rate_limit_bytes_per_s: int = option(
-        "promotion_rate_limit",
-        rate("4KiB/s", "1TB/s"),
-        "256MB/s",
-        "Most bytes that the fast path promotes in any second.",
+        rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes that the fast path promotes in any second."
     )
-    cost: CostConfig = section("cost", CostConfig, "The policy cost: by the time that moves save.")
+    cost: CostConfig = section(CostConfig, "The policy cost: by the time that moves save.")
     phase_change: PhaseChangeConfig = section(
-        "phase_change", PhaseChangeConfig, "What is done when the hot set changes."
+        PhaseChangeConfig, "What is done when the hot set changes."
     )
 
     def check(self, path: str) -> None:
@@ -265,38 +215,32 @@ class MigrationConfig:
     """[migration]: what moving may cost, and when it slows down."""
 
     rate_limit_bytes_per_s: int = option(
-        "rate_limit", rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
+        rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
     )
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
         "Share of one CPU that moving pages may use. What was left unused in the last ten seconds"
         " may be used at once.",
     )
     max_failure_ratio: float = option(
-        "max_failure_ratio", Share(), "20%", "Ratio of failed moves above which moving slows down."
+        Share(), "20%", "Ratio of failed moves above which moving slows down."
     )
     memory_pressure: float = option(
-        "memory_pressure",
         Share(),
         "20%",
         "Share of time in which tasks wait for memory above which moving slows down.",
     )
     cpu_pressure: float = option(
-        "cpu_pressure",
-        Share(),
-        "90%",
-        "Share of time in which tasks wait for a CPU above which moving slows down.",
+        Share(), "90%", "Share of time in which tasks wait for a CPU above which moving slows down."
     )
     max_ping_pong_ratio: float = option(
-        "max_ping_pong_ratio",
         Share(),
         "30%",
         "Ratio of moved pages that moved within the minute before, above which moving slows down.",
     )
     retries: int = option(
-        "retries", Number(0, 100), 3, "Times a busy page is tried again before it is given up."
+        Number(0, 100), 3, "Times a busy page is tried again before it is given up."
     )
 
 
@@ -304,28 +248,21 @@ class MigrationConfig:
 class RecordConfig:
     """[record]: recordings of what the service sees and does."""
 
-    enabled: bool = option(
-        "enabled", Flag(), False, "Record every run, for tierd replay and tierd report."
-    )
+    enabled: bool = option(Flag(), False, "Record every run, for tierd replay and tierd report.")
     folder: str = option(
-        "folder",
-        Text(),
-        "/var/lib/tierd/recordings",
-        "Where recordings are made, one file a run.",
+        Text(), "/var/lib/tierd/recordings", "Where recordings are made, one file a run."
     )
     size_bytes: int = option(
-        "size", size("1MiB", "1TiB"), "256MiB", "Most bytes of one recording; it ends there."
+        size("1MiB", "1TiB"), "256MiB", "Most bytes of one recording; it ends there."
     )
-    keep: int = option(
-        "keep", Number(1, 1000), 4, "Recordings kept in the folder; older ones are removed."
-    )
+    keep: int = option(Number(1, 1000), 4, "Recordings kept in the folder; older ones are removed.")
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """[log]: what is written to standard error."""
 
-    level: str = option("level", Text(LOG_LEVELS), "info", "Least important level written.")
+    level: str = option(Text(LOG_LEVELS), "info", "Least important level written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,48 +274,40 @@ class Config:
     """
 
     profile: str = option(
-        "profile",
         Text(tuple(PROFILES)),
         DEFAULT_PROFILE,
         "Values to start from; what the files say wins over it.",
     )
     rules: tuple[RuleConfig, ...] = option(
-        "rule", RulesKind(), [], "Processes with shares and budgets of their own, or none at all."
+        RulesKind(),
+        [],
+        "Processes with shares and budgets of their own, or none at all.",
+        key="rule",
     )
-    loop: LoopConfig = section("loop", LoopConfig, "How often the control loop runs.")
-    residency: ResidencyConfig = section(
-        "residency", ResidencyConfig, "How the nodes of pages are looked up."
-    )
-    targets: TargetsConfig = section("targets", TargetsConfig, "Which processes are watched.")
-    sources: SourcesConfig = section("sources", SourcesConfig, "Who sees accesses.")
-    heat: HeatConfig = section("heat", HeatConfig, "The table of page heat.")
-    policy: PolicyConfig = section("policy", PolicyConfig, "What is moved.")
+    loop: LoopConfig = section(LoopConfig, "How often the control loop runs.")
+    residency: ResidencyConfig = section(ResidencyConfig, "How the nodes of pages are looked up.")
+    targets: TargetsConfig = section(TargetsConfig, "Which processes are watched.")
+    sources: SourcesConfig = section(SourcesConfig, "Who sees accesses.")
+    heat: HeatConfig = section(HeatConfig, "The table of page heat.")
+    policy: PolicyConfig = section(PolicyConfig, "What is moved.")
     fast_path: FastPathConfig = section(
-        "fast_path", FastPathConfig, "Promotion between ticks, where NeoProf cards count."
+        FastPathConfig, "Promotion between ticks, where NeoProf cards count."
     )
     migration: MigrationConfig = section(
-        "migration", MigrationConfig, "What moving may cost, and when it slows down."
+        MigrationConfig, "What moving may cost, and when it slows down."
     )
     migration_tracing: MigrationTracingConfig = section(
-        "migration_tracing",
-        MigrationTracingConfig,
-        "Counting of all page migrations of the host, by eBPF.",
+        MigrationTracingConfig, "Counting of all page migrations of the host, by eBPF."
     )
-    gpu: GpuConfig = section("gpu", GpuConfig, "Lending free memory of GPUs to their neighbours.")
+    gpu: GpuConfig = section(GpuConfig, "Lending free memory of GPUs to their neighbours.")
     topology: TopologyOverrides = field(
         default_factory=TopologyOverrides,
-        metadata={
-            KEY: Option("topology", TopologyKind(), {}, "What the host does not tell, or wrongly.")
-        },
+        metadata={KEY: Option(TopologyKind(), {}, "What the host does not tell, or wrongly.")},
     )
-    metrics: MetricsConfig = section("metrics", MetricsConfig, "Figures for Prometheus.")
-    control: ControlConfig = section(
-        "control", ControlConfig, "The socket that the tierd commands talk to."
-    )
-    record: RecordConfig = section(
-        "record", RecordConfig, "Recordings of what the service sees and does."
-    )
-    log: LogConfig = section("log", LogConfig, "What is written to standard error.")
+    metrics: MetricsConfig = section(MetricsConfig, "Figures for Prometheus.")
+    control: ControlConfig = section(ControlConfig, "The socket that the tierd commands talk to.")
+    record: RecordConfig = section(RecordConfig, "Recordings of what the service sees and does.")
+    log: LogConfig = section(LogConfig, "What is written to standard error.")
     files: tuple[str, ...] = field(default=(), compare=False)
 
 

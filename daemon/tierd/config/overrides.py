@@ -40,34 +40,30 @@ _KIND = Optional(KindName())
 
 @dataclass(frozen=True, slots=True)
 class _TierTable:
-    name: str = required("name", Text(), "Short name, unique.")
+    name: str = required(Text(), "Short name, unique.")
     nodes: tuple[int, ...] = required(
-        "nodes", ListOf(Number(0, MAX_NODE), least=1, unique=True), "Its NUMA nodes."
+        ListOf(Number(0, MAX_NODE), least=1, unique=True), "Its NUMA nodes."
     )
-    kind: MemoryKind | None = option("kind", _KIND, None, "What its memory is made of.")
+    kind: MemoryKind | None = option(_KIND, None, "What its memory is made of.")
 
 
 @dataclass(frozen=True, slots=True)
 class _NodeTable:
-    latency_ns: int | None = option(
-        "latency", Optional(duration("1ns", "1ms")), None, "Idle read latency."
-    )
+    latency_ns: int | None = option(Optional(duration("1ns", "1ms")), None, "Idle read latency.")
     bandwidth_bytes_per_s: int | None = option(
-        "bandwidth", Optional(rate("1MB/s", "100TB/s")), None, "Read bandwidth."
+        Optional(rate("1MB/s", "100TB/s")), None, "Read bandwidth."
     )
-    kind: MemoryKind | None = option("kind", _KIND, None, "What its memory is made of.")
+    kind: MemoryKind | None = option(_KIND, None, "What its memory is made of.")
 
 
 @dataclass(frozen=True, slots=True)
 class _TopologyTable:
     tiers: tuple[_TierTable, ...] = option(
-        "tiers",
         ListOf(Section(_TierTable), most=64),
         [],
         "Tiers, fastest first; tierd ranks the nodes that none of them names.",
     )
     nodes: Mapping[int, _NodeTable] = option(
-        "nodes",
         Numbered(Section(_NodeTable), MAX_NODE),
         {},
         "Numbers of a node that the host does not tell, or tells wrongly.",

@@ -39,22 +39,16 @@ class MatcherKind:
 class RuleConfig:
     """[[rule]]: what holds for the processes it matches, all of them together."""
 
-    name: str = required("name", Text(), "Short name, unique; metrics and logs tell it.")
-    match: Matcher = required(
-        "match", MatcherKind(), "Processes; the first rule that matches one counts."
-    )
-    deny: bool = option("deny", Flag(), False, "Leave these processes alone.")
+    name: str = required(Text(), "Short name, unique; metrics and logs tell it.")
+    match: Matcher = required(MatcherKind(), "Processes; the first rule that matches one counts.")
+    deny: bool = option(Flag(), False, "Leave these processes alone.")
     fast_min: float = option(
-        "fast_min",
-        Share(),
-        "0%",
-        "Share of each tier but the slowest that is theirs before others get more.",
+        Share(), "0%", "Share of each tier but the slowest that is theirs before others get more."
     )
     fast_max: float = option(
-        "fast_max", Share(), "100%", "Share of each tier but the slowest that they may take."
+        Share(), "100%", "Share of each tier but the slowest that they may take."
     )
     rate_limit_bytes_per_s: int | None = option(
-        "rate_limit",
         Optional(rate("4KiB/s", "1TB/s")),
         None,
         "Most bytes of theirs moved in a second, within the whole budget.",

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -13,28 +14,37 @@ from tierd.core.errors import ConfigError
 
 KEY: Final = "tierd.option"
 """Where a dataclass field's metadata keeps its `Option`."""
+_UNIT: Final = re.compile(r"_(ns|bytes|bytes_per_s|per_s)$")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One key: its name in TOML, its kind, its default in TOML form, what it is for."""
+    """One key: its kind, its default in TOML form, what it is for, its name if not `key_of`'s."""
 
-    key: str
     kind: Kind
     default: Any
     doc: str
+    key: str = ""
 
 
-def option(key: str, kind: Kind, default: Any, doc: str) -> Any:
-    """A dataclass field for the key `key`; its default is `default` parsed by `kind`."""
-    made = Option(key, kind, default, doc)
-    return dataclasses.field(default_factory=lambda: kind.parse(default, key), metadata={KEY: made})
+def option(kind: Kind, default: Any, doc: str, key: str = "") -> Any:
+    """A dataclass field for a key; its default is `default` parsed by `kind`."""
+    made = Option(kind, default, doc, key)
+    return dataclasses.field(
+        default_factory=lambda: kind.parse(default, "default"), metadata={KEY: made}
+    )
 
 
-def section(key: str, cls: type[Any], doc: str) -> Any:
-    """A dataclass field for the table `key`, described by the dataclass `cls`."""
-    made = Option(key, Section(cls), {}, doc)
-    return dataclasses.field(default_factory=cls, metadata={KEY: made})
+def section(cls: type[Any], doc: str, key: str = "") -> Any:
+    """A dataclass field for a table, described by the dataclass `cls`."""
+    return dataclasses.field(
+        default_factory=cls, metadata={KEY: Option(Section(cls), {}, doc, key)}
+    )
+
+
+def key_of(attribute: str) -> str:
+    """The key in TOML: the attribute's name without its unit, which the value carries there."""
+    return _UNIT.sub("", attribute)
 
 
 def options_of(cls: type[Any]) -> dict[str, tuple[str, Option]]:
@@ -43,7 +53,7 @@ def options_of(cls: type[Any]) -> dict[str, tuple[str, Option]]:
     for item in dataclasses.fields(cls):
         made = item.metadata.get(KEY)
         if made is not None:
-            found[made.key] = (item.name, made)
+            found[made.key or key_of(item.name)] = (item.name, made)
     return found
 
 
@@ -179,9 +189,9 @@ REQUIRED: Final = object()
 """The default of a key that has none."""
 
 
-def required(key: str, kind: Kind, doc: str) -> Any:
+def required(kind: Kind, doc: str) -> Any:
     """A dataclass field for a key that must be given."""
-    return dataclasses.field(metadata={KEY: Option(key, kind, REQUIRED, doc)})
+    return dataclasses.field(metadata={KEY: Option(kind, REQUIRED, doc)})
 
 
 def kind_of(kind: Kind | None, key: str) -> Kind | None:

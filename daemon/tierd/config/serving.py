@@ -136,23 +136,19 @@ class HashedUser:
 class MetricsConfig:
     """[metrics]: figures for Prometheus."""
 
-    enabled: bool = option("enabled", Flag(), True, "Serve figures for Prometheus over HTTP.")
-    address: str = option("address", IpAddress(), "127.0.0.1", "Address to serve them on.")
-    port: int = option(
-        "port", Number(0, 65535), 9743, "TCP port to serve them on; 0 takes a free one."
-    )
+    enabled: bool = option(Flag(), True, "Serve figures for Prometheus over HTTP.")
+    address: str = option(IpAddress(), "127.0.0.1", "Address to serve them on.")
+    port: int = option(Number(0, 65535), 9743, "TCP port to serve them on; 0 takes a free one.")
     tls_cert: str = option(
-        "tls_cert", PathText(), "", "Certificate chain (PEM); with tls_key, HTTPS is served."
+        PathText(), "", "Certificate chain (PEM); with tls_key, HTTPS is served."
     )
-    tls_key: str = option("tls_key", PathText(), "", "Private key of tls_cert (PEM).")
+    tls_key: str = option(PathText(), "", "Private key of tls_cert (PEM).")
     users: tuple[str, ...] = option(
-        "users",
         ListOf(HashedUser(), most=32),
         [],
         "Who may read the figures, by HTTP basic authentication; empty is everybody.",
     )
     groups: int = option(
-        "groups",
         Number(0, 1000),
         32,
         'Most control groups told apart in figures; the rest is summed up as "other".',
@@ -174,31 +170,28 @@ class ControlConfig:
     """[control]: the socket that the tierd commands talk to."""
 
     enabled: bool = option(
-        "enabled", Flag(), True, "Listen for tierd status, top, pause, explain, set and events."
+        Flag(), True, "Listen for tierd status, top, pause, explain, set and events."
     )
     socket: str = option(
-        "socket", PathText(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."
+        PathText(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."
     )
     group: str = option(
-        "group",
         GroupName(),
         "",
         "Group whose members may read (status, top, events); everything else needs root.",
     )
     state: str = option(
-        "state",
         PathText(needed=True),
         "/var/lib/tierd",
         "Folder where a pause is kept, so that a restart does not end it.",
     )
     timeout_ns: int = option(
-        "timeout",
         duration("100ms", "1min"),
         "5s",
         "Time a request waits for the control loop before it is told that the loop is stuck.",
     )
     connections: int = option(
-        "connections", Number(1, 256), 16, "Most connections at a time; one more is refused."
+        Number(1, 256), 16, "Most connections at a time; one more is refused."
     )
 
 
@@ -234,7 +227,6 @@ class MigrationTracingConfig:
     """[migration_tracing]: counting of all page migrations of the host, by eBPF."""
 
     enabled: bool = option(
-        "enabled",
         Flag(),
         False,
         "Count pages that the kernel or others move, and ping-pong; needs eBPF and tracefs.",
@@ -246,41 +238,38 @@ class GpuConfig:
     """[gpu]: lending free memory of GPUs to their neighbours (docs/gpu.md)."""
 
     serve: bool = option(
-        "serve", Flag(), False, "Lend free GPU memory to programs that use the client library."
+        Flag(), False, "Lend free GPU memory to programs that use the client library."
     )
-    socket: Path = option("socket", PathKind(), "/run/tierd/gpu.sock", "Where clients connect.")
+    socket: Path = option(PathKind(), "/run/tierd/gpu.sock", "Where clients connect.")
     users: tuple[int, ...] = option(
-        "users",
         ListOf(Number(0, MOST_ID), unique=True),
         [],
         "User numbers that may connect, beside tierd's own.",
     )
     groups: tuple[int, ...] = option(
-        "groups", ListOf(Number(0, MOST_ID), unique=True), [], "Group numbers that may connect."
+        ListOf(Number(0, MOST_ID), unique=True), [], "Group numbers that may connect."
     )
     durable: bool = option(
-        "durable",
         Flag(),
         True,
         "Lend room only to copies, so that a lost GPU loses nothing; off: faster, with a bound.",
     )
     floor_bytes: int = option(
-        "floor", size("0B", "1TiB"), "100MB", "Free memory of a lender that is never borrowed."
+        size("0B", "1TiB"), "100MB", "Free memory of a lender that is never borrowed."
     )
     refill_bytes: int = option(
-        "refill",
         size("0B", "1TiB"),
         "200MB",
         "Free and removable memory of a lender below which it gets some back.",
     )
     quota_share: float = option(
-        "quota", Share(0.01, 1.0), "100%", "Most of a neighbour's memory that one client may have."
+        Share(0.01, 1.0),
+        "100%",
+        "Most of a neighbour's memory that one client may have.",
+        key="quota",
     )
     revoke_ns: int = option(
-        "revoke",
-        duration("20ms", "10s"),
-        "50ms",
-        "Time in which a lender gets back everything it lent.",
+        duration("20ms", "10s"), "50ms", "Time in which a lender gets back everything it lent."
     )
 
     def check(self, path: str) -> None:

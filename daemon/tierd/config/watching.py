@@ -24,22 +24,16 @@ class DamonConfig:
     """[sources.damon]: sampling by the kernel's DAMON."""
 
     sampling_interval_ns: int = option(
-        "sampling_interval", duration("1ms", "10s"), "20ms", "Time between two checks of a region."
+        duration("1ms", "10s"), "20ms", "Time between two checks of a region."
     )
     aggregation_interval_ns: int = option(
-        "aggregation_interval",
         duration("10ms", "1min"),
         "400ms",
         "Time over which DAMON counts the checks that found an access.",
     )
-    min_regions: int = option(
-        "min_regions", Number(10, 100_000), 500, "Least regions a target is divided into."
-    )
-    max_regions: int = option(
-        "max_regions", Number(10, 100_000), 2000, "Most regions a target is divided into."
-    )
+    min_regions: int = option(Number(10, 100_000), 500, "Least regions a target is divided into.")
+    max_regions: int = option(Number(10, 100_000), 2000, "Most regions a target is divided into.")
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "2%",
         "Share of one CPU that DAMON may use; it samples less often when that is used up.",
@@ -63,45 +57,36 @@ class ScanConfig:
     """[sources.scan]: accessed bits of every page, by the kernel module."""
 
     interval_ns: int = option(
-        "interval",
         duration("10ms", "1min"),
         "800ms",
         "Time between two scans of a page. During warm-up and after a phase change the scanner is"
         " faster; when nothing changes for long it takes twice as long.",
     )
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
         "Share of one CPU that the scanner may use; it scans less often when that is used up.",
     )
     hot_threshold: int = option(
-        "hot_threshold",
         Number(1, 8),
         2,
         "A page is reported once this many of its last eight scans found it accessed.",
     )
     cold_threshold: int = option(
-        "cold_threshold",
         Number(0, 7),
         1,
         "A reported page is reported until no more than this many of its last eight scans found"
         " it accessed.",
     )
     min_sampling_interval_ns: int = option(
-        "min_sampling_interval",
         duration("100us", "1min"),
         "2ms",
         "Shortest time from clearing an accessed bit to checking it. Where more pages are in use"
         " than fast memory can hold, the scanner shortens this time to tell them apart. From half"
         " the scan interval on, it is the whole scan interval.",
     )
-    track_writes: bool = option(
-        "track_writes", Flag(), False, "Tell writes from reads; costs TLB flushes."
-    )
-    flush_tlb: bool = option(
-        "flush_tlb", Flag(), False, "Flush the TLB with each scan; for emulated machines."
-    )
+    track_writes: bool = option(Flag(), False, "Tell writes from reads; costs TLB flushes.")
+    flush_tlb: bool = option(Flag(), False, "Flush the TLB with each scan; for emulated machines.")
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -114,24 +99,22 @@ class ThresholdConfig:
     """[sources.neoprof.threshold]: NeoMem's Algorithm 1 (NeoMem, MICRO 2024), in its symbols."""
 
     interval_ns: int = option(
-        "interval",
         duration("100ms", "1min"),
         "1s",
         "Time between two decisions about the hotness threshold of a card.",
     )
     p_min: float = option(
-        "p_min", Share(1e-6, 1.0), "0.01%", "Smallest share of a card's counters that is hot."
+        Share(1e-6, 1.0), "0.01%", "Smallest share of a card's counters that is hot."
     )
-    p_init: float = option("p_init", Share(1e-6, 1.0), "0.1%", "That share at first.")
-    p_max: float = option("p_max", Share(1e-6, 1.0), "1.56%", "Largest share that is hot.")
+    p_init: float = option(Share(1e-6, 1.0), "0.1%", "That share at first.")
+    p_max: float = option(Share(1e-6, 1.0), "1.56%", "Largest share that is hot.")
     alpha: float = option(
-        "alpha",
         Number(0.0, 10.0, whole=False),
         1.0,
         "How much the bandwidth utilisation of a card's memory raises the hot share.",
     )
     beta: float = option(
-        "beta", Number(0.0, 10.0, whole=False), 2.0, "How much ping-pong lowers the hot share."
+        Number(0.0, 10.0, whole=False), 2.0, "How much ping-pong lowers the hot share."
     )
 
     def check(self, path: str) -> None:
@@ -145,46 +128,36 @@ class NeoProfConfig:
     """[sources.neoprof]: requests to slow memory, counted by NeoProf cards."""
 
     poll_interval_ns: int = option(
-        "poll_interval",
-        duration("1ms", "10s"),
-        "10ms",
-        "Time between two reads of a card's hot list.",
+        duration("1ms", "10s"), "10ms", "Time between two reads of a card's hot list."
     )
     epoch_ns: int = option(
-        "epoch",
         duration("100ms", "10min"),
         "5s",
         "Time after which counting starts again from zero; a page is reported once in it.",
     )
     access_type: str = option(
-        "access_type",
         Text(ACCESS_TYPES),
         "auto",
         "Which requests are counted. auto: reads, which programs wait for; with the policy cost,"
         " which needs all traffic, both.",
     )
     conservative_update: bool = option(
-        "conservative_update",
-        Flag(),
-        True,
-        "Raise only the smallest counters of a page in the sketch: closer estimates.",
+        Flag(), True, "Raise only the smallest counters of a page in the sketch: closer estimates."
     )
     merge_requests: bool = option(
-        "merge_requests",
         Flag(),
         True,
         "Count a run of requests to one page once, where all cards can; not with the policy cost,"
         " which needs all traffic.",
     )
     lines_per_access: int = option(
-        "lines_per_access",
         Number(0, 64),
         0,
         "Requests for cache lines that count as one access of a page. 0: 1 where requests are"
         " merged or the policy is cost, else 8.",
     )
     threshold: ThresholdConfig = section(
-        "threshold", ThresholdConfig, "NeoMem's algorithm for the hotness threshold of a card."
+        ThresholdConfig, "NeoMem's algorithm for the hotness threshold of a card."
     )
 
 
@@ -193,24 +166,20 @@ class PmuConfig:
     """[sources.pmu]: loads and stores sampled by the CPU, counted by eBPF."""
 
     events: tuple[str, ...] = option(
-        "events",
         ListOf(Text(EVENT_ROLES), least=1, unique=True),
         ["l3-miss"],
         "What is sampled; docs/ebpf.md tells what each means on which CPU.",
     )
-    latency_cycles: int = option(
-        "latency_cycles", Number(3, 65535), 128, "Threshold of the load-latency event."
-    )
+    latency_cycles: int = option(Number(3, 65535), 128, "Threshold of the load-latency event.")
     samples_per_s: int = option(
-        "samples", Number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
+        Number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
     )
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "3%",
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
-    mode: str = option("mode", Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    mode: str = option(Text(SAMPLE_MODES), "auto", "Where samples are counted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,18 +187,15 @@ class FaultsConfig:
     """[sources.faults]: page faults, counted by eBPF."""
 
     samples_per_s: int = option(
-        "samples", Number(100, 10_000_000), 200_000, "Faults a second that are looked at."
+        Number(100, 10_000_000), 200_000, "Faults a second that are looked at."
     )
     cpu_limit: float = option(
-        "cpu_limit",
         Share(0.001, 1.0),
         "5%",
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
-    hint_faults: bool = option(
-        "hint_faults", Flag(), True, "Tell NUMA hint faults apart where the kernel can."
-    )
-    mode: str = option("mode", Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    hint_faults: bool = option(Flag(), True, "Tell NUMA hint faults apart where the kernel can.")
+    mode: str = option(Text(SAMPLE_MODES), "auto", "Where samples are counted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,19 +203,14 @@ class SourcesConfig:
     """[sources]: who sees accesses."""
 
     order: tuple[str, ...] = option(
-        "order",
         ListOf(Text(SOURCES), least=1, unique=True),
         ["neoprof", "scan", "pmu", "damon"],
         "Sources in order of preference; the first that this host has is used.",
     )
     neoprof: NeoProfConfig = section(
-        "neoprof", NeoProfConfig, "Requests to slow memory, counted by NeoProf cards."
+        NeoProfConfig, "Requests to slow memory, counted by NeoProf cards."
     )
-    scan: ScanConfig = section(
-        "scan", ScanConfig, "Accessed bits of every page, by the kernel module."
-    )
-    pmu: PmuConfig = section(
-        "pmu", PmuConfig, "Loads and stores sampled by the CPU, counted by eBPF."
-    )
-    damon: DamonConfig = section("damon", DamonConfig, "Sampling by the kernel's DAMON.")
-    faults: FaultsConfig = section("faults", FaultsConfig, "Page faults, counted by eBPF.")
+    scan: ScanConfig = section(ScanConfig, "Accessed bits of every page, by the kernel module.")
+    pmu: PmuConfig = section(PmuConfig, "Loads and stores sampled by the CPU, counted by eBPF.")
+    damon: DamonConfig = section(DamonConfig, "Sampling by the kernel's DAMON.")
+    faults: FaultsConfig = section(FaultsConfig, "Page faults, counted by eBPF.")
