@@ -212,14 +212,11 @@ def _kind(told: _Reported, local: MemoryNode | None, notes: list[str]) -> Memory
     for device in told.devices:
         if device.kind is not None:
             return device.kind
-    number = told.raw.number
     if told.raw.cpus or local is None:
         return MemoryKind.DRAM
+    number = told.raw.number
     latency, bandwidth = told.reported_latency(), told.reported_bandwidth()
-    lat_ratio = latency.value / local.latency_ns.value if latency else None
-    if lat_ratio is None and (distance := told.distance()) is not None:
-        lat_ratio = distance / LOCAL_DISTANCE
-    if lat_ratio is not None and lat_ratio >= FAR_LATENCY:
+    if _is_far(told, latency, local):
         return MemoryKind.CXL
     if bandwidth is not None and local.bandwidth_bytes_per_s.provenance is not Provenance.DEFAULT:
         if bandwidth.value >= WIDE_BANDWIDTH * local.bandwidth_bytes_per_s.value:
@@ -235,3 +232,11 @@ def _kind(told: _Reported, local: MemoryNode | None, notes: list[str]) -> Memory
         "(set the node's kind or latency in the configuration if it is not)"
     )
     return MemoryKind.CXL
+
+
+def _is_far(told: _Reported, latency: Quantity | None, local: MemoryNode) -> bool:
+    """Whether a node is far from its CPUs, by its latency or else by its distance."""
+    if latency is not None:
+        return latency.value / local.latency_ns.value >= FAR_LATENCY
+    distance = told.distance()
+    return distance is not None and distance / LOCAL_DISTANCE >= FAR_LATENCY

@@ -267,23 +267,29 @@ def differences(tiers: Sequence[Tier], nodes: Mapping[int, MemoryNode]) -> tuple
         if missing:
             found.append(f"in no tier of the kernel: {_node_words(missing)} of {tier.name}")
     for upper, lower in combinations(tiers, 2):
-        above = {known[n] for n in upper.nodes if n in known}
-        below = {known[n] for n in lower.nodes if n in known}
-        if not above or not below:
-            continue
-        if min(above) > max(below):
-            found.append(
-                f"the kernel ranks {_title(lower)} above {_title(upper)} "
-                f"(memory_tier{max(below)} against memory_tier{min(above)}): "
-                f"its own demotion goes {lower.name} → {upper.name}"
-            )
-        elif above & below:
-            shared = min(above & below)
-            found.append(
-                f"{_title(upper)} and {_title(lower)} share the kernel's memory_tier{shared}: "
-                "it sees no difference between them"
-            )
+        found += _disorder(upper, lower, known)
     return tuple(found)
+
+
+def _disorder(upper: Tier, lower: Tier, known: Mapping[int, int]) -> list[str]:
+    """A sentence where the kernel does not rank `upper` above `lower`."""
+    above = {known[n] for n in upper.nodes if n in known}
+    below = {known[n] for n in lower.nodes if n in known}
+    if not above or not below:
+        return []
+    if min(above) > max(below):
+        return [
+            f"the kernel ranks {_title(lower)} above {_title(upper)} "
+            f"(memory_tier{max(below)} against memory_tier{min(above)}): "
+            f"its own demotion goes {lower.name} → {upper.name}"
+        ]
+    if above & below:
+        shared = min(above & below)
+        return [
+            f"{_title(upper)} and {_title(lower)} share the kernel's memory_tier{shared}: "
+            "it sees no difference between them"
+        ]
+    return []
 
 
 def _title(tier: Tier) -> str:

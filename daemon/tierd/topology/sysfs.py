@@ -148,6 +148,20 @@ def read_nodes(tree: SysTree) -> RawNodes:
         notes.append(f"/{NODES}/online is missing or unreadable: took the node folders instead")
         online = present
     possible = (tree.numbers(f"{NODES}/possible") or online) | online
+    memory, cpu_only = _read_online(tree, online, present, notes)
+    notes.extend(f"node {number}: offline" for number in sorted(present - online))
+    if not memory:
+        raise UnavailableError(
+            f"read the nodes in {tree.path(NODES)}: none of them has memory",
+            hint="is this a complete sysfs?",
+        )
+    return RawNodes(memory, cpu_only, possible, tuple(notes))
+
+
+def _read_online(
+    tree: SysTree, online: frozenset[int], present: frozenset[int], notes: list[str]
+) -> tuple[dict[int, RawNode], dict[int, RawNode]]:
+    """The online nodes with memory, and those with CPUs alone."""
     has_memory = tree.numbers(f"{NODES}/has_memory")
     if not has_memory or not has_memory & present:
         has_memory = None  # before Linux 3.8, or unreadable: MemTotal tells
@@ -170,13 +184,7 @@ def read_nodes(tree: SysTree) -> RawNodes:
             notes.append(f"node {number}: CPUs and no memory")
         else:
             notes.append(f"node {number}: online, no memory and no CPUs; left out")
-    notes.extend(f"node {number}: offline" for number in sorted(present - online))
-    if not memory:
-        raise UnavailableError(
-            f"read the nodes in {tree.path(NODES)}: none of them has memory",
-            hint="is this a complete sysfs?",
-        )
-    return RawNodes(memory, cpu_only, possible, tuple(notes))
+    return memory, cpu_only
 
 
 def _without_numa(tree: SysTree) -> RawNodes:
