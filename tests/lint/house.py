@@ -20,12 +20,12 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38818,
-    "python_modules": 221,
+    "python_lines": 38606,
+    "python_modules": 211,
     "native_lines": 7025,
     "loose_constants": 45,
     "private_words": 0,
-    "branchy_functions": 4,
+    "branchy_functions": 1,
     "long_functions": 2,
 }
 MOST_BRANCHES = 15
