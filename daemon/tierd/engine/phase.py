@@ -14,7 +14,8 @@ A phase is a time in which the hot set stays the same. Three detectors find its 
   again. A burst of either count shows this, and a new epoch finds those pages at once.
 - Scans: the source reports phase changes itself (`EventDrivenSource.phase_change_ns`).
 
-`PhaseAge` is the time since the last phase change.
+`PhaseAge` is the time since the last phase change that heat or scans found. The fast path keeps an
+age of its own (`FastPathController`), which a burst restarts as well.
 """
 
 from __future__ import annotations

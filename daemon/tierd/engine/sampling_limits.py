@@ -39,7 +39,7 @@ def space_fraction(
     None while the targets' bytes are not known.
 
     Args:
-        residents: bytes of the targets by node.
+        resident_bytes: bytes of the targets by node.
         tiers: the host's.
         usage: how full nodes are.
         kept: fraction of a node that stays free.

@@ -25,7 +25,7 @@ class DecisionLog:
     They are kept as they come: thousands do in a pass, and nobody may ever ask.
 
     Args:
-        room: the most decisions kept (40 bytes each).
+        space: the most decisions kept (40 bytes each).
     """
 
     def __init__(self, space: int = 1 << 17) -> None:

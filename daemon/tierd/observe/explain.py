@@ -2,7 +2,8 @@
 """Why a page was moved, or will be, or stays: `tierd explain`.
 
 What happened is told from the log of decisions. What will happen is told by the policy, which
-decides once more on what is known now: that costs nothing until somebody asks.
+decides once more, on heat as it is now and on what the last decision knew of the host. That costs
+nothing until somebody asks. The fast path's quota and the mover may still delay the move.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class MigrationTotals:
         by_tierd: moved by this process. by_others: by other programs and DAMON.
         within_node: got another frame on their node (compaction and such).
         failed: that stayed.
-        bounced: moved again within a minute of an earlier move (ping-pong).
+        ping_pong_pages: moved again within a minute of an earlier move (ping-pong).
         unclear: moved while pages moved within nodes as well, so not looked at for bounces.
         tasks_moved: tasks that the scheduler moved to another node.
         lost: moves whose page was not kept; forgotten: pages for which memory was too short.
@@ -86,7 +86,7 @@ class Totals:
     scan_phase_changes: int = 0
     """... by looks at accessed bits."""
     epoch_restarts: int = 0
-    """... by many pages that cards report and the native path refuses."""
+    """... by many pages that cards report and the fast path refuses."""
     tell_native: Callable[[], dict[str, Any]] = dict
     """Makes `native` of what was counted at the end of the last tick."""
     part_ns: Counter[str] = field(default_factory=Counter)
@@ -138,7 +138,7 @@ class Totals:
 
     @property
     def native(self) -> dict[str, Any]:
-        """Counters of the native path between ticks (struct tierd_promoter_stats)."""
+        """Counters of the fast path between ticks (struct tierd_promoter_stats)."""
         return self.tell_native()
 
     def as_json(self) -> dict[str, Any]:

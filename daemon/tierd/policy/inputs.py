@@ -27,7 +27,7 @@ class Pressure:
     Attributes:
         memory: of the last 10 s, in which some task stalled on memory (PSI "some").
         cpu: of the last 10 s, in which some task stalled on a CPU.
-        bounced: of the pages moved recently, those that had moved within a minute before.
+        ping_pong: of the pages moved recently, those that had moved within a minute before.
     """
 
     memory: float = 0.0

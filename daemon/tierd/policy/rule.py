@@ -3,7 +3,9 @@
 
 The rule itself stands in the native library (`daemon/native/tierd_rule.h` has the formula). The
 tick and `explain` ask it here, and the fast path asks the same code. Hotness counts accesses, so
-the variance of a tick's hotness is that hotness (Poisson).
+the variance of a tick's hotness is that hotness (Poisson). A tick asks without a cost and without
+posterior means, because accessed bits do not tell how many accesses a second a page has; the fast
+path, which has counts of cards, asks with both.
 
 **Cost.** A page that comes into a full tier costs two moves, its own and its victim's. Each of its
 accesses then takes less time by the difference of the tiers' latencies, if accesses wait for one

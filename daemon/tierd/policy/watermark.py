@@ -147,14 +147,14 @@ class Round:
         """The reason for which the plan leaves a folio where it is."""
         node, heat = int(page.node[0]), float(page.heat[0])
         above = self.inputs.tiers.promotion_tier(self.inputs.tiers.tier_of(node).rank)
+        if node in self.inputs.exchanged and not page.order[0]:
+            return Verdict(Reason.FAST_PATH, heat)
         if float(page.idle_s[0]) < self.settings.min_residency_s:
             return Verdict(Reason.MOVED_LATELY, heat)
         if above is None:
             return Verdict(Reason.TOP_TIER, heat)
         if not heat > self.rule.least:
             return Verdict(Reason.NOT_HOTTER, heat, victim=0.0, terms=self.rule.terms(heat, 0.0))
-        if node in self.inputs.exchanged and not page.order[0]:
-            return Verdict(Reason.FAST_PATH, heat)
         if self.fair is not None and not self.fair.may_enter(page, above.nodes)[0]:
             return Verdict(Reason.GROUP_LIMIT, heat)
         contest = self.contests.get(above.rank, Contest(None, None))

@@ -29,7 +29,7 @@ class ScanSettings:
         flush: flush the TLB after each page table; for emulators.
         nodes: nodes whose pages are reported; none named: all.
         min_sampling_interval_us: an accessed bit is not checked sooner than this after it was
-            cleared; from half the period on only checks clear it.
+            cleared. At half the period or more, bits are cleared only where they are checked.
         alone: no other source finds pages that become hot.
     """
 

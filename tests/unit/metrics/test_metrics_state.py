@@ -84,6 +84,22 @@ def test_moved_pages_are_summed_by_direction_tiers_and_group(tmp_path: Path):
     assert values[f.GROUP_MOVED] == {(OTHER, "promote"): 513 * 4096, (OTHER, "demote"): 3 * 4096}
 
 
+def test_moves_between_ticks_count_as_a_ticks_own(tmp_path: Path):
+    """The fast path's moves are in the record of the tick after them."""
+    bench, _ = make_desk(tmp_path)
+    ticks: list[TickRecord] = []
+    bench.service.observe(SimpleNamespace(on_tick=ticks.append))
+    bench.source.on_poll = interrupt_at(1)
+    bench.service.run()
+    moved = report_of([(3, 1, 0, UP, 0, Fate.MOVED)])
+    counts = []
+    for more in ({"report": moved}, {"between": moved, "report": None}, {"between": moved}):
+        state = MetricsState(bench.service)
+        state.on_tick(dataclasses.replace(ticks[-1], **{"report": moved, "between": None} | more))
+        counts.append(sum(state.values.snapshot.values[f.MOVED_PAGES].values()))
+    assert counts == [1, 1, 2]
+
+
 def test_a_report_of_nothing_moved_adds_nothing(tmp_path: Path):
     values = after_a_report(tmp_path, report_of([(3, 1, 0, UP, 0, Fate.GONE)]))
     assert values[f.MOVED_PAGES] == values[f.GROUP_MOVED] == {}

@@ -118,8 +118,9 @@ class MetricsState:
         state = self._service.components.policy.state
         if state is not None:
             set_cost(self.values, self._names, state)
-        if tick.report is not None:
-            self._report(tick.report)
+        for report in (tick.between, tick.report):
+            if report is not None:
+                self._report(report)
         if tick.time_ns >= self._slow_due_ns:
             self._slow_due_ns = tick.time_ns + SLOW_NS
             self._slow()
