@@ -34,7 +34,7 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
 
-        def run(script: str, name: str, *options: str, timeout: float = 600) -> dict[str, Any]:
+        def run(script: str, name: str, *options: str, timeout: float = 1800) -> dict[str, Any]:
             # What does not end tells where it is before it is killed.
             limit = ["timeout", "--signal=ABRT", "--kill-after=15", str(timeout)]
             python = [sys.executable, "-X", "faulthandler"]
