@@ -32,7 +32,7 @@ import numpy as np
 from hbmcases import MIB, Case, sweep_ms
 from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
 
-from tierd.policy.feedback import rank_correlation
+from tierd.policy.gains import rank_correlation
 
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""
@@ -53,7 +53,7 @@ def tell(name: str, figures: Mapping[str, Any]) -> None:
         told["moved pages"] = daemon["totals"]["migration_results"]
         told["lost samples"] = daemon["lost"]
         told["epochs"] = len(daemon["epochs"])
-        for key in ("rollbacks", "holds", "correlation", "pages"):
+        for key in ("alarms", "stood_still", "correlation", "pages"):
             told[key] = daemon[key]
     print(json.dumps(told), flush=True)
 

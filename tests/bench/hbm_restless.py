@@ -49,21 +49,21 @@ def half_hour(seed: int, minutes: float) -> dict[str, Any]:
     told = {
         "seed": seed,
         "minutes": minutes,
-        "epochs": len(policy.feedback.epochs),
-        "rank_correlation": policy.feedback.correlation,
+        "epochs": len(policy.outcomes.epochs),
+        "rank_correlation": policy.outcomes.correlation,
         "worst_minute_s": float(minute.min()),
         "minutes_lost_share": float((minute < 0).mean()),
         "moves_a_page": float(moves.mean()),
         "most_moves_of_a_page": int(moves.max()),
         "most_by_residency": minutes * 60 / RESIDENCY_S,
         "watermarks_kept": bool(np.all(free >= low)),
-        "holds": policy.feedback.holds,
-        "rollbacks": policy.feedback.rollbacks,
+        "stood_still": policy.outcomes.stood_still,
+        "alarms": policy.outcomes.alarms,
     }
     told["held"] = bool(
         told["watermarks_kept"]
         and minute.min() >= 0
-        and policy.feedback.correlation >= 0.7
+        and policy.outcomes.correlation >= 0.7
         and moves.max() <= told["most_by_residency"]
     )
     return told

@@ -20,12 +20,12 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 38606,
-    "python_modules": 211,
+    "python_lines": 39669,
+    "python_modules": 218,
     "native_lines": 7025,
     "loose_constants": 45,
     "private_words": 0,
-    "branchy_functions": 1,
+    "branchy_functions": 3,
     "long_functions": 2,
 }
 MOST_BRANCHES = 15

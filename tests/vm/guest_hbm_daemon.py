@@ -34,27 +34,28 @@ class Notes:
 
     def on_tick(self, tick: TickRecord) -> None:
         """Note it."""
-        state = self._policy.state
+        sight = self._policy.state
         self.ticks.append(
             {
                 "s": tick.time_ns / 1e9,
                 "samples": sum(map(len, tick.batches)),
                 "planned": len(tick.plan),
                 "moved": 0 if tick.report is None else tick.report.moved_bytes >> 12,
-                "load": [] if state is None else [round(float(x)) for x in state.model.load],
+                "load": [] if sight is None else [round(float(x)) for x in sight.model.load],
                 "known": self._known(),
                 "ways": self._ways(tick),
-                "ramp_up_limit": round(self._policy.feedback.ramp_up_limit, 3),
-                "margin": round(self._policy.feedback.margin, 3),
-                "rollbacks": self._policy.feedback.rollbacks,
+                "allowance": round(self._policy.outcomes.allowance, 3),
+                "trust": round(self._policy.outcomes.trust, 3),
+                "margin": round(self._policy.outcomes.margin, 3),
+                "alarms": self._policy.outcomes.alarms,
                 "held": dict(tick.plan.notes),
             }
         )
 
     def _known(self) -> list[int]:
         """Loaded latencies that it decided with."""
-        state = self._policy.state
-        return [] if state is None else [round(each) for each in state.loaded_ns]
+        sight = self._policy.state
+        return [] if sight is None else [round(each) for each in sight.loaded_ns]
 
     @staticmethod
     def _ways(tick: TickRecord) -> dict[str, int]:
@@ -81,7 +82,7 @@ def main() -> int:
     service.observe(watch)
     print("ready", flush=True)
     status = service.run()
-    out = policy.feedback
+    out = policy.outcomes
     print(
         json.dumps(
             {
@@ -94,9 +95,11 @@ def main() -> int:
                     [e.end_ns / 1e9, e.predicted, e.observed, e.gain_s(policy.settings.horizon_s)]
                     for e in out.epochs
                 ],
-                "rollbacks": out.rollbacks,
+                # Both take moves back before residency has passed.
+                "alarms": out.alarms + policy.hill_climber.falls,
+                "slices": [policy.hill_climber.kept, policy.hill_climber.failed],
                 "correlation": out.correlation,
-                "holds": out.holds,
+                "stood_still": out.stood_still,
                 "pages": watch.as_json(),
                 "ticks": notes.ticks,
             }

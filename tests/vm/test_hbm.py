@@ -22,7 +22,7 @@ import pytest
 from hbmcases import MIB, sweep_ms
 from hbmlab import CONFIG, CXL, DRAM, HBM, ROOT, HbmLab
 
-from tierd.policy.feedback import rank_correlation
+from tierd.policy.gains import rank_correlation
 
 MINUTES = float(os.environ.get("TIERD_HBM_MINUTES", "2"))
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
@@ -99,9 +99,7 @@ def test_four_streams_are_split_between_dram_and_cxl(lab: HbmLab) -> None:
     figures = case.tierd(lab)
     print(f"{sweep_ms(figures):.2f} ms a sweep, {found}, {figures['last']}")
     assert best < 0.95 * found["all in DRAM"]
-    # Nobody tries placements that the model sees no gain in (docs/benchmarks/cost-ablation.md).
-    assert sweep_ms(figures) < 0.95 * found["all in DRAM"]
-    assert best >= 0.88 * sweep_ms(figures)
+    assert best >= 0.95 * sweep_ms(figures)
 
 
 @pytest.mark.soak
@@ -149,8 +147,7 @@ def test_of_huge_folios_the_few_busy_pages_come_to_fast_memory(lab: HbmLab) -> N
 def restless(lab: HbmLab) -> dict[str, Any]:
     """What the service's moves did; checksums are the program's to check."""
     figures = hbmcases.restless(lab, MINUTES)
-    daemon = figures["daemon"]
-    told: dict[str, Any] = daemon["pages"] | {"rollbacks": daemon["rollbacks"]}
+    told: dict[str, Any] = figures["daemon"]["pages"] | {"alarms": figures["daemon"]["alarms"]}
     print(told)
     assert told["seconds"] >= 0.9 * 60 * MINUTES
     return told
@@ -164,10 +161,10 @@ def test_memory_fills_and_drains_and_pages_go_all_ways(restless: dict[str, Any])
 
 
 def test_no_page_bounces_but_what_is_taken_back(restless: dict[str, Any]) -> None:
-    """A rollback takes moves back, and no more than once; else the cooldown holds."""
+    """An alarm takes moves back, and no more than once; else residency holds."""
     assert restless["moves"] > 200
     assert restless["bounces"] == restless["bounces_back"]
-    assert restless["most_bounces_of_a_page"] <= restless["rollbacks"]
+    assert restless["most_bounces_of_a_page"] <= restless["alarms"]
     assert restless["most_moves_of_a_page"] <= restless["most_by_residency"]
 
 

@@ -83,9 +83,9 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
         },
     }
-    decided = service.components.policy.state
-    if decided is not None:
-        told["cost"] = cost_of(service.tiers, decided)
+    sight = service.components.policy.state
+    if sight is not None:
+        told["cost"] = cost_of(service.tiers, sight)
     if hottest:
         told["hottest"] = _hottest(service)
     return told

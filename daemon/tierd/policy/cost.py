@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cost policy: a page is where the time that its accesses take, and cost others, is least.
 
-One rule (`tierd.policy.scheduler`) makes all decisions: what comes in, what is evicted, what
-leaves a tier that is short of room, and what stays. HBM, which is wide and not near, attracts
-streams and nothing else, and when the loaded latency of a tier passes that of another, pages leave
-it until both are level.
+One rule (`tierd.policy.scheduler`) makes all decisions: what comes in, what gives way, what
+leaves a tier that is short of room, and what is left alone. It knows no ladder: HBM, which is
+wide and not near, attracts streams and nothing else, and when a tier's loaded latency passes
+that of another, pages leave it until both are level.
 
-Watermarks, limits of groups and the migration cooldown hold as in the watermark policy
-(`tierd.policy.watermark`).
+Watermarks, shares of groups and the least residency hold as in the watermark policy
+(`tierd.policy.watermark`), and HBM keeps a share of its room for groups that have a floor.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
-import numpy as np
-
 from tierd.core.migration import MigrationPlan
-from tierd.core.tiermap import TierMap
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
-from tierd.policy.demand import estimate, single_classes
+from tierd.policy.demand import Kinds
+from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
-from tierd.policy.folio_split import SplitHistory, choose_splits
+from tierd.policy.folio_split import SplitHistory
 from tierd.policy.inputs import Inputs, Policy
-from tierd.policy.scheduler import MigrationScheduler, Rule
-from tierd.policy.tiermodel import F64Array, TierModel, make_model
+from tierd.policy.perturbation import HillClimber
+from tierd.policy.residual_load import ResidualLoad
+from tierd.policy.scheduler import Rule
+from tierd.policy.splitting import choose_splits
+from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import Traffic
 
 
@@ -39,67 +42,33 @@ class CostPolicyState:
     Attributes:
         model: tiers, loads and their sources.
         loaded_ns: loaded latency by rank.
-        margin: learned.
+        trust, margin: learned.
         correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.
         last_minute_s: seconds gained in the last minute.
-        hold: whether nothing is moved because moves lost.
-        derated: tier name → how many times slower than its description it is taken to be.
+        standing: true while nothing is moved because the last minute lost.
+        suspected: tier name → how many times slower than it says it is thought to be.
+        allowance: share of all lines that may change tier in an epoch.
+        kept, failed: slices that were tried (`tierd.policy.perturbation`) and stayed, or went back.
+        least: part of what is waited that the model must promise to move anything.
     """
 
     model: TierModel
     loaded_ns: tuple[float, ...]
+    trust: float
     margin: float
     correlation: float
     predicted: float
     observed: float
     spent_s: float
     last_minute_s: float
-    hold: bool
-    derated: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
-class _Explained:
-    """What the last decision was made on, for the explanation of single pages."""
-
-    tiers: TierMap
-    traffic: Traffic
-    model: TierModel
-    stalls: F64Array
-    rule: Rule
-    confidence: float
-
-    def text(self, page: PageSet) -> str:
-        """What the rule says of one folio on a known node."""
-        here, model = self.tiers.tier_of(int(page.node[0])), self.model
-        demand = estimate(page, self.traffic)
-        classes = single_classes(page, np.array([here.rank]), demand, self.confidence)
-        space = np.zeros(len(self.tiers.tiers), np.int64)
-        net = MigrationScheduler(
-            model, classes, self.stalls, space=space, spare=space, rule=self.rule
-        ).net()[0]
-        loaded = model.loaded_ns(model.load, self.stalls)
-        times = ", ".join(
-            f"{tier.name} {loaded[tier.rank]:.0f} ns "
-            f"({model.load[tier.rank] / model.bytes_per_s[tier.rank]:.0%} used, "
-            f"by {model.source[tier.rank]})"
-            for tier in self.tiers.tiers
-        )
-        streamed = float(np.clip((1 - demand.stall[0]) / (1 - 1 / COST.stream_lines), 0, 1))
-        text = (
-            f"{demand.lines[0]:.3g} lines a second, {streamed:.0%} of them streamed or written; "
-            f"loaded latencies: {times}; "
-        )
-        best = int(net.argmax())
-        if not net[best] > 0:
-            return text + f"it stays on {here.name}: no move saves more than it costs"
-        return text + (
-            f"on {self.tiers.tiers[best].name} it would save {net[best] * 1e6:.3g} us over "
-            f"{self.rule.horizon_s:g} s, beyond what the move costs: it moves when room and rate "
-            "limit allow, if what would be evicted loses less"
-        )
+    standing: bool
+    suspected: dict[str, float]
+    allowance: float
+    kept: int
+    failed: int
+    least: float
 
 
 class CostPolicy(Policy):
@@ -110,9 +79,11 @@ class CostPolicy(Policy):
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.feedback = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
-        self._splits = SplitHistory()
-        self._explained: _Explained | None = None
+        self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
+        self._folios = SplitHistory()
+        self._residual = ResidualLoad()
+        self._asked: Callable[[PageSet], str] | None = None
 
     @property
     def low_watermark(self) -> float:
@@ -121,71 +92,121 @@ class CostPolicy(Policy):
 
     @property
     def busy(self) -> bool:
-        """Whether what was moved is still judged, or nothing may be moved now."""
-        return self.holds
+        """Whether a trial of a placement is under way, or the model is in doubt."""
+        return self.hill_climber.busy or self.hill_climber.planned or self.holds
 
     @property
     def holds(self) -> bool:
         """Whether nothing shall be promoted between two decisions: a tier is overloaded."""
-        if self.state is None:
+        sight = self.state
+        if sight is None:
             return False
-        upside_down = any(one > other for one, other in pairwise(self.state.loaded_ns))
-        return self.state.hold or upside_down
+        upside_down = any(one > other for one, other in pairwise(sight.loaded_ns))
+        return sight.standing or upside_down
 
     def explain(self, inputs: Inputs, page: PageSet) -> str:
         """What the rule said of one page at the last decision; "" before the first one."""
         del inputs
-        return "" if self._explained is None else self._explained.text(page)
+        return "" if self._asked is None else self._asked(page)
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now, in order: what makes room before what needs it."""
-        traffic, feedback = inputs.traffic or Traffic(0, COST.half_life_s), self.feedback
+        traffic = inputs.traffic or Traffic(0, COST.half_life_s)
         names = [tier.name for tier in inputs.tiers.tiers]
-        model = make_model(inputs.tiers, traffic).derated(names, feedback.derated)
-        work = CostRound(inputs, self.settings, model, traffic)
-        self._splits.follow(traffic.time_ns, inputs.last)
+        model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
+        work = CostRound(inputs, self.settings, model, traffic, self._residual)
+        self._folios.follow(traffic.time_ns, inputs.last)
         rest_s = COST.settling_half_lives * traffic.half_life_s
-        work.pages = self._splits.rested(work.pages, traffic.time_ns, rest_s)
-        feedback.carried_out(inputs.last)
-        feedback.half_life_s = traffic.half_life_s
-        hold = feedback.update(traffic.time_ns, work) if traffic.time_ns else False
-        self.state = self._state_of(work.reported, work.stalls, traffic.time_ns, hold=hold)
+        work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
+        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
+        if self.hill_climber.planned:
+            self.hill_climber.carried_out(traffic.time_ns, inputs.last)
+        else:
+            self.outcomes.carried_out(inputs.last)
+            if inputs.last is not None and inputs.last.moved_bytes:
+                self.hill_climber.reset_trials(traffic.time_ns)
+        standing = self._observe(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
         rule = Rule(
             horizon_s=self.settings.horizon_s,
-            margin=feedback.margin,
-            folio_s=feedback.folio_s or COST.remap_s,
+            trust=self.outcomes.trust,
+            margin=self.outcomes.margin,
+            folio_s=self.outcomes.folio_s or COST.remap_s,
         )
-        if feedback.take_back is not None:
-            work.take_back(feedback.take_back)
-            feedback.take_back = None
-        lines = feedback.lines_left if traffic.time_ns else math.inf
-        if not hold and lines > 0:
-            choose_splits(work, self._splits, rule)
-        work.schedule(rule, lines, exchange=not hold)
-        feedback.planned(work.choice())
-        self._explained = _Explained(
-            inputs.tiers, traffic, work.model, work.stalls, rule, work.confidence
+        if self.outcomes.undo is not None:
+            work.take_back(*self.outcomes.undo)
+            self.outcomes.undo = None
+        lines = self.outcomes.lines_left if traffic.time_ns else math.inf
+        if not standing and traffic.time_ns:
+            self._perturb(traffic.time_ns, work, rule)
+        rule = replace(rule, least=self.hill_climber.least)  # which a slice may just have raised
+        free = not (standing or self.hill_climber.busy or self.hill_climber.planned)
+        if free and lines > 0:
+            choose_splits(work, self._folios, rule)
+        work.exchange(rule, lines, trade=free)
+        self.outcomes.planned(work.gain, *work.brought(), work.chosen_pages)
+        self._asked = partial(
+            sentence,
+            tiers=inputs.tiers,
+            traffic=traffic,
+            model=work.model,
+            weight=work.weight,
+            rule=rule,
+            confidence=work.confidence,
         )
         return work.plan()
 
-    def _state_of(
-        self, model: TierModel, stalls: F64Array, time_ns: int, *, hold: bool
-    ) -> CostPolicyState:
-        feedback = self.feedback
-        return CostPolicyState(
-            model=model,
-            loaded_ns=tuple(model.loaded_ns(model.load, stalls).tolist()),
-            margin=feedback.margin,
-            correlation=feedback.correlation,
-            predicted=feedback.predicted,
-            observed=feedback.observed,
-            spent_s=feedback.spent_s,
-            last_minute_s=feedback.last_minute_s(time_ns),
-            hold=hold,
-            derated=dict(feedback.derated),
+    def _perturb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
+        """Let a slice be tried, where loads are told and nothing else is going on."""
+        hill_climber, model = self.hill_climber, work.model
+        if not self.outcomes.alike(hill_climber.mix):
+            hill_climber.forget(time_ns, self.outcomes.mix)
+        # A slice that is too much is a surprise itself.
+        surprised = work.surprised and not hill_climber.trying
+        if surprised or work.moves or "none" in model.source:
+            hill_climber.reset_trials(time_ns)
+        elif hill_climber.update(time_ns, work):
+            back = hill_climber.verdict()
+            if back is not None:
+                work.take_back(*back)
+            elif hill_climber.trying:
+                hill_climber.promised(work.promise(rule))
+            elif self.outcomes.settled:
+                tried = hill_climber.due(
+                    work,
+                    model.loaded_ns(model.load, work.weight),
+                    model.idle_ns,
+                    model.load / model.bytes_per_s,
+                )
+                if tried is not None:
+                    hill_climber.mix = self.outcomes.mix
+                    work.bring(*tried)
+
+    def _observe(self, traffic: Traffic, work: CostRound) -> bool:
+        out = self.outcomes
+        out.half_life_s = traffic.half_life_s
+        standing = out.update(traffic.time_ns, work) if traffic.time_ns else False
+        self.state = CostPolicyState(
+            model=work.reported,
+            loaded_ns=tuple(
+                float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
+            ),
+            trust=out.trust,
+            margin=out.margin,
+            correlation=out.correlation,
+            predicted=out.predicted,
+            observed=out.observed,
+            spent_s=out.spent_s,
+            last_minute_s=out.last_minute_s(traffic.time_ns),
+            standing=standing,
+            suspected=dict(out.suspected),
+            allowance=out.allowance,
+            kept=self.hill_climber.kept,
+            failed=self.hill_climber.failed,
+            least=self.hill_climber.least,
         )
+        return standing
 
 
-__all__ = ["LATENCY_MODELS", "CostPolicy", "CostPolicyState", "CostSettings"]
+__all__ = ["LATENCY_MODELS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]

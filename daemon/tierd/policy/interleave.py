@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights by which the kernel spreads new pages over nodes (weighted interleave).
+"""Weights by which new pages are spread over nodes: the demand balance knob for allocation.
 
-New pages that a program lets the kernel interleave are used alike, or it is unknown how. A node
-gets as many of them as it could serve until all tiers are equally used, if the load grew by half.
-A node without room gets the least weight there is. Weights change in steps, because the effect of
-the last ones is seen only when programs have allocated.
+New pages that a program lets the kernel interleave are used alike, or nobody knows how. So a
+node gets of them what it could serve more until all tiers are equally used: with loads as they
+are, bandwidth times (level - used) for the level at which that is the present load and half as
+much again. A node without room gets the least there is. Weights go towards that in steps, as
+what came of the last ones is seen only when programs have allocated.
 
 Source: Documentation/ABI/testing/sysfs-kernel-mm-mempolicy-weighted-interleave (1 to 255).
 """

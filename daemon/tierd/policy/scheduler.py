@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cost rule: which classes of pages change tiers because that saves more than it costs.
+"""The cost rule: which groups of pages change tiers because that saves more than it costs.
 
-An access that moves from tier s to tier d saves
+An access that moves from tier s to t saves
 
-    stall · (L(s) - L(d)) + bytes · (C(s) - C(d))
+    share · (L_s - L_t) + moved · (W_s · S_s - W_t · S_t)
 
-nanoseconds: what it waits itself, and what all others wait because of it (L: loaded latency;
-C: marginal congestion cost of a byte a second). The gain of a move is that, times the accesses
-expected over the horizon. Its cost is the copy through both tiers' bandwidth, and unmapping,
-flushing and mapping again. Estimates that speak for a move count with their lower confidence
-bound, those that speak against it with their upper one.
+nanoseconds: its own wait, and what others wait less on s and more on t (L: loaded latency; S:
+its slope; W: latencies waited for a second by all accesses of the tier). The benefit of a move
+is that, times the accesses expected over the horizon. Its cost is the copy (through both tiers'
+bandwidth), unmapping, flushing and mapping again, and, where the destination is full, what the
+page loses that gives way, which costs a move of its own. Rates that speak for a move are
+taken less their doubt, rates that speak against it plus theirs.
 
-The best placement of all classes is looked for first (`tierd.policy.placement`). Moves towards it
-are scheduled one after another, the most gain for a byte first; where the destination is full, the
-class that loses least for a byte is evicted, if both moves together pay. Programs go faster when
-they wait less, and estimates lag, so that one decision adds at most `COST.load_step` of its
-bandwidth to the load of a tier that is more than half used.
+Exchanges are chosen one after another, the most benefit for a byte first, each with the loads
+that the ones before would leave. Before one is taken, the whole waiting time with and without
+it is compared, so that a step is never so large that it makes matters worse by the model. And
+as programs go faster when they wait less, and estimates lag, one decision adds no more than
+`COST.load_step` of its bandwidth to the load of a tier that is more than half used: what came of it
+is looked at first.
 """
 
 from __future__ import annotations
@@ -27,13 +29,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tierd.core.tuning import COST
-from tierd.policy.demand import F64Array, PageClasses
+from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
-from tierd.policy.placement import Placement, Search
+from tierd.policy.placement import Search, Target
 from tierd.policy.tiermodel import TierModel
-
-Prices = tuple[F64Array, F64Array]
-"""Latency and congestion cost by tier, as of `TierModel.prices`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,49 +41,38 @@ class Rule:
 
     Attributes:
         horizon_s: how long accesses are expected to go on.
-        margin: relative to the cost, by which the gain must exceed it.
+        trust: of predicted benefit, what has been observed, lately.
+        margin: relative to the cost, by which the benefit must exceed it.
         folio_s: seconds that a move costs for each folio, beside the copy.
+        least: part of what is waited that the end of all moves must save.
     """
 
     horizon_s: float = 10.0
+    trust: float = 1.0
     margin: float = 0.5
     folio_s: float = field(default_factory=lambda: COST.remap_s)
-
-    def gain_s(self, classes: PageClasses, prices: Prices) -> F64Array:
-        """Seconds that all accesses save over the horizon by a folio's move, float64[classes,
-        tiers]; negative where they lose."""
-        latency, congestion = prices
-        here = classes.tier
-        nearer = latency[here][:, None] - latency[None, :]
-        emptier = congestion[here][:, None] - congestion[None, :]
-        stall = np.where(nearer > 0, classes.stall_low[:, None], classes.stall_high[:, None])
-        each = stall * nearer + classes.line_bytes[:, None] * emptier
-        rate = np.where(each > 0, classes.low[:, None], classes.high[:, None])
-        return np.asarray(self.horizon_s * rate * each * 1e-9)
-
-    def cost_s(self, classes: PageClasses, model: TierModel) -> F64Array:
-        """Seconds that a folio's move costs, float64[classes, tiers]."""
-        byte_s = 1 / model.bytes_per_s
-        copy = classes.size[:, None] * (byte_s[classes.tier][:, None] + byte_s[None, :])
-        return np.asarray(copy + self.folio_s)
+    least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class MoveGroup:
-    """Folios of one class that go to one tier.
+class Step:
+    """Folios of one group that go to one tier.
 
     Attributes:
         members: int64[n] indices in the page set.
         source, dest: ranks.
-        saved: predicted seconds of waiting saved a second, at the prices half-way to the best
-            placement.
-        forced: the rule did not choose it: its tier was short of room.
+        gives_way: it makes room for the step that follows.
+        saved: predicted seconds of waiting saved a second, at the prices it was chosen by: those
+            of the way to the end for a trade, and all steps to an end add up to what that saves.
+            Negative for most that give way.
+        forced: it is no choice of the rule's: its tier was short of room.
     """
 
     members: I64Array
     source: int
     dest: int
-    saved: float = 0.0
+    gives_way: bool
+    saved: float
     forced: bool = False
 
 
@@ -93,195 +81,256 @@ class MigrationScheduler:
 
     Args:
         model: tiers and their present load.
-        classes: what may move; folios are taken out of it.
-        stalls: float64[tiers] latencies a second that all accesses to each tier wait for.
-        space: int64[tiers] bytes that may come in.
+        kinds: what may move; folios are taken out of it.
+        weight: float64[tiers] latencies waited for a second on each tier by all accesses.
+        room: int64[tiers] bytes that may come in.
         spare: int64[tiers] bytes that may be used while pages change places.
         rule: what a move must bring.
-        lines: a second, that may change tier by the rule's choice.
+        lines: a second, that may change tier in trades.
     """
 
     def __init__(
         self,
         model: TierModel,
-        classes: PageClasses,
-        stalls: F64Array,
+        kinds: Kinds,
+        weight: F64Array,
         *,
         space: I64Array,
         spare: I64Array,
         rule: Rule,
         lines: float = math.inf,
     ) -> None:
-        self.model, self.classes, self.rule = model, classes, rule
-        self.load = model.load.astype(np.float64)
-        self.stalls = stalls.astype(np.float64)
-        self.space, self.spare = space.astype(np.int64), spare.astype(np.int64)
-        self.groups: list[MoveGroup] = []
-        self.notes: Counter[str] = Counter()
+        self.model = model
         self._lines_left = lines
-        self._max_load = np.maximum(
-            COST.free_load * model.bytes_per_s, self.load + COST.load_step * model.bytes_per_s
+        self.kinds = kinds
+        self.weight = weight.astype(np.float64)
+        self.load = model.load.astype(np.float64)
+        self.space, self.spare = space.astype(np.int64), spare.astype(np.int64)
+        self.rule = rule
+        self.steps: list[Step] = []
+        self.notes: Counter[str] = Counter()
+        bandwidth = model.bytes_per_s
+        self._most_load = np.maximum(
+            COST.free_load * bandwidth, self.load + COST.load_step * bandwidth
         )
-        self._blocked = np.zeros((len(classes), len(self.load)), np.bool_)
+        self._blocked = np.zeros((len(kinds), len(self.load)), np.bool_)
+        self._way: Target | None = None
 
-    def net(self, prices: Prices | None = None) -> F64Array:
-        """Gain less cost of a folio's move in seconds, float64[classes, tiers].
+    def waiting(self, load: F64Array, weight: F64Array) -> float:
+        """Seconds waited a second by all accesses."""
+        return float(self.model.loaded_ns(load, weight) @ weight) * 1e-9
 
-        -inf for the tier where it is, and where nothing may go.
+    def net(self) -> F64Array:
+        """Benefit less cost in seconds for a folio of each group, float64[groups, tiers].
 
-        Args:
-            prices: None for the present ones.
+        -inf for where it is, and where nothing may go.
         """
-        prices = prices or self.model.prices(self.load, self.stalls)
-        cost = (1 + self.rule.margin) * self.rule.cost_s(self.classes, self.model)
-        net = self.rule.gain_s(self.classes, prices) - cost
-        net[np.arange(len(self.classes)), self.classes.tier] = -np.inf
-        return np.where(self._blocked, -np.inf, net)
+        prices = self.model.prices(self.load, self.weight)
+        return np.where(self._blocked, -np.inf, self._net(*prices))
 
-    def demote(self, tier: int, need: int, budget: int) -> int:
-        """Demote what loses least for a byte from a tier, until `need` bytes have left.
+    def _net(self, latency: F64Array, crowd: F64Array) -> F64Array:
+        """... at these prices."""
+        kinds, rule = self.kinds, self.rule
+        here = kinds.tier
+        nearer = latency[here][:, None] - latency[None, :]
+        unit = np.where(nearer > 0, kinds.short[:, None], kinds.long[:, None]) * nearer
+        unit += kinds.moved[:, None] * (crowd[here][:, None] - crowd[None, :])
+        rate = np.where(unit > 0, kinds.low[:, None], kinds.high[:, None])
+        benefit = rule.trust * rule.horizon_s * rate * unit * 1e-9
+        net = np.asarray(benefit - (1 + rule.margin) * self._cost())
+        net[np.arange(len(kinds)), here] = -np.inf
+        return net
+
+    def _cost(self) -> F64Array:
+        """Seconds that a move costs, float64[groups, tiers]."""
+        byte_s = 1 / self.model.bytes_per_s
+        copy = self.kinds.size[:, None] * (byte_s[self.kinds.tier][:, None] + byte_s[None, :])
+        return np.asarray(copy + self.rule.folio_s)
+
+    def _demotion_node(self, net: F64Array) -> F64Array:
+        """`net` for what gives way: in all tiers but the last it will have to do so again."""
+        again = (1 + self.rule.margin) * self._cost()
+        again[:, -1] = 0
+        return np.asarray(net - again)
+
+    def relieve(self, tier: int, need: int, budget: int) -> int:
+        """Send what loses least for a byte out of a tier, until `need` bytes have left.
 
         Returns:
             Bytes of the moves.
         """
-        classes, spent = self.classes, 0
-        # In all tiers but the last it will have to leave once more.
-        again = (1 + self.rule.margin) * self.rule.cost_s(classes, self.model)
-        again[:, -1] = 0
+        spent = 0
         while need > spent < budget:
-            net = self.net() - again
-            net[:, self.spare < classes.size.min(initial=0)] = -np.inf
-            here = (classes.tier == tier) & (classes.folios > 0)
-            value = np.where(here, net.max(axis=1, initial=-np.inf), -np.inf) / classes.size
-            if not np.isfinite(value).any():
+            net = self._demotion_node(self.net())
+            net[:, self.spare < self.kinds.size.min(initial=0)] = -np.inf
+            here = (self.kinds.tier == tier) & (self.kinds.folios > 0)
+            if not here.any():
                 break
+            value = np.where(here, net.max(axis=1), -np.inf) / self.kinds.size
             group = int(value.argmax())
-            dest, size = int(net[group].argmax()), int(classes.size[group])
+            if not np.isfinite(value[group]):
+                break
+            dest = int(net[group].argmax())
+            size = int(self.kinds.size[group])
             most = min(need - spent + size - 1, self.spare[dest], budget - spent)
-            count = min(int(classes.folios[group]), int(most) // size)
+            count = min(int(self.kinds.folios[group]), int(most) // size)
             if count <= 0:
                 self._blocked[group, dest] = True
                 continue
-            self._move(group, dest, count)
+            self._move(group, dest, count, gives_way=True, forced=True)
             spent += count * size
         return spent
 
-    def exchange(self, budget: int) -> None:
-        """Schedule moves of `budget` bytes at most towards the best placement."""
-        if not len(self.classes):
-            return
+    def trade(self, budget: int) -> int:
+        """Make the exchanges towards the best end, within `budget` bytes; bytes of the moves."""
+        if not len(self.kinds):
+            return 0
         if self._lines_left <= 0:
             self.notes["awaiting_feedback"] += 1
-            return
-        best = self._best_placement()
-        if not self._pays(best):
-            self.notes["no_gain"] += 1
-            return
-        net, flow, size = self.net((best.latency, best.congestion)), best.flow, self.classes.size
-        for _ in range(COST.max_exchanges):
-            open_ = (flow > 0) & (self.classes.folios[:, None] > 0) & ~self._blocked
-            value = np.where(open_, net, -np.inf) / size[:, None]
-            if not (value > 0).any():
-                return
-            group, dest = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
-            if budget < size[group]:
-                self.notes["rate_limit"] += int(flow[value > 0].sum())
-                return
-            if self.space[dest] >= size[group]:
-                done = self._fill(group, dest, budget, best)
-            else:
-                done = self._swap(group, dest, budget, value, best)
-            self._blocked[group, dest] |= not done
-            budget -= done
-        self.notes["tick_limit"] += 1
-
-    def _best_placement(self) -> Placement:
-        rule, model = self.rule, self.model
-        cost = (1 + rule.margin) / rule.horizon_s * rule.cost_s(self.classes, model)
-        # What is too cold to be worth its own move will have to leave again, but in the last tier.
-        nearest = (model.idle_ns.max() - model.idle_ns.min()) * 1e-9
-        cold = self.classes.lines * nearest < cost.min(axis=1)
-        cost[cold, :-1] *= 2
-        return Search(
-            model, self.classes, self.load, self.stalls, space=self.space, cost=cost
-        ).best()
-
-    def _pays(self, best: Placement) -> bool:
-        """Whether a placement saves more than all moves to it cost."""
-        spent = float((self.rule.cost_s(self.classes, self.model) * best.flow).sum())
-        saved = self.rule.horizon_s * best.saved
-        return bool(best.flow.any()) and saved > (1 + self.rule.margin) * spent
-
-    def _fill(self, group: int, dest: int, budget: int, best: Placement) -> int:
-        """Move folios of a class into free room; bytes of them."""
-        size, folios = int(self.classes.size[group]), int(self.classes.folios[group])
-        want = min(int(best.flow[group, dest]), min(budget, int(self.space[dest])) // size)
-        count = min(want, self._bearable(group, dest), folios)
-        if count <= 0:
-            self.notes["ramp_up_limit"] += folios
             return 0
-        self._move(group, dest, count, best)
-        return count * size
+        target = self._target()
+        if not self._worth(target):
+            self.notes["no_gain"] += 1
+            return 0
+        self._way, flow = target, target.flow
+        net = self._net(target.latency, target.crowd)
+        left = budget
+        for _ in range(COST.max_exchanges):
+            open_ = (flow > 0) & (self.kinds.folios[:, None] > 0)
+            value = np.where(open_ & ~self._blocked, net, -np.inf) / self.kinds.size[:, None]
+            if not (value > 0).any():
+                return budget - left
+            group, dest = (int(i) for i in np.unravel_index(value.argmax(), value.shape))
+            size = int(self.kinds.size[group])
+            if left < size:
+                self.notes["rate_limit"] += int(flow[value > 0].sum())
+                return budget - left
+            if self.space[dest] >= size:
+                want = min(int(flow[group, dest]), min(left, int(self.space[dest])) // size)
+                done = self._try(group, dest, min(want, self._bearable(group, dest)))
+                flow[group, dest] -= done // size
+            else:
+                done = self._swap(group, dest, left, value, flow)
+            if not done:
+                self._blocked[group, dest] = True
+            left -= done
+        self.notes["tick_limit"] += 1
+        return budget - left
 
-    def _swap(self, group: int, dest: int, budget: int, value: F64Array, best: Placement) -> int:
-        """Evict what loses least for a byte for folios of a class; bytes of both moves."""
-        classes, source, flow = self.classes, int(self.classes.tier[group]), best.flow
+    def promise(self) -> float:
+        """Part of what is waited that the best end would save."""
+        waited = self.waiting(self.load, self.weight)
+        return max(0.0, self._target().saved / waited) if waited > 0 and len(self.kinds) else 0.0
+
+    def _target(self) -> Target:
+        worth = self.rule.horizon_s * self.rule.trust
+        cost = (1 + self.rule.margin) / worth * self._cost()
+        # What is too cold to be worth its own move will have to give way again, but in the last.
+        idle_s = self.model.idle_ns * 1e-9
+        cold = self.kinds.lines * (idle_s.max() - idle_s.min()) < cost.min(axis=1)
+        cost[cold, :-1] *= 2
+        search = Search(self.model, self.kinds, self.load, self.weight, space=self.space, cost=cost)
+        return search.best()
+
+    def _worth(self, target: Target) -> bool:
+        """Whether the end saves more than all moves to it cost."""
+        spent = float((self._cost() * target.flow).sum())
+        saved = self.rule.horizon_s * self.rule.trust * target.saved
+        if target.saved < self.rule.least * self.waiting(self.load, self.weight):
+            return False
+        return bool(target.flow.any()) and saved > (1 + self.rule.margin) * spent
+
+    def _try(self, group: int, dest: int, count: int) -> int:
+        """Move so many of a group; bytes of it."""
+        if count <= 0:
+            self.notes["ramp_up_limit"] += int(self.kinds.folios[group])
+            return 0
+        count = min(count, int(self.kinds.folios[group]))
+        self._move(group, dest, count, gives_way=False)
+        return count * int(self.kinds.size[group])
+
+    def _swap(self, group: int, dest: int, want: int, value: F64Array, flow: I64Array) -> int:
+        """Let what loses least for a byte give way to a group's folios, if both together pay."""
+        kinds, source = self.kinds, int(self.kinds.tier[group])
         others = value.copy()
-        others[classes.tier != dest] = -np.inf
+        others[kinds.tier != dest] = -np.inf
         space = np.minimum(self.space, self.spare)
         space[source] = self.spare[source]  # which the incoming folios make good
         others[:, space <= 0] = -np.inf
-        victim, away = (int(i) for i in np.unravel_index(others.argmax(), others.shape))
-        if not np.isfinite(others[victim, away]):
-            self.notes["no_room"] += int(classes.folios[group])
+        victim, demotion_node = (int(i) for i in np.unravel_index(others.argmax(), others.shape))
+        if not np.isfinite(others[victim, demotion_node]):
+            self.notes["no_room"] += int(kinds.folios[group])
             return 0
-        if value[group, dest] + others[victim, away] <= 0:
-            self.notes["not_worth_eviction"] += int(classes.folios[group])
+        if value[group, dest] + others[victim, demotion_node] <= 0:
+            self.notes["not_worth_eviction"] += int(kinds.folios[group])
             return 0
-        into, out = int(classes.size[group]), int(classes.size[victim])
+        # Whole folios of both: the larger size sets the step.
+        into, out = int(kinds.size[group]), int(kinds.size[victim])
+        unit = max(into, out)
         amount = min(
-            budget // 2,
-            int(space[away]),
-            min(int(flow[group, dest]), self._bearable(group, dest, victim)) * into,
-            min(int(flow[victim, away]), self._bearable(victim, away)) * out,
+            want // 2,
+            int(space[demotion_node]),
+            int(flow[group, dest]) * into,
+            int(flow[victim, demotion_node]) * out,
+            self._bearable(victim, demotion_node) * out,
+            self._bearable(group, dest, victim) * into,
         )
-        amount -= amount % max(into, out)  # whole folios of both
+        amount = amount // unit * unit
         if amount <= 0:
-            self.notes["ramp_up_limit"] += int(classes.folios[group])
+            self.notes["ramp_up_limit"] += int(kinds.folios[group])
             return 0
-        self._move(victim, away, amount // out, best)
-        self._move(group, dest, amount // into, best)
+        for member, to, size in ((victim, demotion_node, out), (group, dest, into)):
+            self._move(member, to, amount // size, gives_way=member == victim)
+            flow[member, to] -= amount // size
         return 2 * amount
 
-    def _bearable(self, group: int, dest: int, evicted: int | None = None) -> int:
-        """Folios of a class that `dest` can bear in this decision, instead of evicted ones."""
-        classes, most = self.classes, 1 << 60
-        each = classes.lines[group] * classes.line_bytes[group]
-        if evicted is not None:
-            gone = classes.lines[evicted] * classes.line_bytes[evicted]
-            each -= gone * classes.size[group] / classes.size[evicted]
+    def _bearable(self, group: int, dest: int, instead_of: int | None = None) -> int:
+        """Folios of a group that `dest` can bear in this decision."""
+        kinds, most = self.kinds, 1 << 60
+        each = kinds.lines[group] * kinds.moved[group]
+        if instead_of is not None:
+            gone = kinds.lines[instead_of] * kinds.moved[instead_of]
+            each -= gone * kinds.size[group] / kinds.size[instead_of]
+        left = self._most_load[dest] - self.load[dest]
         if each > 0:
-            most = int(min(most, max(self._max_load[dest] - self.load[dest], 0) / each))
-        if classes.lines[group] > 0:
-            most = int(min(most, self._lines_left / classes.lines[group]))
+            most = int(min(most, max(left, 0) / each))
+        if kinds.lines[group] > 0:
+            most = int(min(most, self._lines_left / kinds.lines[group]))
         return most
 
-    def _move(self, group: int, dest: int, count: int, best: Placement | None = None) -> None:
-        """Schedule a move, towards the best placement, or forced."""
-        classes, source = self.classes, int(self.classes.tier[group])
-        lines, size = float(classes.lines[group]) * count, int(classes.size[group]) * count
-        stall, line_bytes = classes.stall[group], classes.line_bytes[group]
-        saved = 0.0
-        if best is not None:
-            nearer = best.latency[source] - best.latency[dest]
-            emptier = best.congestion[source] - best.congestion[dest]
-            saved = float(lines * (stall * nearer + line_bytes * emptier)) * 1e-9
-            best.flow[group, dest] -= count
-        for tier, sign in ((source, -1), (dest, 1)):
-            self.load[tier] = max(0.0, self.load[tier] + sign * lines * line_bytes)
-            self.stalls[tier] = max(0.0, self.stalls[tier] + sign * lines * stall)
-            self.space[tier] -= sign * size
-            self.spare[tier] -= sign * size
-        self._lines_left = max(0.0, self._lines_left - lines)
-        members = classes.take(group, count)
-        self.groups.append(MoveGroup(members, source, dest, saved, best is None))
+    def _after(self, moves: list[tuple[int, int, int]]) -> tuple[F64Array, F64Array]:
+        load, weight = self.load.copy(), self.weight.copy()
+        for group, dest, count in moves:
+            lines = self.kinds.lines[group] * count
+            source = self.kinds.tier[group]
+            for tier, sign in ((source, -1), (dest, 1)):
+                load[tier] += sign * lines * self.kinds.moved[group]
+                weight[tier] += sign * lines * self.kinds.share[group]
+        return np.maximum(load, 0), np.maximum(weight, 0)
+
+    def _saved(self, moves: list[tuple[int, int, int]]) -> float:
+        return self.waiting(self.load, self.weight) - self.waiting(*self._after(moves))
+
+    def _worth_of(self, group: int, dest: int, count: int) -> float:
+        """Seconds saved a second by folios of a group at the prices of the way."""
+        assert self._way is not None
+        kinds, source = self.kinds, self.kinds.tier[group]
+        nearer = self._way.latency[source] - self._way.latency[dest]
+        emptier = self._way.crowd[source] - self._way.crowd[dest]
+        unit = kinds.share[group] * nearer + kinds.moved[group] * emptier
+        return float(count * kinds.lines[group] * unit) * 1e-9
+
+    def _move(
+        self, group: int, dest: int, count: int, *, gives_way: bool, forced: bool = False
+    ) -> None:
+        moves = [(group, dest, count)]
+        source = int(self.kinds.tier[group])
+        saved = self._saved(moves) if self._way is None else self._worth_of(group, dest, count)
+        self.load, self.weight = self._after(moves)
+        size = count * int(self.kinds.size[group])
+        for space in (self.space, self.spare):
+            space[source] += size
+            space[dest] -= size
+        self._lines_left = max(0.0, self._lines_left - count * float(self.kinds.lines[group]))
+        members = self.kinds.take(group, count)
+        self.steps.append(Step(members, source, dest, gives_way, saved, forced))

@@ -1,24 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """`TierModel`: how long an access to each tier takes, idle and under load.
 
-A tier serves lines one after another, each in 64 bytes / bandwidth. The lines of a stream come in
-bursts, because a prefetcher asks for up to `COST.stream_lines` at once; lines that depend on each
-other come alone. In an M[X]/D/1 queue a line waits, at the utilisation u = load / bandwidth, for
+Lines of a tier are served one after another, `line = 64 / bandwidth` each. Those of a stream come
+in bursts: a prefetcher asks for up to `COST.stream_lines` lines at once, called DEPTH below. Those
+that wait for each other come alone. In an M[X]/D/1 queue a line waits, at the utilisation
+u = load / bandwidth, for
 
     wait = burst · line · u / (2 (1 - u))
 
-where `burst` is the mean number of lines that come together: 1 + (stream_lines - 1) · the streamed
-fraction of the tier's lines, which follows from how much of the latency they wait for. No more
-than `stream_lines` lines of each CPU can wait. Where the formula passes that, at
-u = 2c / (1 + 2c) for c CPUs, its tangent goes on, so that it stays finite, rising and convex.
+where `burst` is the mean of the bursts that lines come in: 1 + (DEPTH - 1) · the streamed share
+of the tier's lines, which is told by how much of the tier's latency they wait for,
+and its loaded latency is the idle latency plus that. No more lines than all CPUs have
+outstanding can wait, DEPTH for each: where the form passes that, at u = 2c / (1 + 2c) for c CPUs,
+it goes on as its tangent, so that it stays finite, rising and convex for any load.
 
-An access that depends on the one before takes the loaded latency; one of a stream takes a
-`stream_lines`-th of it, because so many are under way at once.
+An access that depends on the one before takes the loaded latency, one of a stream a DEPTH-th
+of it, as so many are under way at once.
 
-A number that is missing, zero or not a number is replaced by that of the first tier that has one:
-tiers that are equal are no reason to move anything. A measurement that finds a tier slower than
-its description is believed, and so is a load above the bandwidth of the description. `notes` has
-a sentence for each of these.
+Each number has its origin. What is missing, zero or not a number is taken to be equal to that
+of the first tier that has one: tiers that are equal are no reason to move anything. A probe
+that found a tier slower than it says (the least of several probes, as load makes them longer) is
+believed, and so is a load beyond the
+bandwidth that a tier says it has. `notes` says all that.
 """
 
 from __future__ import annotations
@@ -40,15 +43,15 @@ from tierd.policy.traffic import Traffic
 F64Array = npt.NDArray[np.float64]
 
 EQUAL: Final = "equal"
-"""Origin of a number that replaces a missing one."""
+"""Origin of a number that stands in for one that is missing."""
 MEASURED: Final = "measured"
 OBSERVED: Final = "observed"
-"""Origin of a number of a derated tier."""
+"""... of one that outcomes of moves contradict."""
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
-    """A number and its origin: a provenance of the tier map, or one of the three above."""
+class Figure:
+    """A number and its origin: a provenance of the tier map's, "measured" or "equal"."""
 
     value: float
     origin: str
@@ -64,11 +67,11 @@ class TierModel:
         load: float64[tiers] bytes a second now.
         source: where each load is from.
         cpus: CPUs that may have lines under way.
-        notes: one sentence for each number that is not the described one.
+        notes: one sentence for each number that was not taken as told.
     """
 
-    latency: tuple[Value, ...]
-    bandwidth: tuple[Value, ...]
+    latency: tuple[Figure, ...]
+    bandwidth: tuple[Figure, ...]
     load: F64Array
     source: tuple[str, ...]
     cpus: int
@@ -77,177 +80,170 @@ class TierModel:
     @property
     def idle_ns(self) -> F64Array:
         """Idle latencies, float64[tiers]."""
-        return np.array([each.value for each in self.latency])
+        return np.array([figure.value for figure in self.latency])
 
     @property
     def bytes_per_s(self) -> F64Array:
         """Bandwidths, float64[tiers]."""
-        return np.array([each.value for each in self.bandwidth])
-
-    @property
-    def reported(self) -> npt.NDArray[np.bool_]:
-        """bool[tiers] whether a tier's load is reported."""
-        return np.array([source != "none" for source in self.source])
+        return np.array([figure.value for figure in self.bandwidth])
 
     @property
     def _line_ns(self) -> F64Array:
         return np.asarray(LINE_BYTES * 1e9 / self.bytes_per_s)
 
+    @property
+    def _knee(self) -> float:
+        return 2 * self.cpus / (1 + 2 * self.cpus)
+
     def _wait(self, load: F64Array) -> tuple[F64Array, F64Array]:
-        """Lines that a single one waits for, and how that rises with the utilisation."""
+        """Lines that single ones wait for, and how that rises with the utilisation."""
         u = np.maximum(load, 0) / self.bytes_per_s
-        below = np.minimum(u, 2 * self.cpus / (1 + 2 * self.cpus))
-        rise = 0.5 / (1 - below) ** 2
+        below = np.minimum(u, self._knee)
+        rise = self._steepness(below)
         return below / (2 * (1 - below)) + rise * (u - below), rise
 
     @staticmethod
-    def _bursts(load: F64Array, stalls: F64Array) -> tuple[F64Array, F64Array]:
-        """Lines of a burst, 1 to `COST.stream_lines`, and the mean stall fraction of lines."""
+    def _bursts(load: F64Array, weight: F64Array) -> tuple[F64Array, F64Array]:
+        """Lines a burst, and the share of waits in lines; 1 to `COST.stream_lines`."""
         with np.errstate(divide="ignore", invalid="ignore"):
-            stall = np.where(load > 0, LINE_BYTES * stalls / load, 0.0)
-        streamed = np.clip((1 - stall) * COST.stream_lines / (COST.stream_lines - 1), 0, 1)
-        return 1 + (COST.stream_lines - 1) * streamed, stall
+            waited = np.where(load > 0, LINE_BYTES * weight / load, 0.0)
+        streamed = np.clip((1 - waited) * COST.stream_lines / (COST.stream_lines - 1), 0, 1)
+        return 1 + (COST.stream_lines - 1) * streamed, waited
 
-    def loaded_ns(self, load: F64Array, stalls: F64Array) -> F64Array:
+    def loaded_ns(self, load: F64Array, weight: F64Array) -> F64Array:
         """Loaded latencies, ns.
 
         Args:
             load: float64[..., tiers] bytes a second.
-            stalls: float64[..., tiers] latencies a second that all accesses wait for.
+            weight: float64[..., tiers] latencies waited for a second, which tells streams.
         """
         wait, _ = self._wait(load)
-        return np.asarray(self.idle_ns + self._line_ns * wait * self._bursts(load, stalls)[0])
+        return np.asarray(self.idle_ns + self._line_ns * wait * self._bursts(load, weight)[0])
 
-    def waited_s(self, load: F64Array, stalls: F64Array) -> float:
-        """Seconds a second that all accesses wait."""
-        return float(self.loaded_ns(load, stalls) @ stalls) * 1e-9
+    def prices(self, load: F64Array, weight: F64Array) -> tuple[F64Array, F64Array]:
+        """What one more costs all, float64[tiers] each: a latency waited for a second, ns, and
+        a byte a second, ns.
 
-    def prices(self, load: F64Array, stalls: F64Array) -> tuple[F64Array, F64Array]:
-        """Marginal costs, float64[tiers] each: what one more stall a second makes all wait, ns,
-        and the congestion cost, which is that of one more byte a second.
-
-        A stall makes bursts shorter on average; a byte makes the queue longer.
+        One that waits makes bursts shorter on average, a byte makes the queue longer.
         """
         wait, rise = self._wait(load)
-        burst, stall = self._bursts(load, stalls)
+        burst, waited = self._bursts(load, weight)
         between = (burst > 1) & (burst < COST.stream_lines)
         with np.errstate(divide="ignore", invalid="ignore"):
             shorter = np.where(between, COST.stream_lines * LINE_BYTES / load, 0.0)
-            longer = np.where(between, COST.stream_lines * stall / load, 0.0)
+            longer = np.where(between, COST.stream_lines * waited / load, 0.0)
         latency = self.idle_ns + self._line_ns * wait * burst
-        latency = np.maximum(latency - stalls * self._line_ns * wait * shorter, self.idle_ns)
-        congestion = stalls * self._line_ns * (rise * burst / self.bytes_per_s + wait * longer)
-        return np.asarray(latency), np.asarray(congestion)
+        latency = np.maximum(latency - weight * self._line_ns * wait * shorter, self.idle_ns)
+        crowd = weight * self._line_ns * (rise * burst / self.bytes_per_s + wait * longer)
+        return np.asarray(latency), np.asarray(crowd)
 
-    def derated(self, names: Sequence[str], factors: Mapping[str, float]) -> TierModel:
-        """The model with some tiers slower, and narrower, than their description.
+    @staticmethod
+    def _steepness(u: F64Array) -> F64Array:
+        return np.asarray(0.5 / (1 - u) ** 2)
+
+    def suspecting(self, names: Sequence[str], times: Mapping[str, float]) -> TierModel:
+        """The tiers with some thought to be so many times slower than they say.
 
         Args:
             names: of the tiers, by rank.
-            factors: how many times slower, by name.
+            times: by name.
         """
         latency, bandwidth, notes = list(self.latency), list(self.bandwidth), list(self.notes)
         for rank, name in enumerate(names):
-            if name in factors:
-                latency[rank] = Value(latency[rank].value * factors[name], OBSERVED)
-                bandwidth[rank] = Value(bandwidth[rank].value / factors[name], OBSERVED)
-                notes.append(f"tier {name} is derated: memory served less after moves to it")
+            if name in times:
+                latency[rank] = Figure(latency[rank].value * times[name], OBSERVED)
+                bandwidth[rank] = Figure(bandwidth[rank].value / times[name], OBSERVED)
+                notes.append(f"tier {name}: less was served after moves to it; thought slower")
         return replace(self, latency=tuple(latency), bandwidth=tuple(bandwidth), notes=tuple(notes))
 
     def without_load(self) -> TierModel:
-        """The same tiers in the order of latency alone: so wide that no load slows them."""
-        wide = tuple(Value(1e18, "idle") for _ in self.bandwidth)
+        """The same tiers as a ladder of latency: so wide that load does not slow them."""
+        wide = tuple(Figure(1e18, "ladder") for _ in self.bandwidth)
         return replace(self, bandwidth=wide, load=np.zeros_like(self.load))
 
 
-def make_model(tiers: TierMap, traffic: Traffic) -> TierModel:
+def make_model(tiers: TierMap, traffic: Traffic | None) -> TierModel:
     """The model of the tiers of a map, with what is known of their traffic."""
     notes: list[str] = []
-    load = np.zeros(len(tiers.tiers))
-    source = []
-    for tier in tiers.tiers:
-        known = [node for node in tier.nodes if node in traffic.load]
-        load[tier.rank] = sum(_sane(traffic.load[node]) or 0.0 for node in known)
-        names = sorted({str(traffic.source.get(node, "none")) for node in known})
-        source.append("+".join(names) or "none")
-    latency = _described([tier.latency_ns for tier in tiers.tiers], tiers, "latency", notes)
-    bandwidth = _described(
-        [tier.bandwidth_bytes_per_s for tier in tiers.tiers], tiers, "bandwidth", notes
+    all_tiers = tiers.tiers
+    load = np.zeros(len(all_tiers))
+    source = ["none"] * len(all_tiers)
+    measured: Mapping[int, Measured] = {}
+    if traffic is not None:
+        measured = traffic.measured
+        for tier in all_tiers:
+            told = [node for node in tier.nodes if node in traffic.load]
+            load[tier.rank] = sum(_sane(traffic.load[node]) or 0.0 for node in told)
+            source[tier.rank] = (
+                "+".join(sorted({str(traffic.source.get(node, "none")) for node in told})) or "none"
+            )
+    latency = _figures([tier.latency_ns for tier in all_tiers], all_tiers, "latency", notes)
+    bandwidth = _figures(
+        [tier.bandwidth_bytes_per_s for tier in all_tiers], all_tiers, "bandwidth", notes
     )
-    found = traffic.measured
-    measured = [[found[node] for node in tier.nodes if node in found] for tier in tiers.tiers]
-    _believe_latencies(tiers, latency, measured, notes)
-    for tier in tiers.tiers:
+    probes = [[measured[n] for n in tier.nodes if n in measured] for tier in all_tiers]
+    probed = [_least_latency(each) for each in probes]
+    wrong = [_is_wrong(told, each) for told, each in zip(latency, probed, strict=True)]
+    for tier in all_tiers:
         rank = tier.rank
-        bandwidth[rank] = _served(tier, bandwidth[rank], float(load[rank]), measured[rank], notes)
+        each = probed[rank]
+        if any(wrong) and each is not None:
+            # All by one yardstick: what is told of the others and what is measured differ, too.
+            if wrong[rank]:
+                notes.append(
+                    f"tier {tier.name}: {latency[rank].origin} gives {latency[rank].value:.0f} ns, "
+                    f"a probe found {each:.0f} ns; probes are believed"
+                )
+            latency[rank] = Figure(each, MEASURED)
+        bandwidth[rank] = _borne(tier, bandwidth[rank], float(load[rank]), probes[rank], notes)
     cpus = sum(len(node.cpus) for node in tiers.nodes.values())
     return TierModel(
         tuple(latency), tuple(bandwidth), load, tuple(source), max(1, cpus), tuple(notes)
     )
 
 
-def _sane(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) and value > 0 else None
+def _sane(value: float) -> float | None:
+    return value if math.isfinite(value) and value > 0 else None
 
 
-def _described(
-    described: Sequence[Quantity], tiers: TierMap, what: str, notes: list[str]
-) -> list[Value]:
-    """Numbers of a kind as the host describes them."""
-    substitute = next((each.value for each in described if _sane(each.value)), 1.0)
-    found = []
-    for tier, each in zip(tiers.tiers, described, strict=True):
+def _figures(
+    told: Sequence[Quantity], tiers: Sequence[Tier], what: str, notes: list[str]
+) -> list[Figure]:
+    stand_in = next((each.value for each in told if _sane(each.value)), 1.0)
+    figures = []
+    for tier, each in zip(tiers, told, strict=True):
         if _sane(each.value):
-            found.append(Value(each.value, str(each.provenance)))
+            figures.append(Figure(each.value, str(each.provenance)))
             continue
-        found.append(Value(substitute, EQUAL))
+        figures.append(Figure(stand_in, EQUAL))
         notes.append(
             f"tier {tier.name}: {each.provenance} gives a {what} of {each.value:g}; "
-            "taken to be equal to the first tier that has one"
+            "taken to be equal to the first tier that tells one"
         )
-    return found
+    return figures
 
 
-def _believe_latencies(
-    tiers: TierMap,
-    latency: list[Value],
-    measured: Sequence[Sequence[Measured]],
-    notes: list[str],
-) -> None:
-    """Use measured latencies, of all tiers alike, if one is far above what is described.
-
-    Of several measurements the least counts, because load makes them longer.
-    """
-    least = [
-        min((ns for each in own if (ns := _sane(each.latency_ns))), default=None)
-        for own in measured
-    ]
-    wrong = [
-        found is not None and (found > COST.probe_factor * each.value or each.origin == EQUAL)
-        for found, each in zip(least, latency, strict=True)
-    ]
-    for tier in tiers.tiers if any(wrong) else ():
-        found, described = least[tier.rank], latency[tier.rank]
-        if found is None:
-            continue
-        if wrong[tier.rank]:
-            notes.append(
-                f"tier {tier.name}: {described.origin} gives {described.value:.0f} ns, "
-                f"{found:.0f} ns were measured; measurements are believed"
-            )
-        latency[tier.rank] = Value(found, MEASURED)
+def _least_latency(found: Sequence[Measured]) -> float | None:
+    values = [_sane(each.latency_ns or 0) for each in found]
+    return min((each for each in values if each is not None), default=None)
 
 
-def _served(
-    tier: Tier, described: Value, load: float, measured: Sequence[Measured], notes: list[str]
-) -> Value:
-    """The bandwidth: what a tier serves, if that is more than what is described."""
-    streams = sum(_sane(each.bandwidth_bytes_per_s) or 0.0 for each in measured)
-    served = max(load, streams)
-    if served <= described.value and (described.origin != EQUAL or not streams):
-        return described
+def _is_wrong(told: Figure, probed: float | None) -> bool:
+    """Whether a probe found the tier much slower than it says, or it says nothing."""
+    return probed is not None and (probed > COST.probe_factor * told.value or told.origin == EQUAL)
+
+
+def _borne(
+    tier: Tier, told: Figure, load: float, found: Sequence[Measured], notes: list[str]
+) -> Figure:
+    """Believe a tier that bears more than it says; without a number, what a probe got."""
+    streams = [_sane(each.bandwidth_bytes_per_s or 0) for each in found]
+    probed = sum(each for each in streams if each is not None)
+    least = max(load, probed)
+    if least <= told.value and (told.origin != EQUAL or not probed):
+        return told
     notes.append(
-        f"tier {tier.name}: {described.origin} gives {described.value / 1e9:.1f} GB/s, and it "
-        f"serves {served / 1e9:.1f} GB/s; that is believed"
+        f"tier {tier.name}: {told.origin} gives {told.value / 1e9:.1f} GB/s, and it serves "
+        f"{least / 1e9:.1f} GB/s; that is believed"
     )
-    return Value(served, MEASURED)
+    return Figure(least, MEASURED)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Traffic`: what memory serves now, as far as the host reports it; an input of the cost rule."""
+"""What memory serves now, as far as the host tells: `Traffic`, a word of the cost rule."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ class LoadSource(enum.StrEnum):
     SAMPLES = "samples"
     """Estimated from sampled accesses and their period."""
     NONE = "none"
-    """Nothing is reported; the load that heat explains is used instead."""
+    """Nobody tells: taken for idle."""
     UNCORE = "uncore"
     """The memory controllers' own counters, through perf: second best."""
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What is known in one tick of what memory serves.
+    """One tick's knowledge of what memory serves.
 
     Attributes:
         time_ns: CLOCK_MONOTONIC of it.
         half_life_s: of the heat that goes with it.
-        seen_s: seconds over which heat has been gathered; heat that is younger than a few
-            half-lives has not yet reached its final level.
+        seen_s: seconds over which heat has been gathered; what is younger than a few half-lives
+            has not yet reached its level.
         load: node → bytes a second, read and written.
         source: node → where that is from.
         lines_per_count: cache lines that one access counted in heat stands for.
         patterns: by region.
-        measured: node → measured latency and bandwidth.
+        measured: node → what a probe found.
     """
 
     time_ns: int

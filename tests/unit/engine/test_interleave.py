@@ -19,7 +19,6 @@ from tierd.core.tuning import BANDWIDTH
 from tierd.engine.interleave import FOLDER, Interleave
 from tierd.policy.interleave import integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
-from tierd.policy.traffic import Traffic
 
 TIERS = tier_map(
     (
@@ -33,7 +32,7 @@ ROOMY = {node: NodeUsage(1000, 500, 0) for node in range(3)}
 
 
 def model(*load: float) -> TierModel:
-    return replace(make_model(TIERS, Traffic(0, 5.0)), load=np.array(load) * 1e9)
+    return replace(make_model(TIERS, None), load=np.array(load) * 1e9)
 
 
 def test_idle_tiers_get_pages_by_their_bandwidth() -> None:
@@ -87,8 +86,8 @@ def sysfs(tmp_path: Path) -> Path:
 
 def made(root: Path, *load: float) -> Interleave:
     interleave = Interleave(0.02, root)
-    state: Any = SimpleNamespace(model=model(*load))
-    interleave.state = lambda: state
+    sight: Any = SimpleNamespace(model=model(*load))
+    interleave.state = lambda: sight
     return interleave
 
 

@@ -22,7 +22,7 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.feedback import rank_correlation
+from tierd.policy.gains import rank_correlation
 from tierd.policy.group_limits import NO_LIMIT, Groups
 from tierd.policy.inputs import Budget, Inputs
 from tierd.policy.traffic import LoadSource, Traffic
@@ -115,15 +115,15 @@ def unrest(request: pytest.FixtureRequest) -> Loop:
 def test_predicted_gains_correlate_with_observed_ones(unrest: Loop) -> None:
     made = unrest.policy
     assert isinstance(made, CostPolicy)
-    print(f"{made.feedback.correlation:.2f} over {len(made.feedback.epochs)} epochs")
-    assert len(made.feedback.epochs) > 20
-    assert made.feedback.correlation >= 0.7
+    print(f"{made.outcomes.correlation:.2f} over {len(made.outcomes.epochs)} epochs")
+    assert len(made.outcomes.epochs) > 20
+    assert made.outcomes.correlation >= 0.7
 
 
 def test_predicted_gains_correlate_with_the_truth(unrest: Loop) -> None:
     made = unrest.policy
     assert isinstance(made, CostPolicy)
-    epochs = list(made.feedback.epochs)
+    epochs = list(made.outcomes.epochs)
     gained = np.array([tick.gained for tick in unrest.history])
     ends = [round((each.end_ns - 1e9) / (unrest.tick_s * 1e9)) for each in epochs]
     # An epoch is settled at the end of the next: its moves are those of four ticks before.

@@ -116,8 +116,7 @@ def streaming(counts: Sequence[int], parts: int, share: float = 0.0) -> LineLoop
     return loop
 
 
-def test_streams_that_fill_dram_are_shared_with_cxl_nearly_as_by_the_best_split() -> None:
-    """The model levels the tiers, where one CPU waits for one tier after another."""
+def test_streams_that_fill_dram_are_shared_with_cxl_as_by_the_best_split() -> None:
     found = {str(s): streaming([4] * 4, 4, s).sweep_ms() for s in (0, 0.05, 0.1, 0.15, 0.2, 0.25)}
     for whole in range(1, 5):
         loop = streaming([4] * 4, 4)
@@ -131,9 +130,8 @@ def test_streams_that_fill_dram_are_shared_with_cxl_nearly_as_by_the_best_split(
     loop.run(8)
     print(f"{once:.2f} ms a sweep, then {loop.sweep_ms():.2f}, {best:.2f} at best, {found}")
     assert best < 0.95 * found["0"]
-    assert best >= 0.9 * once
-    assert best >= 0.9 * loop.sweep_ms()
-    assert loop.sweep_ms() < 0.95 * found["0"]
+    assert best >= 0.95 * once
+    assert best >= 0.95 * loop.sweep_ms()
 
 
 @pytest.mark.parametrize("counts", [(16, 16, 16, 16), (16, 16, 16, 12), (24, 12, 8, 16)])

@@ -94,7 +94,7 @@ class ControlContext:
         self.time_ns += SECOND
         traffic = Traffic(self.time_ns, HALF_LIFE_S, lines_per_count=PERIOD, patterns=self.patterns)
         demand = estimate(self.tracked, traffic)
-        loads = np.bincount(self.tracked.node, demand.lines * demand.line_bytes, 2)
+        loads = np.bincount(self.tracked.node, demand.lines * demand.moved, 2)
         traffic = replace(
             traffic,
             load=dict(enumerate(loads.tolist())),
@@ -261,7 +261,7 @@ def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:
         made,
         np.arange(1, n + 1, dtype=np.float64),
         lines=np.full(n, 1000.0),
-        error=np.zeros(n),
+        doubt=np.zeros(n),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
         rule=Rule(),
@@ -270,13 +270,13 @@ def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:
     assert set(dest) == {0}
 
 
-def is_split(busy: float, lines: float, error: float) -> bool:
+def is_split(busy: float, lines: float, doubt: float) -> bool:
     """Whether a folio that gains 0.01 s in tier 0 is split for it, with room at a price."""
     gain, _ = split_gain(
         bids([1], [FOLIO * PAGE_SIZE], [[0.01, 0.0]]),
         np.array([busy]),
         lines=np.array([lines]),
-        error=np.array([error]),
+        doubt=np.array([doubt]),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
         rule=Rule(),
@@ -285,13 +285,13 @@ def is_split(busy: float, lines: float, error: float) -> bool:
 
 
 def test_longer_page_walks_can_outweigh_what_a_split_saves() -> None:
-    assert is_split(8, lines=1e2, error=0)
-    assert not is_split(8, lines=1e6, error=0)
+    assert is_split(8, lines=1e2, doubt=0)
+    assert not is_split(8, lines=1e6, doubt=0)
 
 
 def test_pages_that_samples_could_not_tell_apart_are_no_reason_to_split() -> None:
-    assert is_split(16, lines=1000, error=10)
-    assert not is_split(16, lines=1000, error=500)
+    assert is_split(16, lines=1000, doubt=10)
+    assert not is_split(16, lines=1000, doubt=500)
 
 
 # ------------------------------------------------------------------ the whole loop

@@ -64,12 +64,12 @@ def test_prices_are_what_one_more_costs_all() -> None:
     def waited(load: np.ndarray, weight: np.ndarray) -> np.ndarray:
         return np.asarray(made.loaded_ns(load, weight) * weight)
 
-    latency, congestion = made.prices(load, weight)
+    latency, crowd = made.prices(load, weight)
     more = waited(load, weight + 1e3) - waited(load, weight)
     # Never less than the idle latency: nothing is gained by waiting.
     assert latency == pytest.approx(np.maximum(more / 1e3, made.idle_ns), rel=1e-2)
     more = waited(load + 1e5, weight) - waited(load, weight)
-    assert congestion == pytest.approx(more / 1e5, rel=1e-2)
+    assert crowd == pytest.approx(more / 1e5, rel=1e-2)
 
 
 @pytest.mark.parametrize("cpus", [1, 4, 64])
@@ -82,9 +82,9 @@ def test_latency_rises_without_end_and_without_a_leap(cpus: int) -> None:
     assert np.all(rise > 0)
     assert np.all(np.diff(rise) > -1e-6)  # convex
     weight = streams(one[1:-1])
-    congestion = made.prices(one[1:-1], weight)[1][:, 0]
+    crowd = made.prices(one[1:-1], weight)[1][:, 0]
     middle = (latency[2:] - latency[:-2]) / (load[2:] - load[:-2])
-    assert congestion / weight[:, 0] == pytest.approx(middle, rel=0.05)
+    assert crowd / weight[:, 0] == pytest.approx(middle, rel=0.05)
 
 
 def test_under_load_dram_is_slower_than_idle_cxl() -> None:
@@ -148,8 +148,8 @@ def test_a_tier_that_serves_more_than_it_says_is_wider() -> None:
     assert made.bandwidth[1].origin == "measured"
 
 
-def test_a_derated_tier_is_slower_and_narrower() -> None:
-    made = model(DRAM, CXL).derated(["t0", "t1"], {"t1": 2.0})
+def test_a_suspected_tier_is_slower_and_narrower() -> None:
+    made = model(DRAM, CXL).suspecting(["t0", "t1"], {"t1": 2.0})
     assert list(made.idle_ns) == [118, 860]
     assert list(made.bytes_per_s) == [100e9, 10e9]
     assert made.latency[1].origin == "observed"

@@ -15,7 +15,7 @@ import pytest
 from tierd.cli import main
 from tierd.core import tuning
 from tierd.core.errors import ConfigError, ExitCode
-from tierd.core.tuning import FEEDBACK, INTERVAL, SCAN, WORKLOADS
+from tierd.core.tuning import INTERVAL, SCAN, TRIAL, WORKLOADS
 
 DAEMON = Path(tuning.__file__).parents[2]
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
@@ -185,8 +185,8 @@ def test_an_override_is_in_force_until_it_is_taken_back() -> None:
 
 
 def test_constants_of_several_numbers_take_as_many() -> None:
-    with tuning.overridden(["feedback.derating_range=1,2", "workloads.new_process_ages_ns=(5,)"]):
-        assert FEEDBACK.derating_range == (1, 2)
+    with tuning.overridden(["trial.pause_epochs=1,2", "workloads.new_process_ages_ns=(5,)"]):
+        assert TRIAL.pause_epochs == (1, 2)
         assert WORKLOADS.new_process_ages_ns == (5,)
 
 
@@ -199,7 +199,7 @@ def test_constants_of_several_numbers_take_as_many() -> None:
         ("interval.step_factor=fast", "is not a number"),
         ("interval.step_factor=nan", "is not a finite number"),
         ("scan.warmup_scans=-1", "is negative"),
-        ("feedback.derating_range=2", "has 1 values, not 2"),
+        ("trial.pause_epochs=1", "has 1 values, not 2"),
         ("workloads.new_process_ages_ns=", "at least one value"),
     ],
 )

@@ -8,7 +8,7 @@ to be called before the components are made. docs/reference/tuning.md lists all 
 from __future__ import annotations
 
 from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
-from tierd.core.tuning.feedback import FEEDBACK
+from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.hotness import HOTNESS
 from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
 from tierd.core.tuning.overrides import (
@@ -39,9 +39,11 @@ __all__ = [
     "PACING",
     "PHASE",
     "PRESSURE",
+    "REGRESSION",
     "RESIDENCY",
     "SCAN",
     "SECTIONS",
+    "TRIAL",
     "VALUE",
     "WATERMARK",
     "WORKLOADS",

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from tierd.core.errors import ConfigError
 from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
-from tierd.core.tuning.feedback import FEEDBACK
+from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.hotness import HOTNESS
 from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
 from tierd.core.tuning.phase import PHASE
@@ -40,6 +40,8 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "watermark": WATERMARK,
     "cost": COST,
     "feedback": FEEDBACK,
+    "trial": TRIAL,
+    "regression": REGRESSION,
     "workloads": WORKLOADS,
     "residency": RESIDENCY,
 }

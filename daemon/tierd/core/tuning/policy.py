@@ -237,6 +237,15 @@ class CostTuning:
         meaning="The line search of the placement optimiser tries these step sizes.",
         evidence="assumption",
     )
+    gradient_points: int = tuned(
+        8,
+        unit="count",
+        meaning=(
+            "The placement optimiser averages prices over so many points between the present and "
+            "the best placement."
+        ),
+        evidence="assumption",
+    )
     max_exchanges: int = tuned(
         96,
         unit="count",
@@ -269,6 +278,18 @@ class CostTuning:
         ),
         evidence="assumption",
     )
+    streamed_stall_fraction: float = tuned(
+        0.5,
+        unit="ratio",
+        meaning="An access whose stall fraction is at most this is taken for part of a stream.",
+        evidence="assumption",
+    )
+    alike_rate_fraction: float = tuned(
+        0.5,
+        unit="ratio",
+        meaning="Streams whose rates differ by at most this fraction may stand for each other.",
+        evidence="assumption",
+    )
     stream_lines: int = tuned(
         24,
         unit="count",
@@ -283,6 +304,15 @@ class CostTuning:
         unit="ratio",
         meaning=(
             "A measurement that finds a tier so many times slower than its description is believed."
+        ),
+        evidence="assumption",
+    )
+    residual_load_fraction: float = tuned(
+        0.3,
+        unit="ratio",
+        meaning=(
+            "The use of memory is taken to have changed when this fraction of all load is "
+            "elsewhere than expected."
         ),
         evidence="assumption",
     )

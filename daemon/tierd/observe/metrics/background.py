@@ -49,30 +49,31 @@ def of_gpu(samples: Iterable[Any]) -> Figures:
     return found
 
 
-def set_cost(values: Values, names: Sequence[str], state: CostPolicyState) -> None:
+def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> None:
     """Publish what the last decision was made on.
 
     Args:
         values: where to.
         names: of the tiers, by rank.
-        state: the policy's.
+        sight: the policy's.
     """
-    model = state.model
+    model = sight.model
     named = list(zip(names, range(len(model.load)), strict=False))
     values.replace(f.TIER_LOAD, {(n, model.source[i]): float(model.load[i]) for n, i in named})
-    values.replace(f.TIER_LATENCY, {(n,): state.loaded_ns[i] / 1e9 for n, i in named})
-    values.set(f.COST_PREDICTED, state.predicted)
-    values.set(f.COST_OBSERVED, state.observed)
-    values.set(f.COST_MINUTE, state.last_minute_s)
-    values.set(f.COST_MARGIN, state.margin)
-    values.set(f.COST_HOLD, state.hold)
-    if math.isfinite(state.correlation):
-        values.set(f.COST_CORRELATION, state.correlation)
+    values.replace(f.TIER_LATENCY, {(n,): sight.loaded_ns[i] / 1e9 for n, i in named})
+    values.set(f.COST_PREDICTED, sight.predicted)
+    values.set(f.COST_OBSERVED, sight.observed)
+    values.set(f.COST_MINUTE, sight.last_minute_s)
+    values.set(f.COST_TRUST, sight.trust)
+    values.set(f.COST_MARGIN, sight.margin)
+    values.set(f.COST_STANDING, sight.standing)
+    if math.isfinite(sight.correlation):
+        values.set(f.COST_CORRELATION, sight.correlation)
 
 
-def cost_of(tiers: TierMap, state: CostPolicyState) -> dict[str, Any]:
+def cost_of(tiers: TierMap, sight: CostPolicyState) -> dict[str, Any]:
     """The same for JSON, with the origin of each number."""
-    model = state.model
+    model = sight.model
     return {
         "tiers": [
             {
@@ -83,18 +84,22 @@ def cost_of(tiers: TierMap, state: CostPolicyState) -> dict[str, Any]:
                 "bandwidth_from": model.bandwidth[tier.rank].origin,
                 "load_bytes_per_second": round(float(model.load[tier.rank])),
                 "load_from": model.source[tier.rank],
-                "loaded_latency_ns": round(state.loaded_ns[tier.rank], 1),
+                "loaded_latency_ns": round(sight.loaded_ns[tier.rank], 1),
             }
             for tier in tiers.tiers
             if tier.rank < len(model.load)
         ],
         "notes": list(model.notes),
-        "predicted_gain": state.predicted,
-        "observed_gain": state.observed,
-        "spent_seconds": state.spent_s,
-        "last_minute_gain_seconds": state.last_minute_s,
-        "rank_correlation": state.correlation if math.isfinite(state.correlation) else None,
-        "margin": state.margin,
-        "hold": state.hold,
-        "derated_tiers": dict(state.derated),
+        "predicted_gain": sight.predicted,
+        "observed_gain": sight.observed,
+        "spent_seconds": sight.spent_s,
+        "last_minute_gain_seconds": sight.last_minute_s,
+        "rank_correlation": sight.correlation if math.isfinite(sight.correlation) else None,
+        "trust": sight.trust,
+        "margin": sight.margin,
+        "standing_still": sight.standing,
+        "suspected": dict(sight.suspected),
+        "slices_kept": sight.kept,
+        "slices_failed": sight.failed,
+        "least_promise": sight.least,
     }
