@@ -101,7 +101,7 @@ class TickPacer:
                 and not tick.plan.notes.get("group_rate_limit"),
                 moved=tick is not None and tick.hot_set_moved,
                 short=tick is not None and _short(tick.usage, components, tick),
-                planned=0 if tick is None else len(tick.plan),
+                planned=0 if tick is None else len(tick.plan) + len(tick.plan.split),
                 between=PACING.few_pages if tick is None else _moved_between(tick),
                 victims=stats is not None and stats.counters["victims"] > 0,
             )

@@ -84,6 +84,9 @@ class CostPolicy(Policy):
         self._folios = SplitHistory()
         self._residual = ResidualLoad()
         self._asked: Callable[[PageSet], str] | None = None
+        self._acted_ns = 0
+        self._quiet_s = 0.0
+        """Time since the last plan that was not empty."""
 
     @property
     def low_watermark(self) -> float:
@@ -92,8 +95,9 @@ class CostPolicy(Policy):
 
     @property
     def busy(self) -> bool:
-        """Whether a trial of a placement is under way, or the model is in doubt."""
-        return self.hill_climber.busy or self.hill_climber.planned or self.holds
+        """Whether it moved, split or tried something lately, or nothing may be moved now."""
+        trying = self.hill_climber.busy or self.hill_climber.planned
+        return trying or self.holds or self._quiet_s < COST.quiet_s
 
     @property
     def holds(self) -> bool:
@@ -155,7 +159,11 @@ class CostPolicy(Policy):
             rule=rule,
             confidence=work.confidence,
         )
-        return work.plan()
+        plan = work.plan()
+        if len(plan) or len(plan.split) or not self._acted_ns:
+            self._acted_ns = traffic.time_ns
+        self._quiet_s = (traffic.time_ns - self._acted_ns) / 1e9
+        return plan
 
     def _perturb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
         """Let a slice be tried, where loads are told and nothing else is going on."""

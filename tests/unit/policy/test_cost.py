@@ -20,6 +20,7 @@ from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.gains import rank_correlation
@@ -291,3 +292,14 @@ def test_the_same_inputs_give_the_same_plan() -> None:
     )
     assert np.array_equal(one.page, other.page)
     assert np.array_equal(one.dest, other.dest)
+
+
+def test_the_policy_is_busy_until_it_has_planned_nothing_for_a_while() -> None:
+    """The loop may wait then: nothing is tried, judged or moved."""
+    loop = started(triad_and_chase())
+    made = loop.policy
+    assert isinstance(made, CostPolicy)
+    loop.run(5)
+    assert made.busy
+    loop.run(COST.quiet_s + 60)
+    assert not made.busy

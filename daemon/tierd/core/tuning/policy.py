@@ -157,6 +157,15 @@ class CostTuning:
         meaning="After a change, the use of memory is unknown for so many half-lives of heat.",
         evidence="assumption",
     )
+    quiet_s: float = tuned(
+        30.0,
+        unit="s",
+        meaning=(
+            "The loop may wait longer than a tick once the policy has planned nothing for this "
+            "time; a change of the load wakes nobody."
+        ),
+        evidence="assumption: longer than trials and their judgement take",
+    )
     spread_parts: int = tuned(
         256,
         unit="count",
