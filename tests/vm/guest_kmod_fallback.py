@@ -27,7 +27,7 @@ from guest_kmod_service import Daemon
 
 DAMON = Path("/sys/kernel/mm/damon/admin")
 KDAMOND = DAMON / "kdamonds/0/state"
-LIMIT_S = 1200.0
+LIMIT_S = 480.0
 """For any one step: a starved guest is slow, and a step that never ends is what we look for."""
 
 

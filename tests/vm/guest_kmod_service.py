@@ -155,7 +155,7 @@ def main() -> int:
     scan = replace(scan, cpu_limit=scan.cpu_limit if args.cpu is None else args.cpu)
     sources = replace(settings.sources, order=tuple(args.names), scan=scan)
     made, _ = rooms.build(replace(settings, sources=sources))
-    logging.getLogger("tierd.engine").addHandler(Teller())
+    logging.getLogger("tierd").addHandler(Teller())
     logging.getLogger("tierd").setLevel(logging.INFO)
     say("ready", scan.cpu_limit)
     threading.Thread(target=tell_ticks, args=[made.totals], daemon=True).start()
