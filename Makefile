@@ -74,7 +74,7 @@ fuzz: setup
 
 # What is too slow for each change, before a release: each check on each kernel, the module's torture
 # under the allocator's own checks, the service for minutes while all about it changes, the million
-# wrong inputs. About an hour more than `make test`.
+# wrong inputs.
 soak: workloads fuzz
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS) -m soak
 

@@ -21,7 +21,7 @@ int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before)
 	if (node < 0 || node >= NODE_BITS)
 		return -EINVAL;
 	nodes[node / 64] = UINT64_C(1) << node % 64;
-	/* The kernel reads one bit less than it is told of. */
+	/* The kernel reads one bit less than the number given. */
 	if (syscall(SYS_get_mempolicy, &before->mode, before->nodes, NODE_BITS, NULL, 0) != 0 ||
 	    syscall(SYS_set_mempolicy, PREFERRED, nodes, NODE_BITS + 1) != 0)
 		return -errno;
