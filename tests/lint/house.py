@@ -20,7 +20,7 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 39686,
+    "python_lines": 39694,
     "python_modules": 218,
     "native_lines": 7025,
     "loose_constants": 45,

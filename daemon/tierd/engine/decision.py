@@ -61,7 +61,12 @@ class DecisionContext:
 
     def explain(self, policy: Policy, page: PageSet) -> Verdict | str:
         """The next decision about a page, on the host's state at the last decision."""
-        return "" if self._inputs is None else policy.explain(self._inputs, page)
+        if self._inputs is None:
+            return ""
+        node = int(page.node[0])
+        if not any(node in tier.nodes for tier in self._inputs.tiers.tiers):
+            return f"it stays: node {node} was in no tier at the last decision"
+        return policy.explain(self._inputs, page)
 
     def spent(self, components: Components, report: MigrationResult) -> None:
         """Subtract what was moved from the groups' budgets."""

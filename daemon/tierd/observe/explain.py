@@ -155,7 +155,10 @@ class Explainer:
             above = "is above" if verdict.terms.promotes else "is not above"
             bar = f"{heat} {above} {verdict.terms.bar:.2f}, {against}"
         if verdict.direction is not None:
-            tier = self._around.tiers.tier_of(int(verdict.dest or 0)).name
+            # The tiers may have changed since: memory comes and goes.
+            tiers = self._around.tiers.tiers
+            named = [tier.name for tier in tiers if verdict.dest in tier.nodes]
+            tier = named[0] if named else f"node {verdict.dest}"
             way = "promoted" if verdict.direction is Direction.PROMOTE else "demoted"
             return f"it will be {way} to {tier} in the next pass: {bar or why}"
         if bar:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -249,3 +250,14 @@ def test_a_page_is_explained_by_the_rule() -> None:
     assert "lines a second" in said
     assert "cxl 430 ns" in said
     assert "stays on dram" in str(host.service.explain(host.heat.coldest(0, 1)))
+
+
+@pytest.mark.parametrize("name", ["cost", "watermark"])
+def test_a_page_on_a_node_that_no_tier_has_is_explained(name: str) -> None:
+    """Memory that was plugged in since the last decision, or taken away."""
+    host = MadeUpHost(3, parse(COST.replace("cost", name)))
+    host.run(2)
+    page = host.heat.hottest(1, 1)
+    assert len(page)
+    elsewhere = dataclasses.replace(page, node=np.array([7], np.int16))
+    assert "node 7 was in no tier" in str(host.service.explain(elsewhere))

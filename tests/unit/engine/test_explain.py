@@ -156,6 +156,14 @@ def test_the_terms_of_a_decision_are_for_scripts_too(bench: Bench) -> None:
     }
 
 
+def test_a_destination_whose_tier_is_gone_is_named_by_its_node(bench: Bench) -> None:
+    bench.page(0x2000, 0, 0.0)
+    bench.page(0x1000, 1, 50)
+    assert "promoted to dram" in bench.explain(0x1000)["verdict"]
+    bench.around.tiers = TierMap((), {})
+    assert "promoted to node 0" in bench.explain(0x1000)["verdict"]
+
+
 def test_before_the_first_decision_nothing_is_promised(bench: Bench) -> None:
     bench.explainer.judge = lambda page: ""
     bench.page(0x1000, 1, 40)

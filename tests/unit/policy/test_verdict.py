@@ -97,6 +97,8 @@ def test_a_page_moves_where_its_verdict_says_and_stays_where_it_says_so(state) -
         told = None if verdict.direction is None else (verdict.direction, verdict.dest)
         assert moves.get(int(page.page[0])) == told
         assert (verdict.reason in STAYS) == (told is None)
+    # Asking changes nothing.
+    assert moves_of(WatermarkPolicy(knobs).decide(inputs)) == moves
 
 
 @settings(max_examples=150, deadline=None)
