@@ -66,6 +66,8 @@ choose_libraries() {
 
 build_wheel() {
     say "wheel"
+    # Modules of an earlier tree that lie there would be packed as well.
+    rm -rf "$root"/build/lib.* "$root"/build/bdist.*
     (cd "$root" && "$python" -m pip wheel -q --disable-pip-version-check --no-deps \
         --no-build-isolation --wheel-dir "$work/wheel" . >&2)
     "$python" -m zipfile -e "$work"/wheel/tierd-*.whl "$work/unpacked"
