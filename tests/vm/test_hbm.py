@@ -125,7 +125,7 @@ def test_little_hbm_gets_what_gains_most_by_it(lab: HbmLab, case: hbmcases.Case)
 
 
 def test_of_huge_folios_the_few_busy_pages_come_to_fast_memory(lab: HbmLab) -> None:
-    """Which has room for three of 48 folios at most, and for the 16 busy pages of each.
+    """Which has room for a few of 48 folios, and for the 16 busy pages of each.
 
     What a pass puts into HBM, where DRAM bears no more at once, stays: 12 ns less for each use is
     not worth the moves.
