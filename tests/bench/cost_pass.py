@@ -26,7 +26,8 @@ from tierd.core.tiermap import MemoryKind
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.inputs import Budget, Inputs, Policy
+from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.limits import Budget
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 

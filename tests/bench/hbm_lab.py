@@ -32,7 +32,7 @@ import numpy as np
 from hbmcases import MIB, Case, sweep_ms
 from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
 
-from tierd.policy.gains import rank_correlation
+from tierd.policy.regression_window import rank_correlation
 
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""

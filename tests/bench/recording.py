@@ -34,7 +34,8 @@ from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordingHeat
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.replay.policy import Replay
 from tierd.report import page
 from tierd.report.analysis import analyse

@@ -20,13 +20,13 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 39694,
-    "python_modules": 218,
+    "python_lines": 39660,
+    "python_modules": 213,
     "native_lines": 7025,
     "loose_constants": 45,
     "private_words": 0,
-    "branchy_functions": 3,
-    "long_functions": 2,
+    "branchy_functions": 0,
+    "long_functions": 0,
 }
 MOST_BRANCHES = 15
 MOST_LINES = 60

@@ -20,7 +20,8 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.policy.traffic import LoadSource, Traffic
 
 FOLIO = 512

@@ -208,10 +208,7 @@ def build(
     tiers = read_tiers()
     heat = make_heat(config, recorder)
     registry = TargetRegistry(config.targets, rules=config.rules)
-    watching = [TickLog(), *own, *observers]
-    if recorder is not None:
-        recorder.targets = lambda: _recorded_targets(registry)
-        watching.append(recorder)
+    watching = [TickLog(), *own, *observers, *([] if recorder is None else [recorder])]
 
     def sources_of(config: Config) -> list[AccessSource]:
         made = make_sources(config)
@@ -251,11 +248,17 @@ def build(
     if interleave is not None:
         interleave.state = lambda: service.components.policy.state
     if recorder is not None:
-        service.work.on_decided = recorder.decided
-        from tierd.replay.recorded import listen
-
-        listen(service, recorder)
+        _record(service, recorder, registry)
     return service, tiers
+
+
+def _record(service: Service, recorder: Recorder, registry: TargetRegistry) -> None:
+    """Have the recorder note what the service is given and decides."""
+    from tierd.replay.recorded import listen
+
+    recorder.targets = lambda: _recorded_targets(registry)
+    service.work.on_decided = recorder.decided
+    listen(service, recorder)
 
 
 def make_interleave(config: Config) -> Interleave | None:

@@ -17,9 +17,8 @@ from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares
 from tierd.hotness.view import PageSet
-from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget, Inputs, Policy, Pressure
-from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
+from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.limits import Budget, Groups, Pressure, RateLimiter, RateLimiterSettings
 from tierd.policy.rule import Verdict
 from tierd.policy.traffic import Traffic
 

@@ -15,7 +15,7 @@ from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tuning import MIGRATION
 from tierd.migration.results import flows
-from tierd.policy.group_limits import NO_LIMIT, Groups
+from tierd.policy.limits import NO_LIMIT, Groups
 from tierd.policy.pageset import I64Array
 
 
@@ -115,12 +115,7 @@ class Shares:
                 for node, size in resident_bytes.of(number).items():
                     on = resident.setdefault(node, np.zeros(count, np.int64))
                     on[group] += size
-        budget = np.full(count, NO_LIMIT, np.int64)
-        for index, rule_config in enumerate(self._rules):
-            if rule_config.rate_limit_bytes_per_s is not None:
-                saved = self._saved[index] + rule_config.rate_limit_bytes_per_s * elapsed_s
-                self._saved[index] = min(saved, _burst(rule_config))
-                budget[index] = max(0, int(self._saved[index]))
+        budget = self._budgets(count, elapsed_s)
         for group in slowed:  # -1 (no rule) is the last group
             budget[group] = min(int(budget[group]), strained_bytes)
         others = count - len(self._rules)
@@ -131,6 +126,16 @@ class Shares:
             budget=budget,
             resident=resident,
         )
+
+    def _budgets(self, count: int, elapsed_s: float) -> I64Array:
+        """Bytes that each of `count` groups may move now by its rule's rate."""
+        budget = np.full(count, NO_LIMIT, np.int64)
+        for index, rule in enumerate(self._rules):
+            if rule.rate_limit_bytes_per_s is not None:
+                saved = self._saved[index] + rule.rate_limit_bytes_per_s * elapsed_s
+                self._saved[index] = min(saved, _burst(rule))
+                budget[index] = max(0, int(self._saved[index]))
+        return budget
 
     def spent(self, rule_of: Mapping[int, int], report: MigrationResult) -> None:
         """Subtract what was moved from the groups' budgets."""

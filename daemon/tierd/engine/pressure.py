@@ -16,7 +16,7 @@ import numpy as np
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
 from tierd.core.tuning import PRESSURE
-from tierd.policy.inputs import Pressure
+from tierd.policy.limits import Pressure
 
 _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
 

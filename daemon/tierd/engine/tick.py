@@ -131,10 +131,7 @@ class Tick:
         laps.mark("watch")
         batches = [*self._early, *self._ingest(now)]
         self._early = []
-        # Before the first decision the groups' remaining budgets are not known.
-        unknown = bool(config.rules) and self.decision.groups is None
-        if components.fast_path is not None and not (self.paused or gather or unknown):
-            components.fast_path.prepare(self.tiers, components.read_usage)
+        self._prepare_fast_path(gather=gather)
         laps.mark("ingest")
         located, walked = self._locate(now)
         laps.mark("residency")
@@ -176,6 +173,14 @@ class Tick:
         laps.mark("tell")
         self.totals.add_parts({"tell": laps.ns["tell"]}, {"tell": laps.cpu_ns["tell"]})
         return decides
+
+    def _prepare_fast_path(self, *, gather: bool) -> None:
+        """Have the fast path promote until the decision, where that is allowed."""
+        # Before the first decision the groups' remaining budgets are not known.
+        unknown = bool(self.config.rules) and self.decision.groups is None
+        fast_path = self.components.fast_path
+        if fast_path is not None and not (self.paused or gather or unknown):
+            fast_path.prepare(self.tiers, self.components.read_usage)
 
     def _locate(self, now: int) -> tuple[int, int]:
         """Find out where pages are: how many hot ones were asked for, and how many walked."""

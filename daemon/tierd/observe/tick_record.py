@@ -15,8 +15,7 @@ from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget
+from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import Traffic
 
 log = logging.getLogger(__name__)

@@ -18,19 +18,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-from tierd.core.migration import MigrationPlan
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import Kinds
 from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
-from tierd.policy.folio_split import SplitHistory
+from tierd.policy.folio_split import SplitHistory, choose_splits
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.perturbation import HillClimber
 from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import Rule
-from tierd.policy.splitting import choose_splits
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import Traffic
 
@@ -119,16 +118,7 @@ class CostPolicy(Policy):
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._residual)
-        self._folios.follow(traffic.time_ns, inputs.last)
-        rest_s = COST.settling_half_lives * traffic.half_life_s
-        work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
-        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
-        if self.hill_climber.planned:
-            self.hill_climber.carried_out(traffic.time_ns, inputs.last)
-        else:
-            self.outcomes.carried_out(inputs.last)
-            if inputs.last is not None and inputs.last.moved_bytes:
-                self.hill_climber.reset_trials(traffic.time_ns)
+        self._learn(traffic, inputs.last, work)
         standing = self._observe(traffic, work)
         for tier in inputs.tiers.tiers:
             work.keep_shares(tier)
@@ -164,6 +154,19 @@ class CostPolicy(Policy):
             self._acted_ns = traffic.time_ns
         self._quiet_s = (traffic.time_ns - self._acted_ns) / 1e9
         return plan
+
+    def _learn(self, traffic: Traffic, last: MigrationResult | None, work: CostRound) -> None:
+        """Take in what came of the last plan."""
+        self._folios.follow(traffic.time_ns, last)
+        rest_s = COST.settling_half_lives * traffic.half_life_s
+        work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
+        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
+        if self.hill_climber.planned:
+            self.hill_climber.carried_out(traffic.time_ns, last)
+        else:
+            self.outcomes.carried_out(last)
+            if last is not None and last.moved_bytes:
+                self.hill_climber.reset_trials(traffic.time_ns)
 
     def _perturb(self, time_ns: int, work: CostRound, rule: Rule) -> None:
         """Let a slice be tried, where loads are told and nothing else is going on."""

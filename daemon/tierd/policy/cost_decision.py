@@ -77,7 +77,7 @@ class CostRound(Round):
         self.reserve = settings.reserve
         self.steps: list[Step] = []
         self.splits: U64Array = np.empty(0, np.uint64)
-        """Folios that `tierd.policy.splitting` has chosen to split."""
+        """Folios that `tierd.policy.folio_split` has chosen to split."""
         self.gain = 0.0
         self.confidence = float(settings.watermarks.confidence / np.sqrt(2))
 

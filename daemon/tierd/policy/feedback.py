@@ -38,9 +38,14 @@ import numpy.typing as npt
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
-from tierd.policy.gains import Epoch, rank_correlation
 from tierd.policy.pageset import sizes_of
-from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
+from tierd.policy.regression_window import (
+    Before,
+    Epoch,
+    NoiseEstimate,
+    RegressionWindow,
+    rank_correlation,
+)
 
 F64Array = npt.NDArray[np.float64]
 

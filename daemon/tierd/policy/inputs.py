@@ -12,38 +12,12 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.hotness.view import HeatView, PageSet
-from tierd.policy.group_limits import Groups
+from tierd.policy.limits import Budget, Groups
 from tierd.policy.rule import Verdict
 from tierd.policy.traffic import Traffic
 
 if TYPE_CHECKING:
     from tierd.policy.cost import CostPolicyState
-
-
-@dataclass(frozen=True, slots=True)
-class Pressure:
-    """Signs that moving pages does harm, each a fraction from 0 to 1; 0 if not measured.
-
-    Attributes:
-        memory: of the last 10 s, in which some task stalled on memory (PSI "some").
-        cpu: of the last 10 s, in which some task stalled on a CPU.
-        ping_pong: of the pages moved recently, those that had moved within a minute before.
-    """
-
-    memory: float = 0.0
-    cpu: float = 0.0
-    ping_pong: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Budget:
-    """The migration budget of the next plan.
-
-    Attributes:
-        move_bytes: bytes that may change node, both directions together.
-    """
-
-    move_bytes: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,17 +166,8 @@ def make_model(tiers: TierMap, traffic: Traffic | None) -> TierModel:
     """The model of the tiers of a map, with what is known of their traffic."""
     notes: list[str] = []
     all_tiers = tiers.tiers
-    load = np.zeros(len(all_tiers))
-    source = ["none"] * len(all_tiers)
-    measured: Mapping[int, Measured] = {}
-    if traffic is not None:
-        measured = traffic.measured
-        for tier in all_tiers:
-            told = [node for node in tier.nodes if node in traffic.load]
-            load[tier.rank] = sum(_sane(traffic.load[node]) or 0.0 for node in told)
-            source[tier.rank] = (
-                "+".join(sorted({str(traffic.source.get(node, "none")) for node in told})) or "none"
-            )
+    load, source = _loads(all_tiers, traffic)
+    measured = {} if traffic is None else traffic.measured
     latency = _figures([tier.latency_ns for tier in all_tiers], all_tiers, "latency", notes)
     bandwidth = _figures(
         [tier.bandwidth_bytes_per_s for tier in all_tiers], all_tiers, "bandwidth", notes
@@ -200,6 +191,19 @@ def make_model(tiers: TierMap, traffic: Traffic | None) -> TierModel:
     return TierModel(
         tuple(latency), tuple(bandwidth), load, tuple(source), max(1, cpus), tuple(notes)
     )
+
+
+def _loads(tiers: Sequence[Tier], traffic: Traffic | None) -> tuple[F64Array, list[str]]:
+    """The load of each tier, bytes a second, and where it is from ("none": nowhere)."""
+    load, source = np.zeros(len(tiers)), ["none"] * len(tiers)
+    if traffic is None:
+        return load, source
+    for tier in tiers:
+        told = [node for node in tier.nodes if node in traffic.load]
+        load[tier.rank] = sum(_sane(traffic.load[node]) or 0.0 for node in told)
+        names = {str(traffic.source.get(node, "none")) for node in told}
+        source[tier.rank] = "+".join(sorted(names)) or "none"
+    return load, source
 
 
 def _sane(value: float) -> float | None:

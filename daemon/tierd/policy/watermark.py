@@ -6,7 +6,7 @@ For every tier, fastest first:
 1. A node with less free memory than the low watermark demotes its coldest pages up to the high
    watermark. Above the low one it demotes only pages that are not worth a move into free memory.
 2. Groups get what their floors promise and give back what their caps forbid
-   (`tierd.policy.group_limits`).
+   (`tierd.policy.limits`).
 3. The hottest pages of the tiers below fill the free memory above the high watermark.
 4. In a full tier, a hot page replaces the coldest page if the rule (`tierd.policy.rule`) finds the
    difference large and certain.
@@ -36,8 +36,8 @@ from tierd.core.tuning import WATERMARK
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
-from tierd.policy.group_limits import Fairness
 from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.limits import Fairness
 from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Contest, Rule, Verdict
 

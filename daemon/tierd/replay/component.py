@@ -16,7 +16,7 @@ from tierd.hotness.view import HeatView
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.codec import MISSHAPEN
 from tierd.observe.recording.records import Call
-from tierd.policy.group_limits import Groups
+from tierd.policy.limits import Groups
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from tierd.observe.recording import RecordingError
 from tierd.observe.recording.reader import Gap, Recording
 from tierd.observe.recording.records import RecordedTick, plan_difference
 from tierd.observe.recording.schema import MAX_BYTES
-from tierd.policy.inputs import Budget, Inputs, Policy
+from tierd.policy.inputs import Inputs, Policy
+from tierd.policy.limits import Budget
 from tierd.replay.decided import Decided
 from tierd.replay.settings import differences
 from tierd.replay.world import BYTES_A_PAGE, DEFAULT_MEMORY, World

@@ -38,7 +38,7 @@ from tierd.observe.recording.records import (
     SetHalfLife,
     plan_difference,
 )
-from tierd.policy.group_limits import Groups
+from tierd.policy.limits import Groups
 from tierd.replay.divergence import Divergence
 
 BYTES_A_PAGE = 24

@@ -21,7 +21,8 @@ from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import ENTRY
 from tierd.observe.explain import DecisionLog, Explainer
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.policy.rule import Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 

@@ -21,7 +21,7 @@ from tierd.engine.fastpath.update import victims
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
 from tierd.observe.totals import Totals
-from tierd.policy.group_limits import NO_LIMIT, Groups
+from tierd.policy.limits import NO_LIMIT, Groups
 from tierd.policy.watermark import WatermarkSettings
 
 

@@ -15,7 +15,7 @@ from tierd.core.pagekey import make_keys
 from tierd.core.tuning import MIGRATION
 from tierd.engine.groups import ResidentBytes, Shares
 from tierd.engine.pressure import CgroupPressureMonitor
-from tierd.policy.group_limits import NO_LIMIT
+from tierd.policy.limits import NO_LIMIT
 
 RULES = """
 [[rule]]

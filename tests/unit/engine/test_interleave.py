@@ -16,8 +16,7 @@ from tierd.core.errors import UnavailableError
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind
 from tierd.core.tuning import BANDWIDTH
-from tierd.engine.interleave import FOLDER, Interleave
-from tierd.policy.interleave import integers, weights, wished
+from tierd.engine.interleave import FOLDER, Interleave, integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 
 TIERS = tier_map(

@@ -10,7 +10,7 @@ import pytest
 
 from tierd.core.tuning import PRESSURE
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor, parse_pressure
-from tierd.policy.inputs import Pressure
+from tierd.policy.limits import Pressure
 
 TEXT = b"some avg10=%s avg60=1.00 avg300=0.50 total=123\nfull avg10=99.00 avg60=0.00 total=5\n"
 

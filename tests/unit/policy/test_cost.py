@@ -23,9 +23,9 @@ from tierd.core.tiermap import MemoryKind
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.gains import rank_correlation
-from tierd.policy.group_limits import NO_LIMIT, Groups
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import NO_LIMIT, Budget, Groups
+from tierd.policy.regression_window import rank_correlation
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
 

@@ -12,7 +12,7 @@ from tierd.core.migration import Direction, Fate, I16Array, MigrationPlan, Migra
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.feedback import FeedbackController
-from tierd.policy.gains import rank_correlation
+from tierd.policy.regression_window import rank_correlation
 
 EPOCH_NS = int(FEEDBACK.epoch_s * 1e9)
 

@@ -23,7 +23,8 @@ from tierd.policy import pageset
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.demand import estimate
 from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings

@@ -13,8 +13,8 @@ from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
-from tierd.policy.group_limits import NO_LIMIT, Groups, within
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import NO_LIMIT, Budget, Groups, within
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 10_000

@@ -11,8 +11,7 @@ from fakeheat import pages
 
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.tuning import PRESSURE
-from tierd.policy.inputs import Pressure
-from tierd.policy.rate_limiter import RateLimiter, RateLimiterSettings
+from tierd.policy.limits import Pressure, RateLimiter, RateLimiterSettings
 
 SETTINGS = RateLimiterSettings(rate_bytes_per_s=1_000_000, failure_share=0.2)
 

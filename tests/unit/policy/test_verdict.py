@@ -17,7 +17,8 @@ from tierd.core.reasons import Reason
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.policy.rule import Rule, Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 

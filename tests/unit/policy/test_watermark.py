@@ -18,7 +18,8 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset, watermark
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import Budget
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 10_000

@@ -14,7 +14,7 @@ from tierd.hotness.pattern import Patterns
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.records import RecordedTick, plan_difference
 from tierd.observe.recording.schema import decode_tick, encode_tick
-from tierd.policy.inputs import Budget
+from tierd.policy.limits import Budget
 from tierd.policy.traffic import Traffic
 
 TIERS = TierMap((), {})

@@ -43,7 +43,7 @@ FACTS = {
     "migration/executor.py": {"NO_PIDFD": "no file descriptor"},
     "migration/promoter.py": {"_NONE": "an empty array", "_ERRORS": "errno values of the library"},
     "migration/results.py": {"_FLOWS": "size of a buffer that is filled again until all is read"},
-    "policy/rate_limiter.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},
+    "policy/limits.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},
     "sources/scan_records.py": {
         "SEEN": "number of set bits of each byte",
         "_WHOLE": "the kernel module's ratio of 1",

@@ -34,7 +34,7 @@ from tierd.migration.results import pages_moved
 from tierd.migration.tap import Tap
 from tierd.observe.explain import DecisionLog, Explainer
 from tierd.observe.totals import Totals
-from tierd.policy.group_limits import Groups
+from tierd.policy.limits import Groups
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind

@@ -26,8 +26,8 @@ from tierd.hotness.view import HeatView
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
-from tierd.policy.group_limits import BoolArray, Fairness, Groups
-from tierd.policy.inputs import Budget, Inputs
+from tierd.policy.inputs import Inputs
+from tierd.policy.limits import BoolArray, Budget, Fairness, Groups
 from tierd.policy.rule import break_even_s, least_rate, posterior_mean
 from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.neoprof import NeoProfSource

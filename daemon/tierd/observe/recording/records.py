@@ -17,8 +17,7 @@ from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import TierMap
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import FastPathLog
-from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget
+from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import Traffic
 
 

@@ -45,8 +45,7 @@ from tierd.observe.recording.records import (
     RecordedTick,
     SetHalfLife,
 )
-from tierd.policy.group_limits import Groups
-from tierd.policy.inputs import Budget
+from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import LoadSource, Traffic
 
 MAX_CAPACITY: Final = (1 << 31) - 1
