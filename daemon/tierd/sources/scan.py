@@ -127,7 +127,7 @@ class ScanSource(EventDrivenSource):
                 hot_scans=settings.hot_scans,
                 cold_scans=settings.cold_scans,
                 report_scans=settings.report_scans,
-                exposure_us=self._scan_controller.exposure_us,
+                sampling_interval_us=self._scan_controller.sampling_interval_us,
                 flags=flags,
                 hot_nodes=settings.nodes or range(MAX_NODES),
             )
@@ -209,7 +209,9 @@ class ScanSource(EventDrivenSource):
     def _set_scan(self) -> None:
         if self._control is not None:
             chosen = self._scan_controller
-            self._control.scan_set(period_us=chosen.period_us, exposure_us=chosen.exposure_us)
+            self._control.scan_set(
+                period_us=chosen.period_us, sampling_interval_us=chosen.sampling_interval_us
+            )
 
     @property
     def aim(self) -> float | None:

@@ -92,7 +92,7 @@ class ScanController:
     Attributes:
         aim: share of the targets' pages that fast memory has room for; None: not known.
         awake: another source saw the programs run since the last `take`, whatever scans found.
-        exposure_us: the sampling interval that is set; 0 is the whole period.
+        sampling_interval_us: the sampling interval that is set; 0 is the whole period.
         lag_us: a phase change may go undetected for so long.
         longest_us: no sampling interval is longer, where that is less than half of the period;
             None: none is too long.
@@ -118,7 +118,7 @@ class ScanController:
 
     def start(self, now_ns: int) -> None:
         """The scanner begins anew."""
-        self.exposure_us = self._bounded(0)
+        self.sampling_interval_us = self._bounded(0)
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
@@ -127,7 +127,7 @@ class ScanController:
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = now_ns
         period = self.period_us
-        self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
+        self.seen = Seen(0.0, (self.sampling_interval_us or period) / 1e6, period / 1e6)
 
     def is_phase_change(self, found: ScanSummary) -> bool:
         """Whether what a scan found means that programs use other memory."""
@@ -156,7 +156,7 @@ class ScanController:
     def pace(self, period_us: int) -> None:
         """Scan no more often than this, once scans have taught enough."""
         self._configured_us = period_us
-        self.exposure_us = min(self.exposure_us, period_us)
+        self.sampling_interval_us = min(self.sampling_interval_us, period_us)
 
     @property
     def period_us(self) -> int:
@@ -168,13 +168,17 @@ class ScanController:
             if self._alone
             else (SCAN.warmup_period_beside_us, SCAN.warmup_speed_beside)
         )
-        wanted = 4 * self.exposure_us if self.exposure_us else self._configured_us // warmup_speed
+        wanted = (
+            4 * self.sampling_interval_us
+            if self.sampling_interval_us
+            else self._configured_us // warmup_speed
+        )
         return min(self._configured_us, max(least, wanted))
 
     @property
     def _rested_us(self) -> int:
         # A sampling interval of the whole period would find more pages in use if it were longer.
-        if not (self._alone and self.exposure_us):
+        if not (self._alone and self.sampling_interval_us):
             return self._configured_us
         doubled = (self.lag_us // self._configured_us).bit_length() - 1
         return self._configured_us << max(0, min(doubled, SCAN.rest_doublings))
@@ -210,11 +214,11 @@ class ScanController:
         return (now_ns - self._awake_ns) / 1e9
 
     def take(self, stats: Stats, now_ns: int) -> bool:
-        """Take in the scanner's statistics; true if `exposure_us` or `period_us` changed."""
+        """Take in the scanner's statistics; true if an interval of the scanner has changed."""
         rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
         if rounds == self._rounds:
             return False  # no scan has ended since
-        before = self.period_us, self.exposure_us
+        before = self.period_us, self.sampling_interval_us
         taught = not self._learning
         self._count(rounds)
         valid = all(
@@ -224,7 +228,7 @@ class ScanController:
         if valid and any(each.get("round_pages", 0) for each in stats.values()):
             self._judge(list(stats.values()), now_ns, taught=taught)
         self.awake = False
-        return before != (self.period_us, self.exposure_us)
+        return before != (self.period_us, self.sampling_interval_us)
 
     def _count(self, rounds: dict[int, int]) -> None:
         # Of targets that were there before: one that comes does not have all learned anew.
@@ -259,12 +263,12 @@ class ScanController:
         return self.period_us != before
 
     def bound(self, longest_us: int | None) -> bool:
-        """Set `longest_us`; true if `exposure_us` or `period_us` changed: nothing was seen yet."""
+        """Set `longest_us`; true if an interval has changed, as nothing was seen yet."""
         self.longest_us = longest_us
-        wanted = self._bounded(self.exposure_us)
-        if self._rounds or wanted == self.exposure_us:
+        wanted = self._bounded(self.sampling_interval_us)
+        if self._rounds or wanted == self.sampling_interval_us:
             return False
-        self.exposure_us = wanted
+        self.sampling_interval_us = wanted
         return True
 
     def _bounded(self, wanted_us: int) -> int:
@@ -294,7 +298,7 @@ class ScanController:
             weight = each.get("round_pages", 0) / pages
             own = max(each.get("period_ns", 0) / 1e9, self.period_us / 1e6)
             period += weight * own
-            sampling_interval += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
+            sampling_interval += weight * min(each.get("sampling_interval_ns", 0) / 1e9 or own, own)
         accessed = sum(each.get("round_accessed", 0) for each in stats)
         return Seen(accessed / pages, sampling_interval, period)
 
@@ -302,7 +306,7 @@ class ScanController:
         """Set another sampling interval, if the last scans say so."""
         if self.aim is None:
             return
-        before, apart = self.exposure_us, SCAN.interval_apart_factor
+        before, apart = self.sampling_interval_us, SCAN.interval_apart_factor
         wanted = self._bounded(
             choose(
                 self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
@@ -323,7 +327,7 @@ class ScanController:
             self.seen.share,
             self.aim,
         )
-        self.exposure_us = wanted
+        self.sampling_interval_us = wanted
         rounds = self._rounds.items()
         self._valid_from = {target: each + SCAN.stale_scans - 1 for target, each in rounds}
         far = not before or not wanted or not 1 / apart <= wanted / before <= apart

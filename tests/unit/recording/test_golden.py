@@ -93,7 +93,7 @@ def test_recordings_made_before_are_small() -> None:
 
 
 def test_the_recordings_hold_what_they_are_for() -> None:
-    """Both directions and both outcomes of moves, changes found, exposures chosen."""
+    """Both directions and both outcomes of moves, changes found, sampling intervals chosen."""
     directions, fates, kinds, found, sampling_intervals = set(), set(), set(), set(), set()
     for name in NAMES:
         for tick in Recording(golden.FOLDER / f"{name}.rec"):
