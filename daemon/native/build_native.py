@@ -28,7 +28,6 @@ SOURCES = (
     "members.c",
     "mempolicy.c",
     "mover.c",
-    "outcomes.c",
     "probe.c",
     "promote.c",
     "promote_move.c",

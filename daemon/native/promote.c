@@ -302,25 +302,25 @@ uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 	return left;
 }
 
-void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
-			 uint64_t time_ns)
+void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
+			 const uint8_t *order, const uint8_t *fate, const uint8_t *direction,
+			 size_t n, uint64_t time_ns)
 {
 	uint64_t bytes = 0;
 
 	pthread_mutex_lock(&promoter->lock);
 	tap_begin(promoter, TIERD_TAP_NOTE);
 	for (size_t i = 0; i < n; i++) {
-		if (moves->fate[i] != TIERD_MOVED)
+		if (fate[i] != TIERD_MOVED)
 			continue;
-		if (moves->direction[i] == TIERD_PROMOTE) {
-			bytes += order_bytes(moves->order[i]);
+		if (direction[i] == TIERD_PROMOTE) {
+			bytes += order_bytes(order[i]);
 			/* It need not wait to be promoted any more. */
 			if (promoter->waiting.n > 0)
 				promoter->stats.stale +=
-				    waiting_remove(&promoter->waiting, moves->page[i]);
+				    waiting_remove(&promoter->waiting, page[i]);
 		}
-		promoter->stats.bounced +=
-		    recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
+		promoter->stats.bounced += recent_add(promoter, page[i], direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
 	tap_end(promoter, 0);

@@ -33,7 +33,6 @@ from tierd.migration.fastpath_update import (
     PromoterStats,
     Way,
 )
-from tierd.migration.results import columns_of
 from tierd.migration.tap import TYPES, FastPathLog, Noted, SplitRecord, Steered, copied
 
 NODES: Final = int(lib.TIERD_NODES)
@@ -273,9 +272,12 @@ class Promoter:
         """Take in moves of the control loop, for rate limit, cooldown and ping-pong."""
         if not len(report.plan):
             return
-        moves, kept = columns_of(report, ffi)
-        lib.tierd_promoter_note(self._promoter, moves, len(report.plan), time_ns)
-        del kept
+        moves = report.plan.page, report.plan.order, report.fate, report.plan.direction
+        columns = [
+            ffi.from_buffer(f"{kind}[]", np.ascontiguousarray(column))
+            for kind, column in zip(("uint64_t", *3 * ("uint8_t",)), moves, strict=True)
+        ]
+        lib.tierd_promoter_note(self._promoter, *columns, len(report.plan), time_ns)
         if self._reported is not None:
             self._reported.append(Noted(report, time_ns))
 
