@@ -248,19 +248,20 @@ struct tierd_tap_move {
 	uint8_t fate;
 };
 
-struct tierd_tap_columns {
-	struct tierd_tap_call *call;
-	size_t calls;
-	uint64_t *clock;
-	size_t clocks;
-	struct tierd_tap_free *free;
-	size_t frees;
-	struct tierd_hot_record *record;
-	size_t records;
-	struct tierd_tap_job *job;
-	size_t jobs;
-	struct tierd_tap_move *move;
-	size_t moves;
+/* The parts of a log, each a column of the structs above. */
+enum tierd_tap_part {
+	TIERD_TAP_CALLS = 0,
+	TIERD_TAP_CLOCKS = 1, /* uint64_t, CLOCK_MONOTONIC */
+	TIERD_TAP_FREES = 2,
+	TIERD_TAP_RECORDS = 3,
+	TIERD_TAP_JOBS = 4,
+	TIERD_TAP_MOVES = 5
+};
+
+/* A log is an array of these, one for each part. */
+struct tierd_tap_column {
+	void *item;
+	size_t n;
 };
 
 /* Note from now on what the promoter is told and chooses; right after tierd_promoter_new. */
@@ -271,12 +272,12 @@ void tierd_promoter_untap(struct tierd_promoter *promoter);
  * What was noted since the last call; it stays as it is until the next one. Returns 0, or how many
  * calls were not noted since the first for which there was no room: none is from there on.
  */
-uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_columns *out);
+uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_column *out);
 /*
  * Calls from now on are told what these were told, by the clock, the kernel and the mover, and
  * nothing is moved; the columns must outlive them. Sums of the calls' counts are no more than the
  * columns have. A promoter that was new before its first call is as new as the recorded one.
  */
-int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_columns *given);
+int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_column *given);
 
 #endif

@@ -36,13 +36,8 @@ FACTS = {
         "_LEAST_SPACE": "first size of a buffer that grows",
         "_EMPTY_RANGE": "an empty array",
     },
-    "migration/fastpath_update.py": {
-        "OUTCOME": "struct tierd_outcome",
-        "VICTIM": "struct tierd_victim",
-    },
     "migration/executor.py": {"NO_PIDFD": "no file descriptor"},
     "migration/promoter.py": {"_NONE": "an empty array", "_ERRORS": "errno values of the library"},
-    "migration/results.py": {"_FLOWS": "size of a buffer that is filled again until all is read"},
     "policy/rate_limiter.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},
     "sources/scan_records.py": {
         "SEEN": "number of set bits of each byte",
