@@ -82,20 +82,13 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 	return 0;
 }
 
-static void free_orders(struct tierd_orders *orders)
-{
-	free((void *)orders->span);
-	free((void *)orders->process);
-	free((void *)orders->victim);
-}
-
 void tierd_promoter_free(struct tierd_promoter *promoter)
 {
 	if (promoter == NULL)
 		return;
 	tierd_promoter_stop(promoter);
 	pthread_mutex_destroy(&promoter->lock);
-	free_orders(&promoter->orders);
+	free((void *)promoter->orders.span);
 	free(promoter->outcome);
 	tap_free(promoter->tap);
 	free(promoter);
@@ -134,16 +127,15 @@ int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_
 	return 0;
 }
 
-static int copy(const void **place, size_t n, size_t size)
+/* Copy an array to where `*at` points, which goes on behind it. */
+static const void *copy(char **at, const void *array, size_t bytes)
 {
-	void *fresh = malloc(n == 0 ? 1 : n * size);
+	char *copied = *at;
 
-	if (fresh == NULL)
-		return -ENOMEM;
-	if (n > 0)
-		memcpy(fresh, *place, n * size);
-	*place = fresh;
-	return 0;
+	if (bytes > 0)
+		memcpy(copied, array, bytes);
+	*at += bytes;
+	return copied;
 }
 
 /* Nodes that candidates wait on may have lost their ways since: the number never falls. */
@@ -158,25 +150,22 @@ static int nodes_of(const struct tierd_orders *orders, int nodes)
 
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
-	struct tierd_orders fresh = *orders, old;
-	int err = copy((const void **)&fresh.span, fresh.spans, sizeof(*fresh.span));
+	const size_t spans = orders->spans * sizeof(*orders->span);
+	const size_t victims = orders->victims * sizeof(*orders->victim);
+	const size_t processes = orders->processes * sizeof(*orders->process);
+	struct tierd_orders fresh = *orders;
+	char *at = malloc(spans + victims + processes + 1);
+	const void *old;
 
-	if (err != 0)
-		return err;
-	err = copy((const void **)&fresh.process, fresh.processes, sizeof(*fresh.process));
-	if (err != 0) {
-		free((void *)fresh.span);
-		return err;
-	}
-	err = copy((const void **)&fresh.victim, fresh.victims, sizeof(*fresh.victim));
-	if (err != 0) {
-		free((void *)fresh.span);
-		free((void *)fresh.process);
-		return err;
-	}
+	if (at == NULL)
+		return -ENOMEM;
+	/* The spans begin the block that has all three. */
+	fresh.span = copy(&at, orders->span, spans);
+	fresh.victim = copy(&at, orders->victim, victims);
+	fresh.process = copy(&at, orders->process, processes);
 	pthread_mutex_lock(&promoter->lock);
 	tap_begin(promoter, TIERD_TAP_STEER);
-	old = promoter->orders;
+	old = promoter->orders.span;
 	promoter->orders = fresh;
 	promoter->ordered_ns = tap_now(promoter);
 	promoter->next_victim = promoter->last_span = 0;
@@ -185,7 +174,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	note_free(promoter);
 	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
-	free_orders(&old);
+	free((void *)old);
 	return 0;
 }
 
