@@ -3,11 +3,10 @@
  * Records of the module's scanner and of cards to pages and accesses; sources/scan_records.py
  * and sources/hotlist.py say why so.
  */
-#include "pagekey.h"
-#include "tierd_records.h"
+#include <math.h>
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "pagekey.h"
+#include "records.h"
 
 enum { DEEPEST = TIERD_DEPTHS - 1 };
 
@@ -68,36 +67,27 @@ size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const 
 			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
 			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node)
 {
-	const double least_ns = epochs->least_age_s * 1e9;
 	size_t found = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct tierd_hot_record *each = &record[i];
-		const uint64_t start = epochs->start_ns[each->card];
-		/* Counted before the counters were cleared, drained after. */
-		const int late = each->time_ns < start;
-		/* Signed, for that is one instruction; not beyond 292 years. */
-		double age = late ? (double)(int64_t)(start - epochs->before_ns[each->card])
-				  : (double)(int64_t)(each->time_ns - start);
-		double requests = each->count > 0 ? each->count : 1;
-		double a_second;
+		const float scale = epochs->scale[each->card];
+		struct counted counted =
+		    record_count(each, epochs->start_ns[each->card], epochs->before_ns[each->card],
+				 scale > 0.0F ? scale : 1.0F, epochs->least_age_ns);
 
 		if (each->kind != TIERD_KIND_HOT)
 			continue;
-		if (epochs->scale[each->card] > 0.0F)
-			requests *= (double)epochs->scale[each->card];
 		if (copied && copied[i])
-			requests -= epochs->copy_requests;
-		if (!(requests > 0.0))
+			counted.requests -= epochs->copy_requests;
+		if (counted.requests <= 0.0F)
 			continue;
-		requests *= epochs->visits;
-		age = age > least_ns ? age * 1e-9 : epochs->least_age_s;
-		a_second = requests / age < epochs->rate_cap ? requests / age : epochs->rate_cap;
 		page[found] = each->page;
-		count[found] = (float)(a_second * age);
-		rate[found] = (float)a_second;
+		rate[found] =
+		    fminf(counted.requests * epochs->visits / counted.age_s, epochs->rate_cap);
+		count[found] = rate[found] * counted.age_s;
 		told_ns[found] = each->time_ns;
-		current[found] = !late;
+		current[found] = !counted.late;
 		node[found++] = met_on(each);
 	}
 	return found;
