@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLE = 256 };
-
 static float idle_seconds(uint16_t tick, const struct slot *slot)
 {
 	if (slot->moved == 0)
@@ -59,6 +57,38 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, OF_KEY = 6, OF_ORDER = 3 };
+
+/* A digit of a slot's key, or of its order, which counts for more. */
+static inline unsigned int digit_of(const struct rank *rank, unsigned int place)
+{
+	return (place < OF_KEY ? rank->key >> (place * DIGIT_BITS)
+			       : rank->order >> ((place - OF_KEY) * DIGIT_BITS)) %
+	       DIGITS;
+}
+
+/* Radix sort, the lowest digit first; those that all have in common are skipped. */
+static void sort(struct rank *rank, struct rank *spare, size_t n)
+{
+	for (unsigned int place = 0; place < OF_KEY + OF_ORDER; place++) {
+		uint32_t end[DIGITS] = {0}, sum = 0;
+
+		for (size_t i = 0; i < n; i++)
+			end[digit_of(&rank[i], place)]++;
+		if (end[digit_of(&rank[0], place)] == n)
+			continue;
+		for (unsigned int i = 0; i < DIGITS; i++) {
+			const uint32_t own = end[i];
+
+			end[i] = sum;
+			sum += own;
+		}
+		for (size_t i = 0; i < n; i++)
+			spare[end[digit_of(&rank[i], place)]++] = rank[i];
+		memcpy(rank, spare, n * sizeof(*rank));
+	}
+}
+
 static int sort_best(struct best *best, bool in_order)
 {
 	struct rank *spare;
@@ -74,7 +104,7 @@ static int sort_best(struct best *best, bool in_order)
 	spare = malloc(best->n * sizeof(*spare));
 	if (spare == NULL)
 		return -ENOMEM;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
+	sort(best->rank, spare, best->n);
 	free(spare);
 	if (best->n > best->most)
 		best->n = best->most;
@@ -88,30 +118,6 @@ static struct rank no_bar(const struct question *question)
 	if (question->hottest && !(question->least < 0.0F))
 		return (struct rank){.order = order_of(true, question->least + 0.0F)};
 	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
-}
-
-/*
- * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
- * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
- */
-static int guess_bar(const struct tierd_heat *heat, const struct question *question, size_t found,
-		     struct best *best)
-{
-	const float share = (float)best->most / (float)found * (float)SAMPLE;
-	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
-	struct rank spare[SAMPLE + TAGS_AT_ONCE];
-	int err;
-
-	if (at >= SAMPLE || best->room < SAMPLE + TAGS_AT_ONCE)
-		return 0;
-	best->enough = SAMPLE;
-	err = heat_pass(heat, question, best);
-	best->enough = SIZE_MAX;
-	if (err != 0 || best->n < SAMPLE)
-		return err;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
-	best->worst = best->rank[at];
-	return 0;
 }
 
 /* Room for as many as may be found, or twice as many as are wanted. */
@@ -135,24 +141,15 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 
 	for (;;) {
 		const size_t found = narrow(heat, question, wanted);
-		bool guessed = false;
 		int err;
 
 		best->n = 0;
 		if (found == 0)
 			return 0;
-		err = make_first_room(best, found);
 		best->worst = no_bar(question);
-		if (err == 0 && found != SIZE_MAX && found / 2 > best->most) {
-			err = guess_bar(heat, question, found, best);
-			guessed = true;
-		}
+		err = make_first_room(best, found);
 		if (err == 0)
 			err = heat_pass(heat, question, best);
-		if (err == 0 && guessed && best->n < best->most) {
-			best->worst = no_bar(question);
-			err = heat_pass(heat, question, best);
-		}
 		if (err == 0)
 			err = sort_best(best, in_order);
 		if (err != 0 || !may_be_beyond(heat, question, best))
@@ -184,7 +181,6 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 			  uint8_t *order, float *idle_s)
 {
 	struct best best = {.hottest = hottest != 0,
-			    .enough = SIZE_MAX,
 			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
 	struct question question = {.node = (uint8_t)node,
 				    .hottest = best.hottest,
