@@ -14,8 +14,6 @@ SOURCES = (
     "damon_ranges.c",
     "heap.c",
     "heat.c",
-    "heat_change.c",
-    "heat_evict.c",
     "heat_hist.c",
     "heat_ingest.c",
     "heat_pass.c",

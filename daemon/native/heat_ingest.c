@@ -32,11 +32,6 @@ static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t no
 		slot_set_epoch(heat, slot, heat->epoch_now);
 }
 
-static inline uint64_t home_of(const struct tierd_heat *heat, uint64_t key)
-{
-	return home_slot(heat, hash_key(key));
-}
-
 /* In whose home a record's search begins: with huge folios about, in that of its 2 MiB. */
 static inline uint64_t first_key(const struct tierd_heat *heat, uint64_t page, bool huge)
 {
@@ -58,7 +53,7 @@ static inline struct slot *probe(const struct tierd_heat *heat, uint64_t key)
 		return slot + 2;
 	if (slot[3].inverted == inverted)
 		return slot + 3;
-	return table_probe(heat, key, home);
+	return table_probe(heat, key);
 }
 
 /* A few of many: not to be in the way of the others. */

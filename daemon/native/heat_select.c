@@ -57,6 +57,9 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
+/* So many of a batch tell how new it is to a few hundredths, what chance adds included. */
+enum { LOOKED_AT = 2048 };
+
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, OF_KEY = 6, OF_ORDER = 3 };
 
 /* A digit of a slot's key, or of its order, which counts for more. */
@@ -213,7 +216,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s)
 {
-	const struct slot *slot = table_find(heat, page, hash_key(page));
+	const struct slot *slot = table_find(heat, page);
 
 	if (slot == NULL)
 		return -ENOENT;
@@ -227,13 +230,33 @@ int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int1
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct slot *slot = NULL;
-		uint64_t head = key_head(page[i]);
+		const struct slot *slot = table_folio(heat, page[i]);
 
-		if (heat->huge != 0 && filter_hit(heat, page[i]))
-			slot = table_find(heat, head, hash_key(head));
-		if (slot == NULL || !slot_huge(slot))
-			slot = table_find(heat, page[i], hash_key(page[i]));
 		node[i] = slot == NULL || slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 	}
+}
+
+/*
+ * How many of the accesses `count` went to pages whose heat is below `least`, so far. Of thousands
+ * every second, third and so on is checked, and stands for the ones between. Counts that the
+ * table would not take are left out.
+ */
+double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
+			size_t n, float least)
+{
+	const size_t stride = (n + LOOKED_AT - 1) / LOOKED_AT;
+	double fresh = 0.0;
+	size_t looked = 0;
+
+	for (size_t i = 0; i < n; i += stride) {
+		const struct slot *slot;
+
+		looked++;
+		if (!(count[i] > 0.0F) || isinf(count[i]))
+			continue;
+		slot = table_folio(heat, page[i]);
+		if (slot == NULL || slot->heat * heat->inverse_gain < least)
+			fresh += (double)count[i];
+	}
+	return looked > 0 ? fresh * ((double)n / (double)looked) : 0.0;
 }

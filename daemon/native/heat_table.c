@@ -93,24 +93,24 @@ int table_init(struct tierd_heat *heat, uint64_t capacity)
 void table_free(struct tierd_heat *heat)
 {
 	unmap(heat->slots, heat->filter, heat->tags.node, heat->lines);
-	free(heat->rows);
 }
 
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash)
+struct slot *table_find(const struct tierd_heat *heat, uint64_t key)
 {
-	struct slot *slot = table_probe(heat, key, home_slot(heat, hash));
+	struct slot *slot = table_probe(heat, key);
 
 	return slot_used(slot) ? slot : NULL;
 }
 
-static struct slot *first_free(struct tierd_heat *heat, uint64_t hash)
+struct slot *table_folio(const struct tierd_heat *heat, uint64_t page)
 {
-	const uint64_t count = slot_count(heat);
-	uint64_t i = home_slot(heat, hash);
+	if (heat->huge != 0 && filter_hit(heat, page)) {
+		struct slot *slot = table_find(heat, key_head(page));
 
-	while (slot_used(&heat->slots[i]))
-		i = next_slot(i, count);
-	return &heat->slots[i];
+		if (slot != NULL && slot_huge(slot))
+			return slot;
+	}
+	return table_find(heat, page);
 }
 
 static int grow(struct tierd_heat *heat)
@@ -133,7 +133,7 @@ static int grow(struct tierd_heat *heat)
 
 		if (!slot_used(&old[i]))
 			continue;
-		slot = first_free(heat, hash_key(slot_key(&old[i])));
+		slot = table_probe(heat, slot_key(&old[i]));
 		*slot = old[i];
 		/* As many of each node and warmth as before. */
 		heat->tags.node[slot - heat->slots] = old_tags.node[i];
@@ -170,7 +170,7 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 			return NULL;
 		}
 	}
-	return fill(heat, first_free(heat, hash_key(key)), key);
+	return fill(heat, table_probe(heat, key), key);
 }
 
 struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key)
@@ -191,7 +191,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
 	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
 	     i = next_slot(i, count)) {
-		uint64_t home = home_slot(heat, hash_key(slot_key(&heat->slots[i])));
+		uint64_t home = home_of(heat, slot_key(&heat->slots[i]));
 		bool home_after_hole =
 		    hole <= i ? hole < home && home <= i : hole < home || home <= i;
 

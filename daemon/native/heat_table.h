@@ -35,7 +35,6 @@ enum {
 	FLAG_HUGE = 0x80,
 	EPOCH_MASK = 0x07,
 	EPOCHS = 7,
-	NO_ROW = 0xffff,
 	/* A move more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
 	/* Node number of a free slot; no node has it. */
@@ -106,10 +105,9 @@ struct tierd_heat {
 	bool nothing_to_evict;
 
 	bool hist_valid;
-	struct hist_row *rows;
-	uint32_t rows_used;
-	uint32_t rows_room;
-	uint16_t row_of[256];
+	/* Nodes that any slot had: memory of the rows of others was never written to. */
+	bool row_used[256];
+	struct hist_row rows[256];
 
 	uint64_t ingested;
 	uint64_t evicted;
@@ -138,9 +136,10 @@ static inline uint64_t slot_count(const struct tierd_heat *heat)
 	return heat->lines * SLOTS_PER_LINE;
 }
 
-static inline uint64_t home_slot(const struct tierd_heat *heat, uint64_t hash)
+/* Where the search for a key begins. */
+static inline uint64_t home_of(const struct tierd_heat *heat, uint64_t key)
 {
-	return scale(hash, heat->lines) * SLOTS_PER_LINE;
+	return scale(hash_key(key), heat->lines) * SLOTS_PER_LINE;
 }
 
 static inline bool slot_used(const struct slot *slot)
@@ -260,9 +259,10 @@ static inline uint64_t next_slot(uint64_t index, uint64_t count)
 	return index + 1 == count ? 0 : index + 1;
 }
 
-/* The slot of a key, or the free one where its search from its home slot ends. */
-static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t key, uint64_t home)
+/* The slot of a key, or the free one where its search ends. */
+static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t key)
 {
+	const uint64_t home = home_of(heat, key);
 	const uint64_t inverted = ~key;
 	struct slot *slot = &heat->slots[home];
 
@@ -275,7 +275,10 @@ static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t k
 	return slot;
 }
 
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
+/* A key's slot, NULL if there is none. */
+struct slot *table_find(const struct tierd_heat *heat, uint64_t key);
+/* The slot of the folio that a page is in, or NULL. */
+struct slot *table_folio(const struct tierd_heat *heat, uint64_t page);
 /*
  * A new, zeroed slot for a key that is not there; NULL if the table is full.
  * `may_evict_kept`: whether cold pages on the kept nodes may give way as well.
@@ -291,15 +294,14 @@ void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
 
 /* heat_hist.c */
-int hist_update(struct tierd_heat *heat);
-const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
-int heat_bin(float value);
-/* heat_evict.c */
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
 /* Slots of which slot_unplaced is true. */
-uint64_t table_unplaced(const struct tierd_heat *heat);
+static inline uint64_t table_unplaced(const struct tierd_heat *heat)
+{
+	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
+}
 
 /*
  * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`

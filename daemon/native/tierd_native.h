@@ -63,7 +63,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 float tierd_heat_least(struct tierd_heat *heat, int node);
 /* Folios in the table. */
 uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
-int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
+void tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
