@@ -10,7 +10,6 @@ import cffi
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
-    "change.c",
     "damon_ranges.c",
     "heap.c",
     "heat.c",

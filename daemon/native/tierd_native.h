@@ -234,41 +234,4 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			size_t n, float least);
 
-/* ---- detection of phase changes ---- */
-
-/* Longer runs count as this long. */
-enum { TIERD_RUN_MAX = 256 };
-
-/* A run that may be the present one: what it saw, and the logarithm of how likely it is. */
-struct tierd_run {
-	double log_p;
-	double n;
-	double mean;
-	double squares;
-};
-
-/* hotness/change_point.py documents it. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
-struct tierd_change_words {
-	double hazard;
-	double noise;
-	double alpha;
-	double kappa;
-	double prior_mean;
-	double short_run;
-	const double *gamma_ratio;
-};
-
-/* Of the likeliest run, before and after; of all runs of 2 to `short_run`. */
-struct tierd_change_seen {
-	double length_before;
-	double mean_before;
-	double length;
-	double probability;
-	double fresh_mean;
-};
-
-/* run: n of TIERD_RUN_MAX + 2 places, the empty run first. Returns how many there are then. */
-size_t tierd_change_observe(struct tierd_run *run, size_t n, double value,
-			    const struct tierd_change_words *words, struct tierd_change_seen *seen);
-
 #endif
