@@ -10,8 +10,6 @@ import cffi
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
-    "damon_ranges.c",
-    "heap.c",
     "heat.c",
     "heat_hist.c",
     "heat_ingest.c",
@@ -38,7 +36,6 @@ SOURCES = (
     "rule.c",
     "split.c",
     "sys.c",
-    "usage.c",
 )
 HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
 """In the order of what they need of each other; the last one includes all."""

@@ -161,23 +161,11 @@ struct tierd_mempolicy {
 int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
 int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
-/*
- * Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes, and has `claimed`
- * of them now (less than 32 MiB), and no memory of this process comes as 2 MiB pages any more;
- * 1 if that is so.
- */
-int tierd_keep_heap(size_t kept, size_t claimed);
-
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 
-/*
- * Write n ranges, pairs of start and end, to folder/0/start, folder/0/end, folder/1/start and so
- * on. 0, or -errno with the number of the range that was refused.
- */
-int tierd_damon_ranges(const char *folder, const uint64_t *range, size_t n, size_t *refused);
 /*
  * A set of pages in a table, zero at first, of a power of two of slots: more than there are
  * members. tierd_members returns for n pages, each `stride` words behind the one before,
@@ -188,19 +176,6 @@ void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, si
 		   size_t n, uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
 int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
-
-/* ---- how full nodes are ---- */
-
-struct tierd_node_zones {
-	int32_t node;
-	uint64_t high_pages; /* the sum of its zones' high marks: the kernel reclaims below it */
-	uint64_t held_pages; /* free pages on CPUs' lists, which MemFree does not count */
-};
-
-/* Of a zoneinfo file: the number of nodes, of which no more than `most` are told. */
-int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most);
-/* Of a node's meminfo file, in bytes; -EINVAL where it does not say. */
-int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
 
 /* ---- splitting ---- */
 
