@@ -16,11 +16,9 @@ static int16_t met_on(const struct tierd_hot_record *record)
 	return record->order < HUGE_ORDER ? record->node : -1;
 }
 
-/* `plain`: all are kept, and nobody asks what was written. */
-__attribute__((always_inline)) static inline size_t
-scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
-	     const float *stays, const float *becomes, uint64_t *page, float *count, uint8_t *dirty,
-	     int16_t *node, bool plain)
+size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
+			  const float *stays, const float *becomes, uint64_t *page, float *count,
+			  uint8_t *dirty, int16_t *node)
 {
 	size_t found = 0;
 
@@ -31,7 +29,7 @@ scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *kee
 		float accesses;
 
 		if (each->kind != TIERD_KIND_PAGE || !(each->flags & TIERD_RECORD_HOT) ||
-		    (!plain && keep && !keep[i]))
+		    (keep && !keep[i]))
 			continue;
 		depth = each->count < DEEPEST ? each->count : DEEPEST;
 		/* In this kind the history stands where a hot record has its card. */
@@ -40,20 +38,11 @@ scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *kee
 			accesses *= (float)(UINT64_C(1) << (each->order & 63));
 		page[found] = each->page;
 		count[found] = accesses;
-		if (!plain && dirty)
+		if (dirty)
 			dirty[found] = (each->flags & TIERD_RECORD_DIRTY) != 0;
 		node[found++] = met_on(each);
 	}
 	return found;
-}
-
-size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
-			  const float *stays, const float *becomes, uint64_t *page, float *count,
-			  uint8_t *dirty, int16_t *node)
-{
-	if (keep == NULL && dirty == NULL)
-		return scan_records(record, n, NULL, stays, becomes, page, count, NULL, node, true);
-	return scan_records(record, n, keep, stays, becomes, page, count, dirty, node, false);
 }
 
 size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at)

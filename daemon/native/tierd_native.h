@@ -161,10 +161,10 @@ struct tierd_mempolicy {
 int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
 int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
+size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
-size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 
 /*
  * A set of pages in a table, zero at first, of a power of two of slots: more than there are
@@ -175,7 +175,6 @@ void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
 		   size_t n, uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
-int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
 
 /* ---- splitting ---- */
 
