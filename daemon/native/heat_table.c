@@ -95,24 +95,6 @@ void table_free(struct tierd_heat *heat)
 	unmap(heat->slots, heat->filter, heat->tags.node, heat->lines);
 }
 
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key)
-{
-	struct slot *slot = table_probe(heat, key);
-
-	return slot_used(slot) ? slot : NULL;
-}
-
-struct slot *table_folio(const struct tierd_heat *heat, uint64_t page)
-{
-	if (heat->huge != 0 && filter_hit(heat, page)) {
-		struct slot *slot = table_find(heat, key_head(page));
-
-		if (slot != NULL && slot_huge(slot))
-			return slot;
-	}
-	return table_find(heat, page);
-}
-
 static int grow(struct tierd_heat *heat)
 {
 	struct slot *old = heat->slots;
@@ -144,19 +126,10 @@ static int grow(struct tierd_heat *heat)
 	return 0;
 }
 
-/* A free slot is the key's from now on. */
-static struct slot *fill(struct tierd_heat *heat, struct slot *slot, uint64_t key)
-{
-	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
-	tag_slot(heat, slot);
-	heat->tracked++;
-	heat->of_epoch[0]++;
-	heat->hist_valid = false;
-	return slot;
-}
-
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
 {
+	struct slot *slot;
+
 	if (heat->tracked >= heat->grow_at && heat->grow_at < heat->capacity) {
 		/* Without memory for more, what is there now is the bound. */
 		if (grow(heat) != 0)
@@ -170,14 +143,13 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 			return NULL;
 		}
 	}
-	return fill(heat, table_probe(heat, key), key);
-}
-
-struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key)
-{
-	if (heat->tracked >= heat->grow_at || heat->tracked >= heat->capacity)
-		return table_insert(heat, key, true);
-	return fill(heat, found, key);
+	slot = table_probe(heat, key);
+	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
+	tag_slot(heat, slot);
+	heat->tracked++;
+	heat->of_epoch[0]++;
+	heat->hist_valid = false;
+	return slot;
 }
 
 void table_remove(struct tierd_heat *heat, struct slot *slot)

@@ -276,17 +276,31 @@ static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t k
 }
 
 /* A key's slot, NULL if there is none. */
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key);
+static inline struct slot *table_find(const struct tierd_heat *heat, uint64_t key)
+{
+	struct slot *slot = table_probe(heat, key);
+
+	return slot_used(slot) ? slot : NULL;
+}
+
 /* The slot of the folio that a page is in, or NULL. */
-struct slot *table_folio(const struct tierd_heat *heat, uint64_t page);
+static inline struct slot *table_folio(const struct tierd_heat *heat, uint64_t page)
+{
+	if (heat->huge != 0 && filter_hit(heat, page)) {
+		struct slot *slot = table_find(heat, key_head(page));
+
+		if (slot != NULL && slot_huge(slot))
+			return slot;
+	}
+	return table_find(heat, page);
+}
+
 /*
  * A new, zeroed slot for a key that is not there; NULL if the table is full.
  * `may_evict_kept`: whether cold pages on the kept nodes may give way as well.
  * Other slots may move.
  */
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept);
-/* The same where `found` is what table_probe found for the key: a free slot. */
-struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key);
 /* Take a slot out; later slots move back, so the same index may be used again. */
 void table_remove(struct tierd_heat *heat, struct slot *slot);
 void table_set_huge(struct tierd_heat *heat, struct slot *slot);
