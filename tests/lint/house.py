@@ -20,10 +20,10 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 39660,
+    "python_lines": 39611,
     "python_modules": 213,
-    "native_lines": 7025,
-    "loose_constants": 45,
+    "native_lines": 5989,
+    "loose_constants": 44,
     "private_words": 0,
     "branchy_functions": 0,
     "long_functions": 0,

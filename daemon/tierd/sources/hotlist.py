@@ -160,7 +160,8 @@ class HotList:
         for number, epoch in self.epochs.items():
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
-        given.least_age_s, given.rate_cap = HMU.min_epoch_age_s, self.rate_cap
+        given.least_age_ns = round(HMU.min_epoch_age_s * 1e9)
+        given.rate_cap = self.rate_cap
         given.copy_requests, given.visits = self.copy_requests, self.visits
         return given
 

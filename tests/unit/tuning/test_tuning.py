@@ -30,19 +30,18 @@ FACTS = {
         "_CAPBSET_DROP": "linux/prctl.h",
         "CURRENT_ON_FAULT": "asm-generic/mman.h",
     },
+    "hotness/change_point.py": {
+        "RUN_MAX": "bounds memory",
+        "_FORGOTTEN": "no rounding error of the sum is as large",
+    },
     "hotness/pattern.py": {"_FIELDS": "columns of an array"},
     "hotness/table.py": {
         "_NODES": "node numbers that the library's mask has room for",
         "_LEAST_SPACE": "first size of a buffer that grows",
         "_EMPTY_RANGE": "an empty array",
     },
-    "migration/fastpath_update.py": {
-        "OUTCOME": "struct tierd_outcome",
-        "VICTIM": "struct tierd_victim",
-    },
     "migration/executor.py": {"NO_PIDFD": "no file descriptor"},
     "migration/promoter.py": {"_NONE": "an empty array", "_ERRORS": "errno values of the library"},
-    "migration/results.py": {"_FLOWS": "size of a buffer that is filled again until all is read"},
     "policy/limits.py": {"UNLIMITED": "a ratio of 1 is never exceeded"},
     "sources/scan_records.py": {
         "SEEN": "number of set bits of each byte",
