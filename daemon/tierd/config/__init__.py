@@ -19,7 +19,7 @@ from tierd.config.model import (
 from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.watching import DamonConfig, NeoProfConfig, SourcesConfig
-from tierd.config.write import Difference, as_table, differences, dumps, toml_value
+from tierd.config.write import Difference, as_table, differences, dumps, schema, toml_value
 
 __all__ = [
     "DEFAULT_PATH",
@@ -45,5 +45,6 @@ __all__ = [
     "load",
     "load_section",
     "loads",
+    "schema",
     "toml_value",
 ]

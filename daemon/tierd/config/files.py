@@ -89,21 +89,7 @@ def check_against(config: Config, tier_map: TierMap) -> None:
     Raises:
         ConfigError: with the path of the key that names the missing node.
     """
-    known = ", ".join(str(node) for node in sorted(tier_map.nodes))
-    hint = f"nodes with memory here: {known}"
-    for index, tier in enumerate(config.topology.tiers):
-        for place, node in enumerate(tier.nodes):
-            if node not in tier_map.nodes:
-                raise ConfigError(
-                    f"topology.tiers[{index}].nodes[{place}]",
-                    f"this host has no memory node {node}",
-                    hint=hint,
-                )
-    for node in config.topology.nodes:
-        if node not in tier_map.nodes:
-            raise ConfigError(
-                f"topology.nodes.{node}", f"this host has no memory node {node}", hint=hint
-            )
+    config.topology.check_nodes(tier_map.nodes, "memory node", "nodes with memory here")
 
 
 def _files(main: Path, *, needed: bool) -> list[Path]:

@@ -3,20 +3,27 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tierd.config.model import ROOT, Config
+from tierd.config.rules import MATCHER_SCHEMA
 from tierd.config.schema import Numbered, Section, kind_of
 from tierd.config.values import Kind, join
 
 
 def dumps(config: Config) -> str:
     """The whole configuration as TOML; `loads` of it gives an equal one."""
+    return dump_table(as_table(config))
+
+
+def dump_table(table: Mapping[str, Any]) -> str:
+    """A table of the configuration's keys, not all of them perhaps, as TOML."""
     lines: list[str] = []
-    _dump(as_table(config), ROOT, "", lines)
+    _dump(table, ROOT, "", lines)
     return "\n".join(lines).strip() + "\n"
 
 
@@ -24,6 +31,16 @@ def as_table(config: Config) -> dict[str, Any]:
     """The whole configuration as TOML values (for JSON too)."""
     table: dict[str, Any] = ROOT.text(config)
     return table
+
+
+def schema() -> dict[str, Any]:
+    """A JSON schema of the whole file, for editors that check and complete TOML."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "tierd.toml",
+        **ROOT.schema,
+        "$defs": {"matcher": MATCHER_SCHEMA},
+    }
 
 
 def _dump(table: Mapping[str, Any], kind: Kind | None, path: str, lines: list[str]) -> None:
@@ -74,16 +91,8 @@ def toml_key(key: str) -> str:
 
 
 def toml_text(text: str) -> str:
-    """A TOML basic string."""
-    named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    return (
-        '"'
-        + "".join(
-            named.get(c, c) if (c >= " " and c != "\x7f") or c in named else f"\\u{ord(c):04x}"
-            for c in text
-        )
-        + '"'
-    )
+    """A TOML basic string: JSON's, but for one more character that must be escaped."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 @dataclass(frozen=True, slots=True)

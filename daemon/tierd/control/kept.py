@@ -21,7 +21,7 @@ from typing import Any, Final
 from tierd.config import Config, as_table, load, loads
 from tierd.config.model import ROOT
 from tierd.config.schema import Section, kind_of
-from tierd.config.write import toml_key, toml_value
+from tierd.config.write import dump_table
 from tierd.core.errors import ConfigError, TierdError
 
 NAME: Final = "paused"
@@ -208,7 +208,7 @@ def persist(main: Path, key: str, value: Any) -> Path:
     for name in tables:
         place = place.setdefault(name, {})
     place[last] = value
-    text = _HEADER + "\n".join(_lines(table)) + "\n"
+    text = _HEADER + dump_table(table)
     loads(text, file=str(file))
     with _with_file(main, file, text) as trial:
         found = load(trial)
@@ -225,16 +225,6 @@ def _value(table: Any, key: str) -> Any:
     for name in key.split("."):
         table = table.get(name) if isinstance(table, Mapping) else None
     return table
-
-
-def _lines(table: Mapping[str, Any], path: str = "") -> list[str]:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items()]
-    for key, value in table.items():
-        if isinstance(value, dict):
-            where = f"{path}.{toml_key(key)}" if path else toml_key(key)
-            lines += ["", f"[{where}]", *_lines(value, where)]
-    return lines
 
 
 @contextlib.contextmanager
