@@ -13,8 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import DEFAULT_PATH, ControlConfig, load_section
-from tierd.control.kept import Pause, PauseFile, parse_assignment, persist
+from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
+from tierd.control.kept import Pause, PauseFile, persist
 from tierd.control.protocol import Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 
