@@ -185,7 +185,7 @@ def test_what_is_no_recording_is_one_clear_error(tmp_path: Path, data: bytes) ->
 @pytest.mark.parametrize("version", [1, 9])
 def test_another_version_is_told(whole: bytes, version: int) -> None:
     start = HEADER.pack(b"TIERDREC", version, 16, 0)[:-4]
-    with pytest.raises(RecordingError, match=f"version {version}, and version 2 is known"):
+    with pytest.raises(RecordingError, match=f"version {version}, and version 3 is known"):
         ticks_of(start + struct.pack("<I", zlib.crc32(start)) + whole[HEADER.size :])
 
 

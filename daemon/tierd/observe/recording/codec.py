@@ -2,8 +2,8 @@
 """Fields of a recording's frames: a table of them says how a value is written and read.
 
 Arrays and lists take at least one byte an item, so that the length of a frame bounds what a reader
-allocates for it. Page keys are stored as differences (`varint`), other arrays with the first bytes
-of all items, then the second, and so on, which zlib likes.
+allocates for it. They are stored with the first bytes of all items, then the second, and so on,
+which zlib likes; page keys as differences.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from tierd.core.pagekey import U64Array
 from tierd.observe.recording import RecordingError
-from tierd.observe.recording.varint import pack_pages, unpack_pages
 
 MAX_TEXT: Final = 1 << 20
 MAX_DEPTH: Final = 6
@@ -136,22 +135,6 @@ TEXT: Final = Field(_put_text, _take_text)
 """A text in UTF-8; what cannot be encoded is escaped."""
 
 
-def _put_pages(out: list[bytes], value: U64Array) -> None:
-    data = pack_pages(value)
-    COUNT.put(out, len(value))
-    COUNT.put(out, len(data))
-    out.append(data)
-
-
-def _take_pages(source: Source) -> U64Array:
-    source.rows = COUNT.take(source)
-    return unpack_pages(source.take(COUNT.take(source)), source.rows)
-
-
-PAGES: Final = Field(_put_pages, _take_pages)
-"""Page keys, uint64[n]."""
-
-
 def column(kind: Any, least: float | None = None, most: float | None = None) -> Field:
     """An array with as many items as the page keys before it."""
     dtype = np.dtype(kind)
@@ -187,6 +170,23 @@ def array(kind: Any, least: float | None = None, most: float | None = None) -> F
         return items.take(source)
 
     return Field(put, take)
+
+
+_DIFFERENCES: Final = array(np.uint64)
+
+
+def _put_pages(out: list[bytes], value: U64Array) -> None:
+    delta = np.diff(value, prepend=np.uint64(0)).view(np.int64)
+    _DIFFERENCES.put(out, delta << 1 ^ delta >> 63)  # (small either way: zigzag)
+
+
+def _take_pages(source: Source) -> U64Array:
+    zigzag = _DIFFERENCES.take(source)
+    return np.cumsum(zigzag >> 1 ^ -(zigzag & 1), dtype=np.uint64)
+
+
+PAGES: Final = Field(_put_pages, _take_pages)
+"""Page keys, uint64[n]."""
 
 
 def optional(field: Field) -> Field:
