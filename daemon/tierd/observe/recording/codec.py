@@ -220,12 +220,7 @@ def many(field: Field) -> Field:
 def table(key: Field, value: Field) -> Field:
     """A dictionary with one kind of key and one kind of value."""
 
-    def put(out: list[bytes], row: tuple[Any, Any]) -> None:
-        key.put(out, row[0])
-        value.put(out, row[1])
-
-    rows = many(Field(put, lambda source: (key.take(source), value.take(source))))
-    return converted(rows, lambda mapping: mapping.items(), dict)
+    return converted(many(row(key, value)), lambda mapping: mapping.items(), dict)
 
 
 def record(
@@ -259,21 +254,31 @@ def record(
     return Field(put, take)
 
 
-def choice(kinds: Mapping[type, Field]) -> Field:
-    """A value of one of some types; the number of its type goes before it."""
-    fields = list(kinds.values())
-    numbers = {kind: number for number, kind in enumerate(kinds)}
+def row(*fields: Field) -> Field:
+    """Fields in their order, as a tuple."""
 
-    def put(out: list[bytes], value: Any) -> None:
-        number = numbers[type(value)]
-        out.append(bytes([number]))
-        fields[number].put(out, value)
+    def put(out: list[bytes], values: Any) -> None:
+        for field, value in zip(fields, values, strict=True):
+            field.put(out, value)
+
+    return Field(put, lambda source: tuple(field.take(source) for field in fields))
+
+
+def named(make: Callable[[str, Any], Any], kinds: Mapping[str, Field]) -> Field:
+    """A pair of one of some names and its value; the number of the name goes before the value."""
+    names = list(kinds)
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def put(out: list[bytes], pair: Any) -> None:
+        name, value = pair
+        out.append(bytes([numbers[name]]))
+        kinds[name].put(out, value)
 
     def take(source: Source) -> Any:
         number = source.take(1)[0]
-        if number >= len(fields):
+        if number >= len(names):
             raise RecordingError(f"a value of unknown kind {number}")
-        return fields[number].take(source)
+        return make(names[number], kinds[names[number]].take(source))
 
     return Field(put, take)
 
@@ -292,6 +297,16 @@ def converted(field: Field, pack: Callable[[Any], Any], unpack: Callable[[Any], 
             raise RecordingError(f"{value!r:.80} makes no sense: {error!s:.80}") from None
 
     return Field(put, take)
+
+
+def choice(kinds: Mapping[type, Field]) -> Field:
+    """A value of one of some types; the number of its type goes before it."""
+    by_name = {kind.__name__: field for kind, field in kinds.items()}
+    return converted(
+        named(lambda _, value: value, by_name),
+        lambda value: (type(value).__name__, value),
+        lambda value: value,
+    )
 
 
 def member(kind: type[StrEnum]) -> Field:
