@@ -199,10 +199,8 @@ class PolicyConfig:
     promotion_rate_limit_bytes_per_s: int = option(
         rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes that the fast path promotes in any second."
     )
-    cost: CostConfig = section(CostConfig, "The policy cost: by the time that moves save.")
-    phase_change: PhaseChangeConfig = section(
-        PhaseChangeConfig, "What is done when the hot set changes."
-    )
+    cost: CostConfig = section(CostConfig)
+    phase_change: PhaseChangeConfig = section(PhaseChangeConfig)
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -284,27 +282,21 @@ class Config:
         "Processes with shares and budgets of their own, or none at all.",
         key="rule",
     )
-    loop: LoopConfig = section(LoopConfig, "How often the control loop runs.")
-    residency: ResidencyConfig = section(ResidencyConfig, "How the nodes of pages are looked up.")
-    targets: TargetsConfig = section(TargetsConfig, "Which processes are watched.")
-    sources: SourcesConfig = section(SourcesConfig, "Who sees accesses.")
-    heat: HeatConfig = section(HeatConfig, "The table of page heat.")
-    policy: PolicyConfig = section(PolicyConfig, "What is moved.")
-    fast_path: FastPathConfig = section(
-        FastPathConfig, "Promotion between ticks, where NeoProf cards count."
-    )
-    migration: MigrationConfig = section(
-        MigrationConfig, "What moving may cost, and when it slows down."
-    )
-    migration_tracing: MigrationTracingConfig = section(
-        MigrationTracingConfig, "Counting of all page migrations of the host, by eBPF."
-    )
-    gpu: GpuConfig = section(GpuConfig, "Lending free memory of GPUs to their neighbours.")
+    loop: LoopConfig = section(LoopConfig)
+    residency: ResidencyConfig = section(ResidencyConfig)
+    targets: TargetsConfig = section(TargetsConfig)
+    sources: SourcesConfig = section(SourcesConfig)
+    heat: HeatConfig = section(HeatConfig)
+    policy: PolicyConfig = section(PolicyConfig)
+    fast_path: FastPathConfig = section(FastPathConfig)
+    migration: MigrationConfig = section(MigrationConfig)
+    migration_tracing: MigrationTracingConfig = section(MigrationTracingConfig)
+    gpu: GpuConfig = section(GpuConfig)
     topology: TopologyOverrides = TOPOLOGY
-    metrics: MetricsConfig = section(MetricsConfig, "Figures for Prometheus.")
-    control: ControlConfig = section(ControlConfig, "The socket that the tierd commands talk to.")
-    record: RecordConfig = section(RecordConfig, "Recordings of what the service sees and does.")
-    log: LogConfig = section(LogConfig, "What is written to standard error.")
+    metrics: MetricsConfig = section(MetricsConfig)
+    control: ControlConfig = section(ControlConfig)
+    record: RecordConfig = section(RecordConfig)
+    log: LogConfig = section(LogConfig)
     files: tuple[str, ...] = field(default=(), compare=False)
 
 

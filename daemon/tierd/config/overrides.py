@@ -54,5 +54,5 @@ describe(
         "Numbers of a node that the host does not tell, or tells wrongly.",
     ),
 )
-TOPOLOGY: Final = section(TopologyOverrides, "What the host does not tell, or wrongly.")
+TOPOLOGY: Final = section(TopologyOverrides)
 """The field of the whole configuration."""

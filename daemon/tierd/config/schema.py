@@ -37,11 +37,11 @@ def option(kind: Kind, default: Any, doc: str, key: str = "") -> Any:
     )
 
 
-def section(cls: type[Any], doc: str, key: str = "") -> Any:
-    """A dataclass field for a table, described by the dataclass `cls`."""
-    return dataclasses.field(
-        default_factory=cls, metadata={KEY: Option(Section(cls), {}, doc, key)}
-    )
+def section(cls: type[Any]) -> Any:
+    """A field for a table, described by the dataclass `cls`: its purpose by the docstring."""
+    purpose = (cls.__doc__ or "").partition("\n")[0].partition("]: ")[2]
+    doc = purpose[:1].upper() + purpose[1:]
+    return dataclasses.field(default_factory=cls, metadata={KEY: Option(Section(cls), {}, doc)})
 
 
 _DESCRIBED: Final[dict[type[Any], Mapping[str, Option]]] = {}

@@ -156,9 +156,7 @@ class NeoProfConfig:
         "Requests for cache lines that count as one access of a page. 0: 1 where requests are"
         " merged or the policy is cost, else 8.",
     )
-    threshold: ThresholdConfig = section(
-        ThresholdConfig, "NeoMem's algorithm for the hotness threshold of a card."
-    )
+    threshold: ThresholdConfig = section(ThresholdConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +205,8 @@ class SourcesConfig:
         ["neoprof", "scan", "pmu", "damon"],
         "Sources in order of preference; the first that this host has is used.",
     )
-    neoprof: NeoProfConfig = section(
-        NeoProfConfig, "Requests to slow memory, counted by NeoProf cards."
-    )
-    scan: ScanConfig = section(ScanConfig, "Accessed bits of every page, by the kernel module.")
-    pmu: PmuConfig = section(PmuConfig, "Loads and stores sampled by the CPU, counted by eBPF.")
-    damon: DamonConfig = section(DamonConfig, "Sampling by the kernel's DAMON.")
-    faults: FaultsConfig = section(FaultsConfig, "Page faults, counted by eBPF.")
+    neoprof: NeoProfConfig = section(NeoProfConfig)
+    scan: ScanConfig = section(ScanConfig)
+    pmu: PmuConfig = section(PmuConfig)
+    damon: DamonConfig = section(DamonConfig)
+    faults: FaultsConfig = section(FaultsConfig)

@@ -39,7 +39,7 @@ class TierOverride:
 
 @dataclass(frozen=True, slots=True)
 class TopologyOverrides:
-    """Tiers and numbers from the configuration.
+    """[topology]: what the host does not tell, or wrongly.
 
     `tiers` is in the operator's order, fastest first. Nodes that no tier names are grouped
     as if there were no tiers here, and put between them by latency.
