@@ -20,8 +20,8 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 39611,
-    "python_modules": 213,
+    "python_lines": 39000,
+    "python_modules": 211,
     "native_lines": 5989,
     "loose_constants": 44,
     "private_words": 0,

@@ -23,13 +23,13 @@ from guest_kmod import Result
 from guest_kmod_resolve import Churner
 from module_events import events, subscribe
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Event, Kind, PageFlags, ScanFlags
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH
 BUSY = {"period_us": 1000, "budget_ppm": 400_000, "hot_scans": 1, "cold_scans": 0}
@@ -270,7 +270,7 @@ def removal() -> Result:
         control.close()
 
         lab.load()
-        source = ScanSource(ScanSettings(period_us=20_000))
+        source = ScanSource(ScanConfig(interval_ns=20_000_000))
         first = churner.first_vpn
         targets = [WatchedTarget(1, churner.pid, (WatchedRange(first, first + 4000),))]
         source.watch(targets)

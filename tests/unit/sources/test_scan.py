@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from fakering import page_record
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import Seen, WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import SCAN
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings, merged
+from tierd.sources.scan_module import merged
 from tierd.sources.scan_records import ScanSummary, summaries
 
 
@@ -111,7 +112,7 @@ def source(control: FakeControl, ring: FakeRing) -> ScanSource:
     opened_control: Any = lambda: control  # noqa: E731
     opened_ring: Any = lambda root: ring  # noqa: E731
     return ScanSource(
-        ScanSettings(period_us=100_000, cpu_share=0.02, min_sampling_interval_us=50_000),
+        ScanConfig(interval_ns=100_000_000, cpu_limit=0.02, min_sampling_interval_ns=50_000_000),
         clock=lambda: 77,
         open_control=opened_control,
         open_ring=opened_ring,
@@ -260,7 +261,7 @@ class World:
         self.ring = FakeRing()
         ring: Any = lambda root: self.ring  # noqa: E731
         self.source = ScanSource(
-            ScanSettings(period_us=period_us),
+            ScanConfig(interval_ns=period_us * 1000),
             clock=lambda: self.now,
             open_control=control,
             open_ring=ring,
