@@ -20,10 +20,10 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning."""
 BOUNDS = {
-    "python_lines": 39000,
-    "python_modules": 211,
-    "native_lines": 5989,
-    "loose_constants": 44,
+    "python_lines": 38525,
+    "python_modules": 210,
+    "native_lines": 5959,
+    "loose_constants": 42,
     "private_words": 0,
     "branchy_functions": 0,
     "long_functions": 0,

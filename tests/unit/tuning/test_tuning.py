@@ -30,10 +30,6 @@ FACTS = {
         "_CAPBSET_DROP": "linux/prctl.h",
         "CURRENT_ON_FAULT": "asm-generic/mman.h",
     },
-    "hotness/change_point.py": {
-        "RUN_MAX": "bounds memory",
-        "_FORGOTTEN": "no rounding error of the sum is as large",
-    },
     "hotness/pattern.py": {"_FIELDS": "columns of an array"},
     "hotness/table.py": {
         "_NODES": "node numbers that the library's mask has room for",

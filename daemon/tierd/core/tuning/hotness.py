@@ -34,26 +34,6 @@ class HotnessTuning:
             "1.73 % of all instructions, together with two other changes"
         ),
     )
-    change_max_run: int = tuned(
-        4,
-        unit="count",
-        meaning="A run of two to this many observations is a new one.",
-        evidence="assumption",
-    )
-    change_prior_mean_weight: float = tuned(
-        0.05,
-        unit="ratio",
-        meaning="The prior mean of the change-point detector is worth so many observations.",
-        evidence="assumption",
-    )
-    change_prior_shape: float = tuned(
-        1.0,
-        unit="ratio",
-        meaning=(
-            "The prior variance of the change-point detector is worth twice so many observations."
-        ),
-        evidence="assumption",
-    )
     subpage_kept_pages: int = tuned(
         8,
         unit="pages",
