@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tierd import topology
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
@@ -157,7 +158,7 @@ def make_fast_path(
 
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     """The heat table; what changes it is recorded where there is a recorder."""
-    capacity_pages = config.heat.memory_bytes // HOTNESS.table_bytes_per_page
+    capacity_pages = config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
         return HeatTable(

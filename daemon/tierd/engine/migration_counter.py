@@ -14,6 +14,7 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
@@ -132,12 +133,12 @@ class Recent:
     Args:
         window_ns: a page is remembered for half of it to the whole; None for
             `MIGRATION.counter_window_ns`.
-        most: pages in each half; None for `MIGRATION.counter_max_pages`.
+        most: pages in each half; None for `bounds.COUNTED_PAGES`.
     """
 
     def __init__(self, window_ns: int | None = None, most: int | None = None) -> None:
         self._half_ns = (MIGRATION.counter_window_ns if window_ns is None else window_ns) // 2
-        self._most = MIGRATION.counter_max_pages if most is None else most
+        self._most = bounds.COUNTED_PAGES if most is None else most
         self._since_ns: int | None = None
         self._old = self._new = np.empty(0, np.uint64)
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
 from tierd.core.tuning import PRESSURE
@@ -138,11 +139,11 @@ class CgroupPressureMonitor:
                 for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
                 if group != "/" and ".." not in group  # the root group; outside of this namespace
             ]
-            self._waiting = groups[PRESSURE.max_cgroups :]
+            self._waiting = groups[bounds.PRESSURE_CGROUPS :]
             self.deferred += len(self._waiting)
             self.strained = frozenset(
                 group
-                for group in groups[: PRESSURE.max_cgroups]
+                for group in groups[: bounds.PRESSURE_CGROUPS]
                 if self._waits(group, "memory") > most_memory
                 or self._waits(group, "cpu") > most_cpu
             )

@@ -15,9 +15,9 @@ from typing import Final
 
 from tierd._native import lib
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS
-from tierd.core.tuning import PACING
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def keep_heap() -> bool:
     It holds for the whole process, so call it before much has been allocated. It also turns
     2 MiB pages off (`PR_SET_THP_DISABLE`), which would be cleared whole and use up fast memory.
     """
-    return bool(lib.tierd_keep_heap(PACING.heap_keep_bytes, PACING.heap_claim_bytes))
+    return bool(lib.tierd_keep_heap(bounds.HEAP_KEEP_BYTES, bounds.HEAP_CLAIM_BYTES))
 
 
 def load_all() -> None:
@@ -46,7 +46,7 @@ def rest_collector() -> None:
     """Exempt all present objects from cycle collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(PACING.gc_threshold_objects)
+    gc.set_threshold(bounds.GC_OBJECTS)
 
 
 def stay_resident() -> bool:

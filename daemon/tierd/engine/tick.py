@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
@@ -334,7 +335,7 @@ class Tick:
             components.mover.execute, plan, components.tracking.pids
         )
         # Sources are read while many pages move, so that their buffers do not overflow.
-        while not wait([future], PACING.ingest_interval_s).done:
+        while not wait([future], bounds.WAKE_INTERVAL_NS / 1e9).done:
             self._early += self._ingest(self._clock())
         report = future.result()
         split = report.plan.split

@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch
 from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
 from tierd.core.tuning import HOTNESS
@@ -229,11 +230,11 @@ class PatternTracker:
     Args:
         half_life_s: seconds in which evidence halves.
         most: regions of one size that are kept; those least accessed are dropped. None for
-            `HOTNESS.max_regions`.
+            `bounds.PATTERN_REGIONS`.
     """
 
     def __init__(self, half_life_s: float, most: int | None = None) -> None:
-        most = HOTNESS.max_regions if most is None else most
+        most = bounds.PATTERN_REGIONS if most is None else most
         self._half_life_ns = half_life_s * 1e9
         self._levels = (_Level(HUGE_ORDER, most), _Level(HOTNESS.wide_region_order, most))
         self._focus = SubpageSkew(most)

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import MIGRATION
@@ -80,7 +81,7 @@ def _open(pid: int) -> int:
 def tuning_of_mover(native: Any) -> Any:
     """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
-    given.call_target_ns = MIGRATION.call_target_ns
+    given.call_target_ns = bounds.MOVE_CALL_NS
     given.cpu_credit_ns = MIGRATION.mover_cpu_credit_ns
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
@@ -246,7 +247,7 @@ class NativeMover:
         job.process = processes
         job.processes = len(held)
         # In parts, so that Python's signal handlers run even on the main thread.
-        while lib.tierd_mover_run(self._mover, job, MIGRATION.run_slice_ns) == 1:
+        while lib.tierd_mover_run(self._mover, job, bounds.NATIVE_CALL_NS) == 1:
             pass
         duration_ns = time.monotonic_ns() - start
         errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)

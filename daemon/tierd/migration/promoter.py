@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationResult
 from tierd.core.tuning import FAST_PATH, HMU
@@ -322,17 +323,17 @@ def _settings(settings: PromoterSettings) -> Any:
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
     for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
-    given.timeout_sweeps = FAST_PATH.timeout_sweeps
+    given.timeout_sweeps = bounds.TIMEOUT_SWEEPS
     given.min_batch_pages = FAST_PATH.min_batch_pages
-    given.work_limit_ns = FAST_PATH.work_limit_ns
-    given.slice_ns = FAST_PATH.slice_ns
+    given.work_limit_ns = bounds.NATIVE_CALL_NS
+    given.slice_ns = bounds.MOVER_SLICE_NS
     given.rest_ns = FAST_PATH.rest_ns
     given.free_read_ns = FAST_PATH.free_read_ns
     given.batch_quota_factor = FAST_PATH.batch_quota_factor
     given.burst_fraction = FAST_PATH.burst_fraction
     given.min_burst_bytes = FAST_PATH.min_burst_bytes
     given.demand_weight = FAST_PATH.demand_weight
-    given.min_epoch_age_ns = round(HMU.min_epoch_age_s * 1e9)
+    given.min_epoch_age_ns = round(bounds.LEAST_EPOCH_AGE_S * 1e9)
     given.copy_settles_ns = HMU.copy_settles_ns
     return given
 

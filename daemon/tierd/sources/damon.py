@@ -30,6 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
@@ -184,7 +185,7 @@ class DamonSource(AccessSource):
         for target in targets:
             ranges = [(r.start << PAGE_SHIFT, r.end << PAGE_SHIFT) for r in target.ranges]
             if ranges:
-                joined = join_ranges(ranges, DAMON.max_ranges)
+                joined = join_ranges(ranges, bounds.DAMON_RANGES)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
         # (A process that executed a program is another target; its ranges may be as before.)

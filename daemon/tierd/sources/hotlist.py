@@ -30,6 +30,7 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, F32Array
 from tierd.core.migration import filled
 from tierd.core.pagekey import PageKeySet, U64Array
@@ -160,7 +161,7 @@ class HotList:
         for number, epoch in self.epochs.items():
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
-        given.least_age_s, given.rate_cap = HMU.min_epoch_age_s, self.rate_cap
+        given.least_age_s, given.rate_cap = bounds.LEAST_EPOCH_AGE_S, self.rate_cap
         given.copy_requests, given.visits = self.copy_requests, self.visits
         return given
 

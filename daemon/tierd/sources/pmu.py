@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.core.tuning import EBPF
@@ -151,7 +152,7 @@ class PmuSource(SampledSource):
     ) -> None:
         self._settings = settings or PmuSettings()
         self._plans = plans
-        self._least = 1 if plans else EBPF.min_period
+        self._least = 1 if plans else bounds.PMU_LEAST_PERIOD
         super().__init__(
             "pmu",
             Budget(

@@ -23,8 +23,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import WORKLOADS
 
 _SO_RCVBUFFORCE: Final = 33
 _DATAGRAM: Final = 65536
@@ -133,7 +133,7 @@ class ProcessEventSocket:
                 continue
             if sender[0] != 0:
                 continue  # only the kernel is number 0
-            if decoded >= WORKLOADS.max_events:
+            if decoded >= bounds.EVENTS:
                 found.lost = True
                 continue  # empty the socket without paying for decoding
             try:
@@ -153,20 +153,16 @@ class ProcessEventSocket:
 
     def _listen(self) -> None:
         try:
-            self._socket.setsockopt(
-                socket.SOL_SOCKET, _SO_RCVBUFFORCE, WORKLOADS.event_buffer_bytes
-            )
+            self._socket.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, bounds.EVENT_BUFFER_BYTES)
         except PermissionError:
-            self._socket.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVBUF, WORKLOADS.event_buffer_bytes
-            )
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, bounds.EVENT_BUFFER_BYTES)
         self._socket.bind((0, _INDEX))
         number = secrets.randbits(31)
         self._control(_LISTEN, number)
         # Every kernel since 2.6.26 answers with PROC_EVENT_NONE and an errno.
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
-        end = time.monotonic() + WORKLOADS.event_answer_s
+        end = time.monotonic() + bounds.EVENT_ANSWER_S
         while poller.poll(max(0.0, end - time.monotonic()) * 1000):
             data = self._socket.recv(_DATAGRAM)
             for offset in _messages(data):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import U64Array
@@ -177,5 +178,5 @@ class TargetPages:
             return self.walk_due_ns
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
         late_ns = (RESIDENCY.idle_scan_factor - 1) * interval_ns if idle else 0
-        patience_ns = min(RESIDENCY.max_wait_ns, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
+        patience_ns = min(bounds.WALK_WAIT_NS, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
         return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
@@ -120,7 +121,7 @@ class MapReader:
         return cached.keep(result)
 
     def _maps(self, pid: int) -> bytes:
-        text = read_bytes(f"{self.root}/{pid}/maps", WORKLOADS.max_maps_bytes)
+        text = read_bytes(f"{self.root}/{pid}/maps", bounds.MAPS_BYTES)
         if not text:
             raise TargetGoneError(f"process {pid} has no memory any more")
         return text
@@ -141,7 +142,7 @@ def _optional(root: Path, pid: int, name: str) -> bytes:
     if not path.exists():
         read_stat(pid, root)
         return b""
-    return read_bytes(str(path), WORKLOADS.max_maps_bytes)
+    return read_bytes(str(path), bounds.MAPS_BYTES)
 
 
 def _smaps(root: Path, pid: int) -> bytes:
@@ -151,4 +152,4 @@ def _smaps(root: Path, pid: int) -> bytes:
     locked = rest.split(None, 1)[:1]
     if not locked or locked[0] == b"0":
         return b""
-    return read_bytes(f"{root}/{pid}/smaps", WORKLOADS.max_smaps_bytes)
+    return read_bytes(f"{root}/{pid}/smaps", bounds.SMAPS_BYTES)

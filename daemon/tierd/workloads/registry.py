@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tierd.config import RuleConfig, TargetsConfig
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
@@ -233,7 +234,7 @@ class TargetRegistry:
         return -1
 
     def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
-        for _ in range(WORKLOADS.max_parents):
+        for _ in range(bounds.PARENTS):
             if pid == self._own_pid:
                 return True
             stat = stats.get(pid)

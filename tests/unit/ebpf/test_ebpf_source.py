@@ -8,10 +8,10 @@ import os
 import numpy as np
 import pytest
 
+from tierd.core import bounds
 from tierd.core.access import Availability, WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.loader import Loaded
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import Sampler, ring_pages
@@ -156,7 +156,7 @@ def test_a_failed_load_is_told_to_the_selector_and_remembered():
     with pytest.raises(UnavailableError, match="no way"):
         source.watch(TARGETS)
     assert not source.available().ok and "no way" in source.available().reason
-    source.now += EBPF.load_retry_ns
+    source.now += bounds.BPF_LOAD_RETRY_NS
     assert source.available().ok
     source.watch(TARGETS)
     assert source.ready()

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from tierd.core import bounds
 from tierd.core.tuning import PRESSURE
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor, parse_pressure
 from tierd.policy.limits import Pressure
@@ -104,7 +105,7 @@ def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: P
 
 
 def test_too_many_groups_have_their_turn_one_after_the_other(tmp_path: Path):
-    names = [f"/g{number:03}" for number in range(PRESSURE.max_cgroups + 3)]
+    names = [f"/g{number:03}" for number in range(bounds.PRESSURE_CGROUPS + 3)]
     for name in names:
         put(tmp_path, name, b"1.00")
     put(tmp_path, names[-1], b"50.00")

@@ -11,9 +11,10 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, Availability, Seen
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import HMU, PACING, SCAN
+from tierd.core.tuning import HMU, SCAN
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import NeoProfSource
@@ -215,7 +216,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     bench.cards.known[0] = WHOLE
     selector.watch(TARGETS, bench.now + S)
     assert selector.active is fallback
-    selector.watch(TARGETS, bench.now + PACING.source_retry_ns + S)
+    selector.watch(TARGETS, bench.now + bounds.SOURCE_RETRY_NS + S)
     assert selector.active is bench.source
     assert fallback.closed == 1
 

@@ -12,6 +12,7 @@ import pytest
 from fake_proc import FakeProc
 from hypothesis import given, settings
 
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import WORKLOADS
@@ -274,11 +275,11 @@ def test_a_hundred_thousand_mappings_give_a_bounded_number_of_ranges(proc: FakeM
         )
     )
     found = proc.ranges()
-    assert len(found.ranges) == WORKLOADS.max_ranges
+    assert len(found.ranges) == bounds.WATCHED_RANGES
     assert {item.end - item.start for item in found.ranges} == {22}
     assert list(found.ranges) == sorted(found.ranges, key=lambda item: item.start)
     total = sum(16 + index % 7 for index in range(count))
-    assert found.skipped == {"scattered": total - 22 * WORKLOADS.max_ranges}
+    assert found.skipped == {"scattered": total - 22 * bounds.WATCHED_RANGES}
 
 
 @given(st.binary(max_size=300))

@@ -65,12 +65,6 @@ class PacingTuning:
         meaning="The monitoring targets of sources are brought up to date at most this often.",
         evidence="assumption",
     )
-    ingest_interval_s: float = tuned(
-        0.25,
-        unit="s",
-        meaning="Sources are read this often while pages are being moved.",
-        evidence="assumption",
-    )
     locate_heat_fraction: float = tuned(
         0.25,
         unit="ratio",
@@ -88,72 +82,11 @@ class PacingTuning:
         ),
         evidence="assumption",
     )
-    summary_interval_ns: int = tuned(
-        10 * 10**9,
-        unit="ns",
-        meaning="The log gets a summary this often.",
-        evidence="assumption",
-    )
-    idle_wake_interval_ns: int = tuned(
-        250 * 10**6,
-        unit="ns",
-        meaning=(
-            "A sleeping loop wakes this often to show that it is alive and to read process events."
-        ),
-        evidence="assumption",
-    )
     cpu_credit_ns: int = tuned(
         10 * 10**9,
         unit="ns",
         meaning="CPU time that was left over during this time may be spent at once.",
         evidence="assumption",
-    )
-    source_retry_ns: int = tuned(
-        30 * 10**9,
-        unit="ns",
-        meaning="A source that failed is tried again after this time.",
-        evidence="assumption",
-    )
-    watchdog_fraction: float = tuned(
-        0.25,
-        unit="ratio",
-        meaning=(
-            "The service notifies the watchdog each time this fraction of the watchdog's timeout "
-            "has passed."
-        ),
-        evidence="assumption",
-    )
-    status_interval_ns: int = tuned(
-        5 * 10**9,
-        unit="ns",
-        meaning="The status line of systemd is renewed at most this often.",
-        evidence="assumption",
-    )
-    heap_keep_bytes: int = tuned(
-        128 << 20,
-        unit="bytes",
-        meaning="The heap of the service keeps so many free bytes.",
-        evidence="assumption",
-    )
-    heap_claim_bytes: int = tuned(
-        24 << 20,
-        unit="bytes",
-        meaning=(
-            "The service claims so many bytes of heap at its start, which is what ticks over some "
-            "ten thousand pages take."
-        ),
-        evidence=(
-            "docs/research/lab-notebook/trials.md: `oltp` 11.1 s instead of 12.5 to 13.0 s, "
-            "together with other memory of the service"
-        ),
-    )
-    gc_threshold_objects: int = tuned(
-        20_000,
-        unit="count",
-        meaning="Python's garbage collector runs after so many new objects.",
-        evidence=(
-            "assumption: a tick makes some thousands of objects, and Python's own threshold is 700"
-        ),
     )
 
 
@@ -174,15 +107,6 @@ class PressureTuning:
         1024,
         unit="pages",
         meaning="Fewer moves than this say nothing about the fraction of ping-pong moves.",
-        evidence="assumption",
-    )
-    max_cgroups: int = tuned(
-        64,
-        unit="count",
-        meaning=(
-            "The pressure of at most so many control groups is read at a time; the others follow "
-            "next time."
-        ),
         evidence="assumption",
     )
     min_rate_fraction: float = tuned(
@@ -257,18 +181,6 @@ class FastPathTuning:
         ),
         evidence="assumption",
     )
-    work_limit_ns: int = tuned(
-        50 * 10**6,
-        unit="ns",
-        meaning="The work of one interval ends after this time, because stop and hold wait for it.",
-        evidence="assumption",
-    )
-    slice_ns: int = tuned(
-        5 * 10**6,
-        unit="ns",
-        meaning="The mover returns to the promoter after this time.",
-        evidence="assumption",
-    )
     rest_ns: int = tuned(
         100 * 10**6,
         unit="ns",
@@ -285,15 +197,6 @@ class FastPathTuning:
             "docs/research/lab-notebook/trials.md: the kernel printed `meminfo` 1,361 times for "
             "75 million instructions before"
         ),
-    )
-    timeout_sweeps: int = tuned(
-        8,
-        unit="count",
-        meaning=(
-            "Pages that have waited too long are looked for so many times within "
-            "`pending_timeout_s`."
-        ),
-        evidence="assumption",
     )
     batch_quota_factor: float = tuned(
         2.0,
@@ -338,12 +241,6 @@ class FastPathTuning:
         0.25,
         unit="ratio",
         meaning="The promoter leaves this fraction of the room between the watermarks free.",
-        evidence="assumption",
-    )
-    threshold_history: int = tuned(
-        600,
-        unit="count",
-        meaning="So many decisions about thresholds are kept for reports.",
         evidence="assumption",
     )
 

@@ -13,15 +13,6 @@ from tierd.core.tuning.fields import tuned
 class HotnessTuning:
     """The heat table, phase changes by change points, and the patterns of regions."""
 
-    table_bytes_per_page: int = tuned(
-        24,
-        unit="bytes",
-        meaning="The heat table takes so many bytes for one tracked page.",
-        evidence=(
-            "layout of the table (daemon/native/heat_table.c): 1.25 slots of 18.25 bytes for each "
-            "page, rounded up"
-        ),
-    )
     node_refresh_s: float = tuned(
         30.0,
         unit="s",
@@ -99,12 +90,6 @@ class HotnessTuning:
             "A region with at least this fraction of streaming accesses is taken for part of a "
             "stream."
         ),
-        evidence="assumption",
-    )
-    max_regions: int = tuned(
-        1 << 16,
-        unit="count",
-        meaning="So many regions of one size are kept; the least accessed ones give way.",
         evidence="assumption",
     )
 

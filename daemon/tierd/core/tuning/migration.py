@@ -28,24 +28,6 @@ class MigrationTuning:
         meaning="The token bucket of the migration rate holds what the rate allows in this time.",
         evidence="assumption",
     )
-    run_slice_ns: int = tuned(
-        50_000_000,
-        unit="ns",
-        meaning=(
-            "A call of the native mover returns to Python after this time, so that signal "
-            "handlers run."
-        ),
-        evidence="assumption",
-    )
-    call_target_ns: int = tuned(
-        10 * 10**6,
-        unit="ns",
-        meaning=(
-            "A call of move_pages is planned to take this time, a tenth of the time within which "
-            "a stop must be obeyed."
-        ),
-        evidence="assumption",
-    )
     mover_cpu_credit_ns: int = tuned(
         10 * 10**9,
         unit="ns",
@@ -97,12 +79,6 @@ class MigrationTuning:
         meaning="A page that moves twice within this time counts as ping-pong.",
         evidence="assumption (docs/ebpf.md and docs/metrics.md say a minute)",
     )
-    counter_max_pages: int = tuned(
-        1 << 20,
-        unit="pages",
-        meaning="So many moved pages are remembered in each half of the window, at 8 bytes each.",
-        evidence="assumption",
-    )
 
 
 MIGRATION: Final = MigrationTuning()
@@ -118,14 +94,6 @@ class BandwidthTuning:
         meaning=(
             "The load of a node is an average over this fraction of the half-life of heat, so "
             "that it does not outlive the pages that caused it."
-        ),
-        evidence="assumption",
-    )
-    probe_interval_ns: int = tuned(
-        60 * 10**9,
-        unit="ns",
-        meaning=(
-            "All nodes are measured once in this time; each measurement takes some milliseconds."
         ),
         evidence="assumption",
     )

@@ -140,12 +140,6 @@ class ScanTuning:
             "some twenty scans instead of twelve"
         ),
     )
-    module_answer_s: float = tuned(
-        5.0,
-        unit="s",
-        meaning="The kernel module has this time to answer a request.",
-        evidence="assumption",
-    )
     beside_first_period_us: int = tuned(
         400_000,
         unit="us",

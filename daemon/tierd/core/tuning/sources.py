@@ -47,21 +47,6 @@ class DamonTuning:
             "discarded that find all memory accessed, together with another change"
         ),
     )
-    max_ranges: int = tuned(
-        256,
-        unit="count",
-        meaning=(
-            "DAMON monitors at most so many address ranges of one target; ranges with the "
-            "smallest gaps are joined."
-        ),
-        evidence="assumption",
-    )
-    trace_buffer_kib_per_cpu: int = tuned(
-        1024,
-        unit="KiB",
-        meaning="The trace buffer for DAMON has this size on each CPU.",
-        evidence="assumption",
-    )
 
 
 DAMON: Final = DamonTuning()
@@ -98,21 +83,6 @@ class EbpfTuning:
         meaning="The sampling period and the way of counting are adapted once in this time.",
         evidence="assumption",
     )
-    statistics_every: int = tuned(
-        16,
-        unit="count",
-        meaning=(
-            "The kernel times the programs in one of so many adaptation intervals, because timing "
-            "costs CPU time."
-        ),
-        evidence="assumption",
-    )
-    load_retry_ns: int = tuned(
-        300 * 10**9,
-        unit="ns",
-        meaning="A load of the programs that failed is not tried again for this time.",
-        evidence="assumption",
-    )
     table_read_ns_per_page: float = tuned(
         1.5,
         unit="ns",
@@ -128,38 +98,6 @@ class EbpfTuning:
         meaning="Reading one raw sample is expected to cost this CPU time until it was measured.",
         evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
-    helper_timeout_s: float = tuned(
-        300.0,
-        unit="s",
-        meaning="The helper that loads the programs is ended after this time.",
-        evidence=(
-            "assumption: bcc needs 2 s natively and one to several minutes in an emulated guest"
-        ),
-    )
-    helper_error_characters: int = tuned(
-        400,
-        unit="count",
-        meaning="So many of the last characters of the helper's error text are reported.",
-        evidence="assumption",
-    )
-    max_targets: int = tuned(
-        4096,
-        unit="count",
-        meaning="The programs sample at most so many processes.",
-        evidence="assumption",
-    )
-    epoch_settle_s: float = tuned(
-        100e-6,
-        unit="s",
-        meaning="A program that began in the old epoch is taken to have ended after this time.",
-        evidence="assumption: programs run for under 1 us each",
-    )
-    decode_samples: int = tuned(
-        8192,
-        unit="count",
-        meaning="So many samples are decoded in one step.",
-        evidence="assumption",
-    )
     interrupt_ns: float = tuned(
         1500.0,
         unit="ns",
@@ -168,12 +106,6 @@ class EbpfTuning:
             "besides the program."
         ),
         evidence="about 1 to 2 us on current cores; perf's own throttling assumes the same order",
-    )
-    min_period: int = tuned(
-        256,
-        unit="events",
-        meaning="The sampling period of raw events is at least this.",
-        evidence="assumption",
     )
     fault_overhead_ns: float = tuned(
         250.0,
@@ -190,12 +122,6 @@ EBPF: Final = EbpfTuning()
 class HmuTuning:
     """Hotness monitoring units: how their counts are read, and how often they are asked."""
 
-    min_epoch_age_s: float = tuned(
-        0.001,
-        unit="s",
-        meaning="An epoch counts as at least this old when counts are turned into rates.",
-        evidence="assumption",
-    )
     copy_requests: int = tuned(
         64,
         unit="requests",

@@ -61,31 +61,10 @@ class WorkloadsTuning:
         ),
         evidence="assumption",
     )
-    max_maps_bytes: int = tuned(
-        128 << 20,
-        unit="bytes",
-        meaning=(
-            "At most so many bytes of `maps` or `numa_maps` are read, which is about a million "
-            "mappings."
-        ),
-        evidence="assumption",
-    )
-    max_smaps_bytes: int = tuned(
-        1 << 30,
-        unit="bytes",
-        meaning="At most so many bytes of `smaps` are read.",
-        evidence="assumption",
-    )
     min_range_pages: int = tuned(
         16,
         unit="pages",
         meaning="Ranges with fewer pages than this, with their neighbours, are left alone.",
-        evidence="assumption",
-    )
-    max_ranges: int = tuned(
-        4096,
-        unit="count",
-        meaning="At most so many of the largest ranges of a process are watched.",
         evidence="assumption",
     )
     extent_gap_pages: int = tuned(
@@ -98,15 +77,6 @@ class WorkloadsTuning:
         512,
         unit="pages",
         meaning="An extent is cut where the node changes for at least so many pages in a row.",
-        evidence="assumption",
-    )
-    full_poll_ns: int = tuned(
-        60 * 10**9,
-        unit="ns",
-        meaning=(
-            "All of /proc is read once in this time even where process events arrive, as a safety "
-            "net."
-        ),
         evidence="assumption",
     )
     rest_refreshes: int = tuned(
@@ -141,14 +111,6 @@ class WorkloadsTuning:
         meaning="A new process is looked at when it reaches each of these ages.",
         evidence="assumption",
     )
-    max_new_processes: int = tuned(
-        256,
-        unit="count",
-        meaning=(
-            "At most so many new processes are looked at by age; the others wait for the refresh."
-        ),
-        evidence="assumption",
-    )
     keep_rss_fraction: float = tuned(
         0.75,
         unit="ratio",
@@ -162,39 +124,6 @@ class WorkloadsTuning:
         1.25,
         unit="ratio",
         meaning="A new process takes the place of a target if it is larger by this factor.",
-        evidence="assumption",
-    )
-    max_parents: int = tuned(
-        64,
-        unit="count",
-        meaning=(
-            "At most so many parents of a process are followed to find out whether tierd started "
-            "it."
-        ),
-        evidence="assumption",
-    )
-    event_buffer_bytes: int = tuned(
-        4 << 20,
-        unit="bytes",
-        meaning=(
-            "The socket for process events has a buffer of this size, which holds about 10,000 "
-            "events."
-        ),
-        evidence="assumption",
-    )
-    max_events: int = tuned(
-        16384,
-        unit="count",
-        meaning=(
-            "At most so many process events are decoded at once; more count as lost, and /proc is "
-            "read."
-        ),
-        evidence="assumption",
-    )
-    event_answer_s: float = tuned(
-        1.0,
-        unit="s",
-        meaning="The kernel has this time to confirm the subscription to process events.",
         evidence="assumption",
     )
 
@@ -222,32 +151,6 @@ class ResidencyTuning:
         1 / 500,
         unit="ratio",
         meaning="Residency scans that find nothing new take this fraction of one CPU.",
-        evidence="assumption",
-    )
-    max_wait_ns: int = tuned(
-        3600 * 10**9,
-        unit="ns",
-        meaning="A residency scan waits for CPU time no longer than this.",
-        evidence="assumption",
-    )
-    ioctl_regions: int = tuned(
-        4096,
-        unit="count",
-        meaning="One call of PAGEMAP_SCAN returns at most so many regions.",
-        evidence="assumption",
-    )
-    span_gap_pages: int = tuned(
-        64 * 512,
-        unit="pages",
-        meaning=(
-            "Blocks with a wider gap than so many pages between them are scanned by separate calls."
-        ),
-        evidence="assumption",
-    )
-    pagemap_chunk_pages: int = tuned(
-        1 << 18,
-        unit="pages",
-        meaning="So many entries of `pagemap` are read at once.",
         evidence="assumption",
     )
 
