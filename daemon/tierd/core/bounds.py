@@ -20,6 +20,8 @@ SUMMARY_INTERVAL_NS: Final = 10 * 10**9
 """Time between two summaries in the log, and between two status lines of systemd."""
 WAKE_INTERVAL_NS: Final = 250 * 10**6
 """Longest time in which the loop neither serves calls nor reads sources."""
+ONCE_HALF_LIVES: Final = 4.0
+"""Half-lives of heat for which `tierd run --once` waits for a first sample."""
 WATCHDOG_FRACTION: Final = 0.25
 """Part of the watchdog's timeout after which it is notified."""
 SOURCE_RETRY_NS: Final = 30 * 10**9
@@ -52,8 +54,8 @@ TIMEOUT_SWEEPS: Final = 8
 # Sources.
 MODULE_ANSWER_S: Final = 5.0
 """Time that the kernel module has to answer a request."""
-LEAST_EPOCH_AGE_S: Final = 0.001
-"""Least age of an epoch by which counts are divided."""
+LEAST_AGE_S: Final = 0.001
+"""Least age by which counts of an epoch, or of heat, are divided."""
 DAMON_RANGES: Final = 256
 """Address ranges of a target that DAMON monitors; those with the smallest gaps are joined."""
 DAMON_TRACE_KIB: Final = 1024

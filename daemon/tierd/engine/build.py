@@ -14,7 +14,7 @@ from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import HOTNESS
+from tierd.core.tuning import RESIDENCY
 from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.components import BackgroundService, ComponentFactory, Components
@@ -162,13 +162,15 @@ def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
         return HeatTable(
-            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=HOTNESS.node_refresh_s
+            capacity_pages=capacity_pages,
+            half_life_s=half_life_s,
+            refresh_s=RESIDENCY.reread_ns / 1e9,
         )
     return RecordingHeat(
         recorder.take,
         capacity_pages=capacity_pages,
         half_life_s=half_life_s,
-        refresh_s=HOTNESS.node_refresh_s,
+        refresh_s=RESIDENCY.reread_ns / 1e9,
     )
 
 

@@ -19,7 +19,7 @@ from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
-from tierd.core.tuning import MIGRATION
+from tierd.core.tuning import MIGRATION, PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals
 from tierd.sources.migrations import Migrations
@@ -74,7 +74,7 @@ class MigrationCounter:
         """Take in the migrations since the last call, about once a second."""
         if not self.running or tick.end_ns < self._due_ns:
             return
-        self._due_ns = tick.end_ns + MIGRATION.counter_poll_ns
+        self._due_ns = tick.end_ns + PACING.upkeep_interval_ns
         try:
             found = self._watch.poll()
         except UnavailableError as error:

@@ -126,7 +126,7 @@ class Tick:
         self._refresh_targets(now)
         laps.mark("targets")
         if self._changed or now >= self._watch_ns or components.sources.active is None:
-            self._watch_ns = now + PACING.watch_interval_ns
+            self._watch_ns = now + PACING.upkeep_interval_ns
             self._watch(now)
         self._changed = False
         laps.mark("watch")
@@ -253,7 +253,7 @@ class Tick:
         self._gathering_ns = self._gathering_ns or now
         if not self.phase_age.begun_ns:
             waited_ns = now - self._gathering_ns
-            if waited_ns < PACING.once_patience_half_lives * half_life_ns:
+            if waited_ns < bounds.ONCE_HALF_LIVES * half_life_ns:
                 return False
             log.warning(
                 logfmt(

@@ -114,7 +114,8 @@ class SubpageSkew:
             return found
         at = np.minimum(np.searchsorted(self._region, region), len(self._region) - 1)
         pairs, same = self._sums[at].T
-        known = (self._region[at] == region) & (pairs >= HOTNESS.subpage_min_comparisons)
+        enough = HOTNESS.subpage_kept_pages * HOTNESS.region_min_pairs
+        known = (self._region[at] == region) & (pairs >= enough)
         sure = np.maximum(same - HOTNESS.subpage_standard_errors * np.sqrt(same), 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             pages = np.clip(np.where(sure > 0, pairs / sure, HUGE_PAGES), 1, HUGE_PAGES)

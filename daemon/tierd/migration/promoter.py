@@ -22,7 +22,8 @@ from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationResult
-from tierd.core.tuning import FAST_PATH, HMU
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tuning import FAST_PATH, HMU, MIGRATION
 from tierd.migration.executor import NativeMover
 from tierd.migration.fastpath_update import (
     OUTCOME,
@@ -327,13 +328,13 @@ def _settings(settings: PromoterSettings) -> Any:
     given.min_batch_pages = FAST_PATH.min_batch_pages
     given.work_limit_ns = bounds.NATIVE_CALL_NS
     given.slice_ns = bounds.MOVER_SLICE_NS
-    given.rest_ns = FAST_PATH.rest_ns
-    given.free_read_ns = FAST_PATH.free_read_ns
+    given.rest_ns = FAST_PATH.retry_ns
+    given.free_read_ns = FAST_PATH.retry_ns
     given.batch_quota_factor = FAST_PATH.batch_quota_factor
-    given.burst_fraction = FAST_PATH.burst_fraction
-    given.min_burst_bytes = FAST_PATH.min_burst_bytes
+    given.burst_fraction = MIGRATION.burst_s
+    given.min_burst_bytes = FAST_PATH.min_batch_pages * PAGE_SIZE
     given.demand_weight = FAST_PATH.demand_weight
-    given.min_epoch_age_ns = round(bounds.LEAST_EPOCH_AGE_S * 1e9)
+    given.min_epoch_age_ns = round(bounds.LEAST_AGE_S * 1e9)
     given.copy_settles_ns = HMU.copy_settles_ns
     return given
 

@@ -34,7 +34,7 @@ from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
-from tierd.core.tuning import DAMON
+from tierd.core.tuning import DAMON, PACING
 from tierd.sources.damon_kernel import Attributes, DamonTrace, DamonTree, TargetRegions
 
 log = logging.getLogger(__name__)
@@ -119,7 +119,7 @@ def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
     """
     size = table[:, 2] - table[:, 1]
     busy = table[:, 3] >= DAMON.saturated_fraction * checks
-    return int(size[busy].sum()) > DAMON.blind_fraction * int(size.sum())
+    return int(size[busy].sum()) > DAMON.saturated_fraction * int(size.sum())
 
 
 def thread_cpu_ns(pid: int) -> int | None:
@@ -266,7 +266,7 @@ class DamonSource(AccessSource):
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
-        if self._cpu_mark is not None and now - self._cpu_mark[1] < DAMON.adapt_interval_ns:
+        if self._cpu_mark is not None and now - self._cpu_mark[1] < PACING.upkeep_interval_ns:
             return
         pid = self._tree.kdamond_pid()
         spent = thread_cpu_ns(pid) if pid else None

@@ -2,8 +2,8 @@
 """Which pages of a process may be moved: its files, read as seldom as will do.
 
 numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
-pages. They are read again after `WORKLOADS.policy_interval_ns` when there are many pages in unread
-mappings, after `WORKLOADS.few_policy_interval_ns` when there are few, after
+pages. They are read again after `PACING.upkeep_interval_ns` when there are many pages in unread
+mappings, after `RESIDENCY.reread_ns` when there are few, after
 `WORKLOADS.settled_policy_interval_ns` when there are none (a policy may have been set on a mapping
 that was there), and for all processes together so seldom that it takes less than a hundredth of the
 time; smaps only when the process has locked memory.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
-from tierd.core.tuning import WORKLOADS
+from tierd.core.tuning import PACING, RESIDENCY, WORKLOADS
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
 from tierd.workloads.procs import PROC, Stat, read_bytes, read_stat, start_time
 from tierd.workloads.target import Target
@@ -49,7 +49,7 @@ class MapReader:
     """
 
     root: Path = PROC
-    policy_interval_ns: int = field(default_factory=lambda: WORKLOADS.policy_interval_ns)
+    policy_interval_ns: int = field(default_factory=lambda: PACING.upkeep_interval_ns)
     policy_reads: int = 0
     policy_seconds: float = 0.0
     _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
@@ -93,7 +93,7 @@ class MapReader:
         unread = cached.result.skipped.get("unread", 0)
         known = sum(part.end - part.start for part in cached.result.ranges)
         few = unread < WORKLOADS.few_new_fraction * (known + unread)
-        interval_ns = max(WORKLOADS.few_policy_interval_ns if few else 0, self.policy_interval_ns)
+        interval_ns = max(RESIDENCY.reread_ns if few else 0, self.policy_interval_ns)
         if unread and self._due(cached.policies, now_ns, interval_ns):
             return self._read_policies(pid, cached, now_ns)
         return cached.result

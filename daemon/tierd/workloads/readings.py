@@ -109,7 +109,7 @@ class Readings:
         before.text, before.stat = text, stat
         before.readings += 1
         before.rest = (
-            WORKLOADS.rest_refreshes if idle and before.readings >= WORKLOADS.young_readings else 0
+            WORKLOADS.rest_refreshes if idle and before.readings > WORKLOADS.rest_refreshes else 0
         )
         return before
 

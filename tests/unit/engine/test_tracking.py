@@ -95,10 +95,10 @@ def followed() -> Followed:
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
-    for second in range(0, RESIDENCY.idle_reread_ns // SECOND, 5):
+    for second in range(0, RESIDENCY.reread_ns // SECOND, 5):
         followed.tracking.refresh(second * SECOND)
     assert followed.maps.reads == 1
-    followed.tracking.refresh(RESIDENCY.idle_reread_ns)
+    followed.tracking.refresh(RESIDENCY.reread_ns)
     assert followed.maps.reads == 2
     assert followed.tracking.skipped == {"tiny": 2}
 

@@ -85,7 +85,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     """Four rounds as fast as it may; they are asked for at each poll until then."""
     bench.source.watch(TARGETS)
     (scanner,) = bench.scanners
-    assert scanner.settings.period_us == SCAN.beside_first_period_us
+    assert scanner.settings.period_us * SCAN.beside_factor == bench.source.settings.scan.period_us
     for rounds in (0, 2, 3):
         scanner.rounds = rounds
         bench.source.poll()

@@ -206,7 +206,7 @@ def test_policies_are_kept_for_a_while_and_new_mappings_wait(proc: FakeMaps) -> 
     assert reader.policy_reads == 2
 
 
-@pytest.mark.parametrize(("new", "waits_s"), [(145, 5), (144, 5), (142, 30), (16, 30)])
+@pytest.mark.parametrize(("new", "waits_s"), [(145, 2), (144, 2), (142, 30), (16, 30)])
 def test_few_new_pages_wait_for_longer_than_many(proc: FakeMaps, new: int, waits_s: int) -> None:
     reader = MapReader(proc.root)
     proc.write(line(0x100000, 1008))

@@ -11,14 +11,14 @@ ASSUMPTION: Final = "assumption"
 """Evidence of a value that nobody has measured."""
 
 
-def tuned(default: T, *, unit: str, meaning: str, evidence: str) -> T:
+def tuned(default: T, unit: str, meaning: str, evidence: str = ASSUMPTION) -> T:
     """A field of a tuning class; its measured sensitivity stands in `measured`.
 
     Args:
         default: its value.
         unit: pages, bytes, ns, s, ratio, count and the like.
         meaning: one sentence.
-        evidence: the measurement, document or paper that the value is from, or "assumption".
+        evidence: the measurement, document or paper that the value is from.
     """
     about = {"unit": unit, "meaning": meaning, "evidence": evidence}
     return dataclasses.field(default=default, metadata=about)

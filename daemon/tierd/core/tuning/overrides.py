@@ -13,16 +13,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.core.errors import ConfigError
-from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
 from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
-from tierd.core.tuning.hotness import HOTNESS
 from tierd.core.tuning.measured import MEASURED
-from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
-from tierd.core.tuning.scan import INTERVAL, SCAN
-from tierd.core.tuning.sources import DAMON, EBPF, HMU
-from tierd.core.tuning.workloads import RESIDENCY, WORKLOADS
+from tierd.core.tuning.service import (
+    BANDWIDTH,
+    FAST_PATH,
+    HOTNESS,
+    MIGRATION,
+    PACING,
+    PRESSURE,
+    RESIDENCY,
+    WORKLOADS,
+)
+from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
 
 SECTIONS: Final[Mapping[str, Any]] = {
     "scan": SCAN,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF
+from tierd.core.tuning import EBPF, PACING
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
@@ -241,7 +241,7 @@ class SampledSource(AccessSource):
 
     def _adapt(self, sampler: Sampler, now: int) -> None:
         if (
-            now - self._mark_ns < EBPF.adapt_interval_ns
+            now - self._mark_ns < PACING.upkeep_interval_ns
             or self._period is None
             or self._mode is None
         ):
