@@ -38,12 +38,16 @@ THRESHOLD_HISTORY: Final = 600
 # Heat.
 HEAT_BYTES_PER_PAGE: Final = 24
 """Bytes of the heat table for a page: 1.25 slots of 18.25 bytes (daemon/native/heat_table.c)."""
+HEAT_FOLIOS: Final = 1024
+"""First size of a buffer of folios, which grows."""
 PATTERN_REGIONS: Final = 1 << 16
 """Regions of one size whose pattern is kept; the least accessed ones give way."""
 
 # Moves.
 NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
+FLOWS: Final = 64
+"""Sums that the library writes at a time, until it has written all."""
 MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
 MOVE_CALL_NS: Final = 10 * 10**6
@@ -56,6 +60,8 @@ MODULE_ANSWER_S: Final = 5.0
 """Time that the kernel module has to answer a request."""
 LEAST_AGE_S: Final = 0.001
 """Least age by which counts of an epoch, or of heat, are divided."""
+COUNT_BYTES: Final = 32
+"""Bytes of a file of sysfs that holds one number."""
 DAMON_RANGES: Final = 256
 """Address ranges of a target that DAMON monitors; those with the smallest gaps are joined."""
 DAMON_TRACE_KIB: Final = 1024
@@ -78,6 +84,8 @@ PMU_LEAST_PERIOD: Final = 256
 """Least sampling period of raw events, whatever rate is wanted."""
 
 # Processes.
+PROC_BYTES: Final = 16384
+"""Bytes of other files of a process that are read; stat, status and cgroup are far smaller."""
 MAPS_BYTES: Final = 128 << 20
 """Bytes of `maps` or `numa_maps` that are read, which is about a million mappings."""
 SMAPS_BYTES: Final = 1 << 30

@@ -15,14 +15,11 @@ from typing import Final
 
 from tierd._native import lib
 from tierd.config import Config
-from tierd.core import bounds
+from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS
 
 log = logging.getLogger(__name__)
-
-CURRENT_ON_FAULT: Final = 1 | 4
-"""MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): pages are locked as they come in."""
 
 
 def keep_heap() -> bool:
@@ -62,7 +59,7 @@ def stay_resident() -> bool:
     except (OSError, ValueError) as error:
         return _not(str(error))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mlockall(CURRENT_ON_FAULT) != 0:
+    if libc.mlockall(linux.MLOCK_ON_FAULT) != 0:
         return _not(os.strerror(ctypes.get_errno()))
     return True
 
@@ -83,8 +80,6 @@ SAMPLING: Final = frozenset(
 PHYSICAL: Final = frozenset(("CAP_SYS_ADMIN",))
 """For reading physical addresses."""
 _NEEDS: Final = {"pmu": SAMPLING, "faults": SAMPLING, "neoprof": PHYSICAL, "scan": PHYSICAL}
-_VERSION: Final = 0x20080522
-_CAPBSET_DROP: Final = 24
 _LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -123,7 +118,7 @@ def keep_only(names: Iterable[str]) -> int:
     # systemd has done so.
     for number in range(int(_LAST.read_text()) + 1):
         if not mask >> number & 1:
-            libc.prctl(_CAPBSET_DROP, number, 0, 0, 0)
+            libc.prctl(linux.PR_CAPBSET_DROP, number, 0, 0, 0)
     _set(effective & mask, permitted & mask, inheritable & mask)
     return permitted & mask
 
@@ -185,6 +180,6 @@ def _set(effective: int, permitted: int, inheritable: int) -> None:
 
 def _call(name: str, data: ctypes.Array[_Data]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(ctypes.byref(_Header(_VERSION, 0)), data):
+    if getattr(libc, name)(ctypes.byref(_Header(linux.CAPABILITY_VERSION, 0)), data):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

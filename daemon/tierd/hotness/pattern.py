@@ -123,7 +123,7 @@ class SubpageSkew:
         return found
 
 
-_FIELDS: Final = 4  # counted, rising pairs, falling pairs, written
+_FIELDS: Final = ("counted", "rising pairs", "falling pairs", "written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class _Level:
         self._shift = np.uint64(shift)
         self._most = most
         self.region: U64Array = np.empty(0, np.uint64)
-        self.sums: F64Array = np.empty((0, _FIELDS))
+        self.sums: F64Array = np.empty((0, len(_FIELDS)))
         self.dropped = 0
 
     def decay(self, factor: float) -> None:
@@ -182,7 +182,7 @@ class _Level:
         region = batch.page >> self._shift
         count = batch.count.astype(np.float64)
         fresh, at = np.unique(region, return_inverse=True)
-        sums = np.zeros((len(fresh), _FIELDS))
+        sums = np.zeros((len(fresh), len(_FIELDS)))
         sums[:, 0] = np.bincount(at, count, len(fresh))
         if batch.ordered:
             order = np.argsort(at, kind="stable")
@@ -199,7 +199,7 @@ class _Level:
 
     def _merge(self, region: U64Array, sums: F64Array) -> None:
         every, at = np.unique(np.concatenate([self.region, region]), return_inverse=True)
-        merged = np.zeros((len(every), _FIELDS))
+        merged = np.zeros((len(every), len(_FIELDS)))
         merged[at[: len(self.region)]] = self.sums
         merged[at[len(self.region) :]] += sums
         if len(every) > self._most:

@@ -8,17 +8,16 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
+from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import HUGE_BYTES, U64Array
 from tierd.core.tuning import MIGRATION, PACING, VALUE
-
-NO_PIDFD: Final = -1
 
 
 @dataclass(slots=True)

@@ -43,9 +43,9 @@ WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
     name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
 )
-_NONE: Final = np.empty(0, OUTCOME)
+_NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
-_ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
+_ERRNO_MAX: Final = int(lib.TIERD_ERRNO_MAX)
 
 
 class _Counters(Mapping[str, int]):
@@ -289,7 +289,7 @@ class Promoter:
 
     def errors(self) -> dict[int, int]:
         """4 KiB pages that failed since the promoter was made, by errno."""
-        errors = np.empty(_ERRORS, np.uint64)
+        errors = np.empty(_ERRNO_MAX + 1, np.uint64)
         lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
         return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
 

@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.access import F32Array
 from tierd.core.migration import Direction, I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.pagekey import U64Array
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
-_FLOWS: Final = 64
-"""Flows returned by one call."""
 _KINDS: Final = (
     ("page", "uint64_t[]", np.uint64),
     ("heat", "float[]", np.float32),
@@ -167,8 +166,8 @@ def directed_flows(report: MigrationResult) -> list[Flow]:
         moves, kept = columns_of(report)
         first, found = 0, ffi.new("size_t *")
         while first < n:
-            flow = ffi.new("struct tierd_flow[]", _FLOWS)
-            first = lib.tierd_flows(moves, first, n, flow, _FLOWS, found)
+            flow = ffi.new("struct tierd_flow[]", bounds.FLOWS)
+            first = lib.tierd_flows(moves, first, n, flow, bounds.FLOWS, found)
             told += [
                 Flow(each.target, each.source, each.dest, each.bytes, Direction(each.direction))
                 for each in flow[0 : found[0]]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources.kmod.neoprof import Card, Cards, Profile
@@ -18,7 +19,6 @@ from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Trac
 log = logging.getLogger(__name__)
 
 CLASS: Final = "sys/class/neoprof"
-_COUNT_BYTES: Final = 32
 TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
 
 
@@ -255,7 +255,7 @@ class RequestCount:
             if number not in self._files:
                 path = self._root / CLASS / f"neoprof{number}" / "requests"
                 self._files[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._files[number], _COUNT_BYTES, 0))
+            return int(os.pread(self._files[number], bounds.COUNT_BYTES, 0))
         except (OSError, ValueError) as error:
             if number not in self._silent:
                 self._silent.add(number)

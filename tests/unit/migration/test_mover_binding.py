@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tierd._native import ffi, lib
+from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, SplitFate
 from tierd.core.pagekey import HUGE_BYTES
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.migration.executor import NO_PIDFD, Processes, tuning_of_mover
+from tierd.migration.executor import Processes, tuning_of_mover
 
 
 def plan(n: int, target: int = 1) -> MigrationPlan:
