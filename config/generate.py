@@ -18,8 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tierd.config import Config, as_table, loads
-from tierd.config.jsonschema import schema
+from tierd.config import Config, as_table, loads, schema
 from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
 from tierd.config.write import toml_value
@@ -150,7 +149,7 @@ def key_tables(manual: str) -> str:
             if isinstance(made.kind, Section) or key == "topology":
                 continue
             default = "required" if made.default is REQUIRED else _shown(made)
-            rows += f"| `{key}` | {default} | {made.kind.describe()} | {made.doc} |\n"
+            rows += f"| `{key}` | {default} | {made.kind.about} | {made.doc} |\n"
         return f"### {match['title']}\n{match['text']}{match['head']}{rows}"
 
     made = re.sub(

@@ -37,9 +37,10 @@ static const char *refused(const struct tierd_settings *settings, int *error)
 		return "cold-scans is less than hot-scans";
 	if (!settings->report_scans || settings->report_scans > TIERD_HISTORY)
 		return "report-scans is from 1 to 8";
-	if (settings->exposure_us && (settings->exposure_us < TIERD_EXPOSURE_MIN_US ||
-				      settings->exposure_us > settings->period_us))
-		return "exposure-us is 0, or from 100 to period-us";
+	if (settings->sampling_interval_us &&
+	    (settings->sampling_interval_us < TIERD_SAMPLING_INTERVAL_MIN_US ||
+	     settings->sampling_interval_us > settings->period_us))
+		return "sampling-interval-us is 0, or from 100 to period-us";
 	*error = -EINVAL;
 	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
 		return "no such flag";

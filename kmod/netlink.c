@@ -44,7 +44,7 @@ static const struct nla_policy policy[TIERD_A_MAX + 1] = {
     [TIERD_A_CARD_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_FLAGS_ALL),
     [TIERD_A_ERROR_RANK] = {.type = NLA_U32},
     [TIERD_A_CARD_DO] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_DO_ALL),
-    [TIERD_A_EXPOSURE_US] = {.type = NLA_U32},
+    [TIERD_A_SAMPLING_INTERVAL_US] = {.type = NLA_U32},
 };
 /* Tells the listeners of the multicast group; `target` may be NULL. */
 void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target)

@@ -37,8 +37,8 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 		settings.cold_scans = nla_get_u8(attrs[TIERD_A_COLD_SCANS]);
 	if (attrs[TIERD_A_REPORT_SCANS])
 		settings.report_scans = nla_get_u8(attrs[TIERD_A_REPORT_SCANS]);
-	if (attrs[TIERD_A_EXPOSURE_US])
-		settings.exposure_us = nla_get_u32(attrs[TIERD_A_EXPOSURE_US]);
+	if (attrs[TIERD_A_SAMPLING_INTERVAL_US])
+		settings.sampling_interval_us = nla_get_u32(attrs[TIERD_A_SAMPLING_INTERVAL_US]);
 	if (attrs[TIERD_A_FLAGS])
 		settings.flags = nla_get_u32(attrs[TIERD_A_FLAGS]);
 	parse_nodes(attrs[TIERD_A_HOT_NODES], &settings.hot_nodes);
@@ -81,7 +81,7 @@ int tierd_netlink_scan_get(struct sk_buff *skb, struct genl_info *info)
 	    nla_put_u8(reply, TIERD_A_COLD_SCANS, settings.cold_scans) ||
 	    nla_put_u8(reply, TIERD_A_REPORT_SCANS, settings.report_scans) ||
 	    nla_put_u32(reply, TIERD_A_FLAGS, settings.flags) ||
-	    nla_put_u32(reply, TIERD_A_EXPOSURE_US, settings.exposure_us) ||
+	    nla_put_u32(reply, TIERD_A_SAMPLING_INTERVAL_US, settings.sampling_interval_us) ||
 	    put_nodes(reply, TIERD_A_HOT_NODES, &settings.hot_nodes) ||
 	    put_nodes(reply, TIERD_A_COLD_NODES, &settings.cold_nodes) ||
 	    nla_put(reply, TIERD_A_STATS, sizeof(stats), &stats)) {

@@ -8,7 +8,7 @@
 void tierd_round_start(struct tierd_target *target, const struct tierd_settings *settings,
 		       u64 now_ns)
 {
-	tierd_expose(target, settings->exposure_us);
+	tierd_set_sampling_interval(target, settings->sampling_interval_us);
 	if (target->stats.rounds)
 		target->stats.period_ns = now_ns - target->round_start_ns;
 	target->in_round = true;
@@ -38,8 +38,8 @@ void tierd_round_end(struct tierd_walk *walk)
 	target->stats.round_cpu_ns = target->round_cpu_ns;
 	target->stats.round_pages = target->round_pages;
 	target->stats.round_accessed = target->round_accessed;
-	target->stats.exposure_ns =
-	    target->exposure.parts ? div_u64(target->exposure.sum_ns, target->exposure.parts) : 0;
+	target->stats.sampling_interval_ns =
+	    target->sampling.parts ? div_u64(target->sampling.sum_ns, target->sampling.parts) : 0;
 	target->age = min(target->age + 1, TIERD_HISTORY);
 	tierd_stats.rounds++;
 	walk->records[walk->found++] = (struct tierd_record){

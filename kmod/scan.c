@@ -146,7 +146,7 @@ static void forget(struct tierd_target *target)
 	tierd_history_clear(target);
 	target->in_round = false;
 	target->age = 0;
-	target->exposure = (struct tierd_exposure){};
+	target->sampling = (struct tierd_sampling){};
 	tierd_stats.targets_exec++;
 }
 
@@ -187,7 +187,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	done = walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);
 	walk.now_ns = ktime_get_ns();
-	if (target->exposure.us)
+	if (target->sampling.us)
 		done = tierd_part_end(&walk, start, done);
 	target->round_cpu_ns += walk.now_ns - start;
 	target->round_pages += walk.pages;
@@ -239,7 +239,7 @@ static int scan_thread(void *data)
 		now = ktime_get_ns();
 		/*
 		 * What was armed is looked at in time, and paid for later: its pages would be
-		 * exposed for as long as the budget made them wait.
+		 * sampled for as long as the budget made them wait.
 		 */
 		target =
 		    tierd_target_due(now, settings.period_us * (u64)NSEC_PER_USEC, wait, &earliest);

@@ -46,7 +46,7 @@ static u64 due_ns(const struct tierd_target *target, u64 period_ns)
 /*
  * The next target in turn whose time has come, with a reference; NULL if there is none,
  * and then the earliest time at which there will be one. `begun`: only targets of which a
- * part is exposed count.
+ * part is sampled count.
  */
 struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64 *earliest_ns)
 {
@@ -56,7 +56,7 @@ struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64
 	*earliest_ns = U64_MAX;
 	mutex_lock(&tierd_targets_lock);
 	list_for_each_entry(target, &tierd_targets, node) {
-		if (begun && !READ_ONCE(target->exposure.armed_ns))
+		if (begun && !READ_ONCE(target->sampling.armed_ns))
 			continue;
 		target_ns = due_ns(target, period_ns);
 		if (target_ns <= now_ns) {

@@ -4,7 +4,7 @@
  *
  *	main -> netlink, dev, scan, neoprof (neoprof.h)
  *	netlink -> budget, target;  dev -> ring, resolve
- *	scan -> budget, target, ring, exposure, walk <-> table -> history;  resolve -> target, walk
+ *	scan -> budget, target, ring, sampling, walk <-> table -> history;  resolve -> target, walk
  *	(an event goes from scan to netlink, which only sends it)
  *
  * Locks, in the order they are taken:
@@ -30,14 +30,14 @@
 #define TIERD_TABLE_PAGES (PMD_SIZE / PAGE_SIZE)
 #define TIERD_SPANS 16
 #define TIERD_WALK_RECORDS (4 * TIERD_TABLE_PAGES)
-#define TIERD_EXPOSURE_MIN_US 100
+#define TIERD_SAMPLING_INTERVAL_MIN_US 100
 
 /* What the scanner shall do; replaced as a whole. */
 struct tierd_settings {
 	u32 period_us;
 	u32 budget_ppm;
 	u32 flags;
-	u32 exposure_us; /* 0: accesses since the last look count */
+	u32 sampling_interval_us; /* 0: accesses since the last look count */
 	u8 hot_scans;
 	u8 cold_scans;
 	u8 report_scans;
@@ -51,7 +51,7 @@ struct tierd_ranges {
 };
 
 /* A part of an address space is armed (accessed bits cleared), and looked at later. */
-struct tierd_exposure {
+struct tierd_sampling {
 	u32 us;	    /* of this round */
 	bool armed; /* [from, to) is: the cursor goes over it a second time */
 	unsigned long from, to;
@@ -59,7 +59,7 @@ struct tierd_exposure {
 	u64 armed_to_ns; /* ... and when it had ended */
 	u64 arming_ns;	 /* time that took, slices alone */
 	u64 look_ns;	 /* when the look at it began, 0: it has not */
-	u64 sum_ns;	 /* of the exposures of this round's parts */
+	u64 sum_ns;	 /* of the sampling intervals of this round's parts */
 	u32 parts;
 };
 
@@ -90,7 +90,7 @@ struct tierd_target {
 	u64 round_start_ns, round_cpu_ns; /* start: 0 before the first round */
 	u64 round_pages, round_accessed;
 	struct tierd_turnover turnover; /* of the round */
-	struct tierd_exposure exposure;
+	struct tierd_sampling sampling;
 	struct tierd_target_stats stats;
 };
 
@@ -176,8 +176,8 @@ void tierd_round_start(struct tierd_target *target, const struct tierd_settings 
 		       u64 now_ns);
 void tierd_round_end(struct tierd_walk *walk);
 
-/* exposure.c: with the target's lock */
-void tierd_expose(struct tierd_target *target, u32 exposure_us);
+/* sampling.c: with the target's lock */
+void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_interval_us);
 void tierd_part_begin(struct tierd_walk *walk, u64 start_ns);
 bool tierd_part_end(struct tierd_walk *walk, u64 start_ns, bool done);
 

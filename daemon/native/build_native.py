@@ -10,25 +10,18 @@ import cffi
 HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
-    "change.c",
-    "damon_ranges.c",
-    "heap.c",
     "heat.c",
-    "heat_change.c",
-    "heat_evict.c",
     "heat_hist.c",
     "heat_ingest.c",
     "heat_pass.c",
     "heat_place.c",
     "heat_select.c",
-    "heat_sort.c",
     "heat_table.c",
     "job.c",
     "joined.c",
     "members.c",
     "mempolicy.c",
     "mover.c",
-    "outcomes.c",
     "probe.c",
     "promote.c",
     "promote_move.c",
@@ -43,7 +36,6 @@ SOURCES = (
     "rule.c",
     "split.c",
     "sys.c",
-    "usage.c",
 )
 HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
 """In the order of what they need of each other; the last one includes all."""

@@ -35,7 +35,6 @@ int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, stru
 	heat->refresh_ns = (uint64_t)(refresh_s * 1e9);
 	heat->gain = heat->inverse_gain = 1.0F;
 	set_epoch(heat, 0);
-	memset(heat->row_of, 0xff, sizeof(heat->row_of));
 	*out = heat;
 	return 0;
 }
@@ -143,6 +142,40 @@ int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s)
 	return 0;
 }
 
+/*
+ * Let all heat decay at once as if `half_lives` half-lives had passed (or grow as if so many had
+ * not, where that is negative). Stored heats stay;
+ * the origin of time that they refer to moves into the past.
+ */
+void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
+{
+	const double back = half_lives * heat->half_life_ns;
+
+	if (!heat->started || half_lives == 0.0 || !(half_lives >= -30.0))
+		return;
+	if (half_lives > 30.0 || back > (double)heat->origin_ns ||
+	    -back > (double)(heat->now_ns - heat->origin_ns)) {
+		/*
+		 * So much that nothing is left, time would begin before its beginning, or heat
+		 * would be stored in less than its own size.
+		 */
+		const float factor = (float)tierd_heat_power_of_two(-half_lives);
+
+		for (uint64_t i = 0; i < slot_count(heat); i++) {
+			if (heat->tags.warmth[i] == 0)
+				continue;
+			heat->slots[i].heat *= factor;
+			tag_slot(heat, &heat->slots[i]);
+		}
+	} else {
+		heat->origin_ns = back > 0.0 ? heat->origin_ns - (uint64_t)back
+					     : heat->origin_ns + (uint64_t)-back;
+		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
+		heat->inverse_gain = 1.0F / heat->gain;
+	}
+	heat->hist_valid = false;
+}
+
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 {
 	double exponent;
@@ -176,13 +209,17 @@ uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
 
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
 {
+	uint64_t rows = 0;
+
+	for (int node = 0; node < 256; node++)
+		rows += heat->row_used[node];
 	*stats = (struct tierd_heat_stats){
 	    .tracked = heat->tracked,
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
 	    .slots = slot_count(heat),
 	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
-			    heat->rows_room * sizeof(struct hist_row) + sizeof(*heat),
+			    rows * sizeof(struct hist_row) + offsetof(struct tierd_heat, rows),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
 	    .dropped_invalid = heat->dropped_invalid,
@@ -245,7 +282,7 @@ int tierd_heat_check(struct tierd_heat *heat)
 		unplaced += slot_unplaced(heat, slot);
 		if ((slot->node == TIERD_NODE_UNKNOWN) && (slot->flags & EPOCH_MASK) != 0)
 			return -EILSEQ;
-		if (table_find(heat, slot_key(slot), hash_key(slot_key(slot))) != slot)
+		if (table_find(heat, slot_key(slot)) != slot)
 			return -EUCLEAN;
 		if (slot_huge(slot) && !filter_hit(heat, slot_key(slot)))
 			return -EBADF;

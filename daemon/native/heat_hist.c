@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* How heat is distributed, by node; and how many slots' nodes are not known for sure. */
+/* How heat is distributed, by node, and eviction of the coldest pages. */
 #include "heat_table.h"
 
-#include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* The top 12 bits of a float: sign, exponent, 3 bits of mantissa; bin 1 starts at 2^-14. */
@@ -32,70 +30,88 @@ float tierd_heat_bin_edge(int bin)
 	return edge;
 }
 
-uint64_t table_unplaced(const struct tierd_heat *heat)
-{
-	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
-}
-
-static struct hist_row *row_for(struct tierd_heat *heat, int node)
-{
-	if (heat->row_of[node] == NO_ROW) {
-		if (heat->rows_used == heat->rows_room) {
-			uint32_t room = heat->rows_room == 0 ? 4 : heat->rows_room * 2;
-			struct hist_row *rows = realloc(heat->rows, room * sizeof(*rows));
-
-			if (rows == NULL)
-				return NULL;
-			heat->rows = rows;
-			heat->rows_room = room;
-		}
-		memset(&heat->rows[heat->rows_used], 0, sizeof(*heat->rows));
-		heat->row_of[node] = (uint16_t)heat->rows_used++;
-	}
-	return &heat->rows[heat->row_of[node]];
-}
-
 /* Count every slot once; kept until something changes. */
-int hist_update(struct tierd_heat *heat)
+static void hist_update(struct tierd_heat *heat)
 {
 	if (heat->hist_valid)
-		return 0;
-	for (uint32_t i = 0; i < heat->rows_used; i++)
-		memset(&heat->rows[i], 0, sizeof(heat->rows[i]));
+		return;
+	for (int node = 0; node < 256; node++) {
+		if (heat->row_used[node])
+			memset(&heat->rows[node], 0, sizeof(heat->rows[node]));
+	}
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		const struct slot *slot = &heat->slots[i];
-		struct hist_row *row;
 		int bin;
 
 		if (!slot_used(slot))
 			continue;
-		if (heat->row_of[slot->node] == NO_ROW && row_for(heat, slot->node) == NULL)
-			return -ENOMEM;
 		bin = heat_bin(slot->heat * heat->inverse_gain);
-		row = &heat->rows[heat->row_of[slot->node]];
-		row->folios[bin]++;
-		row->huge[bin] += slot_huge(slot);
+		heat->row_used[slot->node] = true;
+		heat->rows[slot->node].folios[bin]++;
+		heat->rows[slot->node].huge[bin] += slot_huge(slot);
 	}
 	heat->hist_valid = true;
-	return 0;
 }
 
-const struct hist_row *hist_row(const struct tierd_heat *heat, int node)
+void tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages)
 {
-	return heat->row_of[node] == NO_ROW ? NULL : &heat->rows[heat->row_of[node]];
-}
+	const struct hist_row *row = &heat->rows[node];
 
-int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages)
-{
-	const struct hist_row *row;
-	int err = hist_update(heat);
-
-	if (err != 0)
-		return err;
-	row = hist_row(heat, node);
+	hist_update(heat);
 	for (int bin = 0; bin < TIERD_HEAT_BINS; bin++)
-		pages[bin] = row == NULL ? 0
-					 : (int64_t)row->folios[bin] +
-					       (int64_t)(HUGE_PAGES - 1) * row->huge[bin];
-	return 0;
+		pages[bin] = row->folios[bin] + (int64_t)(HUGE_PAGES - 1) * row->huge[bin];
+}
+
+/*
+ * Remove up to `wanted` of the coldest slots whose node is kept, or is not. Where not all of
+ * the last bin go, every nth does: taken from one end, they would leave the other so full that
+ * probes there become searches.
+ */
+static void evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
+{
+	uint64_t in_bin[TIERD_HEAT_BINS] = {0};
+	uint64_t before = 0, from_edge, due = 0;
+	int edge_bin = 0;
+
+	hist_update(heat);
+	for (int node = 0; node < 256; node++) {
+		if (!heat->row_used[node] || heat->keep_node[node] != kept)
+			continue;
+		for (int bin = 0; bin < TIERD_HEAT_BINS; bin++)
+			in_bin[bin] += heat->rows[node].folios[bin];
+	}
+	while (edge_bin < TIERD_HEAT_BINS - 1 && before + in_bin[edge_bin] < wanted)
+		before += in_bin[edge_bin++];
+	from_edge = wanted - before;
+	for (uint64_t i = 0; i < slot_count(heat);) {
+		struct slot *slot = &heat->slots[i];
+		int bin;
+
+		if (!slot_used(slot) || heat->keep_node[slot->node] != kept) {
+			i++;
+			continue;
+		}
+		bin = heat_bin(slot->heat * heat->inverse_gain);
+		if (bin == edge_bin)
+			due += from_edge;
+		if (bin > edge_bin || (bin == edge_bin && due < in_bin[edge_bin])) {
+			i++;
+			continue;
+		}
+		if (bin == edge_bin)
+			due -= in_bin[edge_bin];
+		/* The slot that moves here is checked next. */
+		table_remove(heat, slot);
+		heat->evicted++;
+	}
+}
+
+bool table_evict(struct tierd_heat *heat, bool may_evict_kept)
+{
+	const uint64_t wanted = heat->capacity / 16 + 1, before = heat->evicted;
+
+	evict_group(heat, false, wanted);
+	if (may_evict_kept && heat->evicted - before < wanted)
+		evict_group(heat, true, wanted - (heat->evicted - before));
+	return heat->evicted - before >= wanted;
 }

@@ -11,10 +11,15 @@ static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
 	tag_slot(heat, slot);
 }
 
-/* A block that was one folio is 4 KiB pages now: each inherits its heat and history. */
-static void split_folio(struct tierd_heat *heat, uint64_t head)
+static uint8_t node_or_unknown(int16_t node)
 {
-	struct slot *slot = table_find(heat, head, hash_key(head));
+	return node >= 0 && node <= TIERD_NODE_MAX ? (uint8_t)node : TIERD_NODE_UNKNOWN;
+}
+
+/* A block that was one folio is 4 KiB pages now: each inherits its heat and history. */
+static void split_folio(struct tierd_heat *heat, struct slot *slot)
+{
+	const uint64_t head = slot_key(slot);
 	struct slot parent;
 
 	table_clear_huge(heat, slot);
@@ -26,7 +31,7 @@ static void split_folio(struct tierd_heat *heat, uint64_t head)
 	for (uint64_t i = 1; i < HUGE_PAGES; i++) {
 		uint64_t key = head + i;
 
-		slot = table_find(heat, key, hash_key(key));
+		slot = table_find(heat, key);
 		if (slot == NULL)
 			slot = table_insert(heat, key, false);
 		if (slot == NULL)
@@ -42,8 +47,7 @@ static void split_folio(struct tierd_heat *heat, uint64_t head)
 /* 4 KiB pages of a block that turns out to be one folio become its one entry. */
 static void place_huge(struct tierd_heat *heat, uint64_t head, uint8_t node, bool insert)
 {
-	uint64_t hash = hash_key(head);
-	struct slot *slot = table_find(heat, head, hash);
+	struct slot *slot = table_find(heat, head);
 	uint16_t moved = 0;
 	float sum = 0.0F;
 	bool found = false;
@@ -53,9 +57,9 @@ static void place_huge(struct tierd_heat *heat, uint64_t head, uint8_t node, boo
 		return;
 	}
 	for (uint64_t i = 1; i < HUGE_PAGES; i++)
-		__builtin_prefetch(&heat->slots[home_slot(heat, hash_key(head + i))]);
+		__builtin_prefetch(&heat->slots[home_of(heat, head + i)]);
 	for (uint64_t i = 0; i < HUGE_PAGES; i++) {
-		slot = table_find(heat, head + i, hash_key(head + i));
+		slot = table_find(heat, head + i);
 		if (slot == NULL)
 			continue;
 		found = true;
@@ -79,14 +83,12 @@ static void place_huge(struct tierd_heat *heat, uint64_t head, uint8_t node, boo
 
 static void place_page(struct tierd_heat *heat, uint64_t key, uint8_t node, bool insert)
 {
-	struct slot *slot;
+	struct slot *slot = table_folio(heat, key);
 
-	if (heat->huge != 0 && filter_hit(heat, key)) {
-		slot = table_find(heat, key_head(key), hash_key(key_head(key)));
-		if (slot != NULL && slot_huge(slot))
-			split_folio(heat, key_head(key));
+	if (slot != NULL && slot_huge(slot)) {
+		split_folio(heat, slot);
+		slot = table_find(heat, key);
 	}
-	slot = table_find(heat, key, hash_key(key));
 	if (slot == NULL && insert)
 		slot = table_insert(heat, key, false);
 	if (slot != NULL)
@@ -105,24 +107,21 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	for (size_t i = 0; i < n; i++) {
 		bool huge = order[i] >= HUGE_ORDER;
 		uint64_t key = huge ? key_head(page[i]) : page[i];
-		uint8_t on = TIERD_NODE_UNKNOWN;
+		uint8_t on = node_or_unknown(node[i]);
 
 		if (i + LOOKAHEAD < n)
-			__builtin_prefetch(
-			    &heat->slots[home_slot(heat, hash_key(page[i + LOOKAHEAD]))], 1);
+			__builtin_prefetch(&heat->slots[home_of(heat, page[i + LOOKAHEAD])], 1);
 		if (~key == 0) {
 			heat->dropped_invalid++;
 			continue;
 		}
 		if (node[i] < -1) {
-			struct slot *slot = table_find(heat, key, hash_key(key));
+			struct slot *slot = table_find(heat, key);
 
 			if (slot != NULL)
 				table_remove(heat, slot);
 			continue;
 		}
-		if (node[i] >= 0 && node[i] <= TIERD_NODE_MAX)
-			on = (uint8_t)node[i];
 		if (huge)
 			place_huge(heat, key, on, heat->keep_node[on]);
 		else
@@ -130,11 +129,6 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	}
 	heat->hist_valid = false;
 	return 0;
-}
-
-static uint8_t node_or_unknown(int16_t node)
-{
-	return node >= 0 && node <= TIERD_NODE_MAX ? (uint8_t)node : TIERD_NODE_UNKNOWN;
 }
 
 /*
@@ -152,7 +146,7 @@ static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t n
 		place_huge(heat, key, on, true);
 	else
 		place_page(heat, key, on, true);
-	return table_find(heat, key, hash_key(key));
+	return table_find(heat, key);
 }
 
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
@@ -168,7 +162,7 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 			place_huge(heat, key_head(page[i]), node_or_unknown(node[i]), false);
 			continue;
 		}
-		slot = table_find(heat, page[i], hash_key(page[i]));
+		slot = table_find(heat, page[i]);
 		if (slot == NULL && fate[i] == TIERD_MOVED)
 			slot = meet_moved(heat, page[i], node[i], order[i]);
 		if (slot == NULL || fate[i] == TIERD_NOT_TRIED)

@@ -8,8 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SAMPLE = 256 };
-
 static float idle_seconds(uint16_t tick, const struct slot *slot)
 {
 	if (slot->moved == 0)
@@ -59,6 +57,41 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
+/* So many of a batch tell how new it is to a few hundredths, what chance adds included. */
+enum { LOOKED_AT = 2048 };
+
+enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, OF_KEY = 6, OF_ORDER = 3 };
+
+/* A digit of a slot's key, or of its order, which counts for more. */
+static inline unsigned int digit_of(const struct rank *rank, unsigned int place)
+{
+	return (place < OF_KEY ? rank->key >> (place * DIGIT_BITS)
+			       : rank->order >> ((place - OF_KEY) * DIGIT_BITS)) %
+	       DIGITS;
+}
+
+/* Radix sort, the lowest digit first; those that all have in common are skipped. */
+static void sort(struct rank *rank, struct rank *spare, size_t n)
+{
+	for (unsigned int place = 0; place < OF_KEY + OF_ORDER; place++) {
+		uint32_t end[DIGITS] = {0}, sum = 0;
+
+		for (size_t i = 0; i < n; i++)
+			end[digit_of(&rank[i], place)]++;
+		if (end[digit_of(&rank[0], place)] == n)
+			continue;
+		for (unsigned int i = 0; i < DIGITS; i++) {
+			const uint32_t own = end[i];
+
+			end[i] = sum;
+			sum += own;
+		}
+		for (size_t i = 0; i < n; i++)
+			spare[end[digit_of(&rank[i], place)]++] = rank[i];
+		memcpy(rank, spare, n * sizeof(*rank));
+	}
+}
+
 static int sort_best(struct best *best, bool in_order)
 {
 	struct rank *spare;
@@ -74,7 +107,7 @@ static int sort_best(struct best *best, bool in_order)
 	spare = malloc(best->n * sizeof(*spare));
 	if (spare == NULL)
 		return -ENOMEM;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
+	sort(best->rank, spare, best->n);
 	free(spare);
 	if (best->n > best->most)
 		best->n = best->most;
@@ -88,30 +121,6 @@ static struct rank no_bar(const struct question *question)
 	if (question->hottest && !(question->least < 0.0F))
 		return (struct rank){.order = order_of(true, question->least + 0.0F)};
 	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
-}
-
-/*
- * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
- * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
- */
-static int guess_bar(const struct tierd_heat *heat, const struct question *question, size_t found,
-		     struct best *best)
-{
-	const float share = (float)best->most / (float)found * (float)SAMPLE;
-	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
-	struct rank spare[SAMPLE + TAGS_AT_ONCE];
-	int err;
-
-	if (at >= SAMPLE || best->room < SAMPLE + TAGS_AT_ONCE)
-		return 0;
-	best->enough = SAMPLE;
-	err = heat_pass(heat, question, best);
-	best->enough = SIZE_MAX;
-	if (err != 0 || best->n < SAMPLE)
-		return err;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
-	best->worst = best->rank[at];
-	return 0;
 }
 
 /* Room for as many as may be found, or twice as many as are wanted. */
@@ -135,24 +144,15 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 
 	for (;;) {
 		const size_t found = narrow(heat, question, wanted);
-		bool guessed = false;
 		int err;
 
 		best->n = 0;
 		if (found == 0)
 			return 0;
-		err = make_first_room(best, found);
 		best->worst = no_bar(question);
-		if (err == 0 && found != SIZE_MAX && found / 2 > best->most) {
-			err = guess_bar(heat, question, found, best);
-			guessed = true;
-		}
+		err = make_first_room(best, found);
 		if (err == 0)
 			err = heat_pass(heat, question, best);
-		if (err == 0 && guessed && best->n < best->most) {
-			best->worst = no_bar(question);
-			err = heat_pass(heat, question, best);
-		}
 		if (err == 0)
 			err = sort_best(best, in_order);
 		if (err != 0 || !may_be_beyond(heat, question, best))
@@ -184,7 +184,6 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 			  uint8_t *order, float *idle_s)
 {
 	struct best best = {.hottest = hottest != 0,
-			    .enough = SIZE_MAX,
 			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
 	struct question question = {.node = (uint8_t)node,
 				    .hottest = best.hottest,
@@ -217,7 +216,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s)
 {
-	const struct slot *slot = table_find(heat, page, hash_key(page));
+	const struct slot *slot = table_find(heat, page);
 
 	if (slot == NULL)
 		return -ENOENT;
@@ -231,13 +230,33 @@ int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int1
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node)
 {
 	for (size_t i = 0; i < n; i++) {
-		const struct slot *slot = NULL;
-		uint64_t head = key_head(page[i]);
+		const struct slot *slot = table_folio(heat, page[i]);
 
-		if (heat->huge != 0 && filter_hit(heat, page[i]))
-			slot = table_find(heat, head, hash_key(head));
-		if (slot == NULL || !slot_huge(slot))
-			slot = table_find(heat, page[i], hash_key(page[i]));
 		node[i] = slot == NULL || slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 	}
+}
+
+/*
+ * How many of the accesses `count` went to pages whose heat is below `least`, so far. Of thousands
+ * every second, third and so on is checked, and stands for the ones between. Counts that the
+ * table would not take are left out.
+ */
+double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
+			size_t n, float least)
+{
+	const size_t stride = (n + LOOKED_AT - 1) / LOOKED_AT;
+	double fresh = 0.0;
+	size_t looked = 0;
+
+	for (size_t i = 0; i < n; i += stride) {
+		const struct slot *slot;
+
+		looked++;
+		if (!(count[i] > 0.0F) || isinf(count[i]))
+			continue;
+		slot = table_folio(heat, page[i]);
+		if (slot == NULL || slot->heat * heat->inverse_gain < least)
+			fresh += (double)count[i];
+	}
+	return looked > 0 ? fresh * ((double)n / (double)looked) : 0.0;
 }

@@ -93,24 +93,6 @@ int table_init(struct tierd_heat *heat, uint64_t capacity)
 void table_free(struct tierd_heat *heat)
 {
 	unmap(heat->slots, heat->filter, heat->tags.node, heat->lines);
-	free(heat->rows);
-}
-
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash)
-{
-	struct slot *slot = table_probe(heat, key, home_slot(heat, hash));
-
-	return slot_used(slot) ? slot : NULL;
-}
-
-static struct slot *first_free(struct tierd_heat *heat, uint64_t hash)
-{
-	const uint64_t count = slot_count(heat);
-	uint64_t i = home_slot(heat, hash);
-
-	while (slot_used(&heat->slots[i]))
-		i = next_slot(i, count);
-	return &heat->slots[i];
 }
 
 static int grow(struct tierd_heat *heat)
@@ -133,7 +115,7 @@ static int grow(struct tierd_heat *heat)
 
 		if (!slot_used(&old[i]))
 			continue;
-		slot = first_free(heat, hash_key(slot_key(&old[i])));
+		slot = table_probe(heat, slot_key(&old[i]));
 		*slot = old[i];
 		/* As many of each node and warmth as before. */
 		heat->tags.node[slot - heat->slots] = old_tags.node[i];
@@ -144,19 +126,10 @@ static int grow(struct tierd_heat *heat)
 	return 0;
 }
 
-/* A free slot is the key's from now on. */
-static struct slot *fill(struct tierd_heat *heat, struct slot *slot, uint64_t key)
-{
-	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
-	tag_slot(heat, slot);
-	heat->tracked++;
-	heat->of_epoch[0]++;
-	heat->hist_valid = false;
-	return slot;
-}
-
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
 {
+	struct slot *slot;
+
 	if (heat->tracked >= heat->grow_at && heat->grow_at < heat->capacity) {
 		/* Without memory for more, what is there now is the bound. */
 		if (grow(heat) != 0)
@@ -170,14 +143,13 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 			return NULL;
 		}
 	}
-	return fill(heat, first_free(heat, hash_key(key)), key);
-}
-
-struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key)
-{
-	if (heat->tracked >= heat->grow_at || heat->tracked >= heat->capacity)
-		return table_insert(heat, key, true);
-	return fill(heat, found, key);
+	slot = table_probe(heat, key);
+	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
+	tag_slot(heat, slot);
+	heat->tracked++;
+	heat->of_epoch[0]++;
+	heat->hist_valid = false;
+	return slot;
 }
 
 void table_remove(struct tierd_heat *heat, struct slot *slot)
@@ -191,7 +163,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	/* Backward shift: a later slot fills the hole unless its home lies after the hole. */
 	for (uint64_t i = next_slot(hole, count); slot_used(&heat->slots[i]);
 	     i = next_slot(i, count)) {
-		uint64_t home = home_slot(heat, hash_key(slot_key(&heat->slots[i])));
+		uint64_t home = home_of(heat, slot_key(&heat->slots[i]));
 		bool home_after_hole =
 		    hole <= i ? hole < home && home <= i : hole < home || home <= i;
 

@@ -35,7 +35,6 @@ enum {
 	FLAG_HUGE = 0x80,
 	EPOCH_MASK = 0x07,
 	EPOCHS = 7,
-	NO_ROW = 0xffff,
 	/* A move more ticks ago than this (68 min) counts as never. */
 	TICKS_REMEMBERED = 1 << 15,
 	/* Node number of a free slot; no node has it. */
@@ -106,10 +105,9 @@ struct tierd_heat {
 	bool nothing_to_evict;
 
 	bool hist_valid;
-	struct hist_row *rows;
-	uint32_t rows_used;
-	uint32_t rows_room;
-	uint16_t row_of[256];
+	/* Nodes that any slot had: memory of the rows of others was never written to. */
+	bool row_used[256];
+	struct hist_row rows[256];
 
 	uint64_t ingested;
 	uint64_t evicted;
@@ -138,9 +136,10 @@ static inline uint64_t slot_count(const struct tierd_heat *heat)
 	return heat->lines * SLOTS_PER_LINE;
 }
 
-static inline uint64_t home_slot(const struct tierd_heat *heat, uint64_t hash)
+/* Where the search for a key begins. */
+static inline uint64_t home_of(const struct tierd_heat *heat, uint64_t key)
 {
-	return scale(hash, heat->lines) * SLOTS_PER_LINE;
+	return scale(hash_key(key), heat->lines) * SLOTS_PER_LINE;
 }
 
 static inline bool slot_used(const struct slot *slot)
@@ -260,9 +259,10 @@ static inline uint64_t next_slot(uint64_t index, uint64_t count)
 	return index + 1 == count ? 0 : index + 1;
 }
 
-/* The slot of a key, or the free one where its search from its home slot ends. */
-static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t key, uint64_t home)
+/* The slot of a key, or the free one where its search ends. */
+static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t key)
 {
+	const uint64_t home = home_of(heat, key);
 	const uint64_t inverted = ~key;
 	struct slot *slot = &heat->slots[home];
 
@@ -275,15 +275,32 @@ static inline struct slot *table_probe(const struct tierd_heat *heat, uint64_t k
 	return slot;
 }
 
-struct slot *table_find(const struct tierd_heat *heat, uint64_t key, uint64_t hash);
+/* A key's slot, NULL if there is none. */
+static inline struct slot *table_find(const struct tierd_heat *heat, uint64_t key)
+{
+	struct slot *slot = table_probe(heat, key);
+
+	return slot_used(slot) ? slot : NULL;
+}
+
+/* The slot of the folio that a page is in, or NULL. */
+static inline struct slot *table_folio(const struct tierd_heat *heat, uint64_t page)
+{
+	if (heat->huge != 0 && filter_hit(heat, page)) {
+		struct slot *slot = table_find(heat, key_head(page));
+
+		if (slot != NULL && slot_huge(slot))
+			return slot;
+	}
+	return table_find(heat, page);
+}
+
 /*
  * A new, zeroed slot for a key that is not there; NULL if the table is full.
  * `may_evict_kept`: whether cold pages on the kept nodes may give way as well.
  * Other slots may move.
  */
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept);
-/* The same where `found` is what table_probe found for the key: a free slot. */
-struct slot *table_insert_at(struct tierd_heat *heat, struct slot *found, uint64_t key);
 /* Take a slot out; later slots move back, so the same index may be used again. */
 void table_remove(struct tierd_heat *heat, struct slot *slot);
 void table_set_huge(struct tierd_heat *heat, struct slot *slot);
@@ -291,15 +308,14 @@ void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
 
 /* heat_hist.c */
-int hist_update(struct tierd_heat *heat);
-const struct hist_row *hist_row(const struct tierd_heat *heat, int node);
-int heat_bin(float value);
-/* heat_evict.c */
 /* False where less than a sixteenth of the table could go. */
 bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
 
 /* Slots of which slot_unplaced is true. */
-uint64_t table_unplaced(const struct tierd_heat *heat);
+static inline uint64_t table_unplaced(const struct tierd_heat *heat)
+{
+	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
+}
 
 /*
  * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`
@@ -334,8 +350,5 @@ static inline bool rank_before(const struct rank *a, const struct rank *b)
 {
 	return a->order != b->order ? a->order < b->order : a->key < b->key;
 }
-
-/* Sorts; `spare` has space for as many. */
-void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
 
 #endif

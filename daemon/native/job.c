@@ -8,27 +8,9 @@
 
 enum { FULL_CALLS = 2, LEAST_PAGES = 16 };
 
-static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
-
 static uint64_t item_bytes(const struct tierd_job *job, size_t i)
 {
 	return job->order[i] >= HUGE_ORDER ? HUGE_BYTES : PAGE_BYTES;
-}
-
-static const struct tierd_process *process_of(const struct tierd_job *job, uint32_t target)
-{
-	size_t low = 0, high = job->processes;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (job->process[middle].target < target)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < job->processes && job->process[low].target == target ? &job->process[low]
-									  : NULL;
 }
 
 void job_count_error(struct tierd_job *job, size_t i, int err)
@@ -189,7 +171,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 {
 	struct batch *batch = &mover->batch;
 	const struct tierd_process *process =
-	    process_of(job, key_target(job->page[batch->item[0]]));
+	    mover_process(job->process, job->processes, key_target(job->page[batch->item[0]]));
 	uint64_t cpu_start = sys_thread_cpu_ns(), start = sys_monotonic_ns(), call_ns = 0, cpu,
 		 pages;
 	size_t open = 0;
@@ -202,12 +184,10 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	if (process != NULL)
 		batch_settle_joined(batch, process->pid, job->order);
 	for (size_t i = 0; i < batch->n; i++) {
-		if (batch->fate[i] == FATE_OPEN) {
+		if (batch->fate[i] == FATE_OPEN)
 			open += item_bytes(job, batch->item[i]) / PAGE_BYTES;
-			job->retries +=
-			    job->pass > 0 ? item_bytes(job, batch->item[i]) / PAGE_BYTES : 0;
-		}
 	}
+	job->retries += job->pass > 0 ? open : 0;
 	if (open > 0) {
 		batch_move(batch, process->pid, job->order, &call_ns);
 		job->calls++;
@@ -231,9 +211,5 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	}
 	cpu = sys_thread_cpu_ns() - cpu_start;
 	job->cpu_ns += cpu;
-	if (mover->cpu_share < 1.0) {
-		uint64_t from = mover->cpu_due_ns > start ? mover->cpu_due_ns : start;
-
-		mover->cpu_due_ns = from + (uint64_t)((double)cpu / mover->cpu_share);
-	}
+	mover_used_cpu(mover, start, cpu);
 }

@@ -11,7 +11,29 @@
 
 #include "sys.h"
 
-static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
+const struct tierd_process *mover_process(const struct tierd_process *process, size_t n,
+					  uint32_t target)
+{
+	size_t low = 0, high = n;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+
+		if (process[middle].target < target)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low < n && process[low].target == target ? &process[low] : NULL;
+}
+
+void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_ns)
+{
+	uint64_t from = mover->cpu_due_ns > start_ns ? mover->cpu_due_ns : start_ns;
+
+	if (mover->cpu_share < 1.0)
+		mover->cpu_due_ns = from + (uint64_t)((double)cpu_ns / mover->cpu_share);
+}
 
 int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
 		    const struct tierd_mover_tuning *tuning, struct tierd_mover **out)

@@ -8,25 +8,15 @@
  * small. The latency is the least of several passes: whatever disturbs one makes it longer.
  */
 #define _GNU_SOURCE
-#include "tierd_native.h"
+#include "sys.h"
 
 #include <errno.h>
-#include <stdbool.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 enum { LINE = 64, PASSES = 3, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
-
-static uint64_t now_ns(void)
-{
-	struct timespec t;
-
-	clock_gettime(CLOCK_MONOTONIC, &t);
-	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
 
 static void flush(const unsigned char *memory, size_t bytes)
 {
@@ -68,12 +58,12 @@ static double chase_ns(const unsigned char *memory, size_t lines, size_t steps)
 	uint64_t begun;
 
 	flush(memory, lines * LINE);
-	begun = now_ns();
+	begun = sys_monotonic_ns();
 	for (size_t i = 0; i < steps; i++)
 		memcpy(&at, memory + at * LINE, sizeof(at));
 	sink = at;
 	(void)sink;
-	return (double)(now_ns() - begun) / (double)steps;
+	return (double)(sys_monotonic_ns() - begun) / (double)steps;
 }
 
 static double stream_bytes_per_s(const unsigned char *memory, size_t bytes)
@@ -82,10 +72,10 @@ static double stream_bytes_per_s(const unsigned char *memory, size_t bytes)
 	uint64_t sum = 0, begun, took;
 
 	flush(memory, bytes);
-	begun = now_ns();
+	begun = sys_monotonic_ns();
 	for (size_t i = 0; i < bytes / sizeof(*words); i += LINE / sizeof(*words))
 		sum += words[i];
-	took = now_ns() - begun;
+	took = sys_monotonic_ns() - begun;
 	(void)sum;
 	return took > 0 ? (double)bytes * 1e9 / (double)took : 0;
 }

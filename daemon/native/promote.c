@@ -82,20 +82,13 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 	return 0;
 }
 
-static void free_orders(struct tierd_orders *orders)
-{
-	free((void *)orders->span);
-	free((void *)orders->process);
-	free((void *)orders->victim);
-}
-
 void tierd_promoter_free(struct tierd_promoter *promoter)
 {
 	if (promoter == NULL)
 		return;
 	tierd_promoter_stop(promoter);
 	pthread_mutex_destroy(&promoter->lock);
-	free_orders(&promoter->orders);
+	free((void *)promoter->orders.span);
 	free(promoter->outcome);
 	tap_free(promoter->tap);
 	free(promoter);
@@ -134,16 +127,15 @@ int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_
 	return 0;
 }
 
-static int copy(const void **place, size_t n, size_t size)
+/* Copy an array to where `*at` points, which goes on behind it. */
+static const void *copy(char **at, const void *array, size_t bytes)
 {
-	void *fresh = malloc(n == 0 ? 1 : n * size);
+	char *copied = *at;
 
-	if (fresh == NULL)
-		return -ENOMEM;
-	if (n > 0)
-		memcpy(fresh, *place, n * size);
-	*place = fresh;
-	return 0;
+	if (bytes > 0)
+		memcpy(copied, array, bytes);
+	*at += bytes;
+	return copied;
 }
 
 /* Nodes that candidates wait on may have lost their ways since: the number never falls. */
@@ -158,25 +150,22 @@ static int nodes_of(const struct tierd_orders *orders, int nodes)
 
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
-	struct tierd_orders fresh = *orders, old;
-	int err = copy((const void **)&fresh.span, fresh.spans, sizeof(*fresh.span));
+	const size_t spans = orders->spans * sizeof(*orders->span);
+	const size_t victims = orders->victims * sizeof(*orders->victim);
+	const size_t processes = orders->processes * sizeof(*orders->process);
+	struct tierd_orders fresh = *orders;
+	char *at = malloc(spans + victims + processes + 1);
+	const void *old;
 
-	if (err != 0)
-		return err;
-	err = copy((const void **)&fresh.process, fresh.processes, sizeof(*fresh.process));
-	if (err != 0) {
-		free((void *)fresh.span);
-		return err;
-	}
-	err = copy((const void **)&fresh.victim, fresh.victims, sizeof(*fresh.victim));
-	if (err != 0) {
-		free((void *)fresh.span);
-		free((void *)fresh.process);
-		return err;
-	}
+	if (at == NULL)
+		return -ENOMEM;
+	/* The spans begin the block that has all three. */
+	fresh.span = copy(&at, orders->span, spans);
+	fresh.victim = copy(&at, orders->victim, victims);
+	fresh.process = copy(&at, orders->process, processes);
 	pthread_mutex_lock(&promoter->lock);
 	tap_begin(promoter, TIERD_TAP_STEER);
-	old = promoter->orders;
+	old = promoter->orders.span;
 	promoter->orders = fresh;
 	promoter->ordered_ns = tap_now(promoter);
 	promoter->next_victim = promoter->last_span = 0;
@@ -185,7 +174,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	note_free(promoter);
 	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
-	free_orders(&old);
+	free((void *)old);
 	return 0;
 }
 
@@ -302,25 +291,25 @@ uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 	return left;
 }
 
-void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
-			 uint64_t time_ns)
+void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
+			 const uint8_t *order, const uint8_t *fate, const uint8_t *direction,
+			 size_t n, uint64_t time_ns)
 {
 	uint64_t bytes = 0;
 
 	pthread_mutex_lock(&promoter->lock);
 	tap_begin(promoter, TIERD_TAP_NOTE);
 	for (size_t i = 0; i < n; i++) {
-		if (moves->fate[i] != TIERD_MOVED)
+		if (fate[i] != TIERD_MOVED)
 			continue;
-		if (moves->direction[i] == TIERD_PROMOTE) {
-			bytes += order_bytes(moves->order[i]);
+		if (direction[i] == TIERD_PROMOTE) {
+			bytes += order_bytes(order[i]);
 			/* It need not wait to be promoted any more. */
 			if (promoter->waiting.n > 0)
 				promoter->stats.stale +=
-				    waiting_remove(&promoter->waiting, moves->page[i]);
+				    waiting_remove(&promoter->waiting, page[i]);
 		}
-		promoter->stats.bounced +=
-		    recent_add(promoter, moves->page[i], moves->direction[i], time_ns);
+		promoter->stats.bounced += recent_add(promoter, page[i], direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
 	tap_end(promoter, 0);

@@ -159,8 +159,6 @@ bool waiting_remove(struct waiting *waiting, uint64_t page);
 size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
 /* Remove the coldest beyond `keep`; returns their number. */
 size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
-/* Take out all. */
-void waiting_clear(struct waiting *waiting);
 /* promote_pick.c */
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);

@@ -202,57 +202,6 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
 }
 
-/* Heat of what candidates of a node must push out now, 0 for free room; false if it is not sure. */
-static bool heat_to_pass(const struct tierd_promoter *promoter, int node, float *heat)
-{
-	const struct tierd_orders *orders = &promoter->orders;
-	const struct tierd_victim *victim;
-
-	*heat = 0.0F;
-	if (with_room(promoter->room, orders->up[node], PAGE_BYTES) >= 0 ||
-	    promoter->next_victim >= orders->victims)
-		return true;
-	/* Candidates on other nodes would have to be skipped. */
-	victim = &orders->victim[promoter->next_victim];
-	*heat = victim->heat;
-	return victim->node >= 0 && victim->node < TIERD_NODES &&
-	       leads_to(orders->up[node], victim->node);
-}
-
-/*
- * Whether the hottest that waits would be refused however sure its heat is, and so would all. For
- * each node that some wait on, the heat they would have to pass.
- */
-static bool all_refused(const struct tierd_promoter *promoter, const bool *closed, float *victim)
-{
-	const struct waiting *waiting = &promoter->waiting;
-	float hottest = waiting->heap[0].heat;
-
-	for (int node = 0; node < promoter->nodes; node++) {
-		if (waiting->of_node[node] == 0)
-			continue;
-		if (closed[node] || !heat_to_pass(promoter, node, &victim[node]) ||
-		    !(hottest <= rule_bar(&promoter->rule, 0.0F, victim[node])))
-			return false;
-	}
-	return true;
-}
-
-/* Mostly those are many, and putting them in order costs more than all else about them. */
-static void refuse_all(struct tierd_promoter *promoter, const float *victim, uint64_t now_ns)
-{
-	struct waiting *waiting = &promoter->waiting;
-
-	for (size_t i = 0; i < waiting->n; i++) {
-		struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
-
-		candidate->bar =
-		    rule_bar(&promoter->rule, candidate->hot.variance, victim[candidate->node]);
-		hold_back(promoter, candidate, TIERD_NOT_HOTTER, now_ns);
-	}
-	waiting_clear(waiting);
-}
-
 /*
  * Fill `up` and `down`, the hottest first. Once a candidate of a node finds no place, none of
  * that node does in this interval: they wait, and are skipped.
@@ -261,8 +210,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 {
 	struct waiting *waiting = &promoter->waiting;
 	enum tierd_reason waits_for = TIERD_OVER_QUOTA;
-	bool closed[TIERD_NODES] = {false}, looked = true;
-	float victim[TIERD_NODES];
+	bool closed[TIERD_NODES] = {false};
 	size_t affordable, put_aside = 0;
 	double tokens;
 
@@ -273,22 +221,15 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	if (affordable > at_a_time(promoter))
 		affordable = at_a_time(promoter);
 	while (promoter->up.n < affordable && waiting->n > 0) {
-		struct candidate candidate;
+		struct candidate candidate = waiting_pop(waiting);
 		enum tierd_reason reason = TIERD_NO_PLACE;
 
-		if (!looked && all_refused(promoter, closed, victim)) {
-			refuse_all(promoter, victim, now_ns);
-			break;
-		}
-		looked = true;
-		candidate = waiting_pop(waiting);
 		if (!closed[candidate.node])
 			reason = place(promoter, &candidate, now_ns);
 		if (reason == TIERD_HOTTER) {
 			promote(promoter, &candidate);
 		} else if (reason == TIERD_NOT_HOTTER) {
 			hold_back(promoter, &candidate, reason, now_ns);
-			looked = false;
 		} else {
 			waits_for = reason;
 			promoter->aside[put_aside++] = candidate;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "promote.h"
+#include "records.h"
 
 /* Offset of `tail` in struct tierd_ring_info. */
 enum { TAIL_AT = 16 };
@@ -39,42 +40,34 @@ static bool movable(struct tierd_promoter *promoter, uint64_t page)
 }
 
 /*
- * A card reports a page when its count since the epoch's start passes the threshold, so
- * count and age give its rate. Heat is what a page with that rate would have in the heat
- * table in the long run; a rate known from n requests has a relative error of n^-1/2, whatever
- * part of a use a request is worth.
- * A page that was demoted into the card's memory in this epoch counted its own copy: false
- * if that is all. `a_second`: its requests.
+ * Heat is what a page with the record's rate would have in the heat table in the long run. A rate
+ * known from n requests has a relative error of n^-1/2, whatever part of a use a request is worth.
+ * False if a page that was demoted into the card's memory in this epoch counted its own copy alone.
  */
 static bool weigh(const struct tierd_promoter *promoter, const struct tierd_hot_record *record,
 		  const struct recent *recent, struct candidate *candidate, float *a_second)
 {
 	const struct tierd_orders *orders = &promoter->orders;
-	unsigned int card = record->card % TIERD_CARDS;
-	uint64_t start = orders->epoch_ns[card], end = record->time_ns;
-	float scale = orders->scale[card], rate;
-	float requests = scale * (record->count > 0 ? (float)record->count : 1.0F);
+	const struct tierd_promoter_settings *settings = &promoter->settings;
+	const unsigned int card = record->card % TIERD_CARDS;
+	const float scale = orders->scale[card];
+	struct counted counted =
+	    record_count(record, orders->epoch_ns[card], orders->epoch_before_ns[card], scale,
+			 settings->min_epoch_age_ns);
+	float rate;
 
-	/* Reported before the counters were cleared, drained after. */
-	if (end < start) {
-		end = start;
-		start = orders->epoch_before_ns[card];
-	}
-	if (end < start + promoter->settings.min_epoch_age_ns)
-		end = start + promoter->settings.min_epoch_age_ns;
 	if (recent != NULL && recent_direction(recent) == TIERD_DEMOTE &&
-	    recent->time_ns + promoter->settings.copy_settles_ns >= start) {
-		requests -= promoter->settings.copy_requests;
-		if (requests <= 0.0F)
+	    recent->time_ns + settings->copy_settles_ns >= counted.start_ns) {
+		counted.requests -= settings->copy_requests;
+		if (counted.requests <= 0.0F)
 			return false;
 	}
-	*a_second = requests / ((float)(end - start) * 1e-9F);
-	rate = *a_second * promoter->settings.visits;
-	candidate->hot.uncapped = rate * promoter->settings.heat_s;
-	if (rate > promoter->settings.rate_cap)
-		rate = promoter->settings.rate_cap;
-	candidate->hot.heat = rate * promoter->settings.heat_s;
-	candidate->hot.variance = candidate->hot.heat * candidate->hot.heat * scale / requests;
+	*a_second = counted.requests / counted.age_s;
+	rate = *a_second * settings->visits;
+	candidate->hot.uncapped = rate * settings->heat_s;
+	candidate->hot.heat = fminf(rate, settings->rate_cap) * settings->heat_s;
+	candidate->hot.variance =
+	    candidate->hot.heat * candidate->hot.heat * scale / counted.requests;
 	return true;
 }
 

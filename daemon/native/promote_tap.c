@@ -11,54 +11,46 @@
 #include "promote.h"
 #include "sys.h"
 
-enum {
-	CALLS_MAX = 8192,
-	CLOCKS_MAX = 1 << 17,
-	FREES_MAX = 1 << 15,
-	RECORDS_MAX = 1 << 17,
-	JOBS_MAX = 2 * CALLS_MAX,
-	TAP_MOVES_MAX = 1 << 16,
+enum { COLUMNS = TIERD_TAP_MOVES + 1 };
+
+static const struct {
+	size_t size;
+	size_t most;
+} COLUMN[COLUMNS] = {
+    [TIERD_TAP_CALLS] = {sizeof(struct tierd_tap_call), 1 << 13},
+    [TIERD_TAP_CLOCKS] = {sizeof(uint64_t), 1 << 17},
+    [TIERD_TAP_FREES] = {sizeof(struct tierd_tap_free), 1 << 15},
+    [TIERD_TAP_RECORDS] = {sizeof(struct tierd_hot_record), 1 << 17},
+    [TIERD_TAP_JOBS] = {sizeof(struct tierd_tap_job), 1 << 14},
+    [TIERD_TAP_MOVES] = {sizeof(struct tierd_tap_move), 1 << 16},
 };
 
 struct tap {
-	struct tierd_tap_columns set[2];
-	int filled;
-	/* The call in hand, and what the columns held before it. */
+	struct tierd_tap_column set[2][COLUMNS];
+	struct tierd_tap_column *filled;
+	/* The call in hand, and how many items it has of each column. */
 	struct tierd_tap_call call;
-	struct tierd_tap_columns before;
-	bool in_call;
-	/* No room for part of the call in hand. */
+	uint32_t noted[COLUMNS];
+	/* An item of the call in hand found no space. */
 	bool full;
 	uint64_t dropped;
-	/* What is told again; `used`: counts of its columns that calls have used. */
-	const struct tierd_tap_columns *given;
-	struct tierd_tap_columns used;
-	/* What the call in hand was told. */
-	struct tierd_tap_call told;
+	/* The recorded columns of a replay, and how many items of each were used. */
+	const struct tierd_tap_column *given;
+	size_t used[COLUMNS];
+	/* What is left of the recorded call that answers the call in hand. */
+	uint32_t left[COLUMNS];
+	bool stood;
 	uint64_t last_ns;
 	uint64_t last_free[TIERD_NODES];
 };
 
-static struct tierd_tap_columns *filled(struct tap *tap)
+void tap_free(struct tap *tap)
 {
-	return &tap->set[tap->filled];
-}
-
-static bool notes(const struct tap *tap)
-{
-	return tap != NULL && tap->in_call && tap->dropped == 0 && !tap->full;
-}
-
-static bool make_columns(struct tierd_tap_columns *columns)
-{
-	columns->call = malloc(CALLS_MAX * sizeof(*columns->call));
-	columns->clock = malloc(CLOCKS_MAX * sizeof(*columns->clock));
-	columns->free = malloc(FREES_MAX * sizeof(*columns->free));
-	columns->record = malloc(RECORDS_MAX * sizeof(*columns->record));
-	columns->job = malloc(JOBS_MAX * sizeof(*columns->job));
-	columns->move = malloc(TAP_MOVES_MAX * sizeof(*columns->move));
-	return columns->call != NULL && columns->clock != NULL && columns->free != NULL &&
-	       columns->record != NULL && columns->job != NULL && columns->move != NULL;
+	for (int i = 0; tap != NULL && i < COLUMNS; i++) {
+		free(tap->set[0][i].item);
+		free(tap->set[1][i].item);
+	}
+	free(tap);
 }
 
 static struct tap *tap_new(void)
@@ -67,26 +59,38 @@ static struct tap *tap_new(void)
 
 	if (tap == NULL)
 		return NULL;
-	if (!make_columns(&tap->set[0]) || !make_columns(&tap->set[1])) {
-		tap_free(tap);
-		return NULL;
+	tap->filled = tap->set[0];
+	for (int i = 0; i < 2 * COLUMNS; i++) {
+		struct tierd_tap_column *column = &tap->set[i / COLUMNS][i % COLUMNS];
+
+		column->item = malloc(COLUMN[i % COLUMNS].size * COLUMN[i % COLUMNS].most);
+		if (column->item == NULL) {
+			tap_free(tap);
+			return NULL;
+		}
 	}
 	return tap;
 }
 
-void tap_free(struct tap *tap)
+/* Add an item to a column, unless part of the call is left out. */
+static void note(struct tap *tap, enum tierd_tap_part part, const void *item)
 {
-	if (tap == NULL)
+	struct tierd_tap_column *column = &tap->filled[part];
+
+	tap->full = tap->full || tap->dropped > 0 || column->n == COLUMN[part].most;
+	if (tap->full)
 		return;
-	for (int i = 0; i < 2; i++) {
-		free(tap->set[i].call);
-		free(tap->set[i].clock);
-		free(tap->set[i].free);
-		free(tap->set[i].record);
-		free(tap->set[i].job);
-		free(tap->set[i].move);
-	}
-	free(tap);
+	memcpy((char *)column->item + column->n++ * COLUMN[part].size, item, COLUMN[part].size);
+	tap->noted[part]++;
+}
+
+/* The recorded call's next item of a column; NULL if there is none. */
+static const void *next(struct tap *tap, enum tierd_tap_part part)
+{
+	if (tap->left[part] == 0)
+		return NULL;
+	tap->left[part]--;
+	return (char *)tap->given[part].item + tap->used[part]++ * COLUMN[part].size;
 }
 
 int tierd_promoter_tap(struct tierd_promoter *promoter)
@@ -98,9 +102,9 @@ int tierd_promoter_tap(struct tierd_promoter *promoter)
 	pthread_mutex_lock(&promoter->lock);
 	tap_free(promoter->tap);
 	promoter->tap = tap;
-	tap->set[0].call[0] = (struct tierd_tap_call){.kind = TIERD_TAP_NEW, .clocks = 1};
-	tap->set[0].clock[0] = promoter->quota.filled_ns;
-	tap->set[0].calls = tap->set[0].clocks = 1;
+	tap_begin(promoter, TIERD_TAP_NEW);
+	note(tap, TIERD_TAP_CLOCKS, &promoter->quota.filled_ns);
+	tap_end(promoter, 0);
 	pthread_mutex_unlock(&promoter->lock);
 	return 0;
 }
@@ -113,43 +117,37 @@ void tierd_promoter_untap(struct tierd_promoter *promoter)
 	pthread_mutex_unlock(&promoter->lock);
 }
 
-uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_columns *out)
+uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_column *out)
 {
 	struct tap *tap;
-	struct tierd_tap_columns *fresh;
-	uint64_t dropped;
+	uint64_t dropped = 0;
 
-	memset(out, 0, sizeof(*out));
+	memset(out, 0, COLUMNS * sizeof(*out));
 	pthread_mutex_lock(&promoter->lock);
 	tap = promoter->tap;
-	if (tap == NULL) {
-		pthread_mutex_unlock(&promoter->lock);
-		return 0;
+	if (tap != NULL) {
+		memcpy(out, tap->filled, COLUMNS * sizeof(*out));
+		dropped = tap->dropped;
+		tap->filled = tap->set[tap->filled == tap->set[0]];
+		for (int i = 0; i < COLUMNS; i++)
+			tap->filled[i].n = 0;
 	}
-	*out = *filled(tap);
-	dropped = tap->dropped;
-	tap->filled = 1 - tap->filled;
-	fresh = filled(tap);
-	fresh->calls = fresh->clocks = fresh->frees = 0;
-	fresh->records = fresh->jobs = fresh->moves = 0;
 	pthread_mutex_unlock(&promoter->lock);
 	return dropped;
 }
 
-int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_columns *given)
+int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_column *given)
 {
-	struct tap *tap = promoter->tap;
+	const struct tierd_tap_call *first = given[TIERD_TAP_CALLS].item;
+	struct tap *tap = promoter->tap != NULL ? promoter->tap : tap_new();
 
-	if (tap == NULL) {
-		tap = tap_new();
-		if (tap == NULL)
-			return -ENOMEM;
-	}
+	if (tap == NULL)
+		return -ENOMEM;
 	pthread_mutex_lock(&promoter->lock);
 	promoter->tap = tap;
 	tap->given = given;
-	memset(&tap->used, 0, sizeof(tap->used));
-	if (given->calls > 0 && given->call[0].kind == TIERD_TAP_NEW) {
+	memset(tap->used, 0, sizeof(tap->used));
+	if (given[TIERD_TAP_CALLS].n > 0 && first->kind == TIERD_TAP_NEW) {
 		tap_begin(promoter, TIERD_TAP_NEW);
 		promoter->quota.filled_ns = tap_now(promoter);
 		promoter->quota.tokens = 0.0;
@@ -162,113 +160,83 @@ int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_ta
 void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
 {
 	struct tap *tap = promoter->tap;
+	const struct tierd_tap_call *told;
 
 	if (tap == NULL)
 		return;
-	tap->in_call = true;
-	tap->full = filled(tap)->calls == CALLS_MAX;
-	tap->before = *filled(tap);
+	tap->full = false;
 	tap->call = (struct tierd_tap_call){.kind = (uint8_t)kind};
-	memset(&tap->told, 0, sizeof(tap->told));
-	if (tap->given != NULL && tap->used.calls < tap->given->calls)
-		tap->told = tap->given->call[tap->used.calls];
-}
-
-/* The next call is told what comes after all that this one was told, used or not. */
-static void next_told(struct tap *tap)
-{
-	struct tierd_tap_columns *used = &tap->used;
-	const struct tierd_tap_call *told;
-
-	if (used->calls == tap->given->calls)
+	memset(tap->noted, 0, sizeof(tap->noted));
+	if (tap->given == NULL)
 		return;
-	told = &tap->given->call[used->calls++];
-	used->clocks += tap->told.clocks;
-	used->frees += tap->told.frees;
-	used->records += told->records;
-	for (; tap->told.jobs > 0; tap->told.jobs--)
-		used->moves += tap->given->job[used->jobs++].moves;
+	tap->left[TIERD_TAP_CALLS] = tap->used[TIERD_TAP_CALLS] < tap->given[TIERD_TAP_CALLS].n;
+	told = next(tap, TIERD_TAP_CALLS);
+	tap->left[TIERD_TAP_CLOCKS] = told == NULL ? 0 : told->clocks;
+	tap->left[TIERD_TAP_FREES] = told == NULL ? 0 : told->frees;
+	tap->left[TIERD_TAP_JOBS] = told == NULL ? 0 : told->jobs;
+	tap->stood = told != NULL && told->stood != 0;
 }
 
 void tap_end(struct tierd_promoter *promoter, uint64_t value)
 {
 	struct tap *tap = promoter->tap;
+	const struct tierd_tap_job *job;
 
 	if (tap == NULL)
 		return;
 	tap->call.value = value;
-	if (tap->dropped > 0 || tap->full) {
-		*filled(tap) = tap->before;
+	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
+	tap->call.frees = tap->noted[TIERD_TAP_FREES];
+	tap->call.records = tap->noted[TIERD_TAP_RECORDS];
+	tap->call.jobs = tap->noted[TIERD_TAP_JOBS];
+	note(tap, TIERD_TAP_CALLS, &tap->call);
+	if (tap->full) {
+		for (int i = 0; i < COLUMNS; i++)
+			tap->filled[i].n -= tap->noted[i];
 		tap->dropped++;
-	} else {
-		filled(tap)->call[filled(tap)->calls++] = tap->call;
 	}
-	if (tap->given != NULL)
-		next_told(tap);
-	tap->in_call = false;
-}
-
-static uint64_t told_now(struct tap *tap)
-{
-	if (tap->told.clocks > 0) {
-		tap->told.clocks--;
-		tap->last_ns = tap->given->clock[tap->used.clocks++];
-	}
-	return tap->last_ns;
+	/* The next call is told what comes after all that this one was told, used or not. */
+	tap->used[TIERD_TAP_CLOCKS] += tap->left[TIERD_TAP_CLOCKS];
+	tap->used[TIERD_TAP_FREES] += tap->left[TIERD_TAP_FREES];
+	while ((job = next(tap, TIERD_TAP_JOBS)) != NULL)
+		tap->used[TIERD_TAP_MOVES] += job->moves;
 }
 
 uint64_t tap_now(struct tierd_promoter *promoter)
 {
 	struct tap *tap = promoter->tap;
-	uint64_t now_ns;
+	const uint64_t *told;
 
 	if (tap == NULL)
 		return sys_monotonic_ns();
-	now_ns = tap->given != NULL ? told_now(tap) : sys_monotonic_ns();
-	if (!notes(tap))
-		return now_ns;
-	if (filled(tap)->clocks == CLOCKS_MAX) {
-		tap->full = true;
-		return now_ns;
-	}
-	filled(tap)->clock[filled(tap)->clocks++] = now_ns;
-	tap->call.clocks++;
-	return now_ns;
-}
-
-static uint64_t told_free(struct tap *tap, int node)
-{
-	while (tap->told.frees > 0) {
-		const struct tierd_tap_free *said = &tap->given->free[tap->used.frees++];
-
-		tap->told.frees--;
-		if (said->node >= 0 && said->node < TIERD_NODES)
-			tap->last_free[said->node] = (uint64_t)said->bytes;
-		if (said->node == node)
-			break;
-	}
-	return tap->last_free[node];
+	told = next(tap, TIERD_TAP_CLOCKS);
+	if (told != NULL)
+		tap->last_ns = *told;
+	else if (tap->given == NULL)
+		tap->last_ns = sys_monotonic_ns();
+	note(tap, TIERD_TAP_CLOCKS, &tap->last_ns);
+	return tap->last_ns;
 }
 
 uint64_t tap_node_free(struct tierd_promoter *promoter, int node)
 {
 	struct tap *tap = promoter->tap;
-	uint64_t bytes;
+	struct tierd_tap_free free = {.node = node};
+	const struct tierd_tap_free *told;
 
-	if (tap != NULL && tap->given != NULL)
-		bytes = told_free(tap, node);
-	else
-		bytes = sys_node_free(promoter->orders.free_fd[node]);
-	if (!notes(tap))
-		return bytes;
-	if (filled(tap)->frees == FREES_MAX) {
-		tap->full = true;
-		return bytes;
+	if (tap == NULL)
+		return sys_node_free(promoter->orders.free_fd[node]);
+	if (tap->given == NULL)
+		tap->last_free[node] = sys_node_free(promoter->orders.free_fd[node]);
+	while ((told = next(tap, TIERD_TAP_FREES)) != NULL) {
+		if (told->node >= 0 && told->node < TIERD_NODES)
+			tap->last_free[told->node] = (uint64_t)told->bytes;
+		if (told->node == node)
+			break;
 	}
-	filled(tap)->free[filled(tap)->frees++] =
-	    (struct tierd_tap_free){.bytes = (int64_t)bytes, .node = node};
-	tap->call.frees++;
-	return bytes;
+	free.bytes = (int64_t)tap->last_free[node];
+	note(tap, TIERD_TAP_FREES, &free);
+	return tap->last_free[node];
 }
 
 bool tap_stands(struct tierd_promoter *promoter, bool stands)
@@ -277,24 +245,14 @@ bool tap_stands(struct tierd_promoter *promoter, bool stands)
 
 	if (tap == NULL)
 		return stands;
-	if (tap->given != NULL)
-		stands = tap->told.stood != 0;
-	tap->call.stood = stands;
-	return stands;
+	tap->call.stood = tap->given != NULL ? tap->stood : stands;
+	return tap->call.stood;
 }
 
 void tap_record(struct tierd_promoter *promoter, const struct tierd_hot_record *record)
 {
-	struct tap *tap = promoter->tap;
-
-	if (!notes(tap))
-		return;
-	if (filled(tap)->records == RECORDS_MAX) {
-		tap->full = true;
-		return;
-	}
-	filled(tap)->record[filled(tap)->records++] = *record;
-	tap->call.records++;
+	if (promoter->tap != NULL)
+		note(promoter->tap, TIERD_TAP_RECORDS, record);
 }
 
 static uint64_t mixed(uint64_t value)
@@ -316,7 +274,7 @@ void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate
 		return;
 	memcpy(&heat, &candidate->hot.heat, sizeof(heat));
 	memcpy(&bar, &candidate->bar, sizeof(bar));
-	/* A sum: in which order they were told does not matter. */
+	/* The sum does not depend on the order in which candidates were rejected. */
 	tap->call.held++;
 	tap->call.held_sum +=
 	    mixed(candidate->page ^ mixed(((uint64_t)heat << 32 | bar) + (uint64_t)reason));
@@ -330,41 +288,29 @@ bool tap_fates(struct tierd_promoter *promoter, struct moves *moves, int directi
 
 	if (tap == NULL || tap->given == NULL)
 		return false;
-	if (tap->told.jobs == 0)
-		return true;
-	tap->told.jobs--;
-	job = &tap->given->job[tap->used.jobs++];
-	move = &tap->given->move[tap->used.moves];
-	tap->used.moves += job->moves;
-	for (size_t i = 0; i < moves->n && i < job->moves; i++) {
+	job = next(tap, TIERD_TAP_JOBS);
+	tap->left[TIERD_TAP_MOVES] = job == NULL ? 0 : job->moves;
+	for (size_t i = 0; (move = next(tap, TIERD_TAP_MOVES)) != NULL; i++) {
 		/* Nobody knows what would have become of another move. */
-		if ((int)job->direction != direction || move[i].page != moves->page[i])
-			continue;
-		moves->fate[i] = move[i].fate;
-		moves->node[i] = move[i].node;
+		if (i < moves->n && (int)job->direction == direction &&
+		    move->page == moves->page[i]) {
+			moves->fate[i] = move->fate;
+			moves->node[i] = move->node;
+		}
 	}
 	return true;
 }
 
 void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int direction)
 {
+	const struct tierd_tap_job job = {(uint32_t)moves->n, (uint32_t)direction};
 	struct tap *tap = promoter->tap;
-	struct tierd_tap_move *out;
 
-	if (!notes(tap))
+	if (tap == NULL)
 		return;
-	if (filled(tap)->jobs == JOBS_MAX || filled(tap)->moves + moves->n > TAP_MOVES_MAX) {
-		tap->full = true;
-		return;
-	}
-	filled(tap)->job[filled(tap)->jobs++] = (struct tierd_tap_job){
-	    .moves = (uint32_t)moves->n,
-	    .direction = (uint32_t)direction,
-	};
-	out = &filled(tap)->move[filled(tap)->moves];
-	filled(tap)->moves += moves->n;
-	for (size_t i = 0; i < moves->n; i++)
-		out[i] = (struct tierd_tap_move){
+	note(tap, TIERD_TAP_JOBS, &job);
+	for (size_t i = 0; i < moves->n; i++) {
+		const struct tierd_tap_move move = {
 		    .page = moves->page[i],
 		    .heat = moves->of[i].hot.heat,
 		    .bar = moves->of[i].bar,
@@ -374,5 +320,7 @@ void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int dir
 		    .order = moves->order[i],
 		    .fate = moves->fate[i],
 		};
-	tap->call.jobs++;
+
+		note(tap, TIERD_TAP_MOVES, &move);
+	}
 }

@@ -4,8 +4,8 @@
  * candidates, with a table from page to candidate, so that an interval costs what it changes
  * and not what waits.
  */
+#define _GNU_SOURCE
 #include <stdlib.h>
-#include <string.h>
 
 #include "promote.h"
 
@@ -133,20 +133,6 @@ struct candidate waiting_pop(struct waiting *waiting)
 	return waiting->pool[index];
 }
 
-void waiting_clear(struct waiting *waiting)
-{
-	for (size_t i = 0; i < waiting->n; i++) {
-		const struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
-
-		/* All that follow its home without a gap go, too, and with them its own slot. */
-		for (size_t slot = home_of(candidate->page); waiting->slot[slot] != 0;
-		     slot = (slot + 1) % WAITING_SLOTS)
-			waiting->slot[slot] = 0;
-		waiting->of_node[candidate->node] = 0;
-	}
-	waiting->n = 0;
-}
-
 bool waiting_remove(struct waiting *waiting, uint64_t page)
 {
 	size_t slot = slot_of(waiting, page);
@@ -172,45 +158,21 @@ size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate
 	return found;
 }
 
-/* Sinks without the table of places: for sorting in place. */
-static void sink_worst(struct waiting *waiting, size_t at, size_t n)
+static int by_heat(const void *a, const void *b, void *waiting)
 {
-	struct waiter waiter = waiting->heap[at];
-
-	for (;;) {
-		size_t child = 2 * at + 1;
-
-		if (child >= n)
-			break;
-		if (child + 1 < n &&
-		    before(waiting, waiting->heap[child], waiting->heap[child + 1]))
-			child++;
-		if (!before(waiting, waiter, waiting->heap[child]))
-			break;
-		waiting->heap[at] = waiting->heap[child];
-		at = child;
-	}
-	waiting->heap[at] = waiter;
+	return before(waiting, *(const struct waiter *)b, *(const struct waiter *)a) -
+	       before(waiting, *(const struct waiter *)a, *(const struct waiter *)b);
 }
 
 size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out)
 {
-	size_t n = waiting->n, found = 0;
+	size_t found = 0;
 
-	if (n <= keep)
+	if (waiting->n <= keep)
 		return 0;
-	/* Heap sort with the coldest on top puts the hottest first. */
-	for (size_t i = n / 2; i-- > 0;)
-		sink_worst(waiting, i, n);
-	for (size_t i = n; i-- > 1;) {
-		struct waiter top = waiting->heap[0];
-
-		waiting->heap[0] = waiting->heap[i];
-		waiting->heap[i] = top;
-		sink_worst(waiting, 0, i);
-	}
 	/* What is in order is a heap. */
-	for (size_t i = 0; i < n; i++)
+	qsort_r(waiting->heap, waiting->n, sizeof(*waiting->heap), by_heat, waiting);
+	for (size_t i = 0; i < waiting->n; i++)
 		waiting->at[waiting->heap[i].index] = (uint16_t)i;
 	while (waiting->n > keep) {
 		uint16_t index = waiting->heap[waiting->n - 1].index;

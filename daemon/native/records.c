@@ -3,11 +3,10 @@
  * Records of the module's scanner and of cards to pages and accesses; sources/scan_records.py
  * and sources/hotlist.py say why so.
  */
-#include "pagekey.h"
-#include "tierd_records.h"
+#include <math.h>
 
-#include <stdbool.h>
-#include <stddef.h>
+#include "pagekey.h"
+#include "records.h"
 
 enum { DEEPEST = TIERD_DEPTHS - 1 };
 
@@ -17,11 +16,9 @@ static int16_t met_on(const struct tierd_hot_record *record)
 	return record->order < HUGE_ORDER ? record->node : -1;
 }
 
-/* `plain`: all are kept, and nobody asks what was written. */
-__attribute__((always_inline)) static inline size_t
-scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
-	     const float *stays, const float *becomes, uint64_t *page, float *count, uint8_t *dirty,
-	     int16_t *node, bool plain)
+size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
+			  const float *stays, const float *becomes, uint64_t *page, float *count,
+			  uint8_t *dirty, int16_t *node)
 {
 	size_t found = 0;
 
@@ -32,7 +29,7 @@ scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *kee
 		float accesses;
 
 		if (each->kind != TIERD_KIND_PAGE || !(each->flags & TIERD_RECORD_HOT) ||
-		    (!plain && keep && !keep[i]))
+		    (keep && !keep[i]))
 			continue;
 		depth = each->count < DEEPEST ? each->count : DEEPEST;
 		/* In this kind the history stands where a hot record has its card. */
@@ -41,20 +38,11 @@ scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *kee
 			accesses *= (float)(UINT64_C(1) << (each->order & 63));
 		page[found] = each->page;
 		count[found] = accesses;
-		if (!plain && dirty)
+		if (dirty)
 			dirty[found] = (each->flags & TIERD_RECORD_DIRTY) != 0;
 		node[found++] = met_on(each);
 	}
 	return found;
-}
-
-size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
-			  const float *stays, const float *becomes, uint64_t *page, float *count,
-			  uint8_t *dirty, int16_t *node)
-{
-	if (keep == NULL && dirty == NULL)
-		return scan_records(record, n, NULL, stays, becomes, page, count, NULL, node, true);
-	return scan_records(record, n, keep, stays, becomes, page, count, dirty, node, false);
 }
 
 size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at)
@@ -68,36 +56,27 @@ size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const 
 			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
 			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node)
 {
-	const double least_ns = epochs->least_age_s * 1e9;
 	size_t found = 0;
 
 	for (size_t i = 0; i < n; i++) {
 		const struct tierd_hot_record *each = &record[i];
-		const uint64_t start = epochs->start_ns[each->card];
-		/* Counted before the counters were cleared, drained after. */
-		const int late = each->time_ns < start;
-		/* Signed, for that is one instruction; not beyond 292 years. */
-		double age = late ? (double)(int64_t)(start - epochs->before_ns[each->card])
-				  : (double)(int64_t)(each->time_ns - start);
-		double requests = each->count > 0 ? each->count : 1;
-		double a_second;
+		const float scale = epochs->scale[each->card];
+		struct counted counted =
+		    record_count(each, epochs->start_ns[each->card], epochs->before_ns[each->card],
+				 scale > 0.0F ? scale : 1.0F, epochs->least_age_ns);
 
 		if (each->kind != TIERD_KIND_HOT)
 			continue;
-		if (epochs->scale[each->card] > 0.0F)
-			requests *= (double)epochs->scale[each->card];
 		if (copied && copied[i])
-			requests -= epochs->copy_requests;
-		if (!(requests > 0.0))
+			counted.requests -= epochs->copy_requests;
+		if (counted.requests <= 0.0F)
 			continue;
-		requests *= epochs->visits;
-		age = age > least_ns ? age * 1e-9 : epochs->least_age_s;
-		a_second = requests / age < epochs->rate_cap ? requests / age : epochs->rate_cap;
 		page[found] = each->page;
-		count[found] = (float)(a_second * age);
-		rate[found] = (float)a_second;
+		rate[found] =
+		    fminf(counted.requests * epochs->visits / counted.age_s, epochs->rate_cap);
+		count[found] = rate[found] * counted.age_s;
 		told_ns[found] = each->time_ns;
-		current[found] = !late;
+		current[found] = !counted.late;
 		node[found++] = met_on(each);
 	}
 	return found;

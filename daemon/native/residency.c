@@ -54,31 +54,3 @@ int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n)
 	}
 	return 0;
 }
-
-/* The plainest loop that moves pages, to compare the mover with. Returns pages moved. */
-int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch)
-{
-	void *address[QUERY_BATCH];
-	int nodes[QUERY_BATCH], status[QUERY_BATCH];
-	int64_t moved = 0;
-
-	if (batch == 0 || batch > QUERY_BATCH)
-		return -EINVAL;
-	for (size_t done = 0; done < n;) {
-		size_t count = n - done < batch ? n - done : batch;
-		long result;
-
-		for (size_t i = 0; i < count; i++) {
-			address[i] = (void *)(uintptr_t)(key_vpn(vpn[done + i]) << PAGE_SHIFT);
-			nodes[i] = dest;
-			status[i] = -EBUSY;
-		}
-		result = sys_move_pages(pid, count, address, nodes, status);
-		if (result < 0)
-			return result;
-		for (size_t i = 0; i < count; i++)
-			moved += status[i] == dest;
-		done += count;
-	}
-	return moved;
-}

@@ -17,8 +17,6 @@ enum { RUNS = 2 };
 
 enum view { IS_HUGE, IS_SMALL, IS_GONE };
 
-static const uint64_t HUGE_BYTES = HUGE_PAGES * PAGE_BYTES;
-
 /* How a block of 2 MiB is mapped: an `enum view`, or a negative errno. */
 static int look(int pagemap, uint64_t start)
 {
@@ -72,16 +70,6 @@ static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
 	return view == IS_GONE ? TIERD_SPLIT_GONE : TIERD_SPLIT_DONE;
 }
 
-static const struct tierd_process *process_of(const struct tierd_process *process, size_t n,
-					      uint32_t target)
-{
-	for (size_t i = 0; i < n; i++) {
-		if (process[i].target == target)
-			return &process[i];
-	}
-	return NULL;
-}
-
 void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n,
 		       const struct tierd_process *process, size_t processes, uint8_t *fate)
 {
@@ -95,7 +83,7 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 		if (i == 0 || key_target(page[i]) != key_target(page[i - 1])) {
 			if (pagemap >= 0)
 				close(pagemap);
-			of = process_of(process, processes, key_target(page[i]));
+			of = mover_process(process, processes, key_target(page[i]));
 			pagemap = of == NULL || of->pidfd < 0 ? -ESRCH : sys_open_pagemap(of->pid);
 		}
 		if (of == NULL || of->pidfd < 0 || sys_exited(of->pidfd))
@@ -108,10 +96,5 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 	}
 	if (pagemap >= 0)
 		close(pagemap);
-	if (mover->cpu_share < 1.0) {
-		uint64_t cpu = sys_thread_cpu_ns() - cpu_start;
-		uint64_t from = mover->cpu_due_ns > start ? mover->cpu_due_ns : start;
-
-		mover->cpu_due_ns = from + (uint64_t)((double)cpu / mover->cpu_share);
-	}
+	mover_used_cpu(mover, start, sys_thread_cpu_ns() - cpu_start);
 }

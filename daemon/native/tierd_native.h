@@ -63,7 +63,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 float tierd_heat_least(struct tierd_heat *heat, int node);
 /* Folios in the table. */
 uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
-int tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
+void tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
 float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
@@ -161,23 +161,11 @@ struct tierd_mempolicy {
 int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
 int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
-/*
- * Pieces below 32 MiB come from the heap, which keeps up to `kept` free bytes, and has `claimed`
- * of them now (less than 32 MiB), and no memory of this process comes as 2 MiB pages any more;
- * 1 if that is so.
- */
-int tierd_keep_heap(size_t kept, size_t claimed);
-
+size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
-size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
 
-/*
- * Write n ranges, pairs of start and end, to folder/0/start, folder/0/end, folder/1/start and so
- * on. 0, or -errno with the number of the range that was refused.
- */
-int tierd_damon_ranges(const char *folder, const uint64_t *range, size_t n, size_t *refused);
 /*
  * A set of pages in a table, zero at first, of a power of two of slots: more than there are
  * members. tierd_members returns for n pages, each `stride` words behind the one before,
@@ -187,20 +175,6 @@ void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
 		   size_t n, uint8_t *found);
 int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
-int64_t tierd_bare_move(int pid, const uint64_t *vpn, int dest, size_t n, size_t batch);
-
-/* ---- how full nodes are ---- */
-
-struct tierd_node_zones {
-	int32_t node;
-	uint64_t high_pages; /* the sum of its zones' high marks: the kernel reclaims below it */
-	uint64_t held_pages; /* free pages on CPUs' lists, which MemFree does not count */
-};
-
-/* Of a zoneinfo file: the number of nodes, of which no more than `most` are told. */
-int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most);
-/* Of a node's meminfo file, in bytes; -EINVAL where it does not say. */
-int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
 
 /* ---- splitting ---- */
 
@@ -233,42 +207,5 @@ int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
 			size_t n, float least);
-
-/* ---- detection of phase changes ---- */
-
-/* Longer runs count as this long. */
-enum { TIERD_RUN_MAX = 256 };
-
-/* A run that may be the present one: what it saw, and the logarithm of how likely it is. */
-struct tierd_run {
-	double log_p;
-	double n;
-	double mean;
-	double squares;
-};
-
-/* hotness/change_point.py documents it. gamma_ratio: by run length, TIERD_RUN_MAX + 1 of them. */
-struct tierd_change_words {
-	double hazard;
-	double noise;
-	double alpha;
-	double kappa;
-	double prior_mean;
-	double short_run;
-	const double *gamma_ratio;
-};
-
-/* Of the likeliest run, before and after; of all runs of 2 to `short_run`. */
-struct tierd_change_seen {
-	double length_before;
-	double mean_before;
-	double length;
-	double probability;
-	double fresh_mean;
-};
-
-/* run: n of TIERD_RUN_MAX + 2 places, the empty run first. Returns how many there are then. */
-size_t tierd_change_observe(struct tierd_run *run, size_t n, double value,
-			    const struct tierd_change_words *words, struct tierd_change_seen *seen);
 
 #endif

@@ -152,28 +152,6 @@ struct tierd_promoter_stats {
 	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
 };
 
-/* Moves and what became of them, by page: the columns of tierd.core.migration.MovePlan and
- * MoveReport. */
-struct tierd_moves {
-	uint64_t *page;
-	float *heat;
-	int16_t *source;
-	int16_t *dest;
-	int16_t *node;
-	uint8_t *order;
-	uint8_t *fate;
-	uint8_t *direction;
-};
-
-/* Bytes that moved one way. */
-struct tierd_flow {
-	uint32_t target;
-	int16_t source;
-	int16_t dest;
-	uint8_t direction;
-	uint64_t bytes;
-};
-
 struct tierd_promoter;
 
 /*
@@ -205,8 +183,9 @@ int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcom
 /* Bytes that may be promoted at once, now: what the last second has left of the quota. */
 uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter);
 /* Moves that somebody else made just now: for quota, residency and bounces. */
-void tierd_promoter_note(struct tierd_promoter *promoter, const struct tierd_moves *moves, size_t n,
-			 uint64_t time_ns);
+void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
+			 const uint8_t *order, const uint8_t *fate, const uint8_t *direction,
+			 size_t n, uint64_t time_ns);
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
 /* 4 KiB pages that failed since the start, by errno, in 256 places. */
 void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors);
@@ -269,19 +248,20 @@ struct tierd_tap_move {
 	uint8_t fate;
 };
 
-struct tierd_tap_columns {
-	struct tierd_tap_call *call;
-	size_t calls;
-	uint64_t *clock;
-	size_t clocks;
-	struct tierd_tap_free *free;
-	size_t frees;
-	struct tierd_hot_record *record;
-	size_t records;
-	struct tierd_tap_job *job;
-	size_t jobs;
-	struct tierd_tap_move *move;
-	size_t moves;
+/* The parts of a log, each a column of the structs above. */
+enum tierd_tap_part {
+	TIERD_TAP_CALLS = 0,
+	TIERD_TAP_CLOCKS = 1, /* uint64_t, CLOCK_MONOTONIC */
+	TIERD_TAP_FREES = 2,
+	TIERD_TAP_RECORDS = 3,
+	TIERD_TAP_JOBS = 4,
+	TIERD_TAP_MOVES = 5
+};
+
+/* A log is an array of these, one for each part. */
+struct tierd_tap_column {
+	void *item;
+	size_t n;
 };
 
 /* Note from now on what the promoter is told and chooses; right after tierd_promoter_new. */
@@ -292,30 +272,12 @@ void tierd_promoter_untap(struct tierd_promoter *promoter);
  * What was noted since the last call; it stays as it is until the next one. Returns 0, or how many
  * calls were not noted since the first for which there was no room: none is from there on.
  */
-uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_columns *out);
+uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_column *out);
 /*
  * Calls from now on are told what these were told, by the clock, the kernel and the mover, and
  * nothing is moved; the columns must outlive them. Sums of the calls' counts are no more than the
  * columns have. A promoter that was new before its first call is as new as the recorded one.
  */
-int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_columns *given);
-
-/* ---- outcomes and moves ---- */
-
-/* The moves among outcomes, those tried, in order; there is room for n. Their number. */
-size_t tierd_outcome_moves(const struct tierd_outcome *outcome, size_t n,
-			   const struct tierd_moves *out);
-/* n moves from the first on as outcomes of that time, which had no bar to pass. */
-void tierd_move_outcomes(const struct tierd_moves *moves, size_t first, size_t n, uint64_t time_ns,
-			 struct tierd_outcome *out);
-/* The 4 KiB pages that moved in a direction, the first `room` of them; how many there are. */
-size_t tierd_outcome_pages(const struct tierd_outcome *outcome, size_t n, int direction,
-			   uint64_t *page, size_t room);
-/*
- * What moved which way, of n moves from the first on; how many moves that are, less than n where
- * there is not enough room.
- */
-size_t tierd_flows(const struct tierd_moves *moves, size_t first, size_t n, struct tierd_flow *flow,
-		   size_t room, size_t *flows);
+int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_column *given);
 
 #endif

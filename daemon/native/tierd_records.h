@@ -40,10 +40,10 @@ struct tierd_hot_epochs {
 	uint64_t start_ns[256];
 	uint64_t before_ns[256];
 	float scale[256];
-	double least_age_s;
-	double rate_cap;
-	double copy_requests;
-	double visits; /* a request stands for */
+	uint64_t least_age_ns;
+	float rate_cap;
+	float copy_requests;
+	float visits; /* a request stands for */
 };
 
 /*

@@ -20,7 +20,6 @@ sys.path.insert(0, str(HERE.parents[1] / "daemon"))
 
 from tierd.cli import build_parser  # noqa: E402
 from tierd.config import Config, toml_value  # noqa: E402
-from tierd.config.rules import RulesKind  # noqa: E402
 from tierd.config.schema import (  # noqa: E402
     REQUIRED,
     ListOf,
@@ -103,7 +102,7 @@ def keys(cls: type[Any] = Config, path: str = "") -> Iterator[str]:
         if isinstance(kind, Section):
             inner.append((kind.cls, f"[{here}]"))
             continue
-        if isinstance(kind, RulesKind | ListOf) and isinstance(kind.item, Section):
+        if isinstance(kind, ListOf) and isinstance(kind.item, Section):
             inner.append((kind.item.cls, f"[[{here}]]"))
         elif isinstance(kind, Numbered) and isinstance(kind.item, Section):
             inner.append((kind.item.cls, f"[{here}.N]"))
@@ -112,7 +111,7 @@ def keys(cls: type[Any] = Config, path: str = "") -> Iterator[str]:
             default = " Required."
         elif made.default is not None:
             default = f" Default: {toml_value(made.default)}."
-        yield f"*{escape(key)}* ({escape(kind.describe())})\n\t{escape(made.doc + default)}\n"
+        yield f"*{escape(key)}* ({escape(kind.about)})\n\t{escape(made.doc + default)}\n"
     for below, where in inner:
         yield from keys(below, where)
 

@@ -84,8 +84,7 @@ enum tierd_attr {
 	TIERD_A_ERROR_RANK,    /* u32: rank of the counter that is the error bound; 0: W / 2 */
 	TIERD_A_CARD_DO,       /* u32: enum tierd_card_do */
 
-	TIERD_A_EXPOSURE_US, /* u32: time a page has to be accessed before a look; 0: since the last
-			      */
+	TIERD_A_SAMPLING_INTERVAL_US, /* u32: from clearing accessed bits to the scan; 0: period */
 	__TIERD_A_MAX,
 };
 #define TIERD_A_MAX (__TIERD_A_MAX - 1)
@@ -152,9 +151,9 @@ struct tierd_target_stats {
 	__u64 round_pages;  /* present 4 KiB pages of the last finished round */
 	__u64 round_accessed;
 	__u64 history_bytes;
-	__u64 ranges;	   /* 0: the whole address space */
-	__u64 period_ns;   /* time between the starts of the last two rounds */
-	__u64 exposure_ns; /* mean exposure in the last finished round, 0: from look to look */
+	__u64 ranges;		    /* 0: the whole address space */
+	__u64 period_ns;	    /* time between the starts of the last two rounds */
+	__u64 sampling_interval_ns; /* mean in the last finished round, 0: from scan to scan */
 };
 
 /*

@@ -246,9 +246,9 @@ def memory_of(kind: str, way: str) -> None:
             }
         )
     elif kind == "helper":
-        from tierd.sources.faults import FaultSettings, FaultSource
+        from tierd.sources.faults import FaultSource
 
-        source = FaultSource(FaultSettings(sampler=SamplerSettings(ways=(way,))))
+        source = FaultSource(sampler=SamplerSettings(ways=(way,)))
         own = WatchedTarget(1, os.getpid(), (WatchedRange(0, 1 << 35),))
         source.watch([own])
         source.ready(wait=True)

@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tierd.config.watching import FaultsConfig
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.sources.ebpf import host, loader
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.table import EventPlan
-from tierd.sources.faults import FaultSettings, FaultSource, fault_event
+from tierd.sources.faults import FaultSource, fault_event
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource, would_use
 from tierd.sources.selection import SourceSelector
@@ -122,7 +123,7 @@ def test_the_service_takes_the_first_source_that_works(touch: Path) -> None:
         assert not FaultSource().available().ok
         return
     no_such_event = EventPlan(EventAttr(0xFFFF, 0, 16, Sample.ADDR), "on_load", False)
-    faults = FaultSource(FaultSettings(samples_per_s=1e9, cpu_share=1e3))
+    faults = FaultSource(FaultsConfig(samples_per_s=10**9, cpu_limit=1e3))
     selector = SourceSelector([PmuSource(plans=(no_such_event,)), faults])
     program = subprocess.Popen(
         [str(touch), "300", "2"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

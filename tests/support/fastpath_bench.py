@@ -106,7 +106,7 @@ class Bench:
             root=root,
             open_cards=self.cards.open,  # type: ignore[arg-type]
             open_ring=self.open_ring,
-            make_scan=lambda settings, keep: Scanner(),  # type: ignore[arg-type,return-value]
+            make_scan=lambda *_: Scanner(),  # type: ignore[arg-type,return-value]
         )
         self.selector = SourceSelector([self.source])
         self.heat = HeatTable(capacity_pages=10_000, half_life_s=5.0)

@@ -18,6 +18,7 @@ from golden_hosts import MS, START_NS, Host
 from madeup_module import FAST, SLOW, Pages
 
 from tierd.config import Config
+from tierd.config.watching import NeoProfConfig
 from tierd.core.nodes import NodeUsage
 from tierd.migration import executor as mover_binding
 from tierd.migration import promoter as promoter_binding
@@ -27,7 +28,7 @@ from tierd.observe.recording.recorder import Recorder
 from tierd.sources.kmod.neoprof import histogram_edges
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
-from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
+from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.scan import ScanSource
 
 
@@ -73,13 +74,15 @@ class CardHost(Host):
         self.reported = np.zeros(pages.count, np.bool_)
         self.epoch_ns = self.taken = self.drift = 0
         self.source = Cards(
-            NeoProfSettings(requests_per_visit=1),
+            NeoProfConfig(lines_per_access=1),
             root=root,
             clock=lambda: self.now,
             open_cards=self.cards.open,  # type: ignore[arg-type]
             open_ring=self.open_ring,
-            make_scan=lambda settings, keep: ScanSource(
+            make_scan=lambda settings, nodes, keep: ScanSource(
                 settings,
+                nodes=nodes,
+                alone=False,
                 clock=lambda: self.now,
                 open_control=self.module.open_control,
                 open_ring=self.module.open_ring,

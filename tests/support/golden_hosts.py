@@ -28,7 +28,6 @@ from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat
 from tierd.replay.recorded import listen, listen_to
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 from tierd.sources.selection import SourceSelector
 
 MS, S = 10**6, 10**9
@@ -178,7 +177,6 @@ class ScanHost(Host):
         self._now = START_NS
         super().__init__(recorder, config, pages, fast_pages)
         source = ScanSource(
-            ScanSettings(),
             clock=lambda: self.now,
             open_control=self.module.open_control,
             open_ring=self.module.open_ring,

@@ -99,13 +99,15 @@ class Rules:
             self._scan_controller.aim = self._between(0.02, 1.0)
         self._scan_controller.awake = self._chance(0.1)
         self._rounds += int(self._random.choice([1, 1, 3, 6]))
-        exposure_us = self._scan_controller.exposure_us or self._scan_controller.period_us
+        sampling_interval_us = (
+            self._scan_controller.sampling_interval_us or self._scan_controller.period_us
+        )
         stats = {
             "rounds": self._rounds,
             "round_pages": self._pages,
             "round_accessed": int(self._pages * self._share * self._between(0.6, 1.05)),
             "period_ns": int(self._scan_controller.period_us * self._between(1000, 1200)),
-            "exposure_ns": int(exposure_us * self._between(1000, 1100)),
+            "sampling_interval_ns": int(sampling_interval_us * self._between(1000, 1100)),
         }
         self._scan_controller.take({1: stats}, self.now)
 

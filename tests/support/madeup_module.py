@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's scanner over made-up pages, and a process that uses them.
 
-The scanner looks at accessed bits as the module does: one look a period, after an exposure, with a
-history of eight looks a page, and records of pages that are hot or cooled and of each look's end.
+The scanner reads accessed bits as the module does: one scan a period, after a sampling interval,
+with a history of eight scans a page, and records of pages that are hot or cooled and of each scan's
+end.
 """
 
 from __future__ import annotations
@@ -84,8 +85,13 @@ class MadeUpModule:
         self._watches = False
         self._stats: dict[str, int] = {}
         self._ring = FakeRing(1 << 14)
-        self.settings = {"period_us": 800_000, "exposure_us": 0, "hot_scans": 2, "cold_scans": 1,
-                         "report_scans": 3}  # fmt: skip
+        self.settings = {
+            "period_us": 800_000,
+            "sampling_interval_us": 0,
+            "hot_scans": 2,
+            "cold_scans": 1,
+            "report_scans": 3,
+        }
 
     def open_control(self) -> Any:
         """A connection to it."""
@@ -132,9 +138,9 @@ class MadeUpModule:
         return True
 
     def _look(self, now_ns: int, period_ns: int) -> None:
-        exposure_ns = 1000 * self.settings["exposure_us"] or period_ns
+        sampling_interval_ns = 1000 * self.settings["sampling_interval_us"] or period_ns
         pages, before = self._pages, self._history.copy()
-        chance = -np.expm1(-pages.rate * exposure_ns / 1e9)
+        chance = -np.expm1(-pages.rate * sampling_interval_ns / 1e9)
         accessed = pages.random.random(pages.count) < chance
         accessed[pages.live :] = False
         self._history = (self._history << 1 | accessed).astype(np.uint8)
@@ -153,7 +159,7 @@ class MadeUpModule:
             "round_pages": pages.live,
             "round_accessed": int(accessed.sum()),
             "period_ns": period_ns,
-            "exposure_ns": exposure_ns,
+            "sampling_interval_ns": sampling_interval_ns,
         }
 
     def _put(self, chosen: Any, cooled: Any, now_ns: int) -> None:

@@ -3,20 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from fakecards import FakeCards, card, host
 from fakering import FakeRing
 
+from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import (
-    NeoProfSettings,
     NeoProfSource,
 )
-from tierd.sources.scan_module import ScanSettings
 
 S = 10**9
 TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]
@@ -25,8 +25,8 @@ TARGETS = [WatchedTarget(0, 100, (WatchedRange(0x1000, 0x9000),))]
 class Scanner:
     """Stands in for the scan source beside the cards."""
 
-    def __init__(self, settings: ScanSettings, keep: Any) -> None:
-        self.settings, self.keep = settings, keep
+    def __init__(self, settings: ScanConfig, nodes: Sequence[int], keep: Any) -> None:
+        self.settings, self.nodes, self.keep = settings, nodes, keep
         self.watched: list[Any] = []
         self.closed = False
         self.batches: list[AccessBatch] = []
@@ -60,7 +60,7 @@ class Scanner:
 class Bench:
     """A source with everything around it."""
 
-    def __init__(self, root: Path, *cards: Any, settings: NeoProfSettings | None = None) -> None:
+    def __init__(self, root: Path, *cards: Any, settings: NeoProfConfig | None = None) -> None:
         host(root, {0: (0, 4), 1: (4, 8)})
         (root / DEVICE).parent.mkdir(parents=True)
         (root / DEVICE).touch()
@@ -83,8 +83,8 @@ class Bench:
         self.rings.append(FakeRing())
         return Ring(self.rings[-1].memory)
 
-    def make_scan(self, settings: ScanSettings, keep: Any) -> Scanner:
-        self.scanners.append(Scanner(settings, keep))
+    def make_scan(self, settings: ScanConfig, nodes: Sequence[int], keep: Any) -> Scanner:
+        self.scanners.append(Scanner(settings, nodes, keep))
         return self.scanners[-1]
 
     @property

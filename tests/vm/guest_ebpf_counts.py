@@ -8,12 +8,13 @@ from pathlib import Path
 
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
+from tierd.config.watching import FaultsConfig, PmuConfig
 from tierd.core.tuning import PACING
 from tierd.sources.ebpf import host
 from tierd.sources.ebpf.adapt import ModeControl
 from tierd.sources.ebpf.table import EventPlan, SamplerSettings
-from tierd.sources.faults import FaultSettings, FaultSource, fault_event
-from tierd.sources.pmu import PmuSettings, PmuSource
+from tierd.sources.faults import FaultSource, fault_event
+from tierd.sources.pmu import PmuSource
 
 
 class Counts(Ground):
@@ -27,17 +28,15 @@ class Counts(Ground):
 
     def pmu_program_on_the_software_event(self) -> Result:
         plan = EventPlan(fault_event(), "on_load", False)
-        settings = PmuSettings(
-            samples_per_s=1e9, cpu_share=1e3, mode="table", sampler=self.settings()
-        )
-        return self.exact(PmuSource(settings, plans=(plan,)), 1000, 4)
+        return self.exact(self.pmu(plan, "table"), 1000, 4)
 
     def pmu_raw_on_the_software_event(self) -> Result:
         plan = EventPlan(fault_event(), "on_store", True)
-        settings = PmuSettings(
-            samples_per_s=1e9, cpu_share=1e3, mode="raw", sampler=self.settings()
-        )
-        return self.exact(PmuSource(settings, plans=(plan,)), 1000, 4)
+        return self.exact(self.pmu(plan, "raw"), 1000, 4)
+
+    def pmu(self, plan: EventPlan, mode: str, samples_per_s: int = 10**9) -> PmuSource:
+        settings = PmuConfig(samples_per_s=samples_per_s, cpu_limit=1e3, mode=mode)
+        return PmuSource(settings, sampler=self.settings(), plans=(plan,))
 
     def loss_is_counted(self) -> Result:
         """A table of 1,000 pages and 100,000 pages touched: sampled + lost == touched."""
@@ -74,12 +73,8 @@ class Counts(Ground):
         """A ring buffer that is too small loses samples, and says how many."""
         touch = Touch(self.program, 50_000, 1)
         source = FaultSource(
-            FaultSettings(
-                samples_per_s=1e9,
-                cpu_share=1e3,
-                mode="raw",
-                sampler=SamplerSettings(ring_bytes=1, ways=self.ways),
-            )
+            FaultsConfig(samples_per_s=10**9, cpu_limit=1e3, mode="raw"),
+            sampler=SamplerSettings(ring_bytes=1, ways=self.ways),
         )
         with self.watching(source, touch) as told:
             source.poll()
@@ -101,15 +96,11 @@ class Counts(Ground):
         now = [0]
         touch = Touch(self.program, 4000, 1, 0)
         source = FaultSource(
-            FaultSettings(
-                samples_per_s=1e9,
-                cpu_share=1e3,
-                mode="auto",
-                sampler=SamplerSettings(
-                    table_bytes=1 << 16,
-                    ring_bytes=256 * host.possible_cpus() * 4096,
-                    ways=self.ways,
-                ),
+            FaultsConfig(samples_per_s=10**9, cpu_limit=1e3, mode="auto"),
+            sampler=SamplerSettings(
+                table_bytes=1 << 16,
+                ring_bytes=256 * host.possible_cpus() * 4096,
+                ways=self.ways,
             ),
             clock=lambda: now[0],
         )
@@ -156,10 +147,7 @@ class Counts(Ground):
     def period_follows_the_rate(self) -> Result:
         """Too many samples a second lengthen the period; counts keep their meaning."""
         touch = Touch(self.program, 4000, 1)
-        source = PmuSource(
-            PmuSettings(samples_per_s=1000, cpu_share=1e3, mode="table", sampler=self.settings()),
-            plans=(EventPlan(fault_event(), "on_load", False),),
-        )
+        source = self.pmu(EventPlan(fault_event(), "on_load", False), "table", 1000)
         with self.watching(source, touch) as told:
             source.poll()
             periods = []

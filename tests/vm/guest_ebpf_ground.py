@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from tierd.config.watching import FaultsConfig
 from tierd.core.access import AccessBatch, WatchedRange, WatchedTarget
 from tierd.sources.ebpf import host
 from tierd.sources.ebpf.table import SamplerSettings
-from tierd.sources.faults import FaultSettings, FaultSource
+from tierd.sources.faults import FaultSource
 from tierd.sources.migrations import MigrationWatch
 from tierd.sources.pmu import PmuSource
 from tierd.topology.sysfs import parse_list
@@ -114,9 +115,8 @@ class Ground:
     def faults(self, mode: str = "table", table_bytes: int = 4 << 20) -> FaultSource:
         # A rate beyond reach: each fault counts, whatever the machine's speed.
         return FaultSource(
-            FaultSettings(
-                samples_per_s=1e9, cpu_share=1e3, mode=mode, sampler=self.settings(table_bytes)
-            )
+            FaultsConfig(samples_per_s=10**9, cpu_limit=1e3, mode=mode),
+            sampler=self.settings(table_bytes),
         )
 
     def kept_faults(self) -> FaultSource:

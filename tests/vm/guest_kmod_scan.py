@@ -85,7 +85,7 @@ Found = dict[str, float]
 
 
 def look(
-    control: Control, ring: Ring, work: Hotset, exposure_us: int, *, ppm: int, rounds: int
+    control: Control, ring: Ring, work: Hotset, sampling_interval_us: int, *, ppm: int, rounds: int
 ) -> tuple[Found, float]:
     """What the round after so many finds, and the budget that they needed."""
     pid = lab.scanner_pid()
@@ -95,7 +95,7 @@ def look(
         hot_scans=1,
         cold_scans=0,
         report_scans=1,
-        exposure_us=exposure_us,
+        sampling_interval_us=sampling_interval_us,
     )
     begun, before = time.monotonic_ns(), lab.cpu_ns(pid)
     control.target_add(TARGET, work.pid, work.ranges)
@@ -114,7 +114,7 @@ def look(
         "looks_at_hot": round(float(seen[hot].mean()), 3),
         "looks_at_others": round(float(seen[~hot].mean()), 3),
         "accessed": target.stats["round_accessed"] / target.stats["round_pages"],
-        "exposure_ms": target.stats["exposure_ns"] / 1e6,
+        "interval_ms": target.stats["sampling_interval_ns"] / 1e6,
         "period_ms": target.stats["period_ns"] / 1e6,
         "round_cpu_ms": target.stats["round_cpu_ns"] / 1e6,
         "budget_ppm": ppm,
@@ -123,10 +123,11 @@ def look(
     return told, needed_ppm
 
 
-def exposure() -> Result:
+def sampling_interval() -> Result:
     """A tenth of the pages has six tenths of the accesses, and the others are used some times a
-    second: whole periods find nearly all of them so, looks with an exposure tell them apart. They
-    find as many with a budget that a round has to wait for: exposed pages do not wait for it."""
+    second: whole periods find nearly all of them so, scans with a sampling interval tell them
+    apart. They find as many with a budget that a round has to wait for: sampled pages do not wait
+    for it."""
     told: dict[str, Found] = {}
     held = False
     with (
@@ -143,8 +144,8 @@ def exposure() -> Result:
         for _ in range(TRIES):
             told["scarce"], needed_ppm = look(control, ring, work, 10_000, ppm=ppm, rounds=3)
             tried.append(told["scarce"])
-            # A host that has other work may stop the scanner's CPU during an exposure, which is
-            # long then: but not always.
+            # A host that has other work may stop the scanner's CPU during a sampling interval,
+            # which is long then: but not always.
             if held := apart(**told):
                 break
             if not waited(told["scarce"], told["part"]):
@@ -162,13 +163,13 @@ def waited(scarce: Found, part: Found) -> bool:
 def apart(whole: Found, part: Found, scarce: Found) -> bool:
     """What `sampling_interval` says of them holds."""
     return (
-        whole["exposure_ms"] == 0
+        whole["interval_ms"] == 0
         # The last pages of a part are armed up to a quarter of it later than the first.
-        and part["exposure_ms"] >= 7.5
+        and part["interval_ms"] >= 7.5
         and part["accessed"] < 0.8 * whole["accessed"]
         and part["looks_at_others"] < 0.5 * part["looks_at_hot"]
         and waited(scarce, part)
-        and scarce["exposure_ms"] < 0.1 * scarce["period_ms"]
+        and scarce["interval_ms"] < 0.1 * scarce["period_ms"]
         and scarce["accessed"] < (part["accessed"] + whole["accessed"]) / 2
     )
 
@@ -261,5 +262,10 @@ def budget() -> Result:
 
 
 if __name__ == "__main__":
-    checks = {"accuracy": accuracy, "exposure": exposure, "speed": speed, "budget": budget}
+    checks = {
+        "accuracy": accuracy,
+        "sampling_interval": sampling_interval,
+        "speed": speed,
+        "budget": budget,
+    }
     sys.exit(lab.main(checks))

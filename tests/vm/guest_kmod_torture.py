@@ -23,17 +23,17 @@ from guest_kmod import Result
 from guest_kmod_resolve import Churner
 from module_events import events, subscribe
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Event, Kind, PageFlags, ScanFlags
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 
 WRITES = ScanFlags.DIRTY | ScanFlags.FLUSH
 BUSY = {"period_us": 1000, "budget_ppm": 400_000, "hot_scans": 1, "cold_scans": 0}
-EXPOSED = {**BUSY, "period_us": 4000, "exposure_us": 2000}
+SAMPLED = {**BUSY, "period_us": 4000, "sampling_interval_us": 2000}
 """Half of the time parts of an address space are armed and wait for their look."""
 
 
@@ -48,7 +48,7 @@ def exits() -> Result:
                 block = bytearray(32 << 20)
                 while True:
                     block[::4096] = b"x" * (len(block) // 4096)
-            control.scan_set(**(EXPOSED if number % 2 else {**BUSY, "exposure_us": 0}))
+            control.scan_set(**(SAMPLED if number % 2 else {**BUSY, "sampling_interval_us": 0}))
             with contextlib.suppress(TargetGoneError):
                 control.target_add(number, pid)
             time.sleep(random.random() / 10)
@@ -85,7 +85,7 @@ def churn() -> Result:
     with lab.module(), lab.connection() as control, lab.ring() as ring:
         told = {
             name: churned(control, ring, settings)
-            for name, settings in {"whole": BUSY, "exposed": EXPOSED}.items()
+            for name, settings in {"whole": BUSY, "sampled": SAMPLED}.items()
         }
     return {"ok": all(each["ok"] for each in told.values()), **told}
 
@@ -110,10 +110,10 @@ def churned(control: Control, ring: Ring, settings: Mapping[str, int]) -> Result
             control.target_del(number)
     stats, after = control.scan_get().stats, huge_events()
     rounds = [each["rounds"] for each in seen.values()]
-    exposure_ms = [each["exposure_ns"] / 1e6 for each in seen.values()]
+    interval_ms = [each["sampling_interval_ns"] / 1e6 for each in seen.values()]
     happened = {name: after[name] - before[name] for name in before}
     # A process that runs another program now may not have been looked at since.
-    least_ms = sorted(exposure_ms)[1] if len(exposure_ms) > 1 else 0
+    least_ms = sorted(interval_ms)[1] if len(interval_ms) > 1 else 0
     return {
         "ok": all(alive)
         and min(happened.values()) > 10
@@ -121,9 +121,9 @@ def churned(control: Control, ring: Ring, settings: Mapping[str, int]) -> Result
         and min(rounds) > 3
         and huge > 0
         and stats["targets_exec"] > execs
-        and least_ms >= settings.get("exposure_us", 0) / 1e3,
+        and least_ms >= settings.get("sampling_interval_us", 0) / 1e3,
         "rounds": rounds,
-        "exposure_ms": exposure_ms,
+        "interval_ms": interval_ms,
         "execs": stats["targets_exec"] - execs,
         "huge_records": huge,
         "huge_pages": happened,
@@ -141,13 +141,13 @@ def dirty() -> Result:
     """Dirty bits go to the pages: nothing written is lost, and writes are told from reads."""
     with lab.module(), lab.connection() as control, lab.ring() as ring:
         told = {}
-        for name, exposure_us in (("whole", 0), ("exposed", 50_000)):
+        for name, sampling_interval_us in (("whole", 0), ("sampled", 50_000)):
             control.scan_set(
                 period_us=100_000,
                 budget_ppm=400_000,
                 hot_scans=1,
                 flags=WRITES,
-                exposure_us=exposure_us,
+                sampling_interval_us=sampling_interval_us,
             )
             told[name] = writes(control, ring)
         # Dirty bits are told and taken whether the program may write at the time or not: NUMA
@@ -256,7 +256,7 @@ def removal() -> Result:
     """rmmod while scanning, while the device is open, and under a running daemon's source."""
     lab.load()
     control = Control.open()
-    control.scan_set(**EXPOSED)
+    control.scan_set(**SAMPLED)
     with Churner("map", 4000) as churner:
         control.target_add(1, churner.pid)
         time.sleep(0.5)
@@ -270,7 +270,7 @@ def removal() -> Result:
         control.close()
 
         lab.load()
-        source = ScanSource(ScanSettings(period_us=20_000))
+        source = ScanSource(ScanConfig(interval_ns=20_000_000))
         first = churner.first_vpn
         targets = [WatchedTarget(1, churner.pid, (WatchedRange(first, first + 4000),))]
         source.watch(targets)
@@ -309,7 +309,7 @@ def reload() -> Result:
             with lab.connection() as control:
                 control.target_add(1, os.getpid())
                 with lab.ring() as ring:
-                    control.scan_set(**(EXPOSED if number % 20 else BUSY))
+                    control.scan_set(**(SAMPLED if number % 20 else BUSY))
                     time.sleep(0.05)
                     lab.drain(ring)
         lab.unload()

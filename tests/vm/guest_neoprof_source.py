@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core import bounds
 from tierd.core.tuning import HMU
 
@@ -26,9 +27,8 @@ from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources.kmod.uapi import CardDo, CardState
-from tierd.sources.neoprof import NeoProfSettings, NeoProfSource
+from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 from tierd.sources.selection import SourceSelector
 
 PART = 256 << 20
@@ -97,8 +97,7 @@ def two_parts() -> Result:
     ]
     place_cards(mine, others[0])
     with module():
-        settings = NeoProfSettings(first_threshold=9, clear_us=60_000_000)
-        source = NeoProfSource(settings)
+        source = NeoProfSource(NeoProfConfig(epoch_ns=60 * 10**9), first_threshold=9)
         thresholds = HotnessThresholdController(NeoMemSettings(), INTERVAL_NS)
         try:
             source.watch(target(pages))
@@ -139,7 +138,7 @@ def ends() -> Result:
     many = np.arange(start, start + 1000)
     np_lab.decode_node()
     with module():
-        source = NeoProfSource(NeoProfSettings(clear_us=60_000_000, drain_us=1_000_000))
+        source = NeoProfSource(NeoProfConfig(epoch_ns=60 * 10**9, poll_interval_ns=10**9))
         thresholds = HotnessThresholdController(
             NeoMemSettings(p_min=0.5, p_init=0.5, p_max=0.5), INTERVAL_NS
         )
@@ -179,7 +178,7 @@ def falls_back() -> Result:
     np_lab.decode_node()
     with module():
         # Emulated CPUs keep translations, and accessed bits stay clear, unless they are flushed.
-        sources = SourceSelector([NeoProfSource(), ScanSource(ScanSettings(flush=True))])
+        sources = SourceSelector([NeoProfSource(), ScanSource(ScanConfig(flush_tlb=True))])
         names = []
 
         def look(now: int) -> str:

@@ -55,11 +55,11 @@ def check(request: pytest.FixtureRequest) -> Iterator[Check]:
     [
         ("guest_kmod_scan.py", "accuracy"),
         ("guest_kmod_scan.py", "budget"),
-        ("guest_kmod_scan.py", "exposure"),
-        ("guest_kmod_exposure.py", "refused"),
-        ("guest_kmod_exposure.py", "changes"),
-        ("guest_kmod_exposure.py", "removal"),
-        ("guest_kmod_exposure.py", "turnover"),
+        ("guest_kmod_scan.py", "sampling_interval"),
+        ("guest_kmod_sampling.py", "refused"),
+        ("guest_kmod_sampling.py", "changes"),
+        ("guest_kmod_sampling.py", "removal"),
+        ("guest_kmod_sampling.py", "turnover"),
         ("guest_kmod_brief.py", "brief"),
         ("guest_kmod_ring.py", "placement"),
         ("guest_kmod_resolve.py", "lookups"),
@@ -99,7 +99,7 @@ def test_torture_under_the_allocators_own_checks() -> None:
     machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))
     runs = {
         "guest_kmod_torture.py": ["exits", "churn", "dirty", "readers", "removal"],
-        "guest_kmod_exposure.py": ["changes", "removal"],
+        "guest_kmod_sampling.py": ["changes", "removal"],
         "guest_kmod_resolve.py": ["lookups"],
         "guest_kmod_fuzz.py": ["allocator"],
     }

@@ -13,10 +13,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import DEFAULT_PATH, ControlConfig, load_section
-from tierd.control.kept import Pause, PauseFile, parse_assignment, persist
+from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
+from tierd.control.kept import Pause, PauseFile, persist
 from tierd.control.protocol import Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
+from tierd.core.logfmt import printable
 
 Answer = Mapping[str, Any]
 
@@ -54,12 +55,6 @@ def connect(args: argparse.Namespace) -> Client:
     return Client(args.socket or Path(configured(args).socket))
 
 
-def plain(text: object) -> str:
-    """`text` without control characters, which a process may put into its name."""
-    shown = str(text).encode("utf-8", "backslashreplace").decode()
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)
-
-
 def share(part: float | None, whole: float | None) -> str:
     """A percentage, or "-" where it is not known."""
     return f"{100 * part / whole:.1f}%" if part is not None and whole else "-"
@@ -67,7 +62,7 @@ def share(part: float | None, whole: float | None) -> str:
 
 def table(rows: list[list[Any]], right: frozenset[int] = frozenset()) -> list[str]:
     """Rows with aligned columns; columns in `right` are aligned to the right."""
-    texts = [[plain(cell) for cell in row] for row in rows]
+    texts = [[printable(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     return [
         "  ".join(
@@ -125,19 +120,19 @@ def _event_text(event: Answer, args: argparse.Namespace) -> Iterator[str]:
     if kind == "moves":
         fates = ", ".join(f"{name} {count}" for name, count in event["migration_results"].items())
         low, high = event["heat"]
-        yield plain(
+        yield printable(
             f"{when} {event['direction']} {event['source']} > {event['dest']} "
             f"{event['comm']}[{event['pid']}] {event['moved']}/{event['pages']} pages, "
             f"heat {low:g} to {high:g}{f' ({fates})' if fates else ''} {event['cgroup']}"
         )
     elif kind == "held back":
         reasons = ", ".join(f"{why} {count}" for why, count in event["reasons"].items())
-        yield plain(f"{when} held back: {reasons}")
+        yield printable(f"{when} held back: {reasons}")
     elif kind == "dropped":
         yield f"{when} {event['events']} events were dropped: this reader is too slow"
     else:
         rest = {key: value for key, value in event.items() if key not in ("kind", "time")}
-        yield plain(f"{when} {kind} {json.dumps(rest)}")
+        yield printable(f"{when} {kind} {json.dumps(rest)}")
 
 
 def _explain(args: argparse.Namespace) -> Iterator[Answer]:
@@ -153,7 +148,7 @@ def _explain(args: argparse.Namespace) -> Iterator[Answer]:
 def _explain_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
     del args
     if "targets" in answer:
-        yield f"{answer['targets']} watched processes in {plain(answer['cgroup'])}"
+        yield f"{answer['targets']} watched processes in {printable(answer['cgroup'])}"
     for process in answer["processes"]:
         yield from _lines(process, "")
     if answer.get("left_out"):
@@ -163,7 +158,7 @@ def _explain_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
 def _lines(values: Answer, indent: str) -> Iterator[str]:
     """A mapping of JSON values, one key a line."""
     for key, value in values.items():
-        name = plain(key).replace("_", " ")
+        name = printable(key).replace("_", " ")
         if isinstance(value, Mapping):
             if value:
                 yield f"{indent}{name}:"
@@ -172,10 +167,10 @@ def _lines(values: Answer, indent: str) -> Iterator[str]:
             yield f"{indent}{name}: {len(value)}"
             for entry in value:
                 shown = entry if isinstance(entry, Mapping) else {"": entry}
-                parts = (plain(f"{k} {v}".strip()) for k, v in shown.items() if v is not None)
+                parts = (printable(f"{k} {v}".strip()) for k, v in shown.items() if v is not None)
                 yield f"{indent}  - {', '.join(parts)}"
         else:
-            yield f"{indent}{name}: {'-' if value is None else plain(value)}"
+            yield f"{indent}{name}: {'-' if value is None else printable(value)}"
 
 
 def _pause(args: argparse.Namespace) -> Iterator[Answer]:

@@ -43,9 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; a mistake in a file is a ConfigError, exit code 3."""
     if args.action == "schema":
-        from tierd.config.jsonschema import schema
-
-        print(json.dumps(schema(), indent=2))
+        print(json.dumps(config.schema(), indent=2))
         return ExitCode.OK
     if args.action == "show" and args.internal:
         return _show_internal(args)

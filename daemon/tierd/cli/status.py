@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tierd.cli._client import add_arguments as add_common
-from tierd.cli._client import connect, plain, share, table
+from tierd.cli._client import connect, share, table
 from tierd.core.errors import ExitCode
+from tierd.core.logfmt import printable
 from tierd.core.units import format_size
 
 HELP = "say what the running service sees and does"
@@ -51,7 +52,7 @@ def head(told: Mapping[str, Any]) -> list[str]:
     if told["paused"]:
         paused = told["paused"]
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(paused["since"]))
-        why = f": {plain(paused['reason'])}" if paused["reason"] else ""
+        why = f": {printable(paused['reason'])}" if paused["reason"] else ""
         lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
     ago = loop["last_tick_seconds_ago"]
     last = "none yet" if ago is None else f"last {ago:.1f} s ago"
@@ -60,7 +61,7 @@ def head(told: Mapping[str, Any]) -> list[str]:
     if source["scan"]:
         lines.append(f"         {_scan_intervals(source['scan'])}")
     lines += [
-        f"         {plain(name)} is not used: {plain(reason)}"
+        f"         {printable(name)} is not used: {printable(reason)}"
         for name, reason in source["unavailable"].items()
     ]
     targets = told["targets"]
@@ -119,7 +120,7 @@ def moves(told: Mapping[str, Any]) -> list[str]:
         f"{share(limits['share'], 1)} of it in force",
     ]
     lines += [
-        f"         {flow['direction']} {plain(flow['source'])} > {plain(flow['dest'])}: "
+        f"         {flow['direction']} {printable(flow['source'])} > {printable(flow['dest'])}: "
         f"{flow['pages']} pages"
         for flow in told["migrated_pages"]
     ]
@@ -131,22 +132,22 @@ def moves(told: Mapping[str, Any]) -> list[str]:
     }
     for name, what in shown_as.items():
         if totals.get(name):
-            shown = ", ".join(f"{plain(key)} {count}" for key, count in totals[name].items())
+            shown = ", ".join(f"{printable(key)} {count}" for key, count in totals[name].items())
             lines.append(f"{what:<8} {shown}")
     return lines
 
 
 def _notes(told: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"conflict {plain(one['conflict'])}: {plain(one['reason'])}"
-        + (f" ({plain(one['hint'])})" if one["hint"] else "")
+        f"conflict {printable(one['conflict'])}: {printable(one['reason'])}"
+        + (f" ({printable(one['hint'])})" if one["hint"] else "")
         for one in told["conflicts"]
     ]
     if not told["config"]["last_reload_ok"]:
         lines.append("config   the last reload was refused; what was before it is in force")
-    lines.append(f"config   {', '.join(map(plain, told['config']['files'])) or 'defaults'}")
+    lines.append(f"config   {', '.join(map(printable, told['config']['files'])) or 'defaults'}")
     if told["metrics"]:
-        lines.append(f"metrics  {plain(told['metrics'])}")
+        lines.append(f"metrics  {printable(told['metrics'])}")
     return lines
 
 

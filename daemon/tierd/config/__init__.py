@@ -19,7 +19,16 @@ from tierd.config.model import (
 from tierd.config.rules import RuleConfig
 from tierd.config.serving import ControlConfig, MetricsConfig
 from tierd.config.watching import DamonConfig, NeoProfConfig, SourcesConfig
-from tierd.config.write import Difference, as_table, differences, dumps, toml_value
+from tierd.config.write import (
+    Difference,
+    as_table,
+    differences,
+    dumps,
+    parse_assignment,
+    schema,
+    toml_value,
+    with_values,
+)
 
 __all__ = [
     "DEFAULT_PATH",
@@ -45,5 +54,8 @@ __all__ = [
     "load",
     "load_section",
     "loads",
+    "parse_assignment",
+    "schema",
     "toml_value",
+    "with_values",
 ]

@@ -29,11 +29,15 @@ _Origins = dict[str, str]
 Section_T = TypeVar("Section_T")
 
 
-def load(path: Path | None = None) -> Config:
+def load(path: Path | None = None, *, instead: Mapping[Path, str] | None = None) -> Config:
     """The configuration in `path` and the conf.d folder beside it.
 
     Without `path`, /etc/tierd/tierd.toml, which may be absent: then the built-in
     defaults and /etc/tierd/conf.d count.
+
+    Args:
+        path: of the main file.
+        instead: texts of files that are not there, or as they are not yet.
 
     Raises:
         ConfigError: a file cannot be read, is not TOML, or says something wrong;
@@ -42,9 +46,11 @@ def load(path: Path | None = None) -> Config:
     main = DEFAULT_PATH if path is None else path
     merged: dict[str, Any] = {}
     origins: _Origins = {}
-    files = _files(main, needed=path is not None)
+    texts = instead or {}
+    files = _files(main, set(texts), needed=path is not None)
     for file in files:
-        _merge(ROOT, merged, _read(file), origins, file=str(file))
+        found = _decode(texts[file], str(file)) if file in texts else _read(file)
+        _merge(ROOT, merged, found, origins, file=str(file))
     return dataclasses.replace(_parse(merged, origins), files=tuple(map(str, files)))
 
 
@@ -63,7 +69,7 @@ def load_section(cls: type[Section_T], name: str, path: Path | None = None) -> S
     if path is not None and not path.exists():
         raise ConfigError("", "there is no such file", file=str(path))
     table: dict[str, Any] = {}
-    for file in _files(main, needed=path is not None):
+    for file in _files(main, set(), needed=path is not None):
         with contextlib.suppress(ConfigError):
             found = _read(file).get(name)
             table.update(found if isinstance(found, dict) else {})
@@ -89,34 +95,20 @@ def check_against(config: Config, tier_map: TierMap) -> None:
     Raises:
         ConfigError: with the path of the key that names the missing node.
     """
-    known = ", ".join(str(node) for node in sorted(tier_map.nodes))
-    hint = f"nodes with memory here: {known}"
-    for index, tier in enumerate(config.topology.tiers):
-        for place, node in enumerate(tier.nodes):
-            if node not in tier_map.nodes:
-                raise ConfigError(
-                    f"topology.tiers[{index}].nodes[{place}]",
-                    f"this host has no memory node {node}",
-                    hint=hint,
-                )
-    for node in config.topology.nodes:
-        if node not in tier_map.nodes:
-            raise ConfigError(
-                f"topology.nodes.{node}", f"this host has no memory node {node}", hint=hint
-            )
+    config.topology.check_nodes(tier_map.nodes, "memory node", "nodes with memory here")
 
 
-def _files(main: Path, *, needed: bool) -> list[Path]:
+def _files(main: Path, more: set[Path], *, needed: bool) -> list[Path]:
     files = [main]
     try:
         if not needed and not main.exists():
             files = []
         folder = main.parent / "conf.d"
-        if folder.is_dir():
-            files += sorted(
-                (f for f in folder.iterdir() if f.name.endswith(".toml") and f.name[0] != "."),
-                key=lambda f: f.name,
-            )
+        there = set(folder.iterdir()) if folder.is_dir() else set()
+        files += sorted(
+            (f for f in there | more if f.name.endswith(".toml") and f.name[0] != "."),
+            key=lambda f: f.name,
+        )
     except (OSError, ValueError) as error:
         raise _unreadable(main, error) from None
     return files

@@ -25,6 +25,7 @@ from re import _constants as sre  # type: ignore[attr-defined]
 from re import _parser as sre_parser  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from tierd.config.values import unknown_key
 from tierd.core import units
 from tierd.core.errors import ConfigError
 
@@ -265,9 +266,7 @@ KEYS: Final = (*_FACTS, "all", "any", "not")
 class Parser:
     """Turns TOML tables into matchers; one parser counts all matchers of a configuration."""
 
-    def __init__(self, unknown: Callable[[str, str], ConfigError]) -> None:
-        """`unknown(key, path)` makes the error for a key that no matcher has."""
-        self._unknown = unknown
+    def __init__(self) -> None:
         self._count = 0
 
     def parse(self, value: Any, path: str, depth: int = 0, *, empty: bool = False) -> Matcher:
@@ -297,7 +296,7 @@ class Parser:
         if key == "not":
             return Combined("not", (self.parse(raw, where, depth + 1),))
         if key not in ("all", "any"):
-            raise self._unknown(key, path)
+            raise unknown_key(key, KEYS, path)
         if not isinstance(raw, list) or not raw:
             raise ConfigError(where, "must be a list of matchers, not empty")
         inner = tuple(

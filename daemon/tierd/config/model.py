@@ -7,12 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tierd.config.matchers import Matcher
-from tierd.config.overrides import TopologyKind
+from tierd.config.overrides import TOPOLOGY
 from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
-from tierd.config.rules import MatcherKind, RuleConfig, RulesKind
-from tierd.config.schema import KEY, ListOf, Option, Section, option, section
+from tierd.config.rules import RuleConfig, RulesKind, matcher
+from tierd.config.schema import ListOf, Section, option, section
 from tierd.config.serving import ControlConfig, GpuConfig, MetricsConfig, MigrationTracingConfig
-from tierd.config.values import Flag, Number, Share, Text, duration, join, rate, size
+from tierd.config.values import FLAG, duration, join, number, rate, share, size, text
 from tierd.config.watching import SourcesConfig
 from tierd.core.errors import ConfigError
 from tierd.core.overrides import TopologyOverrides
@@ -39,7 +39,7 @@ class LoopConfig:
         " changes. With DAMON the loop waits for three reports, or 2 s.",
     )
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "3%",
         "Share of one CPU that the control loop may use. What was left unused in the last ten"
         " seconds may be used at once.",
@@ -51,7 +51,7 @@ class ResidencyConfig:
     """[residency]: how the nodes of pages are looked up."""
 
     pages_per_tick: int = option(
-        Number(256, 10_000_000), 65536, "Pages whose node is asked from the kernel in one tick."
+        number(256, 10_000_000), 65536, "Pages whose node is asked from the kernel in one tick."
     )
     interval_ns: int = option(
         duration("0s", "1h"),
@@ -64,9 +64,9 @@ class ResidencyConfig:
 class TargetsConfig:
     """[targets]: which processes are watched."""
 
-    match: Matcher = option(MatcherKind(empty=True), {}, "Processes to watch; {} is every process.")
+    match: Matcher = option(matcher(empty=True), {}, "Processes to watch; {} is every process.")
     deny: tuple[Matcher, ...] = option(
-        ListOf(MatcherKind(), most=64),
+        ListOf(matcher(), most=64),
         [{"pid": 1}],
         "Processes never to touch, whatever match says.",
     )
@@ -74,7 +74,7 @@ class TargetsConfig:
         size("0B", "1TiB"), "16MiB", "Processes with less resident memory than this are left alone."
     )
     limit: int = option(
-        Number(1, MAX_TARGETS // 2),
+        number(1, MAX_TARGETS // 2),
         256,
         "Most processes watched at a time; those with the most resident memory are kept.",
     )
@@ -100,7 +100,7 @@ class FastPathConfig:
     """[fast_path]: promotion between ticks, where NeoProf cards count."""
 
     enabled: bool = option(
-        Flag(), True, "Promote between ticks. Without it, cards only feed the heat table."
+        FLAG, True, "Promote between ticks. Without it, cards only feed the heat table."
     )
     interval_ns: int = option(
         duration("1ms", "1s"), "10ms", "Time between two promotions of the fast path."
@@ -117,7 +117,7 @@ class CostConfig:
         "Time for which accesses are expected to go on; a move pays within it.",
     )
     hysteresis: float = option(
-        Number(0.0, 100.0, whole=False),
+        number(0.0, 100.0, whole=False),
         0.5,
         "A move happens when it saves more than it costs by this ratio; learned upwards.",
     )
@@ -127,24 +127,24 @@ class CostConfig:
         "Time for which the effect of moves is observed before more moves follow, at first.",
     )
     reserve: float = option(
-        Share(0.0, 0.9),
+        share(0.0, 0.9),
         "0%",
         "Share of HBM that migration leaves free for urgent allocations.",
         key="hbm_reserve",
     )
     latency_model: str = option(
-        Text(LATENCY_MODELS),
+        text(LATENCY_MODELS),
         "loaded",
         "How long an access takes: the latency of a tier under its load, or its idle latency.",
     )
     measure_tiers: bool = option(
-        Flag(),
+        FLAG,
         True,
         "Measure the latency and bandwidth of each tier once a minute, in case the firmware's"
         " numbers are wrong.",
     )
     weighted_interleave: bool = option(
-        Flag(),
+        FLAG,
         False,
         "Set the kernel's interleave weights by the bandwidth of the tiers. The weights of before"
         " are restored at the end.",
@@ -155,12 +155,12 @@ class CostConfig:
 class PhaseChangeConfig:
     """[policy.phase_change]: what is done when the hot set changes."""
 
-    enabled: bool = option(Flag(), True, "Detect that the hot set has changed, and cool old heat.")
+    enabled: bool = option(FLAG, True, "Detect that the hot set has changed, and cool old heat.")
     probability: float = option(
-        Share(0.5, 1.0), "90%", "Probability from which a change is believed."
+        share(0.5, 1.0), "90%", "Probability from which a change is believed."
     )
     cooling: float = option(
-        Number(0.0, 30.0, whole=False), 3.0, "Half-lives by which all heat is cooled at once."
+        number(0.0, 30.0, whole=False), 3.0, "Half-lives by which all heat is cooled at once."
     )
 
 
@@ -168,27 +168,27 @@ class PhaseChangeConfig:
 class PolicyConfig:
     """[policy]: what is moved."""
 
-    name: str = option(Text(POLICIES), "watermark", "The policy.")
+    name: str = option(text(POLICIES), "watermark", "The policy.")
     low_watermark: float = option(
-        Share(0.0, 0.9),
+        share(0.0, 0.9),
         "2%",
         "Free share of a fast tier below which its coldest pages are demoted.",
     )
-    high_watermark: float = option(Share(0.0, 0.95), "2.5%", "Free share at which demotion stops.")
+    high_watermark: float = option(share(0.0, 0.95), "2.5%", "Free share at which demotion stops.")
     hysteresis: float = option(
-        Number(0.0, 100.0, whole=False),
+        number(0.0, 100.0, whole=False),
         0.5,
         "A page replaces another only when it is hotter by this ratio of the other's heat.",
     )
     confidence_sigmas: float = option(
-        Number(0.0, 20.0, whole=False),
+        number(0.0, 20.0, whole=False),
         2.5,
         "Standard errors by which the sampled heat of two pages must differ.",
     )
     migration_cooldown_ns: int = option(
         duration("0s", "1h"), "10s", "Time for which a page that was moved is not moved again."
     )
-    max_moves_per_tick: int = option(Number(1, 10_000_000), 32768, "Most pages moved in one tick.")
+    max_moves_per_tick: int = option(number(1, 10_000_000), 32768, "Most pages moved in one tick.")
     break_even_time_ns: int = option(
         duration("10ms", "1h"),
         "500ms",
@@ -199,10 +199,8 @@ class PolicyConfig:
     promotion_rate_limit_bytes_per_s: int = option(
         rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes that the fast path promotes in any second."
     )
-    cost: CostConfig = section(CostConfig, "The policy cost: by the time that moves save.")
-    phase_change: PhaseChangeConfig = section(
-        PhaseChangeConfig, "What is done when the hot set changes."
-    )
+    cost: CostConfig = section(CostConfig)
+    phase_change: PhaseChangeConfig = section(PhaseChangeConfig)
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -218,29 +216,29 @@ class MigrationConfig:
         rate("4KiB/s", "1TB/s"), "200MB/s", "Most bytes moved in a second."
     )
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "5%",
         "Share of one CPU that moving pages may use. What was left unused in the last ten seconds"
         " may be used at once.",
     )
     max_failure_ratio: float = option(
-        Share(), "20%", "Ratio of failed moves above which moving slows down."
+        share(), "20%", "Ratio of failed moves above which moving slows down."
     )
     memory_pressure: float = option(
-        Share(),
+        share(),
         "20%",
         "Share of time in which tasks wait for memory above which moving slows down.",
     )
     cpu_pressure: float = option(
-        Share(), "90%", "Share of time in which tasks wait for a CPU above which moving slows down."
+        share(), "90%", "Share of time in which tasks wait for a CPU above which moving slows down."
     )
     max_ping_pong_ratio: float = option(
-        Share(),
+        share(),
         "30%",
         "Ratio of moved pages that moved within the minute before, above which moving slows down.",
     )
     retries: int = option(
-        Number(0, 100), 3, "Times a busy page is tried again before it is given up."
+        number(0, 100), 3, "Times a busy page is tried again before it is given up."
     )
 
 
@@ -248,21 +246,21 @@ class MigrationConfig:
 class RecordConfig:
     """[record]: recordings of what the service sees and does."""
 
-    enabled: bool = option(Flag(), False, "Record every run, for tierd replay and tierd report.")
+    enabled: bool = option(FLAG, False, "Record every run, for tierd replay and tierd report.")
     folder: str = option(
-        Text(), "/var/lib/tierd/recordings", "Where recordings are made, one file a run."
+        text(), "/var/lib/tierd/recordings", "Where recordings are made, one file a run."
     )
     size_bytes: int = option(
         size("1MiB", "1TiB"), "256MiB", "Most bytes of one recording; it ends there."
     )
-    keep: int = option(Number(1, 1000), 4, "Recordings kept in the folder; older ones are removed.")
+    keep: int = option(number(1, 1000), 4, "Recordings kept in the folder; older ones are removed.")
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
     """[log]: what is written to standard error."""
 
-    level: str = option(Text(LOG_LEVELS), "info", "Least important level written.")
+    level: str = option(text(LOG_LEVELS), "info", "Least important level written.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +272,7 @@ class Config:
     """
 
     profile: str = option(
-        Text(tuple(PROFILES)),
+        text(tuple(PROFILES)),
         DEFAULT_PROFILE,
         "Values to start from; what the files say wins over it.",
     )
@@ -284,30 +282,21 @@ class Config:
         "Processes with shares and budgets of their own, or none at all.",
         key="rule",
     )
-    loop: LoopConfig = section(LoopConfig, "How often the control loop runs.")
-    residency: ResidencyConfig = section(ResidencyConfig, "How the nodes of pages are looked up.")
-    targets: TargetsConfig = section(TargetsConfig, "Which processes are watched.")
-    sources: SourcesConfig = section(SourcesConfig, "Who sees accesses.")
-    heat: HeatConfig = section(HeatConfig, "The table of page heat.")
-    policy: PolicyConfig = section(PolicyConfig, "What is moved.")
-    fast_path: FastPathConfig = section(
-        FastPathConfig, "Promotion between ticks, where NeoProf cards count."
-    )
-    migration: MigrationConfig = section(
-        MigrationConfig, "What moving may cost, and when it slows down."
-    )
-    migration_tracing: MigrationTracingConfig = section(
-        MigrationTracingConfig, "Counting of all page migrations of the host, by eBPF."
-    )
-    gpu: GpuConfig = section(GpuConfig, "Lending free memory of GPUs to their neighbours.")
-    topology: TopologyOverrides = field(
-        default_factory=TopologyOverrides,
-        metadata={KEY: Option(TopologyKind(), {}, "What the host does not tell, or wrongly.")},
-    )
-    metrics: MetricsConfig = section(MetricsConfig, "Figures for Prometheus.")
-    control: ControlConfig = section(ControlConfig, "The socket that the tierd commands talk to.")
-    record: RecordConfig = section(RecordConfig, "Recordings of what the service sees and does.")
-    log: LogConfig = section(LogConfig, "What is written to standard error.")
+    loop: LoopConfig = section(LoopConfig)
+    residency: ResidencyConfig = section(ResidencyConfig)
+    targets: TargetsConfig = section(TargetsConfig)
+    sources: SourcesConfig = section(SourcesConfig)
+    heat: HeatConfig = section(HeatConfig)
+    policy: PolicyConfig = section(PolicyConfig)
+    fast_path: FastPathConfig = section(FastPathConfig)
+    migration: MigrationConfig = section(MigrationConfig)
+    migration_tracing: MigrationTracingConfig = section(MigrationTracingConfig)
+    gpu: GpuConfig = section(GpuConfig)
+    topology: TopologyOverrides = TOPOLOGY
+    metrics: MetricsConfig = section(MetricsConfig)
+    control: ControlConfig = section(ControlConfig)
+    record: RecordConfig = section(RecordConfig)
+    log: LogConfig = section(LogConfig)
     files: tuple[str, ...] = field(default=(), compare=False)
 
 

@@ -14,6 +14,8 @@ from tierd.core.errors import ConfigError
 
 KEY: Final = "tierd.option"
 """Where a dataclass field's metadata keeps its `Option`."""
+REQUIRED: Final = object()
+"""The default of a key that has none."""
 _UNIT: Final = re.compile(r"_(ns|bytes|bytes_per_s|per_s)$")
 
 
@@ -35,11 +37,19 @@ def option(kind: Kind, default: Any, doc: str, key: str = "") -> Any:
     )
 
 
-def section(cls: type[Any], doc: str, key: str = "") -> Any:
-    """A dataclass field for a table, described by the dataclass `cls`."""
-    return dataclasses.field(
-        default_factory=cls, metadata={KEY: Option(Section(cls), {}, doc, key)}
-    )
+def section(cls: type[Any]) -> Any:
+    """A field for a table, described by the dataclass `cls`: its purpose by the docstring."""
+    purpose = (cls.__doc__ or "").partition("\n")[0].partition("]: ")[2]
+    doc = purpose[:1].upper() + purpose[1:]
+    return dataclasses.field(default_factory=cls, metadata={KEY: Option(Section(cls), {}, doc)})
+
+
+_DESCRIBED: Final[dict[type[Any], Mapping[str, Option]]] = {}
+
+
+def describe(cls: type[Any], **options: Option) -> None:
+    """Make keys of fields of a dataclass whose package must not import this one."""
+    _DESCRIBED[cls] = options
 
 
 def key_of(attribute: str) -> str:
@@ -51,7 +61,7 @@ def options_of(cls: type[Any]) -> dict[str, tuple[str, Option]]:
     """TOML key → (attribute name, Option) of every option of a section's dataclass."""
     found = {}
     for item in dataclasses.fields(cls):
-        made = item.metadata.get(KEY)
+        made = item.metadata.get(KEY) or _DESCRIBED.get(cls, {}).get(item.name)
         if made is not None:
             found[made.key or key_of(item.name)] = (item.name, made)
     return found
@@ -86,9 +96,18 @@ class ListOf:
         """A list."""
         return [self.item.text(item) for item in value]
 
-    def describe(self) -> str:
+    @property
+    def about(self) -> str:
         """What is in the list."""
-        return f"list of: {self.item.describe()}"
+        return f"list of: {self.item.about}"
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """An array."""
+        limits = {"minItems": self.least} if self.least else {}
+        unique = {"uniqueItems": True} if self.unique else {}
+        items = {"type": "array", "items": self.item.schema, "maxItems": self.most}
+        return {**items, **limits, **unique}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +124,15 @@ class Optional:
         """None for a key to leave out."""
         return None if value is None else self.item.text(value)
 
-    def describe(self) -> str:
+    @property
+    def about(self) -> str:
         """The kind of the value."""
-        return f"{self.item.describe()}; may be left out"
+        return f"{self.item.about}; may be left out"
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """That of the value."""
+        return self.item.schema
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +176,24 @@ class Section:
                 table[key] = shown
         return table
 
-    def describe(self) -> str:
+    @property
+    def about(self) -> str:
         """The keys."""
         return f"table with {', '.join(options_of(self.cls))}"
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """An object with the keys, their purposes and defaults."""
+        properties, needed = {}, []
+        for key, (_, made) in options_of(self.cls).items():
+            told = {"description": made.doc, **made.kind.schema}
+            if made.default is REQUIRED:
+                needed.append(key)
+            elif made.default is not None and not isinstance(made.kind, Section):
+                told["default"] = made.default
+            properties[key] = told
+        table = {"type": "object", "additionalProperties": False, "properties": properties}
+        return {**table, "required": needed} if needed else table
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,13 +220,16 @@ class Numbered:
         """A table with the numbers as keys."""
         return {str(number): self.item.text(item) for number, item in value.items()}
 
-    def describe(self) -> str:
+    @property
+    def about(self) -> str:
         """What each entry is."""
-        return f"by number: {self.item.describe()}"
+        return f"by number: {self.item.about}"
 
-
-REQUIRED: Final = object()
-"""The default of a key that has none."""
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """An object whose keys are numbers."""
+        numbers = {"^(0|[1-9][0-9]*)$": self.item.schema}
+        return {"type": "object", "additionalProperties": False, "patternProperties": numbers}
 
 
 def required(kind: Kind, doc: str) -> Any:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tierd.config.schema import ListOf, option
-from tierd.config.values import Flag, Number, Share, duration, join, show_value, size
+from tierd.config.values import FLAG, Value, duration, join, number, share, show_value, size
 from tierd.core.errors import ConfigError
 
 _BCRYPT: Final = re.compile(r"([A-Za-z0-9._@-]{1,64}):(\$2[aby]\$(\d\d)\$[./A-Za-z0-9]{53})")
@@ -35,121 +36,81 @@ def path_bytes(value: str, path: str) -> bytes:
     return encoded
 
 
-@dataclass(frozen=True, slots=True)
-class PathText:
-    """An absolute path, or an empty text for none."""
+def _kind(parse: Callable[[Any, str], Any], about: str) -> Value:
+    """A kind that JSON schema cannot describe."""
+    return Value(parse, about, {"$comment": about})
 
-    needed: bool = False
 
-    def parse(self, value: Any, path: str) -> str:
-        """The path as it stands."""
+def path_text(*, needed: bool = False) -> Value:
+    """An absolute path, or unless it is `needed` an empty text for none."""
+
+    def parse(value: Any, path: str) -> str:
         if not isinstance(value, str):
             raise ConfigError(path, f"must be a path in quotes, not {show_value(value)}")
         path_bytes(value, path)
-        if (value or self.needed) and not value.startswith("/"):
+        if (value or needed) and not value.startswith("/"):
             raise ConfigError(path, f"{show_value(value)} is not an absolute path")
         return value
 
-    def text(self, value: Any) -> Any:
-        """The path."""
-        return value
-
-    def describe(self) -> str:
-        """What it is."""
-        return "absolute path" if self.needed else 'absolute path, or "" for none'
+    return _kind(parse, "absolute path" if needed else 'absolute path, or "" for none')
 
 
-@dataclass(frozen=True, slots=True)
-class GroupName:
-    """The name of a user group, or an empty text for none."""
-
-    def parse(self, value: Any, path: str) -> str:
-        """The name as it stands; whether the group exists is asked when it is used."""
-        if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{0,32}", value):
-            raise ConfigError(path, f"must be the name of a group, not {show_value(value)}")
-        return value
-
-    def text(self, value: Any) -> Any:
-        """The name."""
-        return value
-
-    def describe(self) -> str:
-        """What it is."""
-        return 'name of a group, or "" for none'
+def _parse_group(value: Any, path: str) -> str:
+    """The name as it stands; whether the group exists is asked when it is used."""
+    if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9._-]{0,32}", value):
+        raise ConfigError(path, f"must be the name of a group, not {show_value(value)}")
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class IpAddress:
-    """A numeric IP address."""
-
-    def parse(self, value: Any, path: str) -> str:
-        """The address in its short form."""
-        try:
-            if not isinstance(value, str):
-                raise ValueError
-            return str(ipaddress.ip_address(value))
-        except ValueError:
-            raise ConfigError(
-                path,
-                f"must be a numeric IP address in quotes, not {show_value(value)}",
-                hint='"127.0.0.1" is this host only, "0.0.0.0" or "::" every interface',
-            ) from None
-
-    def text(self, value: Any) -> Any:
-        """The address."""
-        return value
-
-    def describe(self) -> str:
-        """What it is."""
-        return "IP address"
+def _parse_address(value: Any, path: str) -> str:
+    """The address in its short form."""
+    try:
+        if not isinstance(value, str):
+            raise ValueError
+        return str(ipaddress.ip_address(value))
+    except ValueError:
+        raise ConfigError(
+            path,
+            f"must be a numeric IP address in quotes, not {show_value(value)}",
+            hint='"127.0.0.1" is this host only, "0.0.0.0" or "::" every interface',
+        ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class HashedUser:
-    """A line as `htpasswd -nB NAME` prints it: name and bcrypt hash of the password."""
+def _parse_user(value: Any, path: str) -> str:
+    """A line as `htpasswd -nB NAME` prints it; the value itself is never shown in an error."""
+    match = _BCRYPT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        raise ConfigError(
+            path,
+            'must be "NAME:HASH" with a bcrypt hash',
+            hint="htpasswd -nB NAME asks for a password and prints such a line",
+        )
+    if int(match[3]) not in _COSTS:
+        raise ConfigError(path, f"has bcrypt cost {int(match[3])}, not {_COSTS[0]} to {_COSTS[-1]}")
+    return match[0]
 
-    def parse(self, value: Any, path: str) -> str:
-        """The line; the value itself is never shown in an error."""
-        match = _BCRYPT.fullmatch(value) if isinstance(value, str) else None
-        if match is None:
-            raise ConfigError(
-                path,
-                'must be "NAME:HASH" with a bcrypt hash',
-                hint="htpasswd -nB NAME asks for a password and prints such a line",
-            )
-        if int(match[3]) not in _COSTS:
-            raise ConfigError(
-                path, f"has bcrypt cost {int(match[3])}, not {_COSTS[0]} to {_COSTS[-1]}"
-            )
-        return match[0]
 
-    def text(self, value: Any) -> Any:
-        """The line."""
-        return value
-
-    def describe(self) -> str:
-        """What it is."""
-        return '"NAME:HASH", the hash made by bcrypt'
+_ADDRESS: Final = _kind(_parse_address, "IP address")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """[metrics]: figures for Prometheus."""
 
-    enabled: bool = option(Flag(), True, "Serve figures for Prometheus over HTTP.")
-    address: str = option(IpAddress(), "127.0.0.1", "Address to serve them on.")
-    port: int = option(Number(0, 65535), 9743, "TCP port to serve them on; 0 takes a free one.")
+    enabled: bool = option(FLAG, True, "Serve figures for Prometheus over HTTP.")
+    address: str = option(_ADDRESS, "127.0.0.1", "Address to serve them on.")
+    port: int = option(number(0, 65535), 9743, "TCP port to serve them on; 0 takes a free one.")
     tls_cert: str = option(
-        PathText(), "", "Certificate chain (PEM); with tls_key, HTTPS is served."
+        path_text(), "", "Certificate chain (PEM); with tls_key, HTTPS is served."
     )
-    tls_key: str = option(PathText(), "", "Private key of tls_cert (PEM).")
+    tls_key: str = option(path_text(), "", "Private key of tls_cert (PEM).")
     users: tuple[str, ...] = option(
-        ListOf(HashedUser(), most=32),
+        ListOf(_kind(_parse_user, '"NAME:HASH", the hash made by bcrypt'), most=32),
         [],
         "Who may read the figures, by HTTP basic authentication; empty is everybody.",
     )
     groups: int = option(
-        Number(0, 1000),
+        number(0, 1000),
         32,
         'Most control groups told apart in figures; the rest is summed up as "other".',
     )
@@ -170,18 +131,18 @@ class ControlConfig:
     """[control]: the socket that the tierd commands talk to."""
 
     enabled: bool = option(
-        Flag(), True, "Listen for tierd status, top, pause, explain, set and events."
+        FLAG, True, "Listen for tierd status, top, pause, explain, set and events."
     )
     socket: str = option(
-        PathText(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."
+        path_text(needed=True), "/run/tierd/control.sock", "Path of the Unix socket."
     )
     group: str = option(
-        GroupName(),
+        _kind(_parse_group, 'name of a group, or "" for none'),
         "",
         "Group whose members may read (status, top, events); everything else needs root.",
     )
     state: str = option(
-        PathText(needed=True),
+        path_text(needed=True),
         "/var/lib/tierd",
         "Folder where a pause is kept, so that a restart does not end it.",
     )
@@ -191,7 +152,7 @@ class ControlConfig:
         "Time a request waits for the control loop before it is told that the loop is stuck.",
     )
     connections: int = option(
-        Number(1, 256), 16, "Most connections at a time; one more is refused."
+        number(1, 256), 16, "Most connections at a time; one more is refused."
     )
 
 
@@ -199,27 +160,18 @@ MOST_ID = 4_294_967_294
 """Largest user or group number of Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathKind:
-    """An absolute path of a socket; Linux takes 107 bytes (unix(7))."""
+MOST_PATH: Final = 107
+"""Bytes of the path of a Unix socket; unix(7)."""
 
-    most: int = 107
 
-    def parse(self, value: Any, path: str) -> Path:
-        """The path."""
-        if not isinstance(value, str) or not value.startswith("/"):
-            raise ConfigError(path, f"is {show_value(value)}, but must be an absolute path")
-        if len(path_bytes(value, path)) > self.most:
-            raise ConfigError(path, f"is longer than {self.most} bytes")
-        return Path(value)
+def _parse_socket(value: Any, path: str) -> Path:
+    found: str = path_text(needed=True).parse(value, path)
+    if len(path_bytes(found, path)) > MOST_PATH:
+        raise ConfigError(path, f"is longer than {MOST_PATH} bytes")
+    return Path(found)
 
-    def text(self, value: Any) -> Any:
-        """The path as text."""
-        return str(value)
 
-    def describe(self) -> str:
-        """What it is."""
-        return "absolute path"
+_SOCKET: Final = Value(_parse_socket, "absolute path", {"$comment": "absolute path"}, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +179,7 @@ class MigrationTracingConfig:
     """[migration_tracing]: counting of all page migrations of the host, by eBPF."""
 
     enabled: bool = option(
-        Flag(),
+        FLAG,
         False,
         "Count pages that the kernel or others move, and ping-pong; needs eBPF and tracefs.",
     )
@@ -238,19 +190,19 @@ class GpuConfig:
     """[gpu]: lending free memory of GPUs to their neighbours (docs/gpu.md)."""
 
     serve: bool = option(
-        Flag(), False, "Lend free GPU memory to programs that use the client library."
+        FLAG, False, "Lend free GPU memory to programs that use the client library."
     )
-    socket: Path = option(PathKind(), "/run/tierd/gpu.sock", "Where clients connect.")
+    socket: Path = option(_SOCKET, "/run/tierd/gpu.sock", "Where clients connect.")
     users: tuple[int, ...] = option(
-        ListOf(Number(0, MOST_ID), unique=True),
+        ListOf(number(0, MOST_ID), unique=True),
         [],
         "User numbers that may connect, beside tierd's own.",
     )
     groups: tuple[int, ...] = option(
-        ListOf(Number(0, MOST_ID), unique=True), [], "Group numbers that may connect."
+        ListOf(number(0, MOST_ID), unique=True), [], "Group numbers that may connect."
     )
     durable: bool = option(
-        Flag(),
+        FLAG,
         True,
         "Lend room only to copies, so that a lost GPU loses nothing; off: faster, with a bound.",
     )
@@ -263,7 +215,7 @@ class GpuConfig:
         "Free and removable memory of a lender below which it gets some back.",
     )
     quota_share: float = option(
-        Share(0.01, 1.0),
+        share(0.01, 1.0),
         "100%",
         "Most of a neighbour's memory that one client may have.",
         key="quota",

@@ -9,9 +9,9 @@ the same thing.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from tierd.core import units
 from tierd.core.errors import ConfigError
@@ -32,8 +32,14 @@ class Kind(Protocol):
         """The TOML value (str, int, float, bool, list, dict) that parses to `value`."""
         ...
 
-    def describe(self) -> str:
+    @property
+    def about(self) -> str:
         """The type and the range in a few words, for documentation."""
+        ...
+
+    @property
+    def schema(self) -> Mapping[str, Any]:
+        """The kind in JSON schema, for editors."""
         ...
 
 
@@ -73,168 +79,147 @@ def unknown_key(key: str, known: Iterable[str], path: str) -> ConfigError:
 
 
 @dataclass(frozen=True, slots=True)
-class Text:
+class Value:
+    """A kind of single values.
+
+    Attributes:
+        parse: the Python value of a TOML value; see `Kind.parse`.
+        about: type and range.
+        schema: in JSON schema.
+        text: the TOML value that parses to a Python value.
+    """
+
+    parse: Callable[[Any, str], Any]
+    about: str
+    schema: Mapping[str, Any]
+    text: Callable[[Any], Any] = lambda value: value
+
+
+def text(choices: Sequence[str] = ()) -> Value:
     """A non-empty string, or with `choices` one of them."""
 
-    choices: tuple[str, ...] = ()
-
-    def parse(self, value: Any, path: str) -> str:
-        """The string itself."""
+    def parse(value: Any, path: str) -> str:
         if not isinstance(value, str) or not value:
             raise ConfigError(path, f"must be a text in quotes, not {show_value(value)}")
-        if self.choices and value not in self.choices:
-            near = difflib.get_close_matches(value[:100], self.choices, n=1)
+        if choices and value not in choices:
+            near = difflib.get_close_matches(value[:100], choices, n=1)
             hint = f"did you mean {near[0]!r}?" if near else ""
             raise ConfigError(
-                path, f"{show_value(value)} is not one of {', '.join(self.choices)}", hint=hint
+                path, f"{show_value(value)} is not one of {', '.join(choices)}", hint=hint
             )
         return value
 
-    def text(self, value: Any) -> Any:
-        """The string itself."""
-        return str(value)
-
-    def describe(self) -> str:
-        """The choices."""
-        return f"one of {', '.join(self.choices)}" if self.choices else "text"
+    about = f"one of {', '.join(choices)}" if choices else "text"
+    enum = {"enum": [str(each) for each in choices]} if choices else {}
+    return Value(parse, about, {"type": "string", "minLength": 1, **enum}, str)
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """true or false."""
-
-    def parse(self, value: Any, path: str) -> bool:
-        """The bool."""
-        if not isinstance(value, bool):
-            raise ConfigError(path, f"must be true or false, not {show_value(value)}")
-        return value
-
-    def text(self, value: Any) -> Any:
-        """The bool itself."""
-        return value
-
-    def describe(self) -> str:
-        """The type."""
-        return "true or false"
+def _parse_flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(path, f"must be true or false, not {show_value(value)}")
+    return value
 
 
-@dataclass(frozen=True, slots=True)
-class Number:
-    """An integer, or with `whole=False` any number, from `low` to `high`."""
+FLAG: Final = Value(_parse_flag, "true or false", {"type": "boolean"})
+"""true or false."""
 
-    low: float
-    high: float
-    whole: bool = True
 
-    def parse(self, value: Any, path: str) -> int | float:
-        """An int when `whole`, else a float."""
-        kinds = (int,) if self.whole else (int, float)
+def number(low: float, high: float, *, whole: bool = True) -> Value:
+    """An integer, or with `whole=False` any number (a float), from `low` to `high`."""
+    kinds = (int,) if whole else (int, float)
+    what = "whole number" if whole else "number"
+
+    def parse(value: Any, path: str) -> int | float:
         if isinstance(value, bool) or not isinstance(value, kinds):
-            what = "a whole number" if self.whole else "a number"
-            raise ConfigError(path, f"must be {what} without quotes, not {show_value(value)}")
-        if not self.low <= value <= self.high:
+            raise ConfigError(path, f"must be a {what} without quotes, not {show_value(value)}")
+        if not low <= value <= high:
             raise ConfigError(
-                path, f"{show_value(value)} is not between {self.low:.12g} and {self.high:.12g}"
+                path, f"{show_value(value)} is not between {low:.12g} and {high:.12g}"
             )
-        return int(value) if self.whole else float(value)
+        return int(value) if whole else float(value)
 
-    def text(self, value: Any) -> Any:
-        """The number itself."""
-        return value
-
-    def describe(self) -> str:
-        """Type and range."""
-        return f"{'whole number' if self.whole else 'number'}, {self.low:.12g} to {self.high:.12g}"
+    schema = {"type": "integer" if whole else "number", "minimum": low, "maximum": high}
+    return Value(parse, f"{what}, {low:.12g} to {high:.12g}", schema)
 
 
-@dataclass(frozen=True, slots=True)
-class Measure:
-    """A quantity with its unit in a string: a size, a rate or a duration."""
+_NUMBER: Final = r"[0-9]+(\.[0-9]+)?"
+_SIZE: Final = f"^{_NUMBER} *({'|'.join(units.SIZE_UNITS)})"
 
-    what: str
-    example: str
-    read: Callable[[str], int]
-    write: Callable[[int], str]
-    low: int
-    high: int
 
-    def parse(self, value: Any, path: str) -> int:
-        """The quantity in its base unit (bytes, bytes per second, nanoseconds)."""
+def _measure(
+    what: str,
+    example: str,
+    pattern: str,
+    form: tuple[Callable[[str], int], Callable[[int], str]],
+    limits: tuple[str, str],
+) -> Value:
+    """A quantity with its unit in a string, as a number of its base unit."""
+    read, write = form
+    low, high = map(read, limits)
+
+    def parse(value: Any, path: str) -> int:
         if not isinstance(value, str):
             raise ConfigError(
                 path,
-                f"must be a {self.what} with its unit in quotes, not {show_value(value)}",
-                hint=f'for example "{self.example}"',
+                f"must be a {what} with its unit in quotes, not {show_value(value)}",
+                hint=f'for example "{example}"',
             )
         try:
-            number = self.read(value)
+            found = read(value)
         except ValueError as error:
             raise ConfigError(path, str(error)) from None
-        if not self.low <= number <= self.high:
+        if not low <= found <= high:
             raise ConfigError(
-                path,
-                f"{show_value(value)} is not between "
-                f"{self.write(self.low)} and {self.write(self.high)}",
+                path, f"{show_value(value)} is not between {write(low)} and {write(high)}"
             )
-        return number
+        return found
 
-    def text(self, value: Any) -> Any:
-        """The quantity with its unit."""
-        return self.write(value)
-
-    def describe(self) -> str:
-        """Type and range."""
-        return f"{self.what}, {self.write(self.low)} to {self.write(self.high)}"
+    bounds = f"{write(low)} to {write(high)}"
+    schema = {"type": "string", "pattern": pattern, "$comment": bounds}
+    return Value(parse, f"{what}, {bounds}", schema, write)
 
 
-def size(low: str, high: str) -> Measure:
+def size(low: str, high: str) -> Value:
     """Bytes."""
-    low_bytes, high_bytes = units.parse_size(low), units.parse_size(high)
-    return Measure("size", "64MiB", units.parse_size, units.size_text, low_bytes, high_bytes)
+    form = units.parse_size, units.size_text
+    return _measure("size", "64MiB", f"{_SIZE}$", form, (low, high))
 
 
-def rate(low: str, high: str) -> Measure:
+def rate(low: str, high: str) -> Value:
     """Bytes per second."""
-    limits = units.parse_rate(low), units.parse_rate(high)
-    return Measure("rate", "200MB/s", units.parse_rate, units.rate_text, *limits)
+    form = units.parse_rate, units.rate_text
+    return _measure("rate", "200MB/s", f"{_SIZE}/s$", form, (low, high))
 
 
-def duration(low: str, high: str) -> Measure:
+def duration(low: str, high: str) -> Value:
     """Nanoseconds."""
-    limits = units.parse_duration_ns(low), units.parse_duration_ns(high)
-    return Measure("duration", "500ms", units.parse_duration_ns, units.duration_text, *limits)
+    form = units.parse_duration_ns, units.duration_text
+    pattern = f"^{_NUMBER} *({'|'.join(units.DURATION_UNITS)})$"
+    return _measure("duration", "500ms", pattern, form, (low, high))
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
+def share(low: float = 0.0, high: float = 1.0) -> Value:
     """A share, "5%" or 0.05, from `low` to `high`."""
+    lowest, highest = units.share_text(low), units.share_text(high)
 
-    low: float = 0.0
-    high: float = 1.0
-
-    def parse(self, value: Any, path: str) -> float:
-        """A float from 0 to 1."""
+    def parse(value: Any, path: str) -> float:
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ConfigError(
                 path, f"must be a share, not {show_value(value)}", hint='for example "5%"'
             )
         try:
-            share = units.parse_share(value)
+            found = units.parse_share(value)
         except ValueError as error:
             raise ConfigError(path, str(error)) from None
-        if not self.low <= share <= self.high:
-            raise ConfigError(
-                path,
-                f"{show_value(value)} is not between "
-                f"{units.share_text(self.low)} and {units.share_text(self.high)}",
-            )
-        return share
+        if not low <= found <= high:
+            raise ConfigError(path, f"{show_value(value)} is not between {lowest} and {highest}")
+        return found
 
-    def text(self, value: Any) -> Any:
-        """A percentage, or the bare number where that is exact and the percentage is not."""
-        text = units.share_text(value)
-        return text if text.endswith("%") else value
+    def shown(value: float) -> str | float:
+        # The bare number where that is exact and the percentage is not.
+        percentage = units.share_text(value)
+        return percentage if percentage.endswith("%") else value
 
-    def describe(self) -> str:
-        """Range."""
-        return f"share, {units.share_text(self.low)} to {units.share_text(self.high)}"
+    bare = {"type": "number", "minimum": low, "maximum": high}
+    schema = {"anyOf": [{"type": "string", "pattern": f"^{_NUMBER} *%?$"}, bare]}
+    return Value(parse, f"share, {lowest} to {highest}", schema, shown)

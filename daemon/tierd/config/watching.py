@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tierd.config.schema import ListOf, option, section
-from tierd.config.values import Flag, Number, Share, Text, duration, join
+from tierd.config.values import FLAG, duration, join, number, share, text
 from tierd.core.errors import ConfigError
 
 SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
@@ -31,10 +31,10 @@ class DamonConfig:
         "400ms",
         "Time over which DAMON counts the checks that found an access.",
     )
-    min_regions: int = option(Number(10, 100_000), 500, "Least regions a target is divided into.")
-    max_regions: int = option(Number(10, 100_000), 2000, "Most regions a target is divided into.")
+    min_regions: int = option(number(10, 100_000), 500, "Least regions a target is divided into.")
+    max_regions: int = option(number(10, 100_000), 2000, "Most regions a target is divided into.")
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "2%",
         "Share of one CPU that DAMON may use; it samples less often when that is used up.",
     )
@@ -63,17 +63,17 @@ class ScanConfig:
         " faster; when nothing changes for long it takes twice as long.",
     )
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "5%",
         "Share of one CPU that the scanner may use; it scans less often when that is used up.",
     )
     hot_threshold: int = option(
-        Number(1, 8),
+        number(1, 8),
         2,
         "A page is reported once this many of its last eight scans found it accessed.",
     )
     cold_threshold: int = option(
-        Number(0, 7),
+        number(0, 7),
         1,
         "A reported page is reported until no more than this many of its last eight scans found"
         " it accessed.",
@@ -85,8 +85,8 @@ class ScanConfig:
         " than fast memory can hold, the scanner shortens this time to tell them apart. From half"
         " the scan interval on, it is the whole scan interval.",
     )
-    track_writes: bool = option(Flag(), False, "Tell writes from reads; costs TLB flushes.")
-    flush_tlb: bool = option(Flag(), False, "Flush the TLB with each scan; for emulated machines.")
+    track_writes: bool = option(FLAG, False, "Tell writes from reads; costs TLB flushes.")
+    flush_tlb: bool = option(FLAG, False, "Flush the TLB with each scan; for emulated machines.")
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""
@@ -104,17 +104,17 @@ class ThresholdConfig:
         "Time between two decisions about the hotness threshold of a card.",
     )
     p_min: float = option(
-        Share(1e-6, 1.0), "0.01%", "Smallest share of a card's counters that is hot."
+        share(1e-6, 1.0), "0.01%", "Smallest share of a card's counters that is hot."
     )
-    p_init: float = option(Share(1e-6, 1.0), "0.1%", "That share at first.")
-    p_max: float = option(Share(1e-6, 1.0), "1.56%", "Largest share that is hot.")
+    p_init: float = option(share(1e-6, 1.0), "0.1%", "That share at first.")
+    p_max: float = option(share(1e-6, 1.0), "1.56%", "Largest share that is hot.")
     alpha: float = option(
-        Number(0.0, 10.0, whole=False),
+        number(0.0, 10.0, whole=False),
         1.0,
         "How much the bandwidth utilisation of a card's memory raises the hot share.",
     )
     beta: float = option(
-        Number(0.0, 10.0, whole=False), 2.0, "How much ping-pong lowers the hot share."
+        number(0.0, 10.0, whole=False), 2.0, "How much ping-pong lowers the hot share."
     )
 
     def check(self, path: str) -> None:
@@ -136,29 +136,27 @@ class NeoProfConfig:
         "Time after which counting starts again from zero; a page is reported once in it.",
     )
     access_type: str = option(
-        Text(ACCESS_TYPES),
+        text(ACCESS_TYPES),
         "auto",
         "Which requests are counted. auto: reads, which programs wait for; with the policy cost,"
         " which needs all traffic, both.",
     )
     conservative_update: bool = option(
-        Flag(), True, "Raise only the smallest counters of a page in the sketch: closer estimates."
+        FLAG, True, "Raise only the smallest counters of a page in the sketch: closer estimates."
     )
     merge_requests: bool = option(
-        Flag(),
+        FLAG,
         True,
         "Count a run of requests to one page once, where all cards can; not with the policy cost,"
         " which needs all traffic.",
     )
     lines_per_access: int = option(
-        Number(0, 64),
+        number(0, 64),
         0,
         "Requests for cache lines that count as one access of a page. 0: 1 where requests are"
         " merged or the policy is cost, else 8.",
     )
-    threshold: ThresholdConfig = section(
-        ThresholdConfig, "NeoMem's algorithm for the hotness threshold of a card."
-    )
+    threshold: ThresholdConfig = section(ThresholdConfig)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,20 +164,20 @@ class PmuConfig:
     """[sources.pmu]: loads and stores sampled by the CPU, counted by eBPF."""
 
     events: tuple[str, ...] = option(
-        ListOf(Text(EVENT_ROLES), least=1, unique=True),
+        ListOf(text(EVENT_ROLES), least=1, unique=True),
         ["l3-miss"],
         "What is sampled; docs/ebpf.md tells what each means on which CPU.",
     )
-    latency_cycles: int = option(Number(3, 65535), 128, "Threshold of the load-latency event.")
+    latency_cycles: int = option(number(3, 65535), 128, "Threshold of the load-latency event.")
     samples_per_s: int = option(
-        Number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
+        number(100, 1_000_000), 20_000, "Samples a second, all CPUs together."
     )
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "3%",
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
-    mode: str = option(Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    mode: str = option(text(SAMPLE_MODES), "auto", "Where samples are counted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,15 +185,15 @@ class FaultsConfig:
     """[sources.faults]: page faults, counted by eBPF."""
 
     samples_per_s: int = option(
-        Number(100, 10_000_000), 200_000, "Faults a second that are looked at."
+        number(100, 10_000_000), 200_000, "Faults a second that are looked at."
     )
     cpu_limit: float = option(
-        Share(0.001, 1.0),
+        share(0.001, 1.0),
         "5%",
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
-    hint_faults: bool = option(Flag(), True, "Tell NUMA hint faults apart where the kernel can.")
-    mode: str = option(Text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    hint_faults: bool = option(FLAG, True, "Tell NUMA hint faults apart where the kernel can.")
+    mode: str = option(text(SAMPLE_MODES), "auto", "Where samples are counted.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,14 +201,12 @@ class SourcesConfig:
     """[sources]: who sees accesses."""
 
     order: tuple[str, ...] = option(
-        ListOf(Text(SOURCES), least=1, unique=True),
+        ListOf(text(SOURCES), least=1, unique=True),
         ["neoprof", "scan", "pmu", "damon"],
         "Sources in order of preference; the first that this host has is used.",
     )
-    neoprof: NeoProfConfig = section(
-        NeoProfConfig, "Requests to slow memory, counted by NeoProf cards."
-    )
-    scan: ScanConfig = section(ScanConfig, "Accessed bits of every page, by the kernel module.")
-    pmu: PmuConfig = section(PmuConfig, "Loads and stores sampled by the CPU, counted by eBPF.")
-    damon: DamonConfig = section(DamonConfig, "Sampling by the kernel's DAMON.")
-    faults: FaultsConfig = section(FaultsConfig, "Page faults, counted by eBPF.")
+    neoprof: NeoProfConfig = section(NeoProfConfig)
+    scan: ScanConfig = section(ScanConfig)
+    pmu: PmuConfig = section(PmuConfig)
+    damon: DamonConfig = section(DamonConfig)
+    faults: FaultsConfig = section(FaultsConfig)

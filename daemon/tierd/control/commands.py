@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tierd import __version__
+from tierd.config import with_values
 from tierd.config.matchers import within_cgroup
 from tierd.control.events import EventFeed
-from tierd.control.kept import LONGEST_REASON, Pause, PauseFile, with_value
+from tierd.control.kept import LONGEST_REASON, Pause, PauseFile
 from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError
@@ -260,7 +261,7 @@ def _set(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     if key is None or "value" not in args:
         raise RequestError(ErrorKind.MALFORMED, "set needs a key and a value")
     applied = desk.in_loop(
-        lambda: desk.service.reconfigure(with_value(desk.service.config, key, args["value"]))
+        lambda: desk.service.reconfigure(with_values(desk.service.config, {key: args["value"]}))
     )
     changed, restart = list(applied.changed), list(applied.restart)
     log.info(

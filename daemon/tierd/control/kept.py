@@ -8,20 +8,16 @@ since when and why. A key with another value stands in `conf.d/90-set.toml`; it 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import tempfile
 import tomllib
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import Config, as_table, load, loads
-from tierd.config.model import ROOT
-from tierd.config.schema import Section, kind_of
-from tierd.config.write import toml_key, toml_value
+from tierd.config import as_table, load, loads, with_values
+from tierd.config.write import dump_table
 from tierd.core.errors import ConfigError, TierdError
 
 NAME: Final = "paused"
@@ -142,53 +138,6 @@ _HEADER: Final = """# SPDX-License-Identifier: Apache-2.0
 """
 
 
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """KEY and value of "KEY=VALUE"; VALUE is TOML, or else the text as it stands.
-
-    Raises:
-        ConfigError: there is no "=".
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(
-            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
-        )
-    try:
-        read = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
-        read = {}
-    # More than the one key: a text with a line break, not a value.
-    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()
-
-
-def with_value(config: Config, key: str, value: Any) -> Config:
-    """`config` with the dotted `key` set to a TOML value, all checked.
-
-    Raises:
-        ConfigError: no such key, or not such a value.
-    """
-    table: dict[str, Any] = as_table(config)
-    names = key.split(".")
-    place, kind = table, ROOT
-    for depth, name in enumerate(names[:-1]):
-        inner = kind_of(kind, name)
-        if not isinstance(inner, Section):
-            # The parser names the nearest key, or says that this is no table.
-            place[name] = {} if inner is None else None
-            _parse(table, config)
-            raise ConfigError(".".join(names[: depth + 1]), "cannot be set: it is no section")
-        place, kind = place.setdefault(name, {}), inner
-    if isinstance(kind_of(kind, names[-1]), Section):
-        raise ConfigError(key, "is a section; name one key of it")
-    place[names[-1]] = value
-    return _parse(table, config)
-
-
-def _parse(table: Mapping[str, Any], like: Config) -> Config:
-    config: Config = ROOT.parse(table, "")
-    return dataclasses.replace(config, files=like.files)
-
-
 def persist(main: Path, key: str, value: Any) -> Path:
     """Keep KEY=VALUE in conf.d beside `main`; what is written has been checked.
 
@@ -208,48 +157,12 @@ def persist(main: Path, key: str, value: Any) -> Path:
     for name in tables:
         place = place.setdefault(name, {})
     place[last] = value
-    text = _HEADER + "\n".join(_lines(table)) + "\n"
-    loads(text, file=str(file))
-    with _with_file(main, file, text) as trial:
-        found = load(trial)
-    if _value(as_table(found), key) != _value(as_table(with_value(found, key, value)), key):
+    text = _HEADER + dump_table(table)
+    found = load(main, instead={file: text})
+    if as_table(found) != as_table(with_values(found, {key: value})):
         raise ConfigError(
             key, f"a file in {folder} with a later name than {TUNED} sets it", hint="edit that one"
         )
     folder.mkdir(mode=0o755, exist_ok=True)
     write_whole(file, text, 0o644)
     return file
-
-
-def _value(table: Any, key: str) -> Any:
-    for name in key.split("."):
-        table = table.get(name) if isinstance(table, Mapping) else None
-    return table
-
-
-def _lines(table: Mapping[str, Any], path: str = "") -> list[str]:
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
-    lines = [f"{toml_key(key)} = {toml_value(value)}" for key, value in plain.items()]
-    for key, value in table.items():
-        if isinstance(value, dict):
-            where = f"{path}.{toml_key(key)}" if path else toml_key(key)
-            lines += ["", f"[{where}]", *_lines(value, where)]
-    return lines
-
-
-@contextlib.contextmanager
-def _with_file(main: Path, file: Path, text: str) -> Any:
-    """A folder like that of `main` in which `file` holds `text`."""
-    with tempfile.TemporaryDirectory(prefix="tierd-set-") as name:
-        trial = Path(name) / main.name
-        (trial.parent / "conf.d").mkdir()
-        if main.exists():
-            trial.write_bytes(main.read_bytes())
-        else:
-            trial.write_text("")
-        if file.parent.is_dir():
-            for other in file.parent.iterdir():
-                if other.name.endswith(".toml") and other.name[0] != ".":
-                    (trial.parent / "conf.d" / other.name).write_bytes(other.read_bytes())
-        (trial.parent / "conf.d" / file.name).write_text(text)
-        yield trial

@@ -30,7 +30,8 @@ _LONGEST_ID: Final = 64
 _CREDENTIALS: Final = struct.Struct("iII")
 _SO_PEERGROUPS: Final = 59
 """include/uapi/asm-generic/socket.h; Python's socket module does not name it."""
-_MOST_GROUPS: Final = 65536
+_MOST_GROUPS: Final = 256
+"""Python's getsockopt takes no more than 1024 bytes: of a peer in more groups none count."""
 
 
 class ErrorKind(enum.StrEnum):
@@ -186,12 +187,9 @@ def identify(connection: socket.socket, readers: int | None) -> Peer | None:
 def _supplementary(connection: socket.socket) -> tuple[int, ...]:
     """The peer's further groups at the time it connected."""
     try:
-        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 256)
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
     except OSError:
-        try:  # in more than 256 groups: 65536 is the kernel's limit (NGROUPS_MAX)
-            raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * _MOST_GROUPS)
-        except OSError:
-            return ()
+        return ()
     return struct.unpack(f"{len(raw) // 4}I", raw)
 
 

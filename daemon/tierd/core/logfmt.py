@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Structured log lines: `key=value`, as in logfmt."""
+"""Structured log lines, `key=value` as in logfmt, and texts that a process may have chosen."""
 
 from __future__ import annotations
 
@@ -18,3 +18,9 @@ def logfmt(**fields: object) -> str:
             text = '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
         parts.append(f"{key}={text}")
     return " ".join(parts)
+
+
+def printable(text: object) -> str:
+    """`text` in valid UTF-8 and without control characters, which a terminal would obey."""
+    shown = str(text).encode("utf-8", "backslashreplace").decode()
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown)

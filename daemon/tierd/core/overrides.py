@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tierd.core.errors import ConfigError
@@ -39,7 +39,7 @@ class TierOverride:
 
 @dataclass(frozen=True, slots=True)
 class TopologyOverrides:
-    """Tiers and numbers from the configuration.
+    """[topology]: what the host does not tell, or wrongly.
 
     `tiers` is in the operator's order, fastest first. Nodes that no tier names are grouped
     as if there were no tiers here, and put between them by latency.
@@ -57,61 +57,50 @@ class TopologyOverrides:
                 result[node] = dataclasses.replace(own, kind=own.kind or tier.kind)
         return result
 
-    def check(self) -> None:
+    def named(self) -> Iterator[tuple[str, int]]:
+        """Each node that is named, after the path of the key that names it."""
+        for index, tier in enumerate(self.tiers):
+            for place, node in enumerate(tier.nodes):
+                yield f"topology.tiers[{index}].nodes[{place}]", node
+        for node in self.nodes:
+            yield f"topology.nodes.{node}", node
+
+    def check(self, path: str = "topology") -> None:
         """Find mistakes that do not depend on the host.
 
         Raises:
-            ConfigError: empty or doubled tier, node in two tiers, number not positive.
+            ConfigError: doubled tier, node in two tiers.
         """
-        names: set[str] = set()
+        names: dict[str, str] = {}
         owner: dict[int, str] = {}
-        for tier in self.tiers:
-            path = f"topology.tiers.{tier.name}"
-            if not tier.name:
-                raise ConfigError("topology.tiers", "a tier without a name")
+        for index, tier in enumerate(self.tiers):
+            where = f"{path}.tiers[{index}]"
             if tier.name in names:
-                raise ConfigError(path, f"two tiers are called {tier.name!r}")
-            names.add(tier.name)
-            if not tier.nodes:
-                raise ConfigError(f"{path}.nodes", "names no node")
-            for node in tier.nodes:
+                raise ConfigError(
+                    f"{where}.name", f"{names[tier.name]} is called {tier.name!r} already"
+                )
+            names[tier.name] = where
+            for place, node in enumerate(tier.nodes):
                 if node in owner:
                     raise ConfigError(
-                        f"{path}.nodes",
+                        f"{where}.nodes[{place}]",
                         f"node {node} is in tier {owner[node]!r} already",
                         hint="a node belongs to one tier",
                     )
                 owner[node] = tier.name
-        for number, override in self.nodes.items():
-            for key in ("latency_ns", "bandwidth_bytes_per_s"):
-                value = getattr(override, key)
-                if value is not None and value <= 0:
-                    raise ConfigError(
-                        f"topology.nodes.{number}.{key}", f"{value} is not above zero"
-                    )
 
-    def check_nodes(self, possible: frozenset[int]) -> None:
-        """Find node numbers that this host cannot have.
+    def check_nodes(self, possible: Collection[int], what: str, which: str) -> None:
+        """Find nodes that are not on this host.
 
         Args:
-            possible: nodes that the kernel lists in /sys/devices/system/node/possible.
+            possible: nodes that are.
+            what: "node", or another word for one.
+            which: what those are, for the hint.
 
         Raises:
-            ConfigError: a node that is not possible here.
+            ConfigError: a node that is not there.
         """
-        have = ", ".join(map(str, sorted(possible)))
-        for tier in self.tiers:
-            for node in tier.nodes:
-                if node not in possible:
-                    raise ConfigError(
-                        f"topology.tiers.{tier.name}.nodes",
-                        f"this host has no node {node}",
-                        hint=f"possible nodes: {have}",
-                    )
-        for node in self.nodes:
+        for path, node in self.named():
             if node not in possible:
-                raise ConfigError(
-                    f"topology.nodes.{node}",
-                    f"this host has no node {node}",
-                    hint=f"possible nodes: {have}",
-                )
+                have = ", ".join(map(str, sorted(possible)))
+                raise ConfigError(path, f"this host has no {what} {node}", hint=f"{which}: {have}")

@@ -8,7 +8,7 @@ import gzip
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -324,14 +324,6 @@ def as_json(report: Report) -> dict[str, Any]:
         "summary": report.summary,
         "sources": list(report.sources),
         "findings": [
-            {
-                "id": finding.id,
-                "group": finding.group.name.lower(),
-                "title": finding.title,
-                "status": finding.status.value,
-                "reason": finding.reason,
-                "hint": finding.hint,
-            }
-            for finding in report.findings
+            {**asdict(finding), "group": finding.group.name.lower()} for finding in report.findings
         ],
     }

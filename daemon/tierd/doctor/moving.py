@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import platform
@@ -18,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from tierd._native import ffi, lib
 from tierd.core.access import Availability
 from tierd.doctor.findings import CannotTellError, Group, Host, probe
 
@@ -27,10 +27,6 @@ NUMBERS: Final = {
 }
 MPOL_MF_MOVE: Final = 2
 MADV_COLD: Final = 20
-PM_SCAN_ARG_BYTES: Final = 96
-PAGEMAP_SCAN: Final = 3 << 30 | PM_SCAN_ARG_BYTES << 16 | ord("f") << 8 | 16
-"""_IOWR('f', 16, struct pm_scan_arg), include/uapi/linux/fs.h, Linux 6.7 and later."""
-PAGE_IS_PRESENT: Final = 1 << 3
 
 
 @probe("move_pages", Group.MOVING, "move_pages", live=True)
@@ -137,26 +133,22 @@ def page_to(address: int, node: int | None) -> int:
 
 def scan_own_page(address: int) -> int:
     """How many ranges PAGEMAP_SCAN finds present in the page at `address`."""
-    regions = ctypes.create_string_buffer(24)
-    argument = bytearray(
-        struct.pack(
-            "=12Q",
-            PM_SCAN_ARG_BYTES,
-            0,  # flags
+    region, walk_end = ffi.new("struct tierd_region[1]"), ffi.new("uint64_t *")
+    with Path("/proc/self/pagemap").open("rb") as pagemap:
+        found = lib.tierd_pagemap_scan(
+            pagemap.fileno(),
             address,
             address + mmap.PAGESIZE,
-            0,  # walk_end, filled in
-            ctypes.addressof(regions),
-            1,  # vec_len
-            0,  # max_pages: no limit
-            0,  # category_inverted
-            PAGE_IS_PRESENT,  # category_mask
-            0,  # category_anyof_mask
-            PAGE_IS_PRESENT,  # return_mask
+            lib.TIERD_PAGE_PRESENT,
+            lib.TIERD_PAGE_PFNZERO,
+            1,
+            region,
+            1,
+            walk_end,
         )
-    )
-    with Path("/proc/self/pagemap").open("rb") as pagemap:
-        return int(fcntl.ioctl(pagemap, PAGEMAP_SCAN, argument, True))
+    if found < 0:
+        raise OSError(-found, os.strerror(-found))
+    return int(found)
 
 
 def advise_own_page(address: int) -> int:

@@ -6,15 +6,16 @@ Of a conflict, ok means that there is none.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 
 from tierd.core.access import Availability
+from tierd.core.errors import UnavailableError
 from tierd.core.nodes import parse_meminfo
 from tierd.core.units import format_size
 from tierd.doctor.findings import Ask, CannotTellError, Group, Host, probe
 from tierd.doctor.sources import KDAMONDS, damon_free
 from tierd.topology.sysfs import NODES, parse_list
+from tierd.workloads.events import ProcessEventSocket
 
 NEEDED_FOR: Final = {
     "CAP_SYS_PTRACE": "move and inspect the pages of other users' processes",
@@ -76,19 +77,11 @@ def proc_connector(host: Host) -> Availability:
         )
     if not host.live:
         return Availability(True, "the kernel lists cn_proc")
-    from pyroute2.netlink.connector.cn_proc import ProcEventSocket
-
-    events = ProcEventSocket()
     try:
-        events.bind()
-    except (OSError, KeyError) as error:  # pyroute2 raises KeyError when no address binds
-        return Availability(
-            False, f"the socket may not be bound ({error})", "run with CAP_NET_ADMIN"
-        )
-    finally:
-        with contextlib.suppress(Exception):
-            events.close()
-    return Availability(True, "the socket can be bound")
+        ProcessEventSocket.open().close()
+    except UnavailableError as error:
+        return Availability(False, error.message, error.hint)
+    return Availability(True, "the kernel answers a listener")
 
 
 @probe("tiers", Group.HOST, "a second memory tier")

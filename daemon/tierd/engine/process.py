@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tierd._native import lib
 from tierd.config import Config
 from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
@@ -25,10 +24,25 @@ log = logging.getLogger(__name__)
 def keep_heap() -> bool:
     """Let malloc keep freed memory; False where the C library does not support that.
 
-    It holds for the whole process, so call it before much has been allocated. It also turns
-    2 MiB pages off (`PR_SET_THP_DISABLE`), which would be cleared whole and use up fast memory.
+    Each tick needs some MiB for a short time. By default malloc asks the kernel for each large
+    piece and returns it at once. Then the kernel clears 2 MiB pages for it, takes them from the
+    fast node, which is kept nearly full, and compacts that node to find them
+    (docs/research/lab-notebook/trials.md). It holds for the whole process, so call it before much
+    has been allocated. It also turns 2 MiB pages off (`PR_SET_THP_DISABLE`), which would be
+    cleared whole and use up fast memory.
     """
-    return bool(lib.tierd_keep_heap(bounds.HEAP_KEEP_BYTES, bounds.HEAP_CLAIM_BYTES))
+    # malloc.h and linux/prctl.h
+    mmap_threshold, trim_threshold, arena_max, thp_disable = -3, -1, -8, 41
+    kept = min(bounds.HEAP_KEEP_BYTES, (1 << 31) - 1)
+    libc = ctypes.CDLL(None)
+    # The threshold is the largest that malloc takes on 64-bit systems: half of an arena.
+    options = (mmap_threshold, 32 << 20), (trim_threshold, kept), (arena_max, 1)
+    if not all(libc.mallopt(option, value) for option, value in options):
+        return False
+    off = libc.prctl(thp_disable, 1, 0, 0, 0) == 0
+    # Zeros are written to all of it; the heap keeps it when it is freed.
+    bytearray(bounds.HEAP_CLAIM_BYTES)
+    return bool(off)
 
 
 def load_all() -> None:

@@ -12,14 +12,11 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
 
-from tierd._native import ffi, lib
+from tierd.core.bounds import FORGOTTEN_LOG, RUN_MAX
 from tierd.core.tuning import HOTNESS
-
-RUN_MAX: Final = int(lib.TIERD_RUN_MAX)
-"""Longer runs count as this long, which bounds memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +38,25 @@ class ChangeSettings:
     least_run: int = 6
 
 
-@functools.cache
-def _log_gamma_ratios(alpha: float) -> Any:
-    """double[], log of gamma(a + 1/2) / gamma(a) for a = alpha + n / 2, n to RUN_MAX."""
-    a = [alpha + n / 2 for n in range(RUN_MAX + 1)]
-    return ffi.new("double[]", [math.lgamma(x + 0.5) - math.lgamma(x) for x in a])
+@dataclass(slots=True)
+class _Run:
+    """A run that may be the present one: what it saw, and the logarithm of its probability."""
+
+    log_p: float = -math.inf
+    n: float = 0.0
+    mean: float = 0.0
+    squares: float = 0.0
+
+
+def _add_logs(a: float, b: float) -> float:
+    """The logarithm of a sum of two numbers, from their logarithms."""
+    if a == b:
+        return a + math.log(2.0)
+    return a + math.log1p(math.exp(b - a)) if a > b else b + math.log1p(math.exp(a - b))
+
+
+def _likeliest(runs: Sequence[_Run]) -> _Run:
+    return max(runs, key=lambda run: run.log_p)
 
 
 class ChangeDetector:
@@ -61,18 +72,14 @@ class ChangeDetector:
         """The likeliest length of the present run."""
         self.probability = 0.0
         """Posterior probability that the present run is a new one."""
+        self._noise = self.settings.noise
+        self._alpha = HOTNESS.change_prior_shape
+        self._kappa = HOTNESS.change_prior_mean_weight
+        # Of gamma(a + 1/2) / gamma(a), by the run's length.
+        shapes = [self._alpha + n / 2 for n in range(RUN_MAX + 1)]
+        self._log_gamma_ratios = [math.lgamma(a + 0.5) - math.lgamma(a) for a in shapes]
         # The first entry is the run that begins with the next value.
-        self._run: Any = ffi.new("struct tierd_run[]", RUN_MAX + 2)
-        self._runs = 1
-        self._seen: Any = ffi.new("struct tierd_change_seen *")
-        self._words: Any = ffi.new("struct tierd_change_words *")
-        self._words.hazard = 1.0 / self.settings.expected_run
-        self._words.noise = self.settings.noise
-        self._words.alpha = HOTNESS.change_prior_shape
-        self._words.kappa = HOTNESS.change_prior_mean_weight
-        self._words.short_run = HOTNESS.change_max_run
-        self._gamma_ratio = _log_gamma_ratios(HOTNESS.change_prior_shape)
-        self._words.gamma_ratio = self._gamma_ratio
+        self._runs = [_Run(log_p=0.0)]
         self._prior_mean: float | None = None
         self._since_reported = 0
         self._settled = 0
@@ -87,17 +94,62 @@ class ChangeDetector:
         if not math.isfinite(value):
             raise ValueError(f"{value} is not a number that can be watched")
         if self._prior_mean is None:
-            self._prior_mean = self._words.prior_mean = self._run[0].mean = value
-        self._runs = lib.tierd_change_observe(self._run, self._runs, value, self._words, self._seen)
-        return self._judge()
+            self._prior_mean = self._runs[0].mean = value
+        before = _likeliest(self._runs)
+        length, mean = before.n, before.mean
+        self._update(value, self._prior_mean)
+        short = [run for run in self._runs[1:] if 2 <= run.n <= HOTNESS.change_max_run]
+        weights = [math.exp(run.log_p) for run in short]
+        self.probability = sum(weights, 0.0)
+        fresh = sum((w * run.mean for w, run in zip(weights, short, strict=True)), 0.0)
+        self.run_length = int(_likeliest(self._runs).n)
+        return self._judge(length, mean, fresh / self.probability if self.probability > 0 else 0.0)
 
-    def _judge(self) -> bool:
-        settings, seen = self.settings, self._seen
-        self.probability = float(seen.probability)
-        self.run_length = int(seen.length)
-        if seen.length_before >= settings.least_run:
-            self._settled_mean = float(seen.mean_before)
-            self._settled = int(seen.length_before)
+    def _update(self, value: float, prior_mean: float) -> None:
+        """The posterior of the run's length after another value."""
+        noise, kappa, hazard = self._noise, self._kappa, 1.0 / self.settings.expected_run
+        runs, step = self._runs, value - prior_mean
+        log_goes_on = math.log1p(-hazard)
+        # A new run begins with this value: the prior judges it, whatever ended before.
+        ended = functools.reduce(_add_logs, (run.log_p for run in runs))
+        ended = ended + math.log(hazard) + self._extend(runs[0], value)
+        for run in runs[1:]:
+            run.log_p = run.log_p + self._extend(run, value) + log_goes_on
+        squares = min(step * step * kappa / (kappa + 1), noise * noise)
+        runs[0] = _Run(ended, 1, prior_mean + step / (kappa + 1), squares)
+        least = _likeliest(runs).log_p - FORGOTTEN_LOG
+        runs = [run for run in runs if run.log_p > least][:RUN_MAX]
+        total = functools.reduce(_add_logs, (run.log_p for run in runs))
+        for run in runs:
+            run.log_p -= total
+            # A run that counts as the longest forgets as much as it takes in.
+            if run.n >= RUN_MAX:
+                run.n, run.squares = RUN_MAX, run.squares * (RUN_MAX - 1) / RUN_MAX
+        # The hazard gives the next run the weight of all others.
+        self._runs = [_Run(mean=prior_mean), *runs]
+
+    def _extend(self, run: _Run, value: float) -> float:
+        """Add a value to a run; the logarithm of how likely it was."""
+        noise, n = self._noise, run.n
+        alpha, kappa = self._alpha + n / 2, self._kappa + n
+        beta = self._alpha * (noise * noise) + run.squares / 2
+        scale = max(beta / alpha, noise / 2 * (noise / 2)) * (kappa + 1) / kappa
+        step = value - run.mean
+        distance = step * step
+        run.n = n + 1
+        run.mean += step / (kappa + 1)
+        run.squares += distance * kappa / (kappa + 1)
+        return (
+            self._log_gamma_ratios[min(int(n), RUN_MAX)]
+            - 0.5 * math.log(2 * math.pi * alpha * scale)
+            - (alpha + 0.5) * math.log1p(distance / (2 * alpha * scale))
+        )
+
+    def _judge(self, length: float, mean: float, fresh_mean: float) -> bool:
+        """Whether the mean has risen from that of the likeliest run before this value."""
+        settings = self.settings
+        if length >= settings.least_run:
+            self._settled, self._settled_mean = int(length), mean
         self._since_reported += 1
         if (
             self.probability < settings.certainty
@@ -105,7 +157,7 @@ class ChangeDetector:
             or self._since_reported < settings.least_run
         ):
             return False
-        if seen.fresh_mean - self._settled_mean < settings.least_shift:
+        if fresh_mean - self._settled_mean < settings.least_shift:
             return False
         self._since_reported = 0
         self._settled = 0

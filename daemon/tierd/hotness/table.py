@@ -258,11 +258,7 @@ class HeatTable:
         """4 KiB pages on `node` by heat: bin 0 is below 2^-14, then 8 bins a doubling."""
         pages = np.zeros(lib.TIERD_HEAT_BINS, np.int64)
         with self._lock:
-            result = lib.tierd_heat_histogram(
-                self._heat, _checked(node), _pointer("int64_t[]", pages)
-            )
-        if result != 0:
-            raise _error(result, "histogram")
+            lib.tierd_heat_histogram(self._heat, _checked(node), _pointer("int64_t[]", pages))
         return Histogram(edges=_EDGES, pages=pages)
 
     def lookup(self, key: int) -> PageSet:

@@ -12,40 +12,29 @@ import numpy.typing as npt
 
 from tierd._native import ffi
 
-OUTCOME: Final = np.dtype(
-    {
-        "names": [
-            "page",
-            "time_ns",
-            "heat",
-            "bar",
-            "source",
-            "dest",
-            "node",
-            "order",
-            "fate",
-            "direction",
-            "reason",
-        ],
-        "formats": ["=u8", "=u8", "=f4", "=f4", "=i2", "=i2", "=i2", "u1", "u1", "u1", "u1"],
-        "offsets": [0, 8, 16, 20, 24, 26, 28, 30, 31, 32, 33],
-        "itemsize": ffi.sizeof("struct tierd_outcome"),
-    }
-)
-"""struct tierd_outcome."""
 
-VICTIM: Final = np.dtype(
-    {
-        "names": ["page", "heat", "node", "order"],
-        "formats": ["=u8", "=f4", "=i2", "u1"],
-        "offsets": [0, 8, 12, 14],
-        "itemsize": ffi.sizeof("struct tierd_victim"),
-    }
-)
-"""struct tierd_victim."""
+def dtype_of(struct: str) -> np.dtype[np.void]:
+    """The NumPy type of a struct of the C library, without its padding."""
+    ctype = ffi.typeof(f"struct {struct}")
+    fields = [(name, field) for name, field in ctype.fields if name != "pad"]
+    return np.dtype(
+        {
+            "names": [name for name, _ in fields],
+            "formats": [_number(field.type.cname) for _, field in fields],
+            "offsets": [field.offset for _, field in fields],
+            "itemsize": ffi.sizeof(ctype),
+        }
+    )
 
-SPAN: Final = np.dtype([("start", "=u8"), ("end", "=u8")])
-"""struct tierd_span: page keys [start, end)."""
+
+def _number(ctype: str) -> str:
+    return "f4" if ctype == "float" else ctype.removesuffix("_t")
+
+
+OUTCOME: Final = dtype_of("tierd_outcome")
+VICTIM: Final = dtype_of("tierd_victim")
+SPAN: Final = dtype_of("tierd_span")
+"""Page keys [start, end)."""
 
 OutcomeArray = npt.NDArray[np.void]
 

@@ -35,8 +35,7 @@ from tierd.migration.fastpath_update import (
     PromoterStats,
     Way,
 )
-from tierd.migration.results import columns_of
-from tierd.migration.tap import TYPES, FastPathLog, Noted, SplitRecord, Steered, copied
+from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steered, copied
 
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
@@ -115,7 +114,7 @@ class Promoter:
         """The log since the last call; None where nothing is recorded."""
         if self._reported is None:
             return None
-        given = ffi.new("struct tierd_tap_columns *")
+        given = ffi.new("struct tierd_tap_column[]", len(COLUMNS))
         dropped = int(lib.tierd_promoter_tapped(self._promoter, given))
         told, self._reported = tuple(self._reported), []
         return FastPathLog(copied(given, ffi), told, dropped)
@@ -133,14 +132,13 @@ class Promoter:
         Raises:
             MemoryError: no memory for it.
         """
-        columns = ffi.new("struct tierd_tap_columns *")
+        columns = ffi.new("struct tierd_tap_column[]", len(COLUMNS))
         self._given = [columns]
-        for name, values in given.columns.items():
-            kind = f"struct {TYPES[name]} []" if name in TYPES else "uint64_t[]"
-            column = np.array(values) if len(values) else np.zeros(1, values.dtype)
-            self._given.append(ffi.from_buffer(kind, column, require_writable=True))
-            setattr(columns, name, self._given[-1])
-            setattr(columns, f"{name}s", len(values))
+        for column, name in zip(columns, COLUMNS, strict=True):
+            column.n = len(given.columns[name])
+            data = bytearray(given.columns[name].tobytes() or bytes(COLUMNS[name].itemsize))
+            self._given.append(ffi.from_buffer("char[]", data))
+            column.item = self._given[-1]
         self._reported = []
         _check(lib.tierd_promoter_replay(self._promoter, columns), "replay")
 
@@ -275,9 +273,12 @@ class Promoter:
         """Take in moves of the control loop, for rate limit, cooldown and ping-pong."""
         if not len(report.plan):
             return
-        moves, kept = columns_of(report, ffi)
-        lib.tierd_promoter_note(self._promoter, moves, len(report.plan), time_ns)
-        del kept
+        moves = report.plan.page, report.plan.order, report.fate, report.plan.direction
+        columns = [
+            ffi.from_buffer(f"{kind}[]", np.ascontiguousarray(column))
+            for kind, column in zip(("uint64_t", *3 * ("uint8_t",)), moves, strict=True)
+        ]
+        lib.tierd_promoter_note(self._promoter, *columns, len(report.plan), time_ns)
         if self._reported is not None:
             self._reported.append(Noted(report, time_ns))
 

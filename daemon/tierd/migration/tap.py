@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import MigrationResult
-from tierd.migration.fastpath_update import Orders, PromoterSettings
+from tierd.migration.fastpath_update import Orders, PromoterSettings, dtype_of
 
 Table = npt.NDArray[np.void]
 """An array of one of the types below."""
@@ -28,71 +28,15 @@ class TapKind(enum.IntEnum):
     QUOTA = 6
 
 
-CALL: Final = np.dtype(
-    [
-        ("value", "<u8"),
-        ("held_sum", "<u8"),
-        ("held", "<u4"),
-        ("clocks", "<u4"),
-        ("frees", "<u4"),
-        ("records", "<u4"),
-        ("jobs", "<u4"),
-        ("kind", "u1"),
-        ("stood", "u1"),
-        ("pad", "<u2"),
-    ]
-)
-"""struct tierd_tap_call."""
-CLOCK: Final = np.dtype([("ns", "<u8")])
-FREE: Final = np.dtype([("bytes", "<i8"), ("node", "<i4"), ("pad", "<u4")])
-"""struct tierd_tap_free."""
-HOT_RECORD: Final = np.dtype(
-    [
-        ("page", "<u8"),
-        ("pfn", "<u8"),
-        ("time_ns", "<u8"),
-        ("kind", "u1"),
-        ("flags", "u1"),
-        ("order", "u1"),
-        ("card", "u1"),
-        ("node", "<i2"),
-        ("count", "<u2"),
-    ]
-)
-"""struct tierd_hot_record."""
-JOB: Final = np.dtype([("moves", "<u4"), ("direction", "<u4")])
-"""struct tierd_tap_job."""
-TAP_MOVE: Final = np.dtype(
-    [
-        ("page", "<u8"),
-        ("heat", "<f4"),
-        ("bar", "<f4"),
-        ("source", "<i2"),
-        ("dest", "<i2"),
-        ("node", "<i2"),
-        ("order", "u1"),
-        ("fate", "u1"),
-    ]
-)
-"""struct tierd_tap_move."""
-
 COLUMNS: Final = {
-    "call": CALL,
-    "clock": CLOCK,
-    "free": FREE,
-    "record": HOT_RECORD,
-    "job": JOB,
-    "move": TAP_MOVE,
+    "call": dtype_of("tierd_tap_call"),
+    "clock": np.dtype([("ns", "<u8")]),
+    "free": dtype_of("tierd_tap_free"),
+    "record": dtype_of("tierd_hot_record"),
+    "job": dtype_of("tierd_tap_job"),
+    "move": dtype_of("tierd_tap_move"),
 }
-"""Columns of struct tierd_tap_columns by name; the count of each has that name and an s."""
-TYPES: Final = {
-    "call": "tierd_tap_call",
-    "free": "tierd_tap_free",
-    "record": "tierd_hot_record",
-    "job": "tierd_tap_job",
-    "move": "tierd_tap_move",
-}
-"""The C names of those that are structs."""
+"""The columns of a log by name, in the order of enum tierd_tap_part."""
 CHOSEN: Final = ("page", "heat", "bar", "source", "dest", "order")
 """Fields of a move that were chosen; the others are its result."""
 
@@ -155,10 +99,9 @@ class Tap(Protocol):
 
 
 def copied(given: Any, ffi: Any) -> dict[str, Table]:
-    """The columns of a struct tierd_tap_columns, in memory of their own."""
+    """The columns of an array of struct tierd_tap_column, in memory of their own."""
     found = {}
-    for name, kind in COLUMNS.items():
-        count = int(getattr(given, f"{name}s"))
-        data = bytes(ffi.buffer(getattr(given, name), count * kind.itemsize)) if count else b""
+    for (name, kind), column in zip(COLUMNS.items(), given, strict=True):
+        data = bytes(ffi.buffer(column.item, column.n * kind.itemsize)) if column.n else b""
         found[name] = np.frombuffer(data, kind)
     return found

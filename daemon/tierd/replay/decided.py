@@ -9,7 +9,7 @@ from typing import Any, Final
 from tierd.core.access import AccessBatch
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.codec import MISSHAPEN, plain
-from tierd.observe.recording.records import DECIDED, Advance, Call, HeatOp, Ingest, RecordedTick
+from tierd.observe.recording.records import DECIDED, Call, HeatOp, RecordedTick
 from tierd.replay.component import DROPPED, MISSING, Part, Replayed, Surrounding
 from tierd.replay.devices import THRESHOLDS, UPDATER
 from tierd.replay.fast_path import FastReplay
@@ -147,9 +147,9 @@ class _Judged:
             raise RecordingError(f"no detector was given this: {type(error).__name__}") from None
         call: Call | None = None
         for index, op in enumerate(ops):
-            if isinstance(op, Advance):
+            if op.method == "advance":
                 call = next(judged, None)
-            elif isinstance(op, Ingest) and call is not None:
+            elif op.method == "ingest" and call is not None:
                 name, batches = call.given[0], _round(ops[index:])
                 own = [batch for batch in batches if batch.source == name and len(batch)]
                 yield call, float(sum(world.heat.novel(batch, self._least) for batch in own))
@@ -173,8 +173,8 @@ class _Judged:
 
 def _round(ops: Sequence[HeatOp]) -> list[AccessBatch]:
     """The batches until the next round."""
-    end = next((i for i, op in enumerate(ops) if isinstance(op, Advance)), len(ops))
-    return [op.batch for op in ops[:end] if isinstance(op, Ingest)]
+    end = next((i for i, op in enumerate(ops) if op.method == "advance"), len(ops))
+    return [op.arguments[0] for op in ops[:end] if op.method == "ingest"]
 
 
 def _cleared(calls: Sequence[Call]) -> bool:

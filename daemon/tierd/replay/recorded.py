@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import AccessSource
 from tierd.engine.loop import Service
 from tierd.observe.recording.recorder import Recorder
@@ -14,7 +15,6 @@ from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
 from tierd.replay.scan import CONTROLLER, RecordedSamplingLimits
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 
 
 def listen(service: Service, recorder: Recorder) -> None:
@@ -48,8 +48,8 @@ def listen_to(sources: Sequence[AccessSource], journal: Journal) -> None:
 def _listen_beside(source: NeoProfSource, journal: Journal) -> None:
     make = source.make_scan
 
-    def made(settings: ScanSettings, keep: Keep | None) -> ScanSource:
-        scan = make(settings, keep)
+    def made(settings: ScanConfig, nodes: Sequence[int], keep: Keep | None) -> ScanSource:
+        scan = make(settings, nodes, keep)
         scan.decide_with(CONTROLLER.recorded(journal, source.name))
         return scan
 

@@ -16,7 +16,7 @@ from tierd.replay.component import Component, Journal, Method, Surrounding
 from tierd.sources.scan_controller import ScanController, Stats
 from tierd.sources.scan_records import ScanSummary
 
-STATS: Final = ("rounds", "round_pages", "round_accessed", "period_ns", "exposure_ns")
+STATS: Final = ("rounds", "round_pages", "round_accessed", "period_ns", "sampling_interval_ns")
 """What the controller takes from struct tierd_target_stats."""
 
 
@@ -24,7 +24,7 @@ def _state_of(scans: ScanController) -> list[object]:
     """All that a controller has chosen, and knows, now."""
     return [
         scans.period_us,
-        scans.exposure_us,
+        scans.sampling_interval_us,
         scans.learning_ns,
         scans.rounds,
         int(scans.fresh),

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import Config, as_table, load
-from tierd.config.model import ROOT
+from tierd.config import Config, as_table, load, parse_assignment, with_values
+from tierd.config import differences as configured_differences
 from tierd.core.errors import ConfigError
 
 SECTIONS: Final = ("policy", "heat", "migration")
@@ -28,12 +27,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
     Raises:
         ConfigError: no "=", or a key that cannot change a replay.
     """
-    key, equals, value = text.partition("=")
-    key = key.strip()
-    if not equals or not key:
-        raise ConfigError(
-            "", f"{text!r} is not KEY=VALUE", hint="for example policy.hysteresis=0.8"
-        )
+    key, value = parse_assignment(text)
     if not key.startswith("policy.") and key not in USED:
         near = difflib.get_close_matches(key, [*USED, *_policy_keys()], n=1)
         hint = f"did you mean {near[0]!r}? " if near else ""
@@ -42,11 +36,7 @@ def parse_setting(text: str) -> tuple[str, Any]:
             "changes nothing in a replay",
             hint=f"{hint}what does: policy.*, {', '.join(USED)}",
         )
-    try:
-        parsed: Any = tomllib.loads(f"value = {value.strip()}")["value"]
-    except tomllib.TOMLDecodeError:
-        parsed = value.strip()
-    return key, parsed
+    return key, value
 
 
 def split_internal(texts: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -76,25 +66,17 @@ def make_change(
         if other is not None:
             parts = {name: getattr(other, name) for name in SECTIONS}
             config = dataclasses.replace(config, **parts)
-        table = as_table(config)
-        for key, value in settings:
-            section, _, name = key.partition(".")
-            table[section][name] = value
-        changed: Config = ROOT.parse(table, "")
-        return changed
+        return with_values(config, dict(settings))
 
     return change
 
 
 def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
     """Dotted key → its two values, of the keys that differ and can change a replay."""
-    before, after = as_table(old), as_table(new)
     return {
-        key: (before[section][name], after[section][name])
-        for section in SECTIONS
-        for name in before[section]
-        if (key := f"{section}.{name}") and (section == "policy" or key in USED)
-        if before[section][name] != after[section][name]
+        each.key: (each.old, each.new)
+        for each in configured_differences(old, new)
+        if each.key.startswith("policy.") or each.key in USED
     }
 
 

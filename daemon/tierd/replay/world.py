@@ -26,16 +26,8 @@ from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.records import (
-    Advance,
-    Fade,
     HeatOp,
-    Ingest,
-    Keep,
-    Moved,
-    NewHeat,
-    Place,
     RecordedTick,
-    SetHalfLife,
     plan_difference,
 )
 from tierd.policy.limits import Groups
@@ -87,30 +79,23 @@ class World:
             RecordingError: that cannot be.
         """
         match op:
-            case NewHeat():
-                self._new(op)
-            case Advance():
-                self.heat.advance(op.time_ns)
-            case SetHalfLife():
-                if self._half_life_s is None:
-                    self.heat.set_half_life(op.half_life_s)
-            case Fade():
-                self.heat.fade(op.half_lives)
-            case Ingest():
-                self.heat.ingest(op.batch)
-            case Place():
-                node = self.divergence.place(op.page, op.node, op.order)
-                self.heat.place(op.page, node, op.order, insert_on=op.insert_on)
-            case Keep():
-                self.divergence.keep_ranges(op.target, op.ranges)
-                self.heat.keep_ranges(op.target, op.ranges)
-            case Moved():
+            case HeatOp("new", (capacity, half_life_s, refresh_s)):
+                self._new(self._capacity_pages or capacity, half_life_s, refresh_s)
+                return
+            case HeatOp("set_half_life") if self._half_life_s is not None:
+                return
+            case HeatOp("place", (page, recorded, order, insert_on)):
+                node = self.divergence.place(page, recorded, order)
+                self.heat.place(page, node, order, insert_on=insert_on)
+                return
+            case HeatOp("keep_ranges", (target, ranges)):
+                self.divergence.keep_ranges(target, ranges)
+            case HeatOp("moved", (report,)):
                 # Moves of others than the policy: they happen here as well.
-                self.divergence.forget(op.report.plan.page[op.report.fate == Fate.MOVED])
-                self.heat.moved(op.report)
+                self.divergence.forget(report.plan.page[report.fate == Fate.MOVED])
+        getattr(self.heat, op.method)(*op.arguments)
 
-    def _new(self, op: NewHeat) -> None:
-        capacity = self._capacity_pages or op.capacity_pages
+    def _new(self, capacity: int, half_life_s: float, refresh_s: float) -> None:
         if capacity * BYTES_A_PAGE > self._memory_bytes:
             raise RecordingError(
                 f"the recording's heat table may take {format_size(capacity * BYTES_A_PAGE)}",
@@ -118,8 +103,8 @@ class World:
             )
         self._heat = HeatTable(
             capacity_pages=capacity,
-            half_life_s=self._half_life_s or op.half_life_s,
-            refresh_s=op.refresh_s,
+            half_life_s=self._half_life_s or half_life_s,
+            refresh_s=refresh_s,
         )
         self.divergence = Divergence()
 

@@ -9,6 +9,7 @@ import textwrap
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.logfmt import printable
 from tierd.core.pagekey import PAGE_SHIFT
 from tierd.core.units import format_size
 from tierd.report.analysis import SHARES, F64Array, Report
@@ -99,9 +100,9 @@ def _chart(
     return lines
 
 
-def printable(text: str, limit: int = 40) -> str:
-    """A name that a process chose, without what a terminal or a page would obey."""
-    shown = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+def short(text: str, limit: int = 40) -> str:
+    """A name that a process chose."""
+    shown = printable(text)
     return shown if len(shown) <= limit else shown[: limit - 3] + "..."
 
 
@@ -119,9 +120,9 @@ def duration(seconds: float) -> str:
 
 def title(report: Report) -> str:
     """What was recorded, in a line."""
-    sources = ", ".join(printable(name) for name in report.sources) or "no source"
+    sources = ", ".join(short(name) for name in report.sources) or "no source"
     return (
-        f"{duration(float(report.seconds[-1]))} from {printable(report.meta.started)}, "
+        f"{duration(float(report.seconds[-1]))} from {short(report.meta.started)}, "
         f"{report.ticks} ticks, {sources}"
     )
 
@@ -131,7 +132,7 @@ def target_name(report: Report, number: int) -> str:
     target = report.targets.get(number)
     if target is None:
         return f"target {number}"
-    return f"{printable(target.comm)} (pid {target.pid})"
+    return f"{short(target.comm)} (pid {target.pid})"
 
 
 def notes(report: Report) -> list[str]:

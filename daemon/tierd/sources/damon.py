@@ -23,13 +23,13 @@ import math
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import compress
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from tierd.config.watching import DamonConfig
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
@@ -40,17 +40,6 @@ from tierd.sources.damon_kernel import Attributes, DamonTrace, DamonTree, Target
 log = logging.getLogger(__name__)
 
 BLIND_EVENT = {True: "reports_saturated", False: "tells_pages_apart"}
-
-
-@dataclass(frozen=True, slots=True)
-class DamonSettings:
-    """Monitoring attributes and the CPU share that the kdamond may take."""
-
-    sample_us: int = 20_000
-    aggregation_us: int = 400_000
-    min_regions: int = 500
-    max_regions: int = 2000
-    cpu_share: float = 0.05
 
 
 def cut_ranges(ranges: Sequence[tuple[int, int]], cell: int) -> list[tuple[int, int]]:
@@ -145,7 +134,7 @@ class DamonSource(AccessSource):
 
     def __init__(
         self,
-        settings: DamonSettings,
+        settings: DamonConfig,
         *,
         root: Path = Path("/"),
         run_dir: Path = Path("/run/tierd"),
@@ -225,8 +214,8 @@ class DamonSource(AccessSource):
     def _attributes(self) -> Attributes:
         regions = max(10, self._settings.min_regions)
         return Attributes(
-            sample_us=self._settings.sample_us * self._stretch,
-            aggregation_us=self._settings.aggregation_us * self._stretch,
+            sample_us=self._settings.sampling_interval_ns // 1000 * self._stretch,
+            aggregation_us=self._settings.aggregation_interval_ns // 1000 * self._stretch,
             min_regions=regions,
             max_regions=max(regions + 1, self._settings.max_regions),
         )
@@ -238,7 +227,9 @@ class DamonSource(AccessSource):
         regions = self._trace.read()
         now = self._clock()
         self._adapt(now)
-        checks = max(1, self._settings.aggregation_us // self._settings.sample_us)
+        checks = max(
+            1, self._settings.aggregation_interval_ns // self._settings.sampling_interval_ns
+        )
         # Those between two passes say much the same: one of them stands for all.
         table, reports = latest(regions.table)
         if is_blind := blind(table, checks):
@@ -257,7 +248,7 @@ class DamonSource(AccessSource):
     @property
     def report_ns(self) -> int:
         """Time between two aggregations; 0 while nothing is watched."""
-        return self._settings.aggregation_us * self._stretch * 1000 if self._targets else 0
+        return self._settings.aggregation_interval_ns * self._stretch if self._targets else 0
 
     @property
     def left_out(self) -> int:
@@ -280,11 +271,11 @@ class DamonSource(AccessSource):
         self._cpu_mark = (pid, now, spent)
         self.cpu_share = (spent - before) / (now - then)
         wanted = self._stretch
-        if self.cpu_share > self._settings.cpu_share:
+        if self.cpu_share > self._settings.cpu_limit:
             # At once as far as it takes: each step would cost its time above the budget.
-            wanted *= 2 ** math.ceil(math.log2(self.cpu_share / self._settings.cpu_share))
+            wanted *= 2 ** math.ceil(math.log2(self.cpu_share / self._settings.cpu_limit))
             wanted = min(DAMON.max_interval_factor, wanted)
-        elif self.cpu_share < self._settings.cpu_share / 4:
+        elif self.cpu_share < self._settings.cpu_limit / 4:
             wanted = max(1, wanted // 2)
         if wanted != self._stretch:
             self._stretch = wanted

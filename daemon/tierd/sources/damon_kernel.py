@@ -126,7 +126,9 @@ class DamonTree:
             own = folder / str(index)
             self._write(own / "pid_target", target.pid)
             self._write(own / "regions" / "nr_regions", len(target.ranges))
-            self._write_ranges(own / "regions", target.ranges)
+            for number, (start, end) in enumerate(target.ranges):
+                self._write(own / "regions" / str(number) / "start", start)
+                self._write(own / "regions" / str(number) / "end", end)
         self._written = list(targets)
 
     def running(self) -> bool:
@@ -157,18 +159,6 @@ class DamonTree:
         self._owner_file.unlink(missing_ok=True)
         self._made = False
         self._written = []
-
-    def _write_ranges(self, folder: Path, ranges: Sequence[tuple[int, int]]) -> None:
-        if not ranges:
-            return
-        table = np.array(ranges, np.uint64)
-        refused = ffi.new("size_t *")
-        result = lib.tierd_damon_ranges(
-            os.fsencode(folder), ffi.from_buffer("uint64_t[]", table), len(table), refused
-        )
-        if result:
-            start, end = ranges[refused[0]]
-            raise _refusal(f"{start:#x}-{end:#x}", folder / str(refused[0]), -result)
 
     def _write(self, path: Path, value: int | str) -> None:
         try:

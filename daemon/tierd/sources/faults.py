@@ -17,10 +17,10 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from tierd.config.watching import FaultsConfig
 from tierd.core.access import Availability
 from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import host, syscalls
@@ -36,25 +36,6 @@ KPROBE_TYPE: Final = Path("/sys/bus/event_source/devices/kprobe/type")
 SAMPLE: Final = Sample.TID | Sample.TIME | Sample.ADDR
 
 
-@dataclass(frozen=True, slots=True)
-class FaultSettings:
-    """Settings of [sources.faults].
-
-    Attributes:
-        samples_per_s: above this rate only one fault in so many is taken.
-        cpu_share: of one CPU; the same.
-        hint_faults: tell NUMA hint faults apart where the kernel allows it.
-        mode: "auto", "table" or "raw": where samples are counted.
-        sampler: sizes and ways of loading.
-    """
-
-    samples_per_s: float = 200_000.0
-    cpu_share: float = 0.05
-    hint_faults: bool = True
-    mode: str = "auto"
-    sampler: SamplerSettings = field(default_factory=SamplerSettings)
-
-
 def fault_event(period: int = 1) -> EventAttr:
     """The software page-fault event."""
     return EventAttr(Type.SOFTWARE, Layout.PAGE_FAULTS, period, SAMPLE)
@@ -65,18 +46,20 @@ class FaultSource(SampledSource):
 
     def __init__(
         self,
-        settings: FaultSettings | None = None,
+        settings: FaultsConfig | None = None,
         *,
+        sampler: SamplerSettings | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._settings = settings or FaultSettings()
+        self._settings = settings or FaultsConfig()
+        self._sizes = sampler or SamplerSettings()
         self._hint_fd = -1
         self.hints_reason = "not tried yet"
         super().__init__(
             "faults",
             Budget(
                 samples_per_s=self._settings.samples_per_s,
-                cpu_share=self._settings.cpu_share,
+                cpu_share=self._settings.cpu_limit,
                 interrupt_ns=EBPF.fault_overhead_ns,
                 least_period=1,
                 most_period=1024,
@@ -87,7 +70,7 @@ class FaultSource(SampledSource):
 
     def probe(self) -> Availability:
         """BPF, the software event, and a way to load the program."""
-        return host.sampling("faults", fault_event(), self._settings.sampler.ways)
+        return host.sampling("faults", fault_event(), self._sizes.ways)
 
     def make_sampler(self) -> Sampler:
         """One event a CPU, and the hint-fault program where it may be of use."""
@@ -95,7 +78,7 @@ class FaultSource(SampledSource):
         return Sampler(
             "faults",
             [EventPlan(fault_event(), "on_fault", None)],
-            self._settings.sampler,
+            self._sizes,
             functions=(("on_numa_fault", "kprobe"),) if hints else (),
         )
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from tierd.config.watching import NeoProfConfig
 from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import TargetGoneError, UnavailableError
@@ -19,26 +20,12 @@ from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Trac
 log = logging.getLogger(__name__)
 
 CLASS: Final = "sys/class/neoprof"
-TRACKS: Final = {"reads": Track.READS, "writes": Track.WRITES, "both": Track.BOTH}
-
-
-@dataclass(frozen=True, slots=True)
-class CountSettings:
-    """What cards are told to count.
-
-    Attributes:
-        drain_us: time between two reads of a card's hot list.
-        track: "reads", "writes" or "both".
-        conservative: conservative update of the sketch, where the card has it.
-        coalesce: count a run of requests to one page once, if all cards can.
-        first_threshold: until the first profile says better.
-    """
-
-    drain_us: int = 10_000
-    track: str = "reads"
-    conservative: bool = True
-    coalesce: bool = True
-    first_threshold: int = 64
+TRACKS: Final = {
+    "auto": Track.READS,
+    "reads": Track.READS,
+    "writes": Track.WRITES,
+    "both": Track.BOTH,
+}
 
 
 class HmuDevices:
@@ -47,6 +34,7 @@ class HmuDevices:
     Args:
         cards: the connection, closed with the set.
         settings: what they count.
+        first_threshold: their threshold until the first profile says better.
         begun: called with a card, as of its enabling or clearing, when an epoch of it begins.
         lost: called with the number of a card that is let go.
 
@@ -57,13 +45,15 @@ class HmuDevices:
     def __init__(
         self,
         cards: Cards,
-        settings: CountSettings,
+        settings: NeoProfConfig,
         *,
         begun: Callable[[Card], None],
         lost: Callable[[int], None],
+        first_threshold: int = 64,
     ) -> None:
         self._cards = cards
         self._settings = settings
+        self._first_threshold = first_threshold
         self._begun = begun
         self._lost = lost
         self._using: dict[int, Card] = {}
@@ -91,7 +81,7 @@ class HmuDevices:
             raise UnavailableError("no NeoProf card can count", hint="see docs/neomem.md")
         # Counts of two kinds cannot be compared.
         able = all(Features.COALESCE in card.geometry.features for card in found)
-        self._coalesce = self._settings.coalesce and able
+        self._coalesce = self._settings.merge_requests and able
         for card in found:
             self._enable(card)
         if not self._using:
@@ -155,7 +145,7 @@ class HmuDevices:
         What suits a whole epoch is reached late in it: by then nobody tells what is hot now.
         """
         for number, card in list(self._using.items()):
-            self.program(number, min(card.settings.threshold, self._settings.first_threshold))
+            self.program(number, min(card.settings.threshold, self._first_threshold))
             has_clear = Features.CLEAR in card.geometry.features
             do = CardDo.CLEAR if has_clear else CardDo.RESET
             if self._try_set(number, do=do, enable=None if has_clear else True):
@@ -172,18 +162,18 @@ class HmuDevices:
         settings = self._settings
         has = card.geometry.features
         flags = card.settings.flags & CardFlags.RANDOM
-        if settings.conservative and Features.CONSERVATIVE in has:
+        if settings.conservative_update and Features.CONSERVATIVE in has:
             flags |= CardFlags.CONSERVATIVE
         if self._coalesce and Features.COALESCE in has:
             flags |= CardFlags.COALESCE
-        threshold = min(settings.first_threshold, card.geometry.threshold_max)
+        threshold = min(self._first_threshold, card.geometry.threshold_max)
         done = self._try_set(
             card.number,
             do=CardDo.RESET,
-            drain_us=settings.drain_us,
+            drain_us=settings.poll_interval_ns // 1000,
             epoch_us=0,
             threshold=threshold,
-            track=TRACKS[settings.track] if Features.TRACK in has else None,
+            track=TRACKS[settings.access_type] if Features.TRACK in has else None,
             unit_log2=12,
             flags=flags,
             enable=True,

@@ -161,7 +161,8 @@ class HotList:
         for number, epoch in self.epochs.items():
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
-        given.least_age_s, given.rate_cap = bounds.LEAST_AGE_S, self.rate_cap
+        given.least_age_ns = round(bounds.LEAST_AGE_S * 1e9)
+        given.rate_cap = self.rate_cap
         given.copy_requests, given.visits = self.copy_requests, self.visits
         return given
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 
+from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core.access import (
     LINES_PER_PAGE,
     AccessBatch,
@@ -24,13 +25,12 @@ from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import BoolArray, U64Array
 from tierd.core.tuning import HMU, PACING, SCAN
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
-from tierd.sources.hmu_devices import CountSettings, HmuDevices, RequestCount, availability
+from tierd.sources.hmu_devices import HmuDevices, RequestCount, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
 from tierd.sources.kmod.neoprof import Card, Cards, Profile
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import Kind
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings
 
 log = logging.getLogger(__name__)
 
@@ -38,27 +38,13 @@ Keep = Callable[[RecordArray], BoolArray]
 """Which page records are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class NeoProfSettings(CountSettings):
-    """How cards count, and what is done beside it.
-
-    Attributes:
-        clear_us: length of an epoch.
-        requests_per_visit: counted ones that are taken for one use of a page, as a scan finds
-            it. 0: 1 where cards count runs once, else `HMU.requests_per_access`.
-        scan: how the module scans what no card sees.
-    """
-
-    clear_us: int = 5_000_000
-    requests_per_visit: int = 0
-    scan: ScanSettings = field(default_factory=ScanSettings)
-
-
 class NeoProfSource(AdaptiveSource):
     """An `AccessSource`; see the module's text.
 
     Args:
         settings: how cards count.
+        scan: how the module scans what no card sees.
+        first_threshold: of cards, until the first profile says better.
         root: root of /dev and /sys ("/" but in tests).
         clock: CLOCK_MONOTONIC in ns.
         open_cards, open_ring, make_scan: make the connections.
@@ -68,21 +54,26 @@ class NeoProfSource(AdaptiveSource):
 
     def __init__(
         self,
-        settings: NeoProfSettings | None = None,
+        settings: NeoProfConfig | None = None,
+        scan: ScanConfig | None = None,
         *,
+        first_threshold: int = 64,
         root: Path = Path("/"),
         clock: Callable[[], int] = time.monotonic_ns,
         open_cards: Callable[[], Cards] = Cards.open,
         open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
-        make_scan: Callable[[ScanSettings, Keep | None], ScanSource] | None = None,
+        make_scan: Callable[[ScanConfig, Sequence[int], Keep | None], ScanSource] | None = None,
     ) -> None:
-        self.settings = settings or NeoProfSettings()
+        self.settings = settings or NeoProfConfig()
+        self._first_threshold = first_threshold
         self._root = root
         self._clock = clock
         self._open_cards = open_cards
         self._open_ring = open_ring
         self.make_scan = make_scan or (
-            lambda settings, keep: ScanSource(settings, root=root, clock=clock, keep=keep)
+            lambda settings, nodes, keep: ScanSource(
+                settings, nodes=nodes, alone=False, root=root, clock=clock, keep=keep
+            )
         )
         """Makes the scanner of what cards do not see."""
         self._cards: HmuDevices | None = None
@@ -92,9 +83,10 @@ class NeoProfSource(AdaptiveSource):
         self._map = HmuCoverage(())
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
-        scan = self.settings.scan
-        self._scan_settings = replace(scan, period_us=scan.period_us // SCAN.beside_factor)
-        self._list = HotList(self.name, self._scan_settings.period_us / 1e6)
+        scan = scan or ScanConfig()
+        self._scan_interval_us = scan.interval_ns // 1000
+        self._scan_settings = replace(scan, interval_ns=scan.interval_ns // SCAN.beside_factor)
+        self._list = HotList(self.name, self._scan_settings.interval_ns / 1e9)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
         self._aim: float | None = None
@@ -165,8 +157,8 @@ class NeoProfSource(AdaptiveSource):
     @property
     def visits(self) -> float:
         """Accesses, as accessed bits show them, that a counted request stands for."""
-        if self.settings.requests_per_visit:
-            return 1 / self.settings.requests_per_visit
+        if self.settings.lines_per_access:
+            return 1 / self.settings.lines_per_access
         return 1.0 if self._coalescing else 1 / HMU.requests_per_access
 
     @property
@@ -254,6 +246,7 @@ class NeoProfSource(AdaptiveSource):
             self.settings,
             begun=self._epoch_begins,
             lost=self._list.forget,
+            first_threshold=self._first_threshold,
         )
         with self.closed_on_failure():
             self._ring = self._open_ring(self._root, (Kind.HOT,))
@@ -276,9 +269,9 @@ class NeoProfSource(AdaptiveSource):
         if self._scan is not None:
             self._scan.close()
         nodes = self.coverage.unseen or (1023,)
-        settings = replace(self._scan_settings, nodes=nodes, alone=False)
         # Where cards see all of a node or nothing, the scanner leaves alone what they see.
-        self._scan = self.make_scan(settings, self._unseen if self.coverage.partial else None)
+        keep = self._unseen if self.coverage.partial else None
+        self._scan = self.make_scan(self._scan_settings, nodes, keep)
         self._scan.aim = self._aim
         self._learning = True
 
@@ -288,7 +281,7 @@ class NeoProfSource(AdaptiveSource):
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
-            scan.pace(max(self.settings.scan.period_us, SCAN.beside_period_us))
+            scan.pace(max(self._scan_interval_us, SCAN.beside_period_us))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""
@@ -312,7 +305,7 @@ class NeoProfSource(AdaptiveSource):
             self._learned_ns = now
             self._learn(scan)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)
-        if now - oldest >= self.settings.clear_us * 1000:
+        if now - oldest >= self.settings.epoch_ns:
             batches.append(self.clear())
         elif self._learning:
             batches.append(self._list.credit(now))

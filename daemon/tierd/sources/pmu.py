@@ -14,9 +14,10 @@ import platform
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
+from tierd.config.watching import PmuConfig
 from tierd.core import bounds, linux
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
@@ -27,27 +28,6 @@ from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.source import Budget, SampledSource
 from tierd.sources.ebpf.table import EventPlan, SamplerSettings
-
-
-@dataclass(frozen=True, slots=True)
-class PmuSettings:
-    """Settings of [sources.pmu].
-
-    Attributes:
-        events: roles of events (`tierd.sources.ebpf.events.ROLES`), all sampled.
-        latency_cycles: threshold of load-latency events.
-        samples_per_s: wanted rate, all CPUs together.
-        cpu_share: most of one CPU that sampling may take.
-        mode: "auto", "table" or "raw": where samples are counted.
-        sampler: sizes and ways of loading.
-    """
-
-    events: tuple[str, ...] = ("l3-miss",)
-    latency_cycles: int = 128
-    samples_per_s: float = 20_000.0
-    cpu_share: float = 0.03
-    mode: str = "auto"
-    sampler: SamplerSettings = field(default_factory=SamplerSettings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +51,7 @@ class Choice:
         return f"{names} of {self.pmu.folder.name}, table {self.model.name}"
 
 
-def choose(
-    settings: PmuSettings, *, cpuinfo: Path = host.CPUINFO, pmus: Path = PMU_FOLDER
-) -> Choice:
+def choose(settings: PmuConfig, *, cpuinfo: Path = host.CPUINFO, pmus: Path = PMU_FOLDER) -> Choice:
     """What this host's CPU would be sampled with.
 
     Raises:
@@ -93,7 +71,7 @@ def choose(
 
 
 def would_use(
-    settings: PmuSettings | None = None,
+    settings: PmuConfig | None = None,
     *,
     cpuinfo: Path = host.CPUINFO,
     pmus: Path = PMU_FOLDER,
@@ -103,7 +81,7 @@ def would_use(
     Where the kernel shows no PMU, the answer still names the event that the CPU's table
     has, so that an operator sees what a host without virtualization would use.
     """
-    settings = settings or PmuSettings()
+    settings = settings or PmuConfig()
     try:
         choice = choose(settings, cpuinfo=cpuinfo, pmus=pmus)
     except UnavailableError as error:
@@ -130,7 +108,8 @@ class PmuSource(SampledSource):
     """An `AccessSource`; see the module's text.
 
     Args:
-        settings: see `PmuSettings`.
+        settings: what is sampled, how often, and where it is counted.
+        sampler: sizes and ways of loading.
         plans: events to sample in place of the tables' (tests attach the same program to
             a software event).
         clock: CLOCK_MONOTONIC in ns.
@@ -138,19 +117,21 @@ class PmuSource(SampledSource):
 
     def __init__(
         self,
-        settings: PmuSettings | None = None,
+        settings: PmuConfig | None = None,
         *,
+        sampler: SamplerSettings | None = None,
         plans: tuple[EventPlan, ...] = (),
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._settings = settings or PmuSettings()
+        self._settings = settings or PmuConfig()
+        self._sizes = sampler or SamplerSettings()
         self._plans = plans
         self._least = 1 if plans else bounds.PMU_LEAST_PERIOD
         super().__init__(
             "pmu",
             Budget(
                 samples_per_s=self._settings.samples_per_s,
-                cpu_share=self._settings.cpu_share,
+                cpu_share=self._settings.cpu_limit,
                 interrupt_ns=EBPF.interrupt_ns,
                 least_period=self._least,
                 most_period=linux.IBS_PERIOD,
@@ -191,7 +172,7 @@ class PmuSource(SampledSource):
         except UnavailableError as error:
             return Availability(False, error.message, error.hint)
         for plan in plans:
-            state = host.sampling("pmu", plan.attr, self._settings.sampler.ways)
+            state = host.sampling("pmu", plan.attr, self._sizes.ways)
             if not state.ok:
                 return state
         return state
@@ -213,7 +194,7 @@ class PmuSource(SampledSource):
 
     def make_sampler(self) -> Sampler:
         """The events on each CPU."""
-        return Sampler("pmu", self.plans(), self._settings.sampler)
+        return Sampler("pmu", self.plans(), self._sizes)
 
     def _counts_lines(self) -> bool:
         """Whether every event sampled is a line that memory served."""

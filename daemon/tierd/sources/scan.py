@@ -19,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import (
     AccessBatch,
     Availability,
@@ -33,7 +34,7 @@ from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources.scan_controller import ScanController
-from tierd.sources.scan_module import ScanSettings, ScanTargets, module_availability
+from tierd.sources.scan_module import ScanTargets, module_availability
 from tierd.sources.scan_records import ScanRecords, summaries
 
 
@@ -42,6 +43,9 @@ class ScanSource(EventDrivenSource):
 
     Args:
         settings: how to scan.
+        nodes: nodes whose pages are reported; none named: all.
+        alone: no other source finds pages that become hot.
+        report_scans: a page that stays hot is reported in one scan of so many (in turns).
         root: root of /dev and /sys ("/" but in tests).
         clock: CLOCK_MONOTONIC in ns.
         open_control, open_ring: make the two connections.
@@ -52,8 +56,11 @@ class ScanSource(EventDrivenSource):
 
     def __init__(
         self,
-        settings: ScanSettings | None = None,
+        settings: ScanConfig | None = None,
         *,
+        nodes: Sequence[int] = (),
+        alone: bool = True,
+        report_scans: int = 3,
         root: Path = Path("/"),
         clock: Callable[[], int] = time.monotonic_ns,
         open_control: Callable[[], Control] = Control.open,
@@ -61,7 +68,8 @@ class ScanSource(EventDrivenSource):
         keep: Callable[[RecordArray], BoolArray] | None = None,
     ) -> None:
         self._keep = keep
-        self._settings = settings or ScanSettings()
+        self._settings = settings or ScanConfig()
+        self._nodes, self._alone, self._report_scans = nodes, alone, report_scans
         self._root = root
         self._clock = clock
         self._open_control = open_control
@@ -70,19 +78,17 @@ class ScanSource(EventDrivenSource):
         self._ring: Ring | None = None
         self._targets = ScanTargets()
         self._dropped = 0
-        self._records = ScanRecords(
-            self.name, self._settings.report_scans, writes=self._settings.dirty
-        )
-        self._hot_scans = self._settings.hot_scans
+        self._records = ScanRecords(self.name, report_scans, writes=self._settings.track_writes)
+        self._hot_scans = self._settings.hot_threshold
         self._heard = 0
         self._check_ns = 0
         self.decide_with(ScanController)
 
     def decide_with(self, make: Callable[..., ScanController]) -> None:
         """Let what `make` returns, called as `ScanController` is, decide; before `watch`."""
-        settings = self._settings
-        period_us, least_us = settings.period_us, settings.min_sampling_interval_us
-        self._scan_controller = make(period_us, least_us, self._clock(), alone=settings.alone)
+        period_us = self._settings.interval_ns // 1000
+        least_us = self._settings.min_sampling_interval_ns // 1000
+        self._scan_controller = make(period_us, least_us, self._clock(), alone=self._alone)
 
     def available(self) -> Availability:
         """Whether the module is loaded and lets us in."""
@@ -114,22 +120,22 @@ class ScanSource(EventDrivenSource):
         self._ring, self._control = ring, control
         self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
-        self._hot_scans = settings.hot_scans
+        self._hot_scans = settings.hot_threshold
         self._scan_controller.start(self._clock())
         # Nobody asks whose pages are shared, or of which order, before they move.
         flags = ScanFlags.BRIEF
-        flags |= ScanFlags.DIRTY if settings.dirty else ScanFlags(0)
-        flags |= ScanFlags.FLUSH if settings.flush else ScanFlags(0)
+        flags |= ScanFlags.DIRTY if settings.track_writes else ScanFlags(0)
+        flags |= ScanFlags.FLUSH if settings.flush_tlb else ScanFlags(0)
         with self.closed_on_failure():
             control.scan_set(
                 period_us=self._scan_controller.period_us,
-                budget_ppm=round(settings.cpu_share * 1e6),
-                hot_scans=settings.hot_scans,
-                cold_scans=settings.cold_scans,
-                report_scans=settings.report_scans,
-                exposure_us=self._scan_controller.exposure_us,
+                budget_ppm=round(settings.cpu_limit * 1e6),
+                hot_scans=settings.hot_threshold,
+                cold_scans=settings.cold_threshold,
+                report_scans=self._report_scans,
+                sampling_interval_us=self._scan_controller.sampling_interval_us,
                 flags=flags,
-                hot_nodes=settings.nodes or range(MAX_NODES),
+                hot_nodes=self._nodes or range(MAX_NODES),
             )
 
     def poll(self) -> list[AccessBatch]:
@@ -187,12 +193,12 @@ class ScanSource(EventDrivenSource):
         if lost:
             wanted = min(HISTORY, wanted + 1)
         elif 0 < count < self._ring.capacity // 4:
-            wanted = max(self._settings.hot_scans, wanted - 1)
+            wanted = max(self._settings.hot_threshold, wanted - 1)
         if wanted == self._hot_scans:
             return
         self._hot_scans = wanted
-        raised = wanted > self._settings.hot_scans
-        cold = wanted - 1 if raised else self._settings.cold_scans
+        raised = wanted > self._settings.hot_threshold
+        cold = wanted - 1 if raised else self._settings.cold_threshold
         with self.closed_on_failure():
             self._control.scan_set(hot_scans=wanted, cold_scans=cold)
 
@@ -202,14 +208,16 @@ class ScanSource(EventDrivenSource):
         Raises:
             UnavailableError: the module refused, or is about to be removed.
         """
-        self._settings = replace(self._settings, period_us=period_us)
+        self._settings = replace(self._settings, interval_ns=period_us * 1000)
         self._scan_controller.pace(period_us)
         self._set_scan()
 
     def _set_scan(self) -> None:
         if self._control is not None:
             chosen = self._scan_controller
-            self._control.scan_set(period_us=chosen.period_us, exposure_us=chosen.exposure_us)
+            self._control.scan_set(
+                period_us=chosen.period_us, sampling_interval_us=chosen.sampling_interval_us
+            )
 
     @property
     def aim(self) -> float | None:
@@ -259,7 +267,7 @@ class ScanSource(EventDrivenSource):
         period_ns = self._scan_controller.period_us * 1000
         self._check_ns = self._clock() + max(SCAN.check_interval_ns, period_ns)
         if self._control is None:
-            return 0, self._settings.period_us / 1e6
+            return 0, self._settings.interval_ns / 1e9
         states = [each for each in self._control.targets() if each.target in self._targets]
         if not states:
             return 0, self._scan_controller.seen.period_s

@@ -92,7 +92,7 @@ class ScanController:
     Attributes:
         aim: share of the targets' pages that fast memory has room for; None: not known.
         awake: another source saw the programs run since the last `take`, whatever scans found.
-        exposure_us: the sampling interval that is set; 0 is the whole period.
+        sampling_interval_us: the sampling interval that is set; 0 is the whole period.
         lag_us: a phase change may go undetected for so long.
         longest_us: no sampling interval is longer, where that is less than half of the period;
             None: none is too long.
@@ -118,7 +118,7 @@ class ScanController:
 
     def start(self, now_ns: int) -> None:
         """The scanner begins anew."""
-        self.exposure_us = self._bounded(0)
+        self.sampling_interval_us = self._bounded(0)
         self._rounds: dict[int, int] = {}
         self._since: dict[int, int] = {}
         self._valid_from: dict[int, int] = {}
@@ -127,7 +127,7 @@ class ScanController:
         self._pages = self._asleep = self._apart = 0
         self._awake_ns = now_ns
         period = self.period_us
-        self.seen = Seen(0.0, (self.exposure_us or period) / 1e6, period / 1e6)
+        self.seen = Seen(0.0, (self.sampling_interval_us or period) / 1e6, period / 1e6)
 
     def is_phase_change(self, found: ScanSummary) -> bool:
         """Whether what a scan found means that programs use other memory."""
@@ -156,7 +156,7 @@ class ScanController:
     def pace(self, period_us: int) -> None:
         """Scan no more often than this, once scans have taught enough."""
         self._configured_us = period_us
-        self.exposure_us = min(self.exposure_us, period_us)
+        self.sampling_interval_us = min(self.sampling_interval_us, period_us)
 
     @property
     def period_us(self) -> int:
@@ -164,14 +164,14 @@ class ScanController:
         if not self._learning:
             return self._rested_us
         slower = 1 if self._alone else SCAN.beside_factor
-        wanted = SCAN.warmup_speed * self.exposure_us
+        wanted = SCAN.warmup_speed * self.sampling_interval_us
         wanted = wanted or self._configured_us * slower // SCAN.warmup_speed
         return min(self._configured_us, max(slower * SCAN.warmup_period_us, wanted))
 
     @property
     def _rested_us(self) -> int:
         # A sampling interval of the whole period would find more pages in use if it were longer.
-        if not (self._alone and self.exposure_us):
+        if not (self._alone and self.sampling_interval_us):
             return self._configured_us
         doubled = (self.lag_us // self._configured_us).bit_length() - 1
         return self._configured_us << max(0, min(doubled, SCAN.rest_doublings))
@@ -207,11 +207,11 @@ class ScanController:
         return (now_ns - self._awake_ns) / 1e9
 
     def take(self, stats: Stats, now_ns: int) -> bool:
-        """Take in the scanner's statistics; true if `exposure_us` or `period_us` changed."""
+        """Take in the scanner's statistics; true if an interval of the scanner has changed."""
         rounds = {target: each.get("rounds", 0) for target, each in stats.items()}
         if rounds == self._rounds:
             return False  # no scan has ended since
-        before = self.period_us, self.exposure_us
+        before = self.period_us, self.sampling_interval_us
         taught = not self._learning
         self._count(rounds)
         valid = all(
@@ -221,7 +221,7 @@ class ScanController:
         if valid and any(each.get("round_pages", 0) for each in stats.values()):
             self._judge(list(stats.values()), now_ns, taught=taught)
         self.awake = False
-        return before != (self.period_us, self.exposure_us)
+        return before != (self.period_us, self.sampling_interval_us)
 
     def _count(self, rounds: dict[int, int]) -> None:
         # Of targets that were there before: one that comes does not have all learned anew.
@@ -256,12 +256,12 @@ class ScanController:
         return self.period_us != before
 
     def bound(self, longest_us: int | None) -> bool:
-        """Set `longest_us`; true if `exposure_us` or `period_us` changed: nothing was seen yet."""
+        """Set `longest_us`; true if an interval has changed, as nothing was seen yet."""
         self.longest_us = longest_us
-        wanted = self._bounded(self.exposure_us)
-        if self._rounds or wanted == self.exposure_us:
+        wanted = self._bounded(self.sampling_interval_us)
+        if self._rounds or wanted == self.sampling_interval_us:
             return False
-        self.exposure_us = wanted
+        self.sampling_interval_us = wanted
         return True
 
     def _bounded(self, wanted_us: int) -> int:
@@ -291,7 +291,7 @@ class ScanController:
             weight = each.get("round_pages", 0) / pages
             own = max(each.get("period_ns", 0) / 1e9, self.period_us / 1e6)
             period += weight * own
-            sampling_interval += weight * min(each.get("exposure_ns", 0) / 1e9 or own, own)
+            sampling_interval += weight * min(each.get("sampling_interval_ns", 0) / 1e9 or own, own)
         accessed = sum(each.get("round_accessed", 0) for each in stats)
         return Seen(accessed / pages, sampling_interval, period)
 
@@ -299,7 +299,7 @@ class ScanController:
         """Set another sampling interval, if the last scans say so."""
         if self.aim is None:
             return
-        before, apart = self.exposure_us, SCAN.interval_apart_factor
+        before, apart = self.sampling_interval_us, SCAN.interval_apart_factor
         wanted = self._bounded(
             choose(
                 self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
@@ -320,7 +320,7 @@ class ScanController:
             self.seen.share,
             self.aim,
         )
-        self.exposure_us = wanted
+        self.sampling_interval_us = wanted
         rounds = self._rounds.items()
         self._valid_from = {target: each + SCAN.stale_scans - 1 for target, each in rounds}
         far = not before or not wanted or not 1 / apart <= wanted / before <= apart

@@ -5,44 +5,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierd.core.access import Availability, WatchedTarget, join_ranges
 from tierd.core.errors import TargetGoneError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
-
-
-@dataclass(frozen=True, slots=True)
-class ScanSettings:
-    """How the module scans.
-
-    Attributes:
-        period_us: least time between two scans of a page.
-        cpu_share: most of one CPU that the scanner's thread may take; it scans less often then.
-        hot_scans: a page is reported while it was accessed in at least this many of the
-            last eight scans.
-        cold_scans: ... and until it was accessed in no more than these.
-        report_scans: a page that stays hot is reported in one scan of so many (in turns).
-        dirty: tell writes from reads by the dirty bit (needs a TLB flush a page table).
-        flush: flush the TLB after each page table; for emulators.
-        nodes: nodes whose pages are reported; none named: all.
-        min_sampling_interval_us: an accessed bit is not checked sooner than this after it was
-            cleared. At half the period or more, bits are cleared only where they are checked.
-        alone: no other source finds pages that become hot.
-    """
-
-    period_us: int = 800_000
-    cpu_share: float = 0.05
-    hot_scans: int = 2
-    cold_scans: int = 1
-    report_scans: int = 3
-    dirty: bool = False
-    flush: bool = False
-    nodes: tuple[int, ...] = ()
-    min_sampling_interval_us: int = 2_000
-    alone: bool = True
 
 
 def module_availability(root: Path) -> Availability:

@@ -7,10 +7,8 @@ where netlink is refused it polls a few small files.
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
-import os
 import socket
 import time
 from collections.abc import Callable
@@ -26,6 +24,9 @@ log = logging.getLogger(__name__)
 
 SUBSYSTEMS: Final = frozenset({"memory", "node", "memory_tiering", "dax", "cxl"})
 """SUBSYSTEM of the uevents after which a map may be old."""
+_SUBSYSTEMS: Final = frozenset(f"SUBSYSTEM={name}".encode() for name in SUBSYSTEMS)
+_NETLINK_KOBJECT_UEVENT: Final = 15
+"""include/uapi/linux/netlink.h; Python's socket module does not name it."""
 KERNEL_GROUP: Final = 1
 """Multicast group of the kernel's own uevents (group 2 is udev's; lib/kobject_uevent.c)."""
 RECEIVE_BYTES: Final = 65536
@@ -78,7 +79,7 @@ class HotplugWatcher:
             return
         try:
             self._socket = _open_uevents()
-        except Exception as error:  # pyroute2 has no one base class for a failed bind
+        except OSError as error:
             self._poll_from_now(f"uevents are refused: {error!r}")
 
     @property
@@ -159,36 +160,20 @@ class HotplugWatcher:
 
 
 def concerns_memory(data: bytes) -> bool:
-    """Whether one uevent message is about memory, nodes, dax or CXL devices.
-
-    One that cannot be parsed counts: reading the map once more costs little.
-    """
-    from pyroute2.netlink.uevent import MarshalUevent
-
-    try:
-        messages = list(MarshalUevent().parse(data))
-    except (UnicodeDecodeError, ValueError, KeyError):
-        return True
-    return any(message.get("SUBSYSTEM") in SUBSYSTEMS for message in messages)
+    """Whether one uevent message is about memory, nodes, dax or CXL devices."""
+    return not _SUBSYSTEMS.isdisjoint(data.split(b"\0"))
 
 
 def _open_uevents() -> socket.socket:
-    """A non-blocking socket in the kernel's uevent group.
-
-    pyroute2 opens and binds it. Its own reader wants an event loop that runs, which the
-    control loop has not: a duplicate of the descriptor is read here and pyroute2's end closed.
-    """
-    from pyroute2.netlink.uevent import UeventSocket
-
-    opened = UeventSocket()
+    """A non-blocking socket in the kernel's uevent group."""
+    flags = socket.SOCK_DGRAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC
+    uevents = socket.socket(socket.AF_NETLINK, flags, _NETLINK_KOBJECT_UEVENT)
     try:
-        opened.bind(groups=KERNEL_GROUP)
-        copy = socket.socket(fileno=os.dup(opened.fileno()))
-    finally:
-        with contextlib.suppress(Exception):
-            opened.close()
-    copy.setblocking(False)
-    return copy
+        uevents.bind((0, KERNEL_GROUP))
+    except OSError:
+        uevents.close()
+        raise
+    return uevents
 
 
 def _alike(old: _Snapshot, new: _Snapshot) -> bool:

@@ -205,7 +205,7 @@ def read(root: Path = Path("/"), overrides: TopologyOverrides | None = None) -> 
     overrides = overrides or TopologyOverrides()
     overrides.check()
     raw = read_nodes(tree)
-    overrides.check_nodes(raw.possible)
+    overrides.check_nodes(raw.possible, "node", "possible nodes")
     devices = read_devices(tree)
     kernel_tiers, kernel_notes = read_kernel_tiers(tree)
     model = _MODEL_NAME.search(tree.text("proc/cpuinfo") or "")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -166,22 +167,10 @@ def _bandwidth(quantity: Quantity) -> str:
     return f"{quantity.value / 1e9:.1f} GB/s ({quantity.provenance})"
 
 
-def _quantity_json(quantity: Quantity | None) -> dict[str, Any] | None:
-    if quantity is None:
-        return None
-    return {"value": float(quantity.value), "provenance": quantity.provenance.value}
-
-
 def _tier_json(tiers: TierMap, tier: Tier) -> dict[str, Any]:
     up, down = tiers.promotion_tier(tier.rank), tiers.demotion_tier(tier.rank)
     return {
-        "rank": tier.rank,
-        "name": tier.name,
-        "kind": tier.kind.value,
-        "nodes": list(tier.nodes),
-        "capacity_bytes": tier.capacity_bytes,
-        "latency_ns": _quantity_json(tier.latency_ns),
-        "bandwidth_bytes_per_s": _quantity_json(tier.bandwidth_bytes_per_s),
+        **asdict(tier),
         "promotes_to": up.name if up else None,
         "demotes_to": down.name if down else None,
         "kernel_tiers": kernel_tiers(tiers, tier),
@@ -190,19 +179,10 @@ def _tier_json(tiers: TierMap, tier: Tier) -> dict[str, Any]:
 
 def _node_json(tiers: TierMap, node: MemoryNode) -> dict[str, Any]:
     return {
-        "node": node.node,
+        **asdict(node),
         "tier": tiers.tier_of(node.node).name,
-        "kind": node.kind.value,
-        "size_bytes": node.size_bytes,
         "cpus": sorted(node.cpus),
-        "initiators": list(node.initiators),
-        "latency_ns": _quantity_json(node.latency_ns),
-        "bandwidth_bytes_per_s": _quantity_json(node.bandwidth_bytes_per_s),
-        "write_latency_ns": _quantity_json(node.write_latency_ns),
-        "write_bandwidth_bytes_per_s": _quantity_json(node.write_bandwidth_bytes_per_s),
-        "distances": {str(other): value for other, value in sorted(node.distances.items())},
-        "kernel_tier": node.kernel_tier,
-        "devices": list(node.devices),
+        "distances": dict(sorted(node.distances.items())),
     }
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from tierd import config
 from tierd.cli import main
-from tierd.config.jsonschema import schema
+from tierd.config import schema
 from tierd.config.profiles import PROFILES
 from tierd.core.errors import ConfigError, ExitCode
 

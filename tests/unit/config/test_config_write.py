@@ -59,7 +59,7 @@ def test_every_key_has_a_purpose_and_a_range() -> None:
     def walk(cls: type[Any]) -> None:
         for _, made in options_of(cls).values():
             assert made.doc.endswith(".")
-            assert made.kind.describe()
+            assert made.kind.about
             inner = getattr(made.kind, "cls", None)
             if inner is not None:
                 walk(inner)

@@ -13,9 +13,10 @@ from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, interrupt_at, tier_map
 
 from tierd import config
+from tierd.config import parse_assignment, with_values
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
-from tierd.control.kept import Pause, PauseFile, parse_assignment, persist, with_value
+from tierd.control.kept import Pause, PauseFile, persist
 from tierd.control.protocol import Request, RequestError
 from tierd.core.errors import ConfigError, TierdError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
@@ -127,9 +128,9 @@ def test_an_assignment_is_toml_or_plain_text():
 
 
 def test_matchers_and_lists_can_be_set():
-    found = with_value(config.Config(), "targets.match", {"exe": "redis-server"})
+    found = with_values(config.Config(), {"targets.match": {"exe": "redis-server"}})
     assert found.targets.match.table() == {"exe": "redis-server"}
-    assert with_value(found, "sources.order", ["damon"]).sources.order == ("damon",)
+    assert with_values(found, {"sources.order": ["damon"]}).sources.order == ("damon",)
 
 
 def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):

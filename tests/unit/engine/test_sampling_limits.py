@@ -58,22 +58,22 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
     heat = HeatTable(capacity_pages=1000, half_life_s=5.0)
     page = np.array([7 | 1 << 48], np.uint64)
     heat.ingest(AccessBatch(page, np.array([64.0], np.float32), 10**9, "scan"))
-    exposing, source = SamplingLimits(heat, resident_bytes(1, 1)), ScanningSource("scan")
-    exposing.aim(source, TIERS, usage(100, 50), 0.04)
+    limits, source = SamplingLimits(heat, resident_bytes(1, 1)), ScanningSource("scan")
+    limits.aim(source, TIERS, usage(100, 50), 0.04)
     assert source.aim == 1.0
-    assert not exposing.changed(source)
+    assert not limits.changed(source)
     for dilution, expected in ((1 / 16, 4.0), (0.9 / 16, 4.0), (0.25, 16.0), (1.0, 64.0)):
         source.dilution = dilution
-        exposing.changed(source)
+        limits.changed(source)
         assert heat.lookup(int(page[0])).heat[0] == pytest.approx(expected, rel=1e-3)
     other = ScanningSource("neoprof")
     other.dilution = 0.01
-    assert not exposing.changed(other)  # another source begins in its own
+    assert not limits.changed(other)  # another source begins in its own
     assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
-    assert not exposing.changed(None)
+    assert not limits.changed(None)
 
 
-def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
+def test_the_interval_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
     """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
     assert max_sampling_interval_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
     # It doubles with an eighth of the time for which all has stood still.
@@ -85,15 +85,15 @@ def test_an_exposure_is_the_time_between_two_uses_of_a_page_that_is_just_worth_i
 def test_it_is_not_bounded_where_nobody_knows_what_a_use_saves() -> None:
     one = TierMap(TIERS.tiers[:1], {0: TIERS.nodes[0]})
     assert max_sampling_interval_us(one, 0.5, 0.0) is None
-    exposing, source = (
+    limits, source = (
         SamplingLimits(HeatTable(capacity_pages=10, half_life_s=5.0), resident_bytes(1, 1)),
         ScanningSource(),
     )
-    exposing.bound(source, TIERS, 0.5, 0.0)
+    limits.bound(source, TIERS, 0.5, 0.0)
     assert source.longest_us == 7800
     assert source.lag_us == 500_000
-    exposing.bound(source, TIERS, 0.5, 16.0)
+    limits.bound(source, TIERS, 0.5, 16.0)
     assert (source.longest_us, source.lag_us) == (31_200, 2_000_000)
-    exposing.bound(source, one, 0.5, 0.0)
+    limits.bound(source, one, 0.5, 0.0)
     assert source.longest_us is None
-    exposing.bound(Source(), TIERS, 0.5, 0.0)  # one that does not scan takes no bounds
+    limits.bound(Source(), TIERS, 0.5, 0.0)  # one that does not scan takes no bounds

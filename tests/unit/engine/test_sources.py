@@ -8,6 +8,7 @@ import pytest
 from tierd.config import loads
 from tierd.config.watching import EVENT_ROLES, SOURCES
 from tierd.sources.ebpf.events import ROLES
+from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.neoprof import NeoProfSource
 from tierd.sources.selection import make_source
 
@@ -24,8 +25,8 @@ def test_settings_reach_the_source() -> None:
     )
     config = loads(text).sources
     scan, damon = make_source("scan", config), make_source("damon", config)
-    assert (scan._settings.period_us, scan._settings.cpu_share) == (2_000_000, 0.09)
-    assert damon._settings.sample_us == 7000
+    assert (scan._settings.interval_ns, scan._settings.cpu_limit) == (2_000_000_000, 0.09)
+    assert damon._settings.sampling_interval_ns == 7_000_000
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,8 @@ def test_what_cards_count_depends_on_what_the_policy_weighs(
 ) -> None:
     source = make_source("neoprof", loads(f"[sources.neoprof]\n{text}").sources, lines=lines)
     assert isinstance(source, NeoProfSource)
-    assert (source.settings.track, source.settings.coalesce) == (track, coalesce)
+    assert TRACKS[source.settings.access_type] is TRACKS[track]
+    assert source.settings.merge_requests is coalesce
 
 
 def test_an_unknown_name_is_an_error() -> None:

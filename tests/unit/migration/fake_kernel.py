@@ -27,7 +27,6 @@ def declarations(path: Path) -> str:
 MOVER = ("mover.c", "job.c", "batch.c", "joined.c", "residency.c")
 PROMOTER = (
     *MOVER,
-    "outcomes.c",
     "promote.c",
     "promote_move.c",
     "promote_pick.c",

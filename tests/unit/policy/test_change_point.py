@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tierd.hotness.change_point import RUN_MAX, ChangeDetector, ChangeSettings
+from tierd.core.bounds import RUN_MAX
+from tierd.hotness.change_point import ChangeDetector, ChangeSettings
 
 TICKS = 1000
 SEEDS = range(10)
@@ -96,7 +97,7 @@ def test_an_hour_of_ticks_is_answered_as_quickly_and_with_as_little_memory() -> 
     detector = ChangeDetector()
     for value in np.random.default_rng(7).normal(1, 0.1, 7200):
         detector.observe(value)
-    assert detector._runs <= RUN_MAX + 1
+    assert len(detector._runs) <= RUN_MAX + 1
     assert detector.run_length > 100
     assert [detector.observe(3.0) for _ in range(3)] == [False, True, False]
 

@@ -13,8 +13,8 @@ from tierd.core.tuning import INTERVAL
 from tierd.policy.rule import posterior_mean
 from tierd.sources.sampling_interval import used_a_second
 
-HALF_LIFE_S, EXPOSURE_S, PERIOD_S = 5.0, 0.0125, 1.0
-HEAT_S = HALF_LIFE_S / math.log(2) * EXPOSURE_S / PERIOD_S
+HALF_LIFE_S, INTERVAL_S, PERIOD_S = 5.0, 0.0125, 1.0
+HEAT_S = HALF_LIFE_S / math.log(2) * INTERVAL_S / PERIOD_S
 
 
 @pytest.mark.parametrize("looks", [2, 8, 30])
@@ -24,10 +24,10 @@ def test_of_exponential_rates_the_expected_one_is_the_mean(looks: int) -> None:
     rate = random.exponential(20.0, 400_000)
     heat = np.zeros(len(rate), np.float32)
     for _ in range(looks):
-        found = random.random(len(rate)) < -np.expm1(-rate * EXPOSURE_S)
+        found = random.random(len(rate)) < -np.expm1(-rate * INTERVAL_S)
         heat = heat * np.float32(0.5 ** (PERIOD_S / HALF_LIFE_S)) + found
-    share = float(np.mean(-np.expm1(-rate * EXPOSURE_S)))
-    mean = used_a_second(Seen(share, EXPOSURE_S, PERIOD_S)) * HEAT_S
+    share = float(np.mean(-np.expm1(-rate * INTERVAL_S)))
+    mean = used_a_second(Seen(share, INTERVAL_S, PERIOD_S)) * HEAT_S
     grown = 1 - 0.5 ** (looks * PERIOD_S / HALF_LIFE_S)
     told = posterior_mean(heat.astype(np.float32), grown, mean) / HEAT_S
     cold = heat <= np.quantile(heat, 0.3)

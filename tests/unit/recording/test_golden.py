@@ -93,7 +93,7 @@ def test_recordings_made_before_are_small() -> None:
 
 
 def test_the_recordings_hold_what_they_are_for() -> None:
-    """Both directions and both outcomes of moves, changes found, exposures chosen."""
+    """Both directions and both outcomes of moves, changes found, sampling intervals chosen."""
     directions, fates, kinds, found, sampling_intervals = set(), set(), set(), set(), set()
     for name in NAMES:
         for tick in Recording(golden.FOLDER / f"{name}.rec"):
@@ -194,7 +194,7 @@ def test_another_constant_of_the_fast_path_is_found(native: Any, setting: str) -
 @pytest.mark.parametrize(
     ("file", "line", "other"),
     [
-        ("promote_read.c", "variance = candidate->hot", "variance = 1.0001F * candidate->hot"),
+        ("promote_read.c", "age_s;", "age_s * 1.0001F;"),
     ],
 )
 def test_another_formula_of_the_fast_path_is_found(

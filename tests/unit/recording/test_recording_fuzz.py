@@ -28,7 +28,7 @@ from tierd.observe.recording import RecordingError, schema
 from tierd.observe.recording.fastpath import decode_fast_path, spans_after
 from tierd.observe.recording.frames import FRAME, HEADER, FrameReader, FrameType, pack_frame
 from tierd.observe.recording.reader import Pass, Recording, read
-from tierd.observe.recording.records import NewHeat, RecordedTick
+from tierd.observe.recording.records import HeatOp, RecordedTick
 from tierd.replay.decided import Decided
 from tierd.replay.policy import Replay
 from tierd.replay.world import World
@@ -184,7 +184,7 @@ def test_forged_calls_and_steps_can_be_replayed_or_are_refused(
 
         def replay(frames: list[tuple[FrameType, bytes]] = frames) -> None:
             again, world, spans = Decided(), World(), None
-            world.apply(NewHeat(1000, 5.0, 30.0))
+            world.apply(HeatOp("new", (1000, 5.0, 30.0)))
             for kind, raw in frames:
                 if kind is FrameType.CALLS:
                     tick = replace(empty, calls=schema.CALLS.decode(raw), fast_path=None)

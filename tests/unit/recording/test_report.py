@@ -25,7 +25,7 @@ from tierd.observe.recording.records import RecordedTarget
 from tierd.replay.policy import Replay
 from tierd.report import page, text
 from tierd.report.analysis import BLOCK_PAGES, SHARES, Report, analyse, find_areas, rows_of
-from tierd.report.text import printable
+from tierd.report.text import short
 
 HOSTILE = "</text><script>alert(1)</script>\n\x1b[2J$x$"
 
@@ -210,8 +210,8 @@ def test_a_recording_without_ticks_or_accesses_is_told(tmp_path: Path, capsys: A
 
 
 def test_names_cannot_command_a_terminal() -> None:
-    assert printable("a\x1b[2Jb\n") == "a\\x1b[2Jb\\x0a"
-    assert len(printable("x" * 500)) == 40
+    assert short("a\x1b[2Jb\n") == "a\\x1b[2Jb\\n"
+    assert len(short("x" * 500)) == 40
 
 
 def test_the_daemon_does_not_import_what_draws() -> None:

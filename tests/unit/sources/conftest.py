@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from neoprof_bench import WHOLE, Bench
 
-from tierd.sources.neoprof import NeoProfSettings
+from tierd.config.watching import NeoProfConfig
 
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Bench:
-    return Bench(tmp_path, WHOLE, settings=NeoProfSettings(requests_per_visit=1))
+    return Bench(tmp_path, WHOLE, settings=NeoProfConfig(lines_per_access=1))

@@ -89,7 +89,7 @@ def test_a_profile_brings_the_cards_statistics(bench: Bench) -> None:
 def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> None:
     bench = Bench(tmp_path, card(0, (512, 768)), card(1, (768, 1024)))
     bench.source.watch(TARGETS)
-    assert bench.scanners[0].settings.nodes == (0,)
+    assert bench.scanners[0].nodes == (0,)
     assert bench.scanners[0].keep is None
     bench.source.poll()
     del bench.cards.known[1]
@@ -97,7 +97,7 @@ def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> Non
     bench.source.poll()
     assert list(bench.source.cards) == [0]
     assert bench.scanners[0].closed
-    assert bench.scanners[1].settings.nodes == (0, 1)
+    assert bench.scanners[1].nodes == (0, 1)
     assert bench.scanners[1].watched == TARGETS
     frames = np.zeros(2, [("pfn", np.uint64)])
     frames["pfn"] = [600 * 256, 900 * 256]
@@ -123,7 +123,7 @@ def test_a_card_over_a_part_of_a_node_is_told_of(
     bench.source.watch(TARGETS)
     assert bench.source.coverage.partial == {1}
     assert "event=device_sees_a_part share=0.500" in caplog.text
-    assert bench.scanners[0].settings.nodes == (0, 1)
+    assert bench.scanners[0].nodes == (0, 1)
 
 
 def test_a_card_that_refuses_to_start_is_left_out(tmp_path: Path) -> None:

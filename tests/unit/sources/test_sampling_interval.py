@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice of an exposure, against pages whose rates are known."""
+"""The choice of a sampling interval, against pages whose rates are known."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PERIOD_US = 1_000_000
 LEAST_US = 2_000
 
 
-def seen(rates: np.ndarray, exposure_us: int) -> Seen:
+def seen(rates: np.ndarray, sampling_interval_us: int) -> Seen:
     """What a look finds: `rates` are accesses a second."""
-    exposure = (exposure_us or PERIOD_US) / 1e6
-    return Seen(float((1 - np.exp(-rates * exposure)).mean()), exposure, PERIOD_US / 1e6)
+    interval = (sampling_interval_us or PERIOD_US) / 1e6
+    return Seen(float((1 - np.exp(-rates * interval)).mean()), interval, PERIOD_US / 1e6)
 
 
 def settled(rates: np.ndarray, aim: float, first_us: int) -> list[int]:
-    """The exposures until none changes any more."""
+    """The sampling intervals until none changes any more."""
     tried = [first_us]
     for _ in range(12):
         found = choose(seen(rates, tried[-1]), aim, tried[-1], least_us=LEAST_US, most_us=PERIOD_US)
@@ -84,20 +84,20 @@ def test_what_fits_whole_needs_no_telling_apart() -> None:
     assert settled(np.full(1000, 500.0), 1.0, 10_000) == [10_000, 0]
 
 
-def test_no_exposure_is_shorter_than_the_least_nor_chosen_where_that_is_long() -> None:
+def test_no_sampling_interval_is_shorter_than_the_least_nor_chosen_where_that_is_long() -> None:
     busy = np.full(1000, 1e6)
     assert settled(busy, 0.3, 0)[-1] == LEAST_US
     found = choose(seen(busy, 0), 0.3, 0, least_us=PERIOD_US // 2, most_us=PERIOD_US)
     assert found == 0
 
 
-def test_an_exposure_tells_hot_from_warm_where_a_period_does_not() -> None:
+def test_a_sampling_interval_tells_hot_from_warm_where_a_period_does_not() -> None:
     """Rates that differ tenfold, all far above one a period; eight looks at each page."""
     rng = np.random.default_rng(5)
     rates = np.repeat([200.0, 20.0], 5000)
 
-    def right(exposure_us: int) -> float:
-        chance = 1 - np.exp(-rates * (exposure_us or PERIOD_US) / 1e6)
+    def right(sampling_interval_us: int) -> float:
+        chance = 1 - np.exp(-rates * (sampling_interval_us or PERIOD_US) / 1e6)
         looks = rng.binomial(8, chance) + rng.random(len(rates)) * 1e-3  # ties fall at random
         return float((np.argsort(-looks)[:5000] < 5000).mean())
 

@@ -10,13 +10,14 @@ import numpy as np
 import pytest
 from fakering import page_record
 
+from tierd.config.watching import ScanConfig
 from tierd.core.access import Seen, WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import SCAN
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
 from tierd.sources.scan import ScanSource
-from tierd.sources.scan_module import ScanSettings, merged
+from tierd.sources.scan_module import merged
 from tierd.sources.scan_records import ScanSummary, summaries
 
 
@@ -38,8 +39,8 @@ class FakeControl:
         self.calls.append(call)
 
     def scan_set(self, **settings: Any) -> None:
-        if "exposure_us" in settings:
-            self.sampling_intervals.append(settings["exposure_us"])
+        if "sampling_interval_us" in settings:
+            self.sampling_intervals.append(settings["sampling_interval_us"])
         if "period_us" in settings:
             self.periods.append(settings["period_us"])
         if "budget_ppm" in settings:
@@ -111,7 +112,7 @@ def source(control: FakeControl, ring: FakeRing) -> ScanSource:
     opened_control: Any = lambda: control  # noqa: E731
     opened_ring: Any = lambda root: ring  # noqa: E731
     return ScanSource(
-        ScanSettings(period_us=100_000, cpu_share=0.02, min_sampling_interval_us=50_000),
+        ScanConfig(interval_ns=100_000_000, cpu_limit=0.02, min_sampling_interval_ns=50_000_000),
         clock=lambda: 77,
         open_control=opened_control,
         open_ring=opened_ring,
@@ -260,7 +261,7 @@ class World:
         self.ring = FakeRing()
         ring: Any = lambda root: self.ring  # noqa: E731
         self.source = ScanSource(
-            ScanSettings(period_us=period_us),
+            ScanConfig(interval_ns=period_us * 1000),
             clock=lambda: self.now,
             open_control=control,
             open_ring=ring,
@@ -269,8 +270,8 @@ class World:
         self.source.watch([target(1, 10, (0, 5))])
         self.rounds = 0
 
-    def look(self, share: float, exposure_ms: float) -> tuple[int, int]:
-        """A whole round that found a share accessed; period and exposure set after it, in us."""
+    def look(self, share: float, interval_ms: float) -> tuple[int, int]:
+        """A scan that found a share accessed; period and sampling interval set after it, in us."""
         self.rounds += 1
         self.now += 10**9
         self.control.stats[1] = {
@@ -278,14 +279,14 @@ class World:
             "round_pages": 10_000,
             "round_accessed": int(10_000 * share),
             "period_ns": self.control.periods[-1] * 1000,
-            "exposure_ns": int(exposure_ms * 1e6),
+            "sampling_interval_ns": int(interval_ms * 1e6),
         }
         self.source.poll()
         return self.control.periods[-1], self.control.sampling_intervals[-1]
 
 
 def test_the_module_looks_as_what_it_tells_asks_for() -> None:
-    """Whole periods at first; short exposures at once where all is used, and slower when known."""
+    """Whole periods at first; short intervals at once where all is used, and slower when known."""
     world = World()
     assert (world.control.periods, world.control.sampling_intervals) == ([200_000], [0])
     assert world.look(0.97, 0) == (200_000, 0)  # of the time before

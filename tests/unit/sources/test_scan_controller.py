@@ -12,10 +12,10 @@ from tierd.sources.scan_records import ScanSummary, WarmupState
 
 
 def stats(rounds: int, share: float, pages: int = 1000, us: int = 10_000) -> dict[str, int]:
-    """As the module tells them, of looks with such an exposure."""
+    """As the module tells them, of looks with such an sampling."""
     accessed = int(pages * share)
     return {"rounds": rounds, "round_pages": pages, "round_accessed": accessed,
-            "period_ns": 10**8, "exposure_ns": 1000 * us}  # fmt: skip
+            "period_ns": 10**8, "sampling_interval_ns": 1000 * us}  # fmt: skip
 
 
 def looks() -> ScanController:
@@ -47,21 +47,21 @@ class World:
         self.looks = ScanController(period_us, 2_000, self.now, alone=alone)
         self.looks.aim = 0.3
 
-    def look(self, share: float, exposure_ms: float) -> int:
-        """A whole round that found a share accessed; the exposure after it, in us."""
+    def look(self, share: float, interval_ms: float) -> int:
+        """A whole round that found a share accessed; the sampling interval after it, in us."""
         self.rounds += 1
         self.now += 10**9
-        before = self.looks.period_us, self.looks.exposure_us
-        told = stats(self.rounds, share, us=int(1000 * exposure_ms))
+        before = self.looks.period_us, self.looks.sampling_interval_us
+        told = stats(self.rounds, share, us=int(1000 * interval_ms))
         told["period_ns"] = 1000 * self.looks.period_us
         changed = self.looks.take({1: told}, self.now)
-        assert changed == (before != (self.looks.period_us, self.looks.exposure_us))
-        return self.looks.exposure_us
+        assert changed == (before != (self.looks.period_us, self.looks.sampling_interval_us))
+        return self.looks.sampling_interval_us
 
 
 def test_looks_stay_whole_where_little_is_used_and_are_quick_until_they_know() -> None:
     world = World()
-    assert (world.looks.exposure_us, world.looks.period_us) == (0, 200_000)
+    assert (world.looks.sampling_interval_us, world.looks.period_us) == (0, 200_000)
     assert not known(world.looks)
     for _ in range(SCAN.warmup_scans):
         assert world.look(0.1, 0) == 0
@@ -125,7 +125,7 @@ def test_what_is_known_stays_known_when_use_changes_later() -> None:
     assert known(world.looks)
 
 
-def test_without_word_of_fast_memory_the_exposure_stays() -> None:
+def test_without_word_of_fast_memory_the_sampling_interval_stays() -> None:
     world = World()
     world.looks.aim = None
     assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 0]
@@ -142,17 +142,17 @@ def test_beside_cards_whole_periods_are_half_as_quick() -> None:
 
 
 def test_a_short_period_is_always_whole() -> None:
-    """Half of it would be shorter than the least exposure."""
+    """Half of it would be shorter than the least sampling."""
     world = World(period_us=3_000)
     assert [world.look(0.95, 0) for _ in range(5)] == [0] * 5
 
 
-def test_a_shorter_pace_leaves_no_longer_exposure() -> None:
+def test_a_shorter_pace_leaves_no_longer_sampling_interval() -> None:
     world = World()
     world.look(0.97, 0)
     assert world.look(0.97, 0) == 12_500
     world.looks.pace(10_000)
-    assert (world.looks.exposure_us, world.looks.period_us) == (10_000, 10_000)
+    assert (world.looks.sampling_interval_us, world.looks.period_us) == (10_000, 10_000)
 
 
 def test_a_process_that_comes_late_is_known_after_as_many_looks_at_it() -> None:
@@ -181,8 +181,8 @@ def test_a_number_that_another_process_has_now_counts_from_its_beginning() -> No
 def test_when_far_more_memory_is_watched_learning_begins_anew() -> None:
     made = looks()
     for rounds in range(1, 40):
-        made.take({1: stats(rounds, 0.0, us=made.exposure_us)}, 0)
-    assert (made.exposure_us, known(made)) == (0, True)
+        made.take({1: stats(rounds, 0.0, us=made.sampling_interval_us)}, 0)
+    assert (made.sampling_interval_us, known(made)) == (0, True)
     made.take({1: stats(41, 0.0), 2: stats(2, 0.9, pages=50_000)}, 0)
     assert not known(made)
     for rounds in range(4, 12):
@@ -200,15 +200,15 @@ def test_beside_cards_looks_are_quick_only_until_silence_means_something() -> No
     assert not world.looks.on_phase_change(10**6, world.now)
 
 
-def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
+def test_sampling_intervals_are_no_longer_than_is_allowed_from_the_first_look_on() -> None:
     world = World()
     assert world.looks.bound(7_800)
-    assert (world.looks.exposure_us, world.looks.period_us) == (7_800, 50_000)
+    assert (world.looks.sampling_interval_us, world.looks.period_us) == (7_800, 50_000)
     # Far fewer than fast memory has room for: more would be found by longer ones.
     assert [world.look(0.01, 7.8) for _ in range(6)] == [7_800] * 6
     # What is in use already changes in the course of looks, not at once.
     assert not world.looks.bound(15_600)
-    assert world.looks.exposure_us == 7_800
+    assert world.looks.sampling_interval_us == 7_800
     assert world.look(0.01, 7.8) == 15_600
     assert not world.looks.bound(None)
     assert [world.look(0.01, 15.6), world.look(0.01, 15.6)][-1] > 15_600
@@ -217,9 +217,9 @@ def test_exposures_are_no_longer_than_is_allowed_from_the_first_look_on() -> Non
 def test_a_bound_of_half_the_period_is_none_and_no_bound_is_shorter_than_the_least() -> None:
     made = looks()
     assert not made.bound(400_000)
-    assert made.exposure_us == 0
+    assert made.sampling_interval_us == 0
     assert made.bound(10)
-    assert made.exposure_us == 2_000
+    assert made.sampling_interval_us == 2_000
 
 
 def test_passes_are_for_two_looks_while_they_teach() -> None:
@@ -256,7 +256,7 @@ def test_news_make_looks_quick_again() -> None:
     assert known(world.looks)
 
 
-def test_what_another_exposure_finds_is_no_news() -> None:
+def test_what_another_sampling_interval_finds_is_no_news() -> None:
     world = World()
     world.looks.bound(7_800)
     for _ in range(SCAN.warmup_scans + 1):
@@ -264,7 +264,7 @@ def test_what_another_exposure_finds_is_no_news() -> None:
     world.looks.bound(15_600)
     for _ in range(3):
         world.look(0.01, 7.8)
-    assert world.looks.exposure_us == 15_600
+    assert world.looks.sampling_interval_us == 15_600
     for _ in range(HISTORY):
         assert not world.looks.is_phase_change(came(10**6))
         assert not world.looks.is_phase_change(went(10**6))
@@ -336,7 +336,7 @@ def test_whole_periods_and_looks_beside_cards_are_not_rarer() -> None:
     for _ in range(SCAN.warmup_scans + 1):
         whole.look(0.1, 0)
         cards.look(0.1, 7.8)
-    assert cards.looks.exposure_us
+    assert cards.looks.sampling_interval_us
     for world in (whole, cards):
         assert not world.looks.rest(10**7)
         assert world.looks.period_us == 800_000

@@ -231,12 +231,13 @@ def test_an_order_against_configured_latencies_is_kept_and_noted(tree: Tree) -> 
 @pytest.mark.parametrize(
     ("overrides", "path"),
     [
-        (TopologyOverrides((TierOverride("a", (0,)), TierOverride("b", (0, 1)))), "tiers.b.nodes"),
-        (TopologyOverrides((TierOverride("a", (0,)), TierOverride("a", (1,)))), "tiers.a"),
-        (TopologyOverrides((TierOverride("a", ()),)), "tiers.a.nodes"),
-        (TopologyOverrides((TierOverride("a", (0, 7)),)), "tiers.a.nodes"),
+        (
+            TopologyOverrides((TierOverride("a", (0,)), TierOverride("b", (0, 1)))),
+            "tiers[1].nodes[0]",
+        ),
+        (TopologyOverrides((TierOverride("a", (0,)), TierOverride("a", (1,)))), "tiers[1].name"),
+        (TopologyOverrides((TierOverride("a", (0, 7)),)), "tiers[0].nodes[1]"),
         (TopologyOverrides(nodes={7: NodeOverride(latency_ns=1.0)}), "nodes.7"),
-        (TopologyOverrides(nodes={0: NodeOverride(latency_ns=0.0)}), "nodes.0.latency_ns"),
     ],
 )
 def test_a_mistake_in_the_overrides_names_the_key(

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from tierd.config.matchers import CMDLINE_LIMIT, KEYS, MAX_DEPTH, MAX_MATCHERS, Matcher, Parser
-from tierd.config.values import unknown_key
+from tierd.config.matchers import CMDLINE_LIMIT, MAX_DEPTH, MAX_MATCHERS, Matcher, Parser
 from tierd.core.errors import ConfigError
 
 
@@ -24,8 +23,7 @@ class Facts:
 
 
 def parse(table: Any) -> Matcher:
-    parser = Parser(lambda key, path: unknown_key(key, KEYS, path))
-    return parser.parse(table, "match", empty=True)
+    return Parser().parse(table, "match", empty=True)
 
 
 @pytest.mark.parametrize(

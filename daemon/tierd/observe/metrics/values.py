@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierd.core.logfmt import printable
 from tierd.observe.metrics.families import FAMILIES, FOLDED, Type
 
 Labels = tuple[str, ...]
@@ -103,10 +104,8 @@ class Values:
 
 
 def label(text: str) -> str:
-    """`text` as a label value: valid UTF-8 without control characters, and not long."""
-    shown = text.encode("utf-8", "backslashreplace").decode()
-    shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in shown[:_LONGEST])
-    return shown[:_LONGEST]
+    """`text` as a label value: printable, and not long."""
+    return printable(text[:_LONGEST])[:_LONGEST]
 
 
 class Groups:

@@ -2,8 +2,8 @@
 """Fields of a recording's frames: a table of them says how a value is written and read.
 
 Arrays and lists take at least one byte an item, so that the length of a frame bounds what a reader
-allocates for it. Page keys are stored as differences (`varint`), other arrays with the first bytes
-of all items, then the second, and so on, which zlib likes.
+allocates for it. They are stored with the first bytes of all items, then the second, and so on,
+which zlib likes; page keys as differences.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import numpy.typing as npt
 
 from tierd.core.pagekey import U64Array
 from tierd.observe.recording import RecordingError
-from tierd.observe.recording.varint import pack_pages, unpack_pages
 
 MAX_TEXT: Final = 1 << 20
 MAX_DEPTH: Final = 6
@@ -136,22 +135,6 @@ TEXT: Final = Field(_put_text, _take_text)
 """A text in UTF-8; what cannot be encoded is escaped."""
 
 
-def _put_pages(out: list[bytes], value: U64Array) -> None:
-    data = pack_pages(value)
-    COUNT.put(out, len(value))
-    COUNT.put(out, len(data))
-    out.append(data)
-
-
-def _take_pages(source: Source) -> U64Array:
-    source.rows = COUNT.take(source)
-    return unpack_pages(source.take(COUNT.take(source)), source.rows)
-
-
-PAGES: Final = Field(_put_pages, _take_pages)
-"""Page keys, uint64[n]."""
-
-
 def column(kind: Any, least: float | None = None, most: float | None = None) -> Field:
     """An array with as many items as the page keys before it."""
     dtype = np.dtype(kind)
@@ -189,6 +172,23 @@ def array(kind: Any, least: float | None = None, most: float | None = None) -> F
     return Field(put, take)
 
 
+_DIFFERENCES: Final = array(np.uint64)
+
+
+def _put_pages(out: list[bytes], value: U64Array) -> None:
+    delta = np.diff(value, prepend=np.uint64(0)).view(np.int64)
+    _DIFFERENCES.put(out, delta << 1 ^ delta >> 63)  # (small either way: zigzag)
+
+
+def _take_pages(source: Source) -> U64Array:
+    zigzag = _DIFFERENCES.take(source)
+    return np.cumsum(zigzag >> 1 ^ -(zigzag & 1), dtype=np.uint64)
+
+
+PAGES: Final = Field(_put_pages, _take_pages)
+"""Page keys, uint64[n]."""
+
+
 def optional(field: Field) -> Field:
     """A value, or None."""
 
@@ -220,12 +220,7 @@ def many(field: Field) -> Field:
 def table(key: Field, value: Field) -> Field:
     """A dictionary with one kind of key and one kind of value."""
 
-    def put(out: list[bytes], row: tuple[Any, Any]) -> None:
-        key.put(out, row[0])
-        value.put(out, row[1])
-
-    rows = many(Field(put, lambda source: (key.take(source), value.take(source))))
-    return converted(rows, lambda mapping: mapping.items(), dict)
+    return converted(many(row(key, value)), lambda mapping: mapping.items(), dict)
 
 
 def record(
@@ -259,21 +254,31 @@ def record(
     return Field(put, take)
 
 
-def choice(kinds: Mapping[type, Field]) -> Field:
-    """A value of one of some types; the number of its type goes before it."""
-    fields = list(kinds.values())
-    numbers = {kind: number for number, kind in enumerate(kinds)}
+def row(*fields: Field) -> Field:
+    """Fields in their order, as a tuple."""
 
-    def put(out: list[bytes], value: Any) -> None:
-        number = numbers[type(value)]
-        out.append(bytes([number]))
-        fields[number].put(out, value)
+    def put(out: list[bytes], values: Any) -> None:
+        for field, value in zip(fields, values, strict=True):
+            field.put(out, value)
+
+    return Field(put, lambda source: tuple(field.take(source) for field in fields))
+
+
+def named(make: Callable[[str, Any], Any], kinds: Mapping[str, Field]) -> Field:
+    """A pair of one of some names and its value; the number of the name goes before the value."""
+    names = list(kinds)
+    numbers = {name: number for number, name in enumerate(names)}
+
+    def put(out: list[bytes], pair: Any) -> None:
+        name, value = pair
+        out.append(bytes([numbers[name]]))
+        kinds[name].put(out, value)
 
     def take(source: Source) -> Any:
         number = source.take(1)[0]
-        if number >= len(fields):
+        if number >= len(names):
             raise RecordingError(f"a value of unknown kind {number}")
-        return fields[number].take(source)
+        return make(names[number], kinds[names[number]].take(source))
 
     return Field(put, take)
 
@@ -292,6 +297,16 @@ def converted(field: Field, pack: Callable[[Any], Any], unpack: Callable[[Any], 
             raise RecordingError(f"{value!r:.80} makes no sense: {error!s:.80}") from None
 
     return Field(put, take)
+
+
+def choice(kinds: Mapping[type, Field]) -> Field:
+    """A value of one of some types; the number of its type goes before it."""
+    by_name = {kind.__name__: field for kind, field in kinds.items()}
+    return converted(
+        named(lambda _, value: value, by_name),
+        lambda value: (type(value).__name__, value),
+        lambda value: value,
+    )
 
 
 def member(kind: type[StrEnum]) -> Field:

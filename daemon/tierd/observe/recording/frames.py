@@ -18,7 +18,7 @@ from typing import BinaryIO, Final
 from tierd.observe.recording import RecordingError
 
 MAGIC: Final = b"TIERDREC"
-VERSION: Final = 2
+VERSION: Final = 3
 HEADER: Final = struct.Struct("<8sHHI")
 """Magic, version, size of this header, CRC-32 of what is before it."""
 FRAME: Final = struct.Struct("<IIBBHI")

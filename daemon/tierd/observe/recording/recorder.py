@@ -25,11 +25,7 @@ from tierd.observe.recording.records import (
     DECIDED,
     Call,
     HeatOp,
-    Ingest,
-    Keep,
     Meta,
-    Moved,
-    Place,
     RecordedCalls,
     RecordedTarget,
     RecordedTick,
@@ -210,7 +206,9 @@ class Recorder:
         What heat was given after the decision's outcome comes before the next decision.
         """
         outcomes = (
-            i for i, op in enumerate(ops) if isinstance(op, Moved) and op.report is tick.report
+            i
+            for i, (method, given) in enumerate(ops)
+            if method == "moved" and given[0] is tick.report
         )
         outcome = next(outcomes, None)
         decided, self._decided = self._decided, None
@@ -301,14 +299,14 @@ class Recorder:
 
 def _op_bytes(op: HeatOp) -> int:
     match op:
-        case Ingest():
-            return 13 * len(op.batch) + 200
-        case Place():
-            return 11 * len(op.page) + 200
-        case Keep():
-            return 100 * len(op.ranges) + 200
-        case Moved():
-            return 32 * len(op.report.plan) + 200
+        case HeatOp("ingest", (batch,)):
+            return 13 * len(batch) + 200
+        case HeatOp("place", (page, *_)):
+            return 11 * len(page) + 200
+        case HeatOp("keep_ranges", (_, ranges)):
+            return 100 * len(ranges) + 200
+        case HeatOp("moved", (report,)):
+            return 32 * len(report.plan) + 200
     return 100
 
 

@@ -3,17 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from tierd.core.access import AccessBatch, WatchedRange
-from tierd.core.migration import I16Array, MigrationPlan, MigrationResult, U8Array
+from tierd.core.access import AccessBatch
+from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
-from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import TierMap
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import FastPathLog
@@ -21,69 +20,14 @@ from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import Traffic
 
 
-@dataclass(frozen=True, slots=True)
-class NewHeat:
-    """An empty heat table took the place of the one before."""
+class HeatOp(NamedTuple):
+    """A call that changed heat: a method of `HeatTable`, and its arguments in order.
 
-    capacity_pages: int
-    half_life_s: float
-    refresh_s: float
+    "new" is no method: an empty table, of these arguments, took the place of the one before.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class Advance:
-    """`HeatTable.advance`."""
-
-    time_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class SetHalfLife:
-    """`HeatTable.set_half_life`."""
-
-    half_life_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Fade:
-    """`HeatTable.fade`."""
-
-    half_lives: float
-
-
-@dataclass(frozen=True, slots=True)
-class Ingest:
-    """`HeatTable.ingest`."""
-
-    batch: AccessBatch
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """`HeatTable.place`."""
-
-    page: U64Array
-    node: I16Array
-    order: U8Array
-    insert_on: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Keep:
-    """`HeatTable.keep_ranges`; without ranges the target ended."""
-
-    target: int
-    ranges: tuple[WatchedRange, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """`HeatTable.moved`."""
-
-    report: MigrationResult
-
-
-HeatOp = NewHeat | Advance | SetHalfLife | Fade | Ingest | Place | Keep | Moved
+    method: str
+    arguments: tuple[Any, ...]
 
 
 DECIDED: Final = "tick.decided"
@@ -178,7 +122,7 @@ class RecordedTick:
     @property
     def batches(self) -> list[AccessBatch]:
         """What was ingested."""
-        return [op.batch for op in (*self.ops, *self.late) if isinstance(op, Ingest)]
+        return [op.arguments[0] for op in (*self.ops, *self.late) if op.method == "ingest"]
 
 
 def plan_difference(one: MigrationPlan, other: MigrationPlan) -> str:
@@ -216,54 +160,52 @@ class RecordingHeat(HeatTable):
             capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=refresh_s
         )
         self._tap = tap
-        tap(NewHeat(capacity_pages, half_life_s, refresh_s))
+        tap(HeatOp("new", (capacity_pages, half_life_s, refresh_s)))
+        for name, kept in KEPT.items():
+            setattr(self, name, self._tapped(getattr(self, name), kept))
 
-    def ingest(self, batch: AccessBatch) -> None:
-        """As `HeatTable.ingest`."""
-        super().ingest(batch)
-        owned = AccessBatch(
-            page=_owned(batch.page),
-            count=_owned(batch.count),
-            time_ns=batch.time_ns,
-            source=batch.source,
-            is_write=None if batch.is_write is None else _owned(batch.is_write),
-            lost=batch.lost,
-            node=None if batch.node is None else _owned(batch.node),
-        )
-        self._tap(Ingest(owned))
+    def _tapped(
+        self, method: Callable[..., None], kept: Callable[..., tuple[Any, ...]]
+    ) -> Callable[..., None]:
+        def call(*places: Any, **named: Any) -> None:
+            method(*places, **named)
+            self._tap(HeatOp(method.__name__, kept(*places, **named)))
 
-    def advance(self, time_ns: int) -> None:
-        """As `HeatTable.advance`."""
-        super().advance(time_ns)
-        self._tap(Advance(time_ns))
+        return call
 
-    def set_half_life(self, half_life_s: float) -> None:
-        """As `HeatTable.set_half_life`."""
-        super().set_half_life(half_life_s)
-        self._tap(SetHalfLife(half_life_s))
 
-    def fade(self, half_lives: float) -> None:
-        """As `HeatTable.fade`."""
-        super().fade(half_lives)
-        self._tap(Fade(half_lives))
-
-    def place(
-        self, page: U64Array, node: I16Array, order: U8Array, *, insert_on: Collection[int]
-    ) -> None:
-        """As `HeatTable.place`."""
-        super().place(page, node, order, insert_on=insert_on)
-        self._tap(Place(_owned(page), _owned(node), _owned(order), tuple(insert_on)))
-
-    def moved(self, report: MigrationResult) -> None:
-        """As `HeatTable.moved`."""
-        super().moved(report)
-        self._tap(Moved(report))
-
-    def keep_ranges(self, target: int, ranges: Sequence[WatchedRange]) -> None:
-        """As `HeatTable.keep_ranges`; `forget_target` comes here as well."""
-        super().keep_ranges(target, ranges)
-        self._tap(Keep(target, tuple(sorted(ranges, key=lambda each: each.start))))
+def _owned_batch(batch: AccessBatch) -> tuple[AccessBatch]:
+    arrays = {name: getattr(batch, name) for name in ("page", "count", "is_write", "node")}
+    kept: dict[str, Any] = {n: _owned(each) for n, each in arrays.items() if each is not None}
+    return (replace(batch, **kept),)
 
 
 def _owned(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return values if values.base is None else np.array(values)
+
+
+def _as_given(*arguments: Any) -> tuple[Any, ...]:
+    return arguments
+
+
+KEPT: Final[Mapping[str, Callable[..., tuple[Any, ...]]]] = {
+    "advance": _as_given,
+    "set_half_life": _as_given,
+    "fade": _as_given,
+    "ingest": _owned_batch,
+    "place": lambda page, node, order, *, insert_on: (
+        _owned(page),
+        _owned(node),
+        _owned(order),
+        tuple(insert_on),
+    ),
+    "moved": _as_given,
+    "keep_ranges": lambda target, ranges: (
+        target,
+        tuple(sorted(ranges, key=lambda each: each.start)),
+    ),
+}
+"""The methods of a heat table that change heat: what is kept of their arguments.
+
+`HeatTable.forget_target` keeps no ranges.
+"""

@@ -20,30 +20,24 @@ from tierd.observe.recording.codec import (
     PAGES,
     TEXT,
     array,
-    choice,
     column,
     converted,
     many,
     member,
+    named,
     number,
     optional,
     record,
+    row,
     table,
 )
 from tierd.observe.recording.records import (
-    Advance,
     Call,
-    Fade,
-    Ingest,
-    Keep,
+    HeatOp,
     Meta,
-    Moved,
-    NewHeat,
-    Place,
     RecordedCalls,
     RecordedTarget,
     RecordedTick,
-    SetHalfLife,
 )
 from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import LoadSource, Traffic
@@ -211,28 +205,18 @@ _RANGES: Final = converted(
     _ranges_of,
 )
 _OPS: Final = many(
-    choice(
+    named(
+        HeatOp,
         {
-            NewHeat: record(
-                NewHeat,
-                capacity_pages=number("Q", 1, MAX_CAPACITY),
-                half_life_s=_HALF_LIFE,
-                refresh_s=number("d", 1e-3, 1e6),
-            ),
-            Advance: record(Advance, time_ns=U64),
-            Ingest: record(Ingest, batch=_BATCH),
-            Place: record(
-                Place,
-                page=PAGES,
-                node=column(np.int16),
-                order=column(np.uint8),
-                insert_on=many(number("h")),
-            ),
-            Keep: record(Keep, target=number("H", 0, MAX_TARGETS - 1), ranges=_RANGES),
-            Moved: record(Moved, report=_RESULT),
-            SetHalfLife: record(SetHalfLife, half_life_s=_HALF_LIFE),
-            Fade: record(Fade, half_lives=number("d", -30, 1e6)),
-        }
+            "new": row(number("Q", 1, MAX_CAPACITY), _HALF_LIFE, number("d", 1e-3, 1e6)),
+            "advance": row(U64),
+            "ingest": row(_BATCH),
+            "place": row(PAGES, column(np.int16), column(np.uint8), many(number("h"))),
+            "keep_ranges": row(number("H", 0, MAX_TARGETS - 1), _RANGES),
+            "moved": row(_RESULT),
+            "set_half_life": row(_HALF_LIFE),
+            "fade": row(number("d", -30, 1e6)),
+        },
     )
 )
 

@@ -26,7 +26,7 @@ class ScanState:
         cold_scans: a hot page seen in no more than these is cold again.
         report_scans: a page that stays hot is reported in one scan of so many.
         flags: `ScanFlags`.
-        exposure_us: accesses in so long before a look count; 0: all since the last look.
+        sampling_interval_us: accesses in so long before a look count; 0: all since the last look.
         hot_nodes, cold_nodes: nodes whose hot, and whose cooled, pages are reported.
         stats: struct tierd_stats by field name.
     """
@@ -37,7 +37,7 @@ class ScanState:
     cold_scans: int
     report_scans: int
     flags: ScanFlags
-    exposure_us: int
+    sampling_interval_us: int
     hot_nodes: frozenset[int]
     cold_nodes: frozenset[int]
     stats: Mapping[str, int]
@@ -127,7 +127,7 @@ class Control(Family):
         cold_scans: int | None = None,
         report_scans: int | None = None,
         flags: ScanFlags | None = None,
-        exposure_us: int | None = None,
+        sampling_interval_us: int | None = None,
         hot_nodes: Sequence[int] | None = None,
         cold_nodes: Sequence[int] | None = None,
     ) -> None:
@@ -143,7 +143,7 @@ class Control(Family):
             ["TIERD_A_COLD_SCANS", cold_scans],
             ["TIERD_A_REPORT_SCANS", report_scans],
             ["TIERD_A_FLAGS", None if flags is None else int(flags)],
-            ["TIERD_A_EXPOSURE_US", exposure_us],
+            ["TIERD_A_SAMPLING_INTERVAL_US", sampling_interval_us],
             ["TIERD_A_HOT_NODES", None if hot_nodes is None else node_words(hot_nodes)],
             ["TIERD_A_COLD_NODES", None if cold_nodes is None else node_words(cold_nodes)],
         ]
@@ -161,7 +161,7 @@ class Control(Family):
                 cold_scans=message.get_attr("TIERD_A_COLD_SCANS"),
                 report_scans=message.get_attr("TIERD_A_REPORT_SCANS"),
                 flags=ScanFlags(message.get_attr("TIERD_A_FLAGS")),
-                exposure_us=message.get_attr("TIERD_A_EXPOSURE_US"),
+                sampling_interval_us=message.get_attr("TIERD_A_SAMPLING_INTERVAL_US"),
                 hot_nodes=nodes_of(message.get_attr("TIERD_A_HOT_NODES")),
                 cold_nodes=nodes_of(message.get_attr("TIERD_A_COLD_NODES")),
                 stats=named(STATS, message.get_attr("TIERD_A_STATS")),

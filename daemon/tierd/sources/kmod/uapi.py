@@ -64,7 +64,7 @@ _ATTRIBUTES: Final = """
     THRESHOLD:uint32 TRACK:uint8 UNIT_LOG2:uint8 DOWNSAMPLE:uint8 CARD_FLAGS:uint32
     ERROR_RANK:uint32 CARD_DO:uint32
 
-    EXPOSURE_US:uint32
+    SAMPLING_INTERVAL_US:uint32
 """
 ATTRIBUTES: Final = tuple((f"TIERD_A_{name}", kind) for name, kind in _pairs(_ATTRIBUTES))
 """enum tierd_attr in its order, each with pyroute2's name of its type."""
@@ -77,7 +77,7 @@ STATS: Final = _names(
 
 TARGET_STATS: Final = _names(
     "rounds round_ns round_cpu_ns round_pages round_accessed history_bytes ranges period_ns"
-    " exposure_ns"
+    " sampling_interval_ns"
 )
 """struct tierd_target_stats: uint64 each."""
 

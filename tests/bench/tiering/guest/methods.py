@@ -264,7 +264,7 @@ class Tierd(Method):
                 for name, spent in threads.items()
             },
             "warnings": [line for line in log.splitlines() if "level=warning" in line][:5],
-            "exposures": [
+            "sampling_intervals": [
                 line[line.index("us=") :]
                 for line in log.splitlines()
                 if "event=sampling_interval" in line

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of exposures inside a lab guest: what is refused, and changes while pages are armed."""
+"""Checks of sampling intervals inside a lab guest: refusals, and changes within an interval."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from tierd.sources.kmod.uapi import Kind, ScanFlags
 from tierd.sources.scan_records import ScanSummary, summaries
 
 PERIOD_US = 100_000
-EXPOSURES = "exposure-us is 0, or from 100 to period-us"
+INTERVALS = "sampling-interval-us is 0, or from 100 to period-us"
 REFUSED: tuple[tuple[dict[str, Any], str], ...] = (
-    ({"exposure_us": 1}, EXPOSURES),
-    ({"exposure_us": 50}, EXPOSURES),
-    ({"exposure_us": 99}, EXPOSURES),
-    ({"exposure_us": PERIOD_US + 1}, EXPOSURES),
-    ({"exposure_us": 2**32 - 1}, EXPOSURES),
-    ({"exposure_us": 50, "hot_scans": 4, "budget_ppm": 123_456}, EXPOSURES),
-    # The exposure in force is longer.
-    ({"period_us": 9_999}, EXPOSURES),
-    ({"period_us": 20_000, "exposure_us": 30_000}, EXPOSURES),
+    ({"sampling_interval_us": 1}, INTERVALS),
+    ({"sampling_interval_us": 50}, INTERVALS),
+    ({"sampling_interval_us": 99}, INTERVALS),
+    ({"sampling_interval_us": PERIOD_US + 1}, INTERVALS),
+    ({"sampling_interval_us": 2**32 - 1}, INTERVALS),
+    ({"sampling_interval_us": 50, "hot_scans": 4, "budget_ppm": 123_456}, INTERVALS),
+    # The sampling interval in force is longer.
+    ({"period_us": 9_999}, INTERVALS),
+    ({"period_us": 20_000, "sampling_interval_us": 30_000}, INTERVALS),
     ({"budget_ppm": 50}, "budget-ppm is from 100 to 1000000"),
     ({"hot_scans": 1}, "cold-scans is less than hot-scans"),
     ({"cold_scans": 2}, "cold-scans is less than hot-scans"),
@@ -76,7 +76,7 @@ def refused() -> Result:
             hot_scans=2,
             cold_scans=1,
             report_scans=1,
-            exposure_us=10_000,
+            sampling_interval_us=10_000,
         )
         before = in_force(control)
         for settings, reason in REFUSED:
@@ -85,17 +85,20 @@ def refused() -> Result:
             if told[0] != "ERANGE" or reason not in told[1] or not told[1] or not same:
                 wrong[repr(settings)] = [*told, same]
         taken = {
-            "least": {"exposure_us": 100},
-            "whole period": {"exposure_us": PERIOD_US},
-            "with a longer period": {"period_us": 2 * PERIOD_US, "exposure_us": PERIOD_US + 1},
-            "none": {"exposure_us": 0},
+            "least": {"sampling_interval_us": 100},
+            "whole period": {"sampling_interval_us": PERIOD_US},
+            "with a longer period": {
+                "period_us": 2 * PERIOD_US,
+                "sampling_interval_us": PERIOD_US + 1,
+            },
+            "none": {"sampling_interval_us": 0},
             "short period then": {"period_us": 1000},
         }
         for name, settings in taken.items():
             told = answer(control, settings)
             now = in_force(control)
             if told[0] or any(now[key] != value for key, value in settings.items()):
-                wrong[name] = [*told, now["exposure_us"], now["period_us"]]
+                wrong[name] = [*told, now["sampling_interval_us"], now["period_us"]]
     return {"ok": not wrong, "wrong": wrong, "refused": len(REFUSED), "taken": len(taken)}
 
 
@@ -112,7 +115,7 @@ def shorter(control: Control, ring: Ring) -> tuple[bool, int]:
     def rounds() -> list[int]:
         return [each.stats["rounds"] for each in control.targets()]
 
-    control.scan_set(period_us=600_000_000, exposure_us=0)
+    control.scan_set(period_us=600_000_000, sampling_interval_us=0)
     time.sleep(1)
     before = rounds()
     time.sleep(1)
@@ -127,7 +130,7 @@ def shorter(control: Control, ring: Ring) -> tuple[bool, int]:
 
 
 def changes() -> Result:
-    """Exposures, periods, ranges and targets change at any moment; scans go on after it."""
+    """Intervals, periods, ranges and targets change at any moment; scans go on after it."""
     rng = random.Random(11)
     pages, number = 3000, 2
     counts = {"settings": 0, "ranges": 0, "anew": 0}
@@ -147,10 +150,10 @@ def changes() -> Result:
             what = rng.random()
             if what < 0.6:
                 period_us = rng.choice((1000, 4000, 20_000, 400_000))
-                exposure_us = rng.choice((0, 100, 1000, period_us // 2, period_us))
+                sampling_interval_us = rng.choice((0, 100, 1000, period_us // 2, period_us))
                 control.scan_set(
                     period_us=period_us,
-                    exposure_us=exposure_us,
+                    sampling_interval_us=sampling_interval_us,
                     flags=rng.choice((ScanFlags(0), ScanFlags.DIRTY, ScanFlags.FLUSH)),
                 )
                 counts["settings"] += 1
@@ -165,7 +168,7 @@ def changes() -> Result:
                 counts["anew"] += 1
             time.sleep(rng.random() / 50)
             lab.drain(ring)
-        control.scan_set(period_us=4000, exposure_us=2000, flags=ScanFlags(0))
+        control.scan_set(period_us=4000, sampling_interval_us=2000, flags=ScanFlags(0))
         control.target_set(number, [(first, first + pages)])
         before = {each.target: each.stats["rounds"] for each in control.targets()}
         rounds = dict.fromkeys(before, 0)
@@ -187,7 +190,7 @@ def changes() -> Result:
         "ok": alive
         and min(rounds.values()) >= 10
         # The last pages of a part are armed up to a quarter of it later than the first.
-        and min(each["exposure_ns"] for each in last.values()) >= 1_500_000
+        and min(each["sampling_interval_ns"] for each in last.values()) >= 1_500_000
         and waits
         and anew >= 10
         and last[number]["round_pages"] >= pages
@@ -197,7 +200,7 @@ def changes() -> Result:
         "rounds_after": list(rounds.values()),
         "waits": waits,
         "rounds_of_a_shorter_period": anew,
-        "exposure_ms": [each["exposure_ns"] / 1e6 for each in last.values()],
+        "interval_ms": [each["sampling_interval_ns"] / 1e6 for each in last.values()],
         "round_pages": last[number]["round_pages"],
         "changed": counts,
         "left": left,
@@ -208,7 +211,9 @@ def removal() -> Result:
     """rmmod while pages are armed for long does not wait for their look."""
     lab.load()
     with lab.connection() as control, Churner("hold", 4000) as churner:
-        control.scan_set(period_us=600_000_000, exposure_us=600_000_000, budget_ppm=400_000)
+        control.scan_set(
+            period_us=600_000_000, sampling_interval_us=600_000_000, budget_ppm=400_000
+        )
         control.target_add(1, churner.pid)
         end = time.monotonic() + 20
         while not (armed := control.scan_get().stats["tables"]) and time.monotonic() < end:
@@ -277,7 +282,7 @@ def moved(kind: str, pages: int, *, frames: bool = True) -> Result:
         # So long that the program and the helper run in it, whatever else the host does.
         control.scan_set(
             period_us=500_000,
-            exposure_us=400_000,
+            sampling_interval_us=400_000,
             budget_ppm=800_000,
             hot_scans=2,
             cold_scans=1,
