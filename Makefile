@@ -31,12 +31,11 @@ demo: workloads
 	@$(PYTHON) tests/demo/demo.py --layout scattered --module auto --until 0.9 $(DEMO_FLAGS)
 
 # The sources of accesses side by side, in a machine with a simulated NeoProf card: the hot set
-# moves half-way, and the cards have a run without the detection of such moves as well. Slow: a
-# quarter of an hour and more.
+# moves half-way. Slow: ten minutes and more.
 demo-sources: workloads
 	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
 		--leave-free 160M --without-seconds 0 --with-seconds 24 --move-after 13 --report-every 0.5 \
-		--source neoprof --source neoprof-still --source scan --source damon \
+		--source neoprof --source scan --source damon \
 		--timeout 3600 $(DEMO_FLAGS)
 
 # The kernel module for the running kernel, or with KERNEL=release for another one.

@@ -57,9 +57,6 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
-/* So many of a batch tell how new it is to a few hundredths, what chance adds included. */
-enum { LOOKED_AT = 2048 };
-
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, OF_KEY = 6, OF_ORDER = 3 };
 
 /* A digit of a slot's key, or of its order, which counts for more. */
@@ -234,29 +231,4 @@ void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, i
 
 		node[i] = slot == NULL || slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
 	}
-}
-
-/*
- * How many of the accesses `count` went to pages whose heat is below `least`, so far. Of thousands
- * every second, third and so on is checked, and stands for the ones between. Counts that the
- * table would not take are left out.
- */
-double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
-			size_t n, float least)
-{
-	const size_t stride = (n + LOOKED_AT - 1) / LOOKED_AT;
-	double fresh = 0.0;
-	size_t looked = 0;
-
-	for (size_t i = 0; i < n; i += stride) {
-		const struct slot *slot;
-
-		looked++;
-		if (!(count[i] > 0.0F) || isinf(count[i]))
-			continue;
-		slot = table_folio(heat, page[i]);
-		if (slot == NULL || slot->heat * heat->inverse_gain < least)
-			fresh += (double)count[i];
-	}
-	return looked > 0 ? fresh * ((double)n / (double)looked) : 0.0;
 }

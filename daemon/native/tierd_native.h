@@ -202,10 +202,8 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
 		     double *bandwidth_bytes_per_s);
 
-/* ---- heat, when the hot set moves ---- */
+/* ---- heat, in another unit ---- */
 
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
-double tierd_heat_novel(const struct tierd_heat *heat, const uint64_t *page, const float *count,
-			size_t n, float least);
 
 #endif

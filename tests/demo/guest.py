@@ -31,8 +31,6 @@ TLB_PERIOD_US = 4000
 FAST_NODE, SLOW_NODE = 0, 1
 STEADY_REPORTS = 10
 """So many in a row, for --until."""
-VARIANTS = {"-still": "\n[policy.phase_change]\nenabled = false\n"}
-"""Endings of a source's name on the command line, and what they add to the configuration."""
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
 CGROUP = Path("/sys/fs/cgroup/tiered")
 """What the configuration matches; the workload joins it when its pages are in place."""
@@ -95,12 +93,8 @@ def configuration(base: str, source: str) -> str:
     """The file that makes tierd use one source only; `base` for an empty name."""
     if not source:
         return base
-    text = Path(base).read_text()
-    for ending, extra in VARIANTS.items():
-        if source.endswith(ending):
-            source, text = source.removesuffix(ending), text + extra
     path = Path(f"/tmp/tierd-{source}.toml")
-    path.write_text(f'{text}\n[sources]\norder = ["{source}"]\n')
+    path.write_text(f'{Path(base).read_text()}\n[sources]\norder = ["{source}"]\n')
     return str(path)
 
 
@@ -243,8 +237,7 @@ def main() -> int:
     parser.add_argument(
         "--source",
         action="append",
-        help="run with this source only; several: one run each. NAME-still: without the "
-        "detection of changes",
+        help="run with this source only; several: one run each",
     )
     parser.add_argument("--module", help="kernel module to load before tierd starts")
     args = parser.parse_args()

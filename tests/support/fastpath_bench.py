@@ -25,7 +25,6 @@ from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tie
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings
-from tierd.engine.phase import CoolingSettings
 from tierd.hotness.table import HeatTable
 from tierd.migration import NativeMover
 from tierd.policy.neomem import NeoMemSettings
@@ -120,7 +119,6 @@ class Bench:
             sources=self.selector,
             mover=self.mover,
             thresholds=HotnessThresholdController(NeoMemSettings(), S),
-            forget=CoolingSettings(),
             open_ring=self.open_ring,
             root=root,
         )
@@ -138,7 +136,7 @@ class Bench:
     def tick(self, report: MigrationResult | None = None, **more: Any) -> MigrationResult | None:
         now = time.monotonic_ns()
         between = self.fast_path.begin(now)
-        self.fast_path.end(now, two_tiers(), self.usage, report, **more)
+        self.fast_path.end(now, two_tiers(), self.usage, report, phase_age_s=0.0, **more)
         return between
 
     def put(self, pages: range, count: int = 40) -> None:

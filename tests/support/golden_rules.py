@@ -17,17 +17,15 @@ from madeup_host import two_tiers
 from tierd.config import Config
 from tierd.core.migration import MigrationPlan
 from tierd.engine.pacing import Findings
-from tierd.engine.phase import CoolingSettings
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.tick_record import TickRecord
-from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.phase import AGE, BURST, PACER
 from tierd.replay.scan import CONTROLLER
 from tierd.sources.scan_records import ScanSummary
 
 MS, S = 10**6, 10**9
 CALLS = 40
 """Of each component, in a tick."""
-NO_HEAT: Any = None
 
 
 class Rules:
@@ -44,17 +42,15 @@ class Rules:
         self._random = np.random.default_rng(seed)
         journal = recorder.journal
         self._scan_controller = CONTROLLER.recorded(journal, "scan")(800_000, 2_000, now_ns)
-        self._changes = DETECTOR.recorded(journal)(NO_HEAT, CoolingSettings())
         self._miss_burst, self._still = BURST.recorded(journal)(), AGE.recorded(journal)()
         self._pacer = PACER.recorded(journal)()
         self._rounds, self._pages, self._share = 0, 8000, 0.3
         self._asked = self._refused = self._requests = 0
-        self._begun_ns, self._level = now_ns, 6.0
+        self._begun_ns = now_ns
         self._tells: tuple[Callable[[], None], ...] = (
             *4 * (self._take,),
             *4 * (self._startle,),
             *2 * (self._burst,),
-            *2 * (self._judge,),
             self._pause,
             self._other,
         )
@@ -136,16 +132,6 @@ class Rules:
         if self._miss_burst.update(cards, self._refused, self.now) and self._chance(0.5):
             self._miss_burst.pages(self._miss_burst.take(), self._refused, self._between(10, 1000))
 
-    def _judge(self) -> None:
-        if self._chance(0.08):
-            self._level = self._between(4.0, 9.0)
-        if self._chance(0.02):
-            self._changes.restart()
-        fresh = float(np.exp(self._level + self._random.normal(0, 0.2)))
-        heard = self._chance(0.95)
-        own = heard and self._chance(0.95)
-        self._changes.judge("scan", self.now, own=own, heard=heard, fresh=fresh)
-
     def _pause(self) -> None:
         if self._chance(0.1):
             self._pacer.hurry()
@@ -169,7 +155,9 @@ class Rules:
 
     def _other(self) -> None:
         self._still.see(self._scan_controller.phase_detector.last_ns, [], self.now)
-        self._still.seconds(self._changes, self.now)
+        if self._chance(0.1):
+            self._still.restart(self.now)
+        self._still.seconds(self.now)
         match int(self._random.integers(6)):
             case 0 | 1:
                 self._scan_controller.rest(int(self._between(0, 8e6)))

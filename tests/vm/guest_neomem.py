@@ -50,8 +50,6 @@ class SplitRecord(logging.Handler):
         text = record.getMessage()
         if "event=source_selected" in text or record.levelno >= logging.WARNING:
             print("told", json.dumps(text), flush=True)
-        if "event=phase_change detector=heat" in text:
-            print("moved", json.dumps([time.monotonic(), text]), flush=True)
 
 
 BOUNCE_NS = 5_000_000_000
@@ -229,7 +227,7 @@ def watch(
         kind, _, text = line.partition(" ")
         if kind in ("totals", "rows", "thresholds", "log"):
             result[kind] = json.loads(text)
-        elif kind in ("told", "moved"):
+        elif kind == "told":
             result.setdefault(kind, []).append(json.loads(text))
         else:
             result.setdefault("other", []).append(line)

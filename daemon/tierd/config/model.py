@@ -152,19 +152,6 @@ class CostConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseChangeConfig:
-    """[policy.phase_change]: what is done when the hot set changes."""
-
-    enabled: bool = option(FLAG, True, "Detect that the hot set has changed, and cool old heat.")
-    probability: float = option(
-        share(0.5, 1.0), "90%", "Probability from which a change is believed."
-    )
-    cooling: float = option(
-        number(0.0, 30.0, whole=False), 3.0, "Half-lives by which all heat is cooled at once."
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class PolicyConfig:
     """[policy]: what is moved."""
 
@@ -200,7 +187,6 @@ class PolicyConfig:
         rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes that the fast path promotes in any second."
     )
     cost: CostConfig = section(CostConfig)
-    phase_change: PhaseChangeConfig = section(PhaseChangeConfig)
 
     def check(self, path: str) -> None:
         """Refuse values that contradict each other."""

@@ -40,10 +40,6 @@ HEAT_BYTES_PER_PAGE: Final = 24
 """Bytes of the heat table for a page: 1.25 slots of 18.25 bytes (daemon/native/heat_table.c)."""
 HEAT_FOLIOS: Final = 1024
 """First size of a buffer of folios, which grows."""
-RUN_MAX: Final = 256
-"""Length of a run of the change-point detector; longer runs count as this long."""
-FORGOTTEN_LOG: Final = 30.0
-"""Logarithm of how much less likely than the likeliest a run is that is forgotten: rounding."""
 PATTERN_REGIONS: Final = 1 << 16
 """Regions of one size whose pattern is kept; the least accessed ones give way."""
 

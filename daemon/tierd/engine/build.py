@@ -22,7 +22,6 @@ from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings
 from tierd.engine.loop import Service
-from tierd.engine.phase import CoolingSettings
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover, Mover, NativeMover
@@ -114,9 +113,8 @@ def make_fast_path(
     open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
     root: Path = Path("/"),
 ) -> FastPathController:
-    """The controller of the fast path, and the detector of phase changes."""
-    algorithm, change = config.sources.neoprof.threshold, config.policy.phase_change
-    least = config.policy.confidence_sigmas**2
+    """The controller of the fast path."""
+    algorithm = config.sources.neoprof.threshold
     # With fewer accesses a page is not surely hotter than one of a fifth of its heat. A card
     # reports it once an epoch: it would be refused, and not be reported again.
     certain = (config.policy.confidence_sigmas / (1 - 0.2 * (1 + config.policy.hysteresis))) ** 2
@@ -144,12 +142,6 @@ def make_fast_path(
                 least_count=math.floor(certain),
             ),
             algorithm.interval_ns,
-        ),
-        forget=CoolingSettings(
-            enabled=change.enabled,
-            certainty=change.probability,
-            half_lives=change.cooling,
-            least=least,
         ),
         open_ring=open_ring,
         root=root,

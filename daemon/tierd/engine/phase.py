@@ -1,37 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """Phases: when the hot set changes, and how long it has been the same.
 
-A phase is a time in which the hot set stays the same. Three detectors find its end:
+A phase is a time in which the hot set stays the same. Sources find its end, each by what it sees:
 
-- `PhaseDetector` (heat) watches the logarithm of the accesses a second to pages that were not hot.
-  In a phase that is the noise of cold pages. At a phase change it rises at once, because the newly
-  hot pages are new to the heat table, whichever source reports them. A card that reports nothing,
-  because all hot pages are elsewhere, counts as a low value while other sources report accesses.
-  This detector alone cools heat.
-- `MissBurstDetector` (cards) watches two counts: promotions that the fast path refuses, and
-  requests to slow memory. A card reports a page once an epoch, when its count passes the threshold.
-  A page that becomes hot late in an epoch is therefore reported late, or refused and not reported
-  again. A burst of either count shows this, and a new epoch finds those pages at once.
-- Scans: the source reports phase changes itself (`EventDrivenSource.phase_change_ns`).
+- Scans report phase changes themselves (`EventDrivenSource.phase_change_ns`).
+- Cards do not, and `MissBurstDetector` watches two counts for them: promotions that the fast path
+  refuses, and requests to slow memory. A card reports a page once an epoch, when its count passes
+  the threshold. A page that becomes hot late in an epoch is therefore reported late, or refused and
+  not reported again. A burst of either count shows this, and a new epoch finds those pages at once.
 
-`PhaseAge` is the time since the last phase change that heat or scans found. The fast path keeps an
-age of its own (`FastPathController`), which a burst restarts as well.
+`PhaseAge` is the time since the last of them. Heat itself forgets by its half-life alone: that it
+also cooled at a phase change was not worth two standard errors
+(docs/benchmarks/ablations/README.md).
 """
 
 from __future__ import annotations
 
-import logging
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from tierd.core.access import AccessBatch
 from tierd.core.tuning import PHASE
-from tierd.hotness.change_point import ChangeDetector, ChangeSettings
-from tierd.hotness.table import HeatTable
 from tierd.sources.neoprof import NeoProfSource
-
-log = logging.getLogger(__name__)
 
 
 class SpikeDetector:
@@ -151,115 +140,6 @@ class MissBurstDetector:
         return pages
 
 
-@dataclass(frozen=True, slots=True)
-class CoolingSettings:
-    """The reaction to phase changes.
-
-    Attributes:
-        enabled: whether there is any.
-        certainty: posterior probability above which a change counts.
-        half_lives: by how many half-lives all heat decays at once.
-        least: heat below which a page counts as not hot.
-    """
-
-    enabled: bool = True
-    certainty: float = 0.9
-    half_lives: float = 3.0
-    least: float = 6.25
-
-
-class PhaseDetector:
-    """Finds phase changes in batches, before heat takes them in.
-
-    Args:
-        heat: the table that takes the batches in.
-        settings: the reaction to phase changes.
-    """
-
-    def __init__(self, heat: HeatTable, settings: CoolingSettings) -> None:
-        self._heat = heat
-        self.settings = settings
-        self._detector = self._fresh()
-        self._source = ""
-        self._last_ns = 0
-        self._spoke = False
-        self.found = 0
-        """Phase changes since the start."""
-        self.last_ns = 0
-        """Time of the last one, CLOCK_MONOTONIC; 0 if there was none."""
-
-    @property
-    def probability(self) -> float:
-        """Posterior probability that the present run of the number is a new one."""
-        return self._detector.probability
-
-    @property
-    def run_length(self) -> int:
-        """The likeliest length of the present run."""
-        return self._detector.run_length
-
-    def _fresh(self) -> ChangeDetector:
-        return ChangeDetector(
-            ChangeSettings(certainty=self.settings.certainty, noise=0.3, least_shift=0.7)
-        )
-
-    def restart(self) -> None:
-        """Begin anew, because accesses are counted in another unit from now on."""
-        self._detector, self._spoke = self._fresh(), False
-
-    def watch(self, batches: Sequence[AccessBatch], source: str, now_ns: int) -> bool:
-        """Take in a tick's batches before heat does; true at a phase change.
-
-        Heat has been cooled then.
-        """
-        # Reports of another source, about pages that this one does not see, are left out.
-        own = [batch for batch in batches if batch.source == source and len(batch)]
-        fresh = 0.0
-        if source == self._source and self.settings.enabled:
-            fresh = float(sum(self._heat.novel(batch, self.settings.least) for batch in own))
-        heard = any(map(len, batches))
-        moved = self.judge(source, now_ns, own=bool(own), heard=heard, fresh=fresh)
-        if moved:
-            self._heat.fade(self.settings.half_lives)
-            log.info(
-                "event=phase_change detector=heat source=%s probability=%.3f fade=%g",
-                source,
-                self.probability,
-                self.settings.half_lives,
-            )
-        return moved
-
-    def judge(self, source: str, now_ns: int, *, own: bool, heard: bool, fresh: float) -> bool:
-        """Whether a tick's batches show a phase change; heat is not changed.
-
-        Args:
-            source: the name of the source in use.
-            now_ns: CLOCK_MONOTONIC.
-            own: the source has reported accesses.
-            heard: that source, or another one, has reported accesses.
-            fresh: the source's accesses to pages that were not hot.
-        """
-        if source != self._source:
-            # The levels of two sources cannot be compared.
-            self._source, self._detector, self._last_ns = source, self._fresh(), now_ns
-            self._spoke = False
-            return False
-        seconds = (now_ns - self._last_ns) / 1e9
-        self._last_ns = now_ns
-        if seconds <= 0 or not self.settings.enabled or not source:
-            return False
-        if not own and not (self._spoke and heard):
-            # A tick without any report says nothing, and is no level to rise from.
-            return False
-        self._spoke = True
-        noise = PHASE.noise_pages_per_s * self.settings.least
-        if not self._detector.observe(math.log(noise + fresh / seconds)):
-            return False
-        self.found += 1
-        self.last_ns = now_ns
-        return True
-
-
 class PhaseAge:
     """The time since the last phase change; called in each tick.
 
@@ -270,17 +150,29 @@ class PhaseAge:
 
     def __init__(self) -> None:
         self.begun_ns = self.scan_changes = 0
-        self._phase_change_ns = 0
+        self._scan_ns = self._changed_ns = 0
 
-    def see(self, phase_change_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> None:
-        """Take in what a source saw; `phase_change_ns` is `EventDrivenSource.phase_change_ns`."""
+    def see(self, scan_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> bool:
+        """Take in what a source saw; true at a phase change.
+
+        Args:
+            scan_ns: `EventDrivenSource.phase_change_ns`; None: nothing scans.
+            batches: that sources reported.
+            now_ns: CLOCK_MONOTONIC.
+        """
         if batches:
             self.begun_ns = self.begun_ns or now_ns
-        if phase_change_ns is not None and phase_change_ns > self._phase_change_ns:
-            self._phase_change_ns = phase_change_ns
-            self.scan_changes += 1
+        if scan_ns is None or scan_ns <= self._scan_ns:
+            return False
+        self._scan_ns = scan_ns
+        self._changed_ns = max(self._changed_ns, scan_ns)
+        self.scan_changes += 1
+        return True
 
-    def seconds(self, changes: PhaseDetector | None, now_ns: int) -> float:
-        """The age of the phase, s; `changes`: the detector in heat, if it is enabled."""
-        moved_ns = 0 if changes is None else changes.last_ns
-        return (now_ns - max(self.begun_ns or now_ns, moved_ns, self._phase_change_ns)) / 1e9
+    def restart(self, now_ns: int) -> None:
+        """A burst of misses showed a phase change."""
+        self._changed_ns = now_ns
+
+    def seconds(self, now_ns: int) -> float:
+        """The age of the phase, s; 0 before the first samples."""
+        return (now_ns - max(self.begun_ns or now_ns, self._changed_ns)) / 1e9

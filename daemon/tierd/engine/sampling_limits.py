@@ -126,8 +126,8 @@ class SamplingLimits:
         if isinstance(source, EventDrivenSource):
             source.longest_us, source.lag_us = bounds_us(tiers, least_s, phase_age_s)
 
-    def changed(self, source: AccessSource | None) -> bool:
-        """Whether the source counts in another unit than before; heat is scaled to it then."""
+    def follow_unit(self, source: AccessSource | None) -> bool:
+        """Scale heat to the unit that the source counts in; whether that has changed."""
         if source is None:
             return False
         dilution = source.dilution

@@ -225,11 +225,13 @@ class Tick:
         if fast_path is None:
             return
         stands = self.paused or self.stopping or gather or self.components.policy.holds
+        now = self._clock()
         fast_path.end(
-            self._clock(),
+            now,
             self.tiers,
             self._usage,
             self._last,
+            phase_age_s=self.phase_age.seconds(now),
             paused=stands,
             groups=self.decision.groups,
         )
@@ -295,21 +297,20 @@ class Tick:
             fast_path.listen()
         active = components.sources.active
         self.sampling_limits.aim(active, self.tiers, self._usage, self.config.policy.high_watermark)
-        changes = None if fast_path is None else fast_path.phase_detector
         break_even_s = self.config.policy.break_even_time_ns / 1e9
-        self.sampling_limits.bound(
-            active, self.tiers, break_even_s, self.phase_age.seconds(changes, now)
-        )
+        self.sampling_limits.bound(active, self.tiers, break_even_s, self.phase_age.seconds(now))
         batches = components.sources.poll(now)
-        if self.sampling_limits.changed(active) and fast_path is not None:
-            fast_path.phase_detector.restart()
-        self._moved = fast_path is not None and fast_path.see(batches, now)
+        self.sampling_limits.follow_unit(active)
+        if fast_path is not None and fast_path.restart_epoch(now):
+            self.phase_age.restart(now)
+        scans = components.sources.event_driven
+        self._moved = self.phase_age.see(
+            None if scans is None else scans.phase_change_ns, batches, now
+        )
         if components.loads is not None:
             if self._moved:
                 components.loads.forget()
             components.loads.see(batches, components.sources.active)
-        scans = components.sources.event_driven
-        self.phase_age.see(None if scans is None else scans.phase_change_ns, batches, now)
         self.totals.scan_phase_changes = self.phase_age.scan_changes
         for batch in batches:
             components.heat.ingest(batch)

@@ -187,17 +187,6 @@ class HeatTable:
         with self._lock:
             lib.tierd_heat_fade(self._heat, half_lives)
 
-    def novel(self, batch: AccessBatch, least: float) -> float:
-        """Estimate of a batch's accesses to pages with less heat than `least`.
-
-        Of more than some thousand pages a sample is checked.
-        """
-        page = _array(batch.page, np.uint64)
-        count = _array(batch.count, np.float32)
-        pages, counts = _pointer("uint64_t[]", page), _pointer("float[]", count)
-        with self._lock:
-            return float(lib.tierd_heat_novel(self._heat, pages, counts, len(page), least))
-
     def forget_target(self, target: int) -> None:
         """Drop all pages of a target."""
         self.keep_ranges(target, ())

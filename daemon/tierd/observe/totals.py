@@ -81,12 +81,10 @@ class Totals:
     """Promoted again within 5 s of a demotion."""
     ping_pong_prevented: int = 0
     """... that would have been, but for the least residency."""
-    heat_phase_changes: int = 0
-    """Times the hot set was found to have moved, by heat."""
     scan_phase_changes: int = 0
-    """... by looks at accessed bits."""
+    """Phase changes that scans found."""
     epoch_restarts: int = 0
-    """... by many pages that cards report and the fast path refuses."""
+    """... that bursts of misses showed."""
     tell_native: Callable[[], dict[str, Any]] = dict
     """Makes `native` of what was counted at the end of the last tick."""
     part_ns: Counter[str] = field(default_factory=Counter)
@@ -162,7 +160,6 @@ class Totals:
             "migrations": asdict(self.migrations) if self.migrations.watched else None,
             "ping_pong_pages": self.ping_pong_pages,
             "ping_pong_prevented": self.ping_pong_prevented,
-            "heat_phase_changes": self.heat_phase_changes,
             "scan_phase_changes": self.scan_phase_changes,
             "fast_path": self.native,
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},

@@ -3,24 +3,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from tierd.core.access import AccessBatch
-from tierd.observe.recording import RecordingError
-from tierd.observe.recording.codec import MISSHAPEN, plain
-from tierd.observe.recording.records import DECIDED, Call, HeatOp, RecordedTick
+from tierd.observe.recording.codec import plain
+from tierd.observe.recording.records import DECIDED, Call, RecordedTick
 from tierd.replay.component import DROPPED, MISSING, Part, Replayed, Surrounding
 from tierd.replay.devices import THRESHOLDS, UPDATER
 from tierd.replay.fast_path import FastReplay
-from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.phase import AGE, BURST, PACER
 from tierd.replay.scan import CONTROLLER, limits_again
 from tierd.replay.world import World
 
 ELSEWHERE: Final = "plans differ, and victims are chosen of heat that follows from them"
 PARTS: Final = {
     "scan controller": (CONTROLLER,),
-    "phase changes and pace": (DETECTOR, BURST, AGE, PACER),
+    "phase changes and pace": (BURST, AGE, PACER),
     "cards' thresholds": (THRESHOLDS,),
     "fast path's orders": (UPDATER,),
 }
@@ -39,7 +37,6 @@ class Decided:
         }
         components = [each for every in PARTS.values() for each in every]
         self._components = Replayed(components, limits_again())
-        self._judged = _Judged()
         self._recorded = False
 
     @property
@@ -76,19 +73,6 @@ class Decided:
             if call.kind != "update.orders":
                 self._make(call, tick, None)
 
-    def feed(
-        self, tick: RecordedTick, ops: Sequence[HeatOp], world: World, *, decided: bool
-    ) -> None:
-        """Change heat as it changed before a tick's decision, or after it.
-
-        Raises:
-            RecordingError: as of `before`.
-        """
-        phase = self._part_of[DETECTOR.name]
-        for call, fresh in self._judged.feed(ops, _divided(tick)[decided], world):
-            if not phase.ended:
-                phase.count(tick.number, "accesses to pages not hot", call.given[4], fresh)
-
     def after(self, tick: RecordedTick, world: World) -> None:
         """All that was decided after its plan was carried out.
 
@@ -120,66 +104,3 @@ def _divided(tick: RecordedTick) -> tuple[Sequence[Call], Sequence[Call]]:
     calls = () if tick.calls is None else tick.calls.calls
     at = next((i for i, call in enumerate(calls) if call.kind == DECIDED), len(calls))
     return calls[:at], calls[at + 1 :]
-
-
-class _Judged:
-    """Feeds heat, and counts on the way how many accesses go to pages that are not hot.
-
-    The loop advances heat, asks sources, has the detector judge what they reported, and ingests it
-    then: so a judgement is of the batches between one advance and the next.
-    """
-
-    def __init__(self) -> None:
-        self._enabled, self._least = False, 0.0
-        self._source = ""
-
-    def feed(
-        self, ops: Sequence[HeatOp], calls: Sequence[Call], world: World
-    ) -> Iterator[tuple[Call, float]]:
-        """Apply all of `ops` to heat; judgements among `calls`, and what is counted for them now.
-
-        Raises:
-            RecordingError: a call says what no recorder writes, or an operation cannot be.
-        """
-        try:
-            judged = iter(self._judgements(calls))
-        except MISSHAPEN as error:
-            raise RecordingError(f"no detector was given this: {type(error).__name__}") from None
-        call: Call | None = None
-        for index, op in enumerate(ops):
-            if op.method == "advance":
-                call = next(judged, None)
-            elif op.method == "ingest" and call is not None:
-                name, batches = call.given[0], _round(ops[index:])
-                own = [batch for batch in batches if batch.source == name and len(batch)]
-                yield call, float(sum(world.heat.novel(batch, self._least) for batch in own))
-                call = None
-            world.apply(op)
-
-    def _judgements(self, calls: Sequence[Call]) -> list[Call | None]:
-        """One for each round over the sources; None where nothing can be said of it."""
-        found: list[Call | None] = []
-        for index, call in enumerate(calls):
-            if call.kind == "phase.new":
-                self._enabled, self._least = call.given[0], float(call.given[3])
-            if call.kind != "phase.judge":
-                continue
-            known, self._source = self._source == call.given[0], call.given[0]
-            # After a phase change heat is cooled before the batches.
-            counts = known and self._enabled and not _cleared(calls[index:])
-            found.append(call if counts and len(call.given) == 5 else None)
-        return found
-
-
-def _round(ops: Sequence[HeatOp]) -> list[AccessBatch]:
-    """The batches until the next round."""
-    end = next((i for i, op in enumerate(ops) if op.method == "advance"), len(ops))
-    return [op.arguments[0] for op in ops[:end] if op.method == "ingest"]
-
-
-def _cleared(calls: Sequence[Call]) -> bool:
-    """Whether the judgement that comes first, or signs beside it, ended the devices' epochs."""
-    after = next((i for i, call in enumerate(calls[1:], 1) if call.kind == "phase.judge"), None)
-    return calls[0].decided[:1] == [True] or any(
-        call.kind == "burst.take" for call in calls[1:after]
-    )

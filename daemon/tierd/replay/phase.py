@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The detectors of phase changes and the loop's pace, in recordings and replays."""
+"""The phase's age, bursts of misses and the loop's pace, in recordings and replays."""
 
 from __future__ import annotations
 
@@ -9,30 +9,9 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tierd.engine.pacing import Findings, TickPacer
-from tierd.engine.phase import CoolingSettings, MissBurstDetector, PhaseAge, PhaseDetector
+from tierd.engine.phase import MissBurstDetector, PhaseAge
 from tierd.replay.component import Component, Method
 from tierd.sources.neoprof import NeoProfSource
-
-_NO_HEAT: Final[Any] = None
-"""`PhaseDetector.judge` asks no heat."""
-
-DETECTOR: Final = Component(
-    "phase",
-    PhaseDetector,
-    {
-        "restart": Method(decided=lambda *_: []),
-        "judge": Method(
-            keywords=("own", "heard", "fresh"),
-            decided=lambda detector, moved, *_: [
-                moved,
-                detector.probability,
-                detector.run_length,
-            ],
-        ),
-    },
-    given=lambda heat, settings: astuple(settings),
-    remake=lambda *settings: PhaseDetector(_NO_HEAT, CoolingSettings(*settings)),
-)
 
 
 class _Asked:
@@ -79,27 +58,17 @@ BURST: Final = Component(
 )
 
 
-def _changed(time_ns: int | None) -> Any:
-    """A detector that found a phase change then."""
-    return None if time_ns is None else SimpleNamespace(last_ns=time_ns)
-
-
 AGE: Final = Component(
     "age",
     PhaseAge,
     {
         "see": Method(
             given=lambda _, time_ns, batches, now_ns: [time_ns, bool(batches), now_ns],
-            decided=lambda age, *_: [age.begun_ns, age.scan_changes],
+            decided=lambda age, changed, *_: [changed, age.begun_ns, age.scan_changes],
             arguments=lambda _, time_ns, some, now_ns: (time_ns, [None] if some else [], now_ns),
         ),
-        "seconds": Method(
-            given=lambda _, changes, now_ns: [
-                None if changes is None else changes.last_ns,
-                now_ns,
-            ],
-            arguments=lambda _, time_ns, now_ns: (_changed(time_ns), now_ns),
-        ),
+        "restart": Method(decided=lambda *_: []),
+        "seconds": Method(),
     },
 )
 

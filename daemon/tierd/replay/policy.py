@@ -168,11 +168,7 @@ class Replay:
         self._account(tick, world)
 
     def _feed(self, tick: RecordedTick, world: World, *, decided: bool) -> None:
-        ops = tick.late if decided else tick.ops
-        if self._change is None:
-            self.decided.feed(tick, ops, world, decided=decided)
-            return
-        for op in ops:
+        for op in tick.late if decided else tick.ops:
             world.apply(op)
 
     def _compared(

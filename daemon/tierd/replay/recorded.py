@@ -11,7 +11,7 @@ from tierd.engine.loop import Service
 from tierd.observe.recording.recorder import Recorder
 from tierd.replay.component import Journal
 from tierd.replay.devices import THRESHOLDS, UPDATER
-from tierd.replay.phase import AGE, BURST, DETECTOR, PACER
+from tierd.replay.phase import AGE, BURST, PACER
 from tierd.replay.scan import CONTROLLER, RecordedSamplingLimits
 from tierd.sources.neoprof import Keep, NeoProfSource
 from tierd.sources.scan import ScanSource
@@ -27,8 +27,6 @@ def listen(service: Service, recorder: Recorder) -> None:
     service.pacer = PACER.recorded(journal)()
     fast_path = components.fast_path
     if fast_path is not None:
-        settings = fast_path.phase_detector.settings
-        fast_path.phase_detector = DETECTOR.recorded(journal)(components.heat, settings)
         fast_path.miss_burst = BURST.recorded(journal)()
         known = fast_path.thresholds_of
         fast_path.thresholds_of = THRESHOLDS.recorded(journal)(known.settings, known.interval_ns)

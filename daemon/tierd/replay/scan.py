@@ -114,9 +114,9 @@ class RecordedSamplingLimits(SamplingLimits):
             decided = [source.longest_us, source.lag_us]
             self._journal("scan.longest", [least_s, phase_age_s], decided)
 
-    def changed(self, source: AccessSource | None) -> bool:
+    def follow_unit(self, source: AccessSource | None) -> bool:
         """See `SamplingLimits`."""
-        changed = super().changed(source)
+        changed = super().follow_unit(source)
         told: list[object] = [] if source is None else [source.name, source.dilution]
         if told != self._reported and told:
             self._reported = told
@@ -152,6 +152,6 @@ def limits_again() -> dict[str, Callable[..., Sequence[Any]]]:
 
     def unit(_: Surrounding, name: str, dilution: float) -> list[float | None]:
         source: Any = SimpleNamespace(name=name, dilution=dilution)
-        return [faded.half_lives if limits.changed(source) else None]
+        return [faded.half_lives if limits.follow_unit(source) else None]
 
     return {"scan.room": space, "scan.longest": longest, "scan.unit": unit}

@@ -34,11 +34,6 @@ VARIANTS = {
         "[fast_path]\nenabled = false\n",
         ("tierd-neoprof",),
     ),
-    "change-off": Variant(
-        "That the hot set has moved is not noticed: old heat is forgotten by its half-life only.",
-        "[policy.phase_change]\nenabled = false\n",
-        ("tierd-scan", "tierd-neoprof", "tierd-damon"),
-    ),
     "scan-phases-off": Variant(
         "Scans do not tell of phase changes.",
         methods=("tierd-scan", "tierd-neoprof"),
@@ -50,10 +45,9 @@ VARIANTS = {
         internal=("phase.spike_factor=1e9",),
     ),
     "phases-off": Variant(
-        "Nobody notices a phase change: neither heat, nor scans, nor bursts.",
-        "[policy.phase_change]\nenabled = false\n",
-        ("tierd-scan", "tierd-neoprof"),
-        (
+        "Nobody notices a phase change: neither scans nor bursts.",
+        methods=("tierd-scan", "tierd-neoprof"),
+        internal=(
             "phase.newly_hot_fraction=2",
             "phase.newly_idle_fraction=2",
             "phase.spike_factor=1e9",

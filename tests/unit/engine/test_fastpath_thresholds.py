@@ -59,7 +59,8 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
     bench.fast_path.thresholds_of.update = update  # type: ignore[method-assign]
     start = time.monotonic_ns()
     for seconds in (0, 1, 80):
-        bench.fast_path.end(start + seconds * S, two_tiers(), bench.usage, None)
+        now = start + seconds * S
+        bench.fast_path.end(now, two_tiers(), bench.usage, None, phase_age_s=seconds)
     # Two moves of 10 us in a second, and 80 s later in an eighth of these.
     assert given == pytest.approx([64.1, 64.1, 6.41], rel=0.01)
     native = bench.fast_path._native

@@ -1,10 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""For how long the hot set has stood still: one rule a test."""
+"""The age of the phase: one rule a test."""
 
 from __future__ import annotations
-
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 
@@ -19,32 +16,33 @@ def batches() -> list[AccessBatch]:
     return [AccessBatch(page, np.ones(1, np.float32), S, "scan")]
 
 
-def changes(last_ns: int) -> Any:
-    return SimpleNamespace(last_ns=last_ns)
+def test_before_anything_was_seen_a_phase_has_no_age() -> None:
+    phase = PhaseAge()
+    assert not phase.see(None, [], 5 * S)
+    assert (phase.begun_ns, phase.seconds(9 * S)) == (0, 0.0)
 
 
-def test_before_anything_was_seen_it_has_not_stood() -> None:
-    still = PhaseAge()
-    still.see(None, [], 5 * S)
-    assert (still.begun_ns, still.seconds(None, 9 * S)) == (0, 0.0)
-
-
-def test_it_stands_since_the_first_samples_or_the_last_sign_of_a_change() -> None:
-    still = PhaseAge()
-    still.see(0, batches(), 10 * S)
-    still.see(0, batches(), 12 * S)
-    assert still.seconds(None, 15 * S) == 5.0
-    assert still.seconds(changes(13 * S), 15 * S) == 2.0
-    still.see(14 * S, batches(), 15 * S)
-    assert still.seconds(changes(13 * S), 15 * S) == 1.0
+def test_a_phase_begins_with_the_first_samples_or_the_last_change() -> None:
+    phase = PhaseAge()
+    assert not phase.see(0, batches(), 10 * S)
+    assert not phase.see(0, batches(), 12 * S)
+    assert phase.seconds(15 * S) == 5.0
+    phase.restart(13 * S)
+    assert phase.seconds(15 * S) == 2.0
+    assert phase.see(14 * S, batches(), 15 * S)
+    assert phase.seconds(15 * S) == 1.0
     # Another source has heard of nothing; what is known is known.
-    still.see(0, batches(), 16 * S)
-    still.see(None, [], 16 * S)
-    assert still.seconds(None, 16 * S) == 2.0
+    assert not phase.see(0, batches(), 16 * S)
+    assert not phase.see(None, [], 16 * S)
+    assert phase.seconds(16 * S) == 2.0
+    # A scan's change that is older than a burst of misses begins no older phase.
+    phase.restart(18 * S)
+    assert phase.see(17 * S, [], 19 * S)
+    assert phase.seconds(19 * S) == 1.0
 
 
-def test_news_are_counted_once() -> None:
-    still = PhaseAge()
+def test_changes_that_scans_found_are_counted_once() -> None:
+    phase = PhaseAge()
     for phase_change_ns in (0, 7, 7, 9, 9):
-        still.see(phase_change_ns, [], 10)
-    assert still.scan_changes == 2
+        phase.see(phase_change_ns, [], 10)
+    assert phase.scan_changes == 2

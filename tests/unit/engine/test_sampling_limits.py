@@ -61,16 +61,16 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
     limits, source = SamplingLimits(heat, resident_bytes(1, 1)), ScanningSource("scan")
     limits.aim(source, TIERS, usage(100, 50), 0.04)
     assert source.aim == 1.0
-    assert not limits.changed(source)
+    assert not limits.follow_unit(source)
     for dilution, expected in ((1 / 16, 4.0), (0.9 / 16, 4.0), (0.25, 16.0), (1.0, 64.0)):
         source.dilution = dilution
-        limits.changed(source)
+        limits.follow_unit(source)
         assert heat.lookup(int(page[0])).heat[0] == pytest.approx(expected, rel=1e-3)
     other = ScanningSource("neoprof")
     other.dilution = 0.01
-    assert not limits.changed(other)  # another source begins in its own
+    assert not limits.follow_unit(other)  # another source begins in its own
     assert heat.lookup(int(page[0])).heat[0] == pytest.approx(64.0, rel=1e-3)
-    assert not limits.changed(None)
+    assert not limits.follow_unit(None)
 
 
 def test_the_interval_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:

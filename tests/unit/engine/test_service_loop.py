@@ -12,7 +12,6 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -263,7 +262,6 @@ class FastPathController:
     promotes = settled = False
     exchanged: frozenset[int] = frozenset()
     stats = staticmethod(lambda: None)
-    phase_detector = SimpleNamespace(last_ns=0)
 
     def __init__(self) -> None:
         self.calls: list[str] = []
@@ -272,8 +270,8 @@ class FastPathController:
     def listen(self) -> None:
         self.calls.append("listen")
 
-    def see(self, batches: Any, now_ns: int) -> bool:
-        self.calls.append("see")
+    def restart_epoch(self, now_ns: int) -> bool:
+        self.calls.append("restart_epoch")
         return True
 
     def prepare(self, tiers: Any, read_usage: Any) -> None:
@@ -297,10 +295,19 @@ class FastPathController:
         return plan
 
     def end(
-        self, now_ns: int, tiers: Any, usage: Any, report: Any, *, paused: bool, groups: Any
+        self,
+        now_ns: int,
+        tiers: Any,
+        usage: Any,
+        report: Any,
+        *,
+        phase_age_s: float,
+        paused: bool,
+        groups: Any,
     ) -> None:
         self.calls.append("end")
         self.paused.append(paused)
+        assert phase_age_s >= 0
 
     def tell(self, totals: Any) -> None:
         totals.ping_pong_pages = 3
@@ -316,15 +323,16 @@ def test_the_native_path_is_steered_once_a_tick_and_its_moves_are_counted():
     assert bench.service.run() == ExitCode.OK
     ticks = bench.service.totals.ticks
     assert ticks >= 2
-    assert steering.calls == ["listen", "see", "prepare", "begin", "allow", "end"] * ticks + [
-        "close"
+    assert steering.calls == [
+        *["listen", "restart_epoch", "prepare", "begin", "allow", "end"] * ticks,
+        "close",
     ]
     assert steering.paused[0] is False
     totals = bench.service.totals
     own = sum(report.count(Fate.MOVED) for report in bench.heat.reports)
     assert totals.fates["moved"] == own + 5 * ticks
     assert totals.as_json()["ping_pong_pages"] == 3
-    assert all(tick.between is not None and tick.hot_set_moved for tick in bench.seen)
+    assert all(tick.between is not None for tick in bench.seen)
 
 
 def test_moves_of_the_native_path_have_their_control_groups_pressure_read(tmp_path: Path) -> None:

@@ -88,37 +88,3 @@ def test_fading_by_nothing_changes_nothing(half_lives: float) -> None:
     table.ingest(batch([1], 64.0, 1000 * S))
     table.fade(half_lives)
     assert heat_of(table, 1) == pytest.approx(64)
-
-
-def test_accesses_to_pages_that_were_not_hot_are_novel() -> None:
-    table = made()
-    table.ingest(batch([1], 64.0, 1000 * S))
-    table.ingest(batch([2], 2.0, 1000 * S))
-    assert table.novel(batch([1, 2, 3], 5.0, 1000 * S), 6.25) == pytest.approx(10)
-    assert table.novel(batch([1], 5.0, 1000 * S), 6.25) == 0
-    assert table.novel(batch([], 5.0, 1000 * S), 6.25) == 0
-
-
-def test_of_thousands_of_pages_some_tell_how_many_accesses_are_novel() -> None:
-    """That holds whatever order they come in: within a few hundredths, not to the page."""
-    table = HeatTable(capacity_pages=40_000, half_life_s=5.0)
-    known = np.arange(1, 20_001)
-    table.ingest(batch(list(known), 64.0, 1000 * S))
-    for pages in (
-        np.concatenate([known[:15_000], known[:5_000] + 30_000]),
-        np.random.default_rng(1).permutation(np.append(known[:15_000], known[:5_000] + 30_000)),
-    ):
-        told = table.novel(batch(list(pages), 2.0, 1000 * S), 6.25)
-        assert told == pytest.approx(10_000, rel=0.1)
-
-
-def test_pages_of_a_hot_folio_are_not_novel() -> None:
-    table = made()
-    table.place(
-        np.array([512], np.uint64),
-        np.zeros(1, np.int16),
-        np.array([9], np.uint8),
-        insert_on=[0],
-    )
-    table.ingest(batch([600], 512 * 64.0, 1000 * S))
-    assert table.novel(batch([700], 5.0, 1000 * S), 6.25) == 0

@@ -88,15 +88,6 @@ class PhaseTuning:
         ),
         evidence="assumption",
     )
-    noise_pages_per_s: int = tuned(
-        100,
-        unit="pages/s",
-        meaning=(
-            "So many pages that become hot in a second are noise, whatever their fraction of all "
-            "is."
-        ),
-        evidence="assumption",
-    )
     burst_refused_pages: int = tuned(
         256,
         unit="pages",

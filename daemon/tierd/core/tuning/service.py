@@ -155,15 +155,8 @@ BANDWIDTH: Final = BandwidthTuning()
 
 @dataclass(slots=True)
 class HotnessTuning:
-    """Phase changes by change points, and the patterns of regions."""
+    """The patterns of regions."""
 
-    change_max_run: int = tuned(4, "count", "A run of two to this many observations is a new one.")
-    change_prior_mean_weight: float = tuned(
-        0.05, "ratio", "The detector's prior mean is worth so many observations."
-    )
-    change_prior_shape: float = tuned(
-        1.0, "ratio", "The detector's prior variance is worth twice so many observations."
-    )
     subpage_kept_pages: int = tuned(
         8, "pages", "So many pages of a region, of as many batches, are kept to be compared."
     )

@@ -9,14 +9,13 @@ different budgets, free memory or page locations.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tierd.core.access import AccessBatch
 from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
@@ -25,7 +24,7 @@ from tierd.core.tiermap import TierMap
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater, within_quota
-from tierd.engine.phase import CoolingSettings, MissBurstDetector, PhaseDetector
+from tierd.engine.phase import MissBurstDetector
 from tierd.engine.tracking import ServiceView, Tracking
 from tierd.hotness.table import HeatTable
 from tierd.migration import Mover, NativeMover
@@ -52,7 +51,6 @@ class FastPathController:
         policy: the watermark policy's settings, whose rule the promoter applies.
         heat, tracking, sources, mover: components of the service.
         thresholds: the controller of the cards' thresholds.
-        forget: the reaction to phase changes.
         open_ring: opens /dev/tierd for the promoter.
         root: root of /sys.
     """
@@ -67,7 +65,6 @@ class FastPathController:
         sources: SourceSelector,
         mover: Mover,
         thresholds: HotnessThresholdController,
-        forget: CoolingSettings,
         open_ring: Callable[[Path, Collection[Kind]], Ring] = Ring.open,
         root: Path = Path("/"),
     ) -> None:
@@ -75,7 +72,6 @@ class FastPathController:
         self._heat = heat
         self._sources = sources
         self.thresholds_of = thresholds
-        self.phase_detector = PhaseDetector(heat, forget)
         self.miss_burst = MissBurstDetector()
         self._epoch_restarts = 0
         self.log = DecisionLog()
@@ -95,8 +91,6 @@ class FastPathController:
         self._may_come = 0
         """Pages that may be promoted after an early epoch restart; for one tick."""
         self._over_quota = 0
-        self._stands_ns = 0
-        """Start of the phase, CLOCK_MONOTONIC."""
         self._groups: Groups | None = None
         self._rate = 0.0
         """Requests a second that pay for a page's moves, as of the last update."""
@@ -122,24 +116,18 @@ class FastPathController:
         source.promoted(pages_moved(fresh, Direction.PROMOTE))
         source.demoted(pages_moved(fresh, Direction.DEMOTE))
 
-    def see(self, batches: Sequence[AccessBatch], now_ns: int) -> bool:
-        """Take in batches, before heat does; true at a phase change."""
-        active = self._sources.active
-        moved = self.phase_detector.watch(batches, "" if active is None else active.name, now_ns)
+    def restart_epoch(self, now_ns: int) -> bool:
+        """End the cards' epoch early, after a burst of misses; whether there was one."""
         source = self._source
         signs = self.miss_burst.take() if self.miss_burst_seen(now_ns) else frozenset()
-        if source is None or not (moved or signs):
-            return moved
-        self._stands_ns = now_ns
+        if source is None or not signs:
+            return False
         # The cards' counts are still of the old hot set.
         self._heat.ingest(source.clear())
-        if moved:
-            self.thresholds_of.forget()
-        else:
-            self._epoch_restarts += 1
-            self._may_come = self.miss_burst.pages(signs, self._refused(), self._rate)
-            log.info("event=epoch_restart reason=%s", ",".join(sorted(signs)))
-        return moved
+        self._epoch_restarts += 1
+        self._may_come = self.miss_burst.pages(signs, self._refused(), self._rate)
+        log.info("event=epoch_restart reason=%s", ",".join(sorted(signs)))
+        return True
 
     def miss_burst_seen(self, now_ns: int) -> bool:
         """Whether there was a burst of misses since the last tick."""
@@ -161,7 +149,6 @@ class FastPathController:
         if source is None or native is None or native.running or not self._settings.enabled:
             return
         self.view.tiers, self.view.usage = tiers, read_usage(tiers)
-        self._stands_ns = 0
         self._run(source, native, self.updater.least_rate(source, tiers, 0.0))
 
     def begin(self, now_ns: int) -> MigrationResult | None:
@@ -198,6 +185,7 @@ class FastPathController:
         usage: Mapping[int, NodeUsage],
         report: MigrationResult | None,
         *,
+        phase_age_s: float,
         paused: bool = False,
         groups: Groups | None = None,
     ) -> None:
@@ -216,8 +204,6 @@ class FastPathController:
         source = self._source
         if source is None:
             return
-        self._stands_ns = self._stands_ns or now_ns
-        phase_age_s = max(0, now_ns - self._stands_ns) / 1e9
         rate = self.updater.least_rate(source, tiers, phase_age_s)
         self.thresholds_of.update(source, self._costs(), now_ns, rate, phase_age_s)
         if not paused and self._settings.enabled and self._native is not None:
@@ -246,10 +232,7 @@ class FastPathController:
 
     def tell(self, totals: Totals) -> None:
         """Add the counters of the fast path to the service's totals."""
-        totals.heat_phase_changes, totals.epoch_restarts = (
-            self.phase_detector.found,
-            self._epoch_restarts,
-        )
+        totals.epoch_restarts = self._epoch_restarts
         stats = self.stats()
         if stats is None:
             return

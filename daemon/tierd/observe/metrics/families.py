@@ -94,7 +94,7 @@ HELD_BACK = _counter(
 )
 PHASE_CHANGES = _counter(
     "tierd_phase_changes_total",
-    "Phase changes that heat or scans detected; for devices, epochs restarted for their signs.",
+    "Phase changes that scans detected; for devices, epochs restarted after bursts of misses.",
     "detector",
 )
 PING_PONG = _counter(

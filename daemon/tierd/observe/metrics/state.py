@@ -189,7 +189,6 @@ class MetricsState:
         if source is not None and source.left_out is not None:
             values.set(f.REPORTS_LEFT_OUT, source.left_out, source.name)
         totals = self._service.totals
-        values.set(f.PHASE_CHANGES, totals.heat_phase_changes, "heat")
         values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
         values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")
         values.replace(f.SAMPLING_INTERVAL, sampling_interval)
