@@ -6,36 +6,35 @@
 #include "promote.h"
 #include "sys.h"
 
-/* Room for one more outcome; NULL if there is none, which is counted. */
-static struct tierd_outcome *next_outcome(struct tierd_promoter *promoter)
+/* An outcome of a candidate; it is counted if there is no space for it. */
+static void tell(struct tierd_promoter *promoter, const struct candidate *of,
+		 struct tierd_outcome outcome)
 {
-	if (promoter->outcomes < OUTCOMES_MAX)
-		return &promoter->outcome[promoter->outcomes++];
-	promoter->stats.outcomes_dropped++;
-	return NULL;
+	if (promoter->outcomes == OUTCOMES_MAX) {
+		promoter->stats.outcomes_dropped++;
+		return;
+	}
+	outcome.page = of->page;
+	outcome.heat = of->hot.heat;
+	outcome.bar = of->bar;
+	outcome.source = of->node;
+	promoter->outcome[promoter->outcomes++] = outcome;
 }
 
 void hold_back(struct tierd_promoter *promoter, const struct candidate *candidate,
 	       enum tierd_reason reason, uint64_t now_ns)
 {
-	struct tierd_outcome *told = next_outcome(promoter);
-
 	promoter->stats.held[reason]++;
 	tap_held(promoter, candidate, reason);
-	if (told == NULL)
-		return;
-	*told = (struct tierd_outcome){
-	    .page = candidate->page,
-	    .time_ns = now_ns,
-	    .heat = candidate->hot.heat,
-	    .bar = candidate->bar,
-	    .source = candidate->node,
-	    .dest = -1,
-	    .node = candidate->node,
-	    .fate = TIERD_NOT_TRIED,
-	    .direction = TIERD_PROMOTE,
-	    .reason = (uint8_t)reason,
-	};
+	tell(promoter, candidate,
+	     (struct tierd_outcome){
+		 .time_ns = now_ns,
+		 .dest = -1,
+		 .node = candidate->node,
+		 .fate = TIERD_NOT_TRIED,
+		 .direction = TIERD_PROMOTE,
+		 .reason = (uint8_t)reason,
+	     });
 }
 
 static bool interrupted(const struct tierd_promoter *promoter)
@@ -44,10 +43,8 @@ static bool interrupted(const struct tierd_promoter *promoter)
 }
 
 /* What was planned and not tried waits with the other candidates. */
-static void put_back(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
+static void put_back(struct tierd_promoter *promoter, struct candidate candidate)
 {
-	struct candidate candidate = moves->of[i];
-
 	candidate.dest = -1;
 	(void)waiting_add(&promoter->waiting, &candidate);
 }
@@ -72,11 +69,9 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 	uint64_t now_ns = tap_now(promoter), pages = 0;
 
 	for (size_t i = 0; i < moves->n; i++) {
-		struct tierd_outcome *told;
-
 		if (moves->fate[i] == TIERD_NOT_TRIED) {
 			if (direction == TIERD_PROMOTE)
-				put_back(promoter, moves, i);
+				put_back(promoter, moves->of[i]);
 			continue;
 		}
 		if (moves->fate[i] == TIERD_MOVED) {
@@ -84,22 +79,16 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 			note_moved(promoter, moves, i);
 			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
 		}
-		told = next_outcome(promoter);
-		if (told == NULL)
-			continue;
-		*told = (struct tierd_outcome){
-		    .page = moves->page[i],
-		    .time_ns = now_ns,
-		    .heat = moves->of[i].hot.heat,
-		    .bar = moves->of[i].bar,
-		    .source = moves->source[i],
-		    .dest = moves->dest[i],
-		    .node = moves->node[i],
-		    .order = moves->order[i],
-		    .fate = moves->fate[i],
-		    .direction = (uint8_t)direction,
-		    .reason = direction == TIERD_PROMOTE ? TIERD_HOTTER : TIERD_MAKES_ROOM,
-		};
+		tell(promoter, &moves->of[i],
+		     (struct tierd_outcome){
+			 .time_ns = now_ns,
+			 .dest = moves->dest[i],
+			 .node = moves->node[i],
+			 .order = moves->order[i],
+			 .fate = moves->fate[i],
+			 .direction = (uint8_t)direction,
+			 .reason = direction == TIERD_PROMOTE ? TIERD_HOTTER : TIERD_MAKES_ROOM,
+		     });
 	}
 	return pages;
 }
@@ -170,8 +159,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 		struct candidate candidate = up->of[i];
 
 		if (promoter->room[candidate.dest] < (int64_t)PAGE_BYTES) {
-			candidate.dest = -1;
-			(void)waiting_add(&promoter->waiting, &candidate);
+			put_back(promoter, candidate);
 			continue;
 		}
 		promoter->room[candidate.dest] -= (int64_t)PAGE_BYTES;

@@ -179,7 +179,8 @@ def arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("folders", type=Path, nargs=2, metavar=("BASE", "NEW"), help="folders of results")
+    add("base_folder", type=Path, metavar="BASE", help="a folder of results")
+    add("new_folder", type=Path, metavar="NEW", help="the folder that it is compared with")
     add("--base", help="one method of BASE, METHOD or METHOD/VARIANT")
     add("--new", help="what of NEW it is compared with; the same if not given")
     add("--slower", type=float, default=SLOWER, help="per cent allowed on a workload")
@@ -193,7 +194,7 @@ def main() -> int:
     args = arguments()
     bounds = Bounds(args.slower, args.mean_slower)
     try:
-        found = [cells(folder) for folder in args.folders]
+        found = [cells(folder) for folder in (args.base_folder, args.new_folder)]
         same_work(*found)
         base, new = map(Samples, found)
         both = [name for name in base.columns if name in new.columns]
