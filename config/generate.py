@@ -75,8 +75,10 @@ TUNING_HEAD = """\
 Numbers that tune decisions and that no configuration key sets. They are declared in
 `daemon/tierd/core/tuning`; `tierd config show --internal` prints those in force, and
 `tierd replay --set internal.scan.warmup_scans=8` replays a recording with another value.
-"assumption" as evidence says that nobody has measured whether the value is a good one; "not
-measured" as sensitivity, that nobody has measured what half or twice the value does.
+"assumption" as evidence says that nobody has measured whether the value is a good one; trials.md
+is [research/lab-notebook/trials.md](../research/lab-notebook/trials.md). The
+sensitivity is the share of decisions that half or twice the value changes in the golden
+recordings, whichever is larger ([benchmarks/sensitivity.md](../benchmarks/sensitivity.md)).
 
 Made by config/generate.py.
 """

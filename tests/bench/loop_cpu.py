@@ -27,11 +27,11 @@ from pathlib import Path
 import numpy as np
 
 from tierd.config import loads
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.core.tuning import HOTNESS
 from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking
@@ -114,7 +114,7 @@ def main() -> None:
         config = loads(f"[targets]\nmatch = {{ pid = {workload.pid} }}\n")
         source = SteadySource(args.rate)
         heat = HeatTable(
-            capacity_pages=config.heat.memory_bytes // HOTNESS.table_bytes_per_page,
+            capacity_pages=config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE,
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         # The workload is this process's child, which tierd would never watch.

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from tierd import config
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEventSocket
 from tierd.workloads.maps import movable_ranges
 from tierd.workloads.registry import TargetRegistry
@@ -254,7 +254,7 @@ def test_events_tell_starts_execs_users_and_ends() -> None:
 def test_more_events_than_the_buffer_holds_are_counted_as_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(WORKLOADS, "event_buffer_bytes", 32768)
+    monkeypatch.setattr(bounds, "EVENT_BUFFER_BYTES", 32768)
     try:
         events = ProcessEventSocket.open()
     except UnavailableError as error:

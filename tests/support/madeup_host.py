@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 
 from tierd.config import Config, loads
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys, target_of, vpn_of
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
-from tierd.core.tuning import HOTNESS
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.engine.groups import ResidentBytes
@@ -85,9 +85,7 @@ class MadeUpHost(AccessSource):
         self.huge = {t: bool(self.random.random() < 0.5) and huge for t in range(targets)}
         self.heat = RecordingHeat(
             recorder.take if recorder is not None else lambda op: None,
-            capacity_pages=min(
-                config.heat.memory_bytes // HOTNESS.table_bytes_per_page, heat_pages
-            ),
+            capacity_pages=min(config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE, heat_pages),
             half_life_s=config.heat.half_life_ns / 1e9,
         )
         self.service = Service(

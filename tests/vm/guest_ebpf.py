@@ -20,14 +20,14 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 
+from tierd.core import bounds
+
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from guest_ebpf_counts import Counts
 from guest_ebpf_ground import Result
 from guest_ebpf_mishaps import Mishaps
 from guest_ebpf_moves import Moves
-
-from tierd.core.tuning import EBPF
 
 
 class Checks(Counts, Moves, Mishaps):
@@ -52,7 +52,7 @@ def main() -> int:
         if not any(Path(folder).iterdir()):
             subprocess.run(["mount", "-t", kind, kind, folder], check=False)
     # An emulated guest on a busy host needs minutes to compile; a service gives up sooner.
-    EBPF.helper_timeout_s = 1200.0
+    bounds.BPF_HELPER_TIMEOUT_S = 1200.0
     checks = Checks(args.touch, args.way)
     failed = 0
     for name in args.checks or names():

@@ -9,6 +9,7 @@ from pathlib import Path
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
 from tierd.config.watching import FaultsConfig, PmuConfig
+from tierd.core.tuning import PACING
 from tierd.sources.ebpf import host
 from tierd.sources.ebpf.adapt import ModeControl
 from tierd.sources.ebpf.table import EventPlan, SamplerSettings
@@ -110,7 +111,7 @@ class Counts(Ground):
             def second(goes: int) -> int:
                 for _ in range(goes):
                     touch.say("go")
-                now[0] += 10**9 + 1
+                now[0] += PACING.upkeep_interval_ns + 1
                 return int(per_page(source.poll(), touch).sum())
 
             second(0)

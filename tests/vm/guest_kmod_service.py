@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tierd.core.tuning import PACING
+from tierd.core import bounds
 from tierd.observe.totals import Totals
 
 DEMO_CONFIG = Path(__file__).resolve().parents[1] / "demo/tierd.toml"
@@ -149,7 +149,7 @@ def main() -> int:
     args = parser.parse_args()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     if args.retry is not None:
-        PACING.source_retry_ns = round(args.retry * 1e9)
+        bounds.SOURCE_RETRY_NS = round(args.retry * 1e9)
     settings = loads(Path(args.config).read_text())
     scan = settings.sources.scan
     scan = replace(scan, cpu_limit=scan.cpu_limit if args.cpu is None else args.cpu)

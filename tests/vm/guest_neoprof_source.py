@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tierd.config.watching import NeoProfConfig, ScanConfig
-from tierd.core.tuning import HMU, PACING
+from tierd.core import bounds
+from tierd.core.tuning import HMU
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -207,8 +208,8 @@ def falls_back() -> Result:
                 host().ask("magic", on=True)
                 for number in (FULL, SMALL, INTERRUPTING):
                     other.set(number, do=CardDo.RESET)
-            names.append(look(now + PACING.source_retry_ns // 2))
-            names.append(look(now + 2 * PACING.source_retry_ns))
+            names.append(look(now + bounds.SOURCE_RETRY_NS // 2))
+            names.append(look(now + 2 * bounds.SOURCE_RETRY_NS))
         finally:
             sources.close()
     return {

@@ -15,6 +15,7 @@ PAGE_SIZE: Final = 1 << PAGE_SHIFT
 HUGE_ORDER: Final = 9
 """Order of a folio of 2 MiB."""
 HUGE_PAGES: Final = 1 << HUGE_ORDER
+HUGE_BYTES: Final = PAGE_SIZE << HUGE_ORDER
 VPN_BITS: Final = 48
 VPN_MASK: Final = (1 << VPN_BITS) - 1
 MAX_TARGETS: Final = 1 << 16

@@ -21,6 +21,7 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.access import LINE_BYTES, AccessBatch, AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tuning import BANDWIDTH
@@ -99,7 +100,7 @@ class BandwidthMonitor:
     def read(self, now_ns: int, nodes: Sequence[int], source: AccessSource | None) -> Traffic:
         """The traffic of the last interval."""
         if now_ns >= self._probe_ns:
-            self._probe_ns = now_ns + BANDWIDTH.probe_interval_ns
+            self._probe_ns = now_ns + bounds.PROBE_INTERVAL_NS
             for node, found in self._measure().items():
                 self._measured[node] = found.beside(self._measured.get(node, found))
         elapsed_s = (now_ns - self._last_ns) / 1e9 if self._last_ns else 0.0

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 from tierd import topology
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import HOTNESS
+from tierd.core.tuning import RESIDENCY
 from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.components import BackgroundService, ComponentFactory, Components
@@ -149,17 +150,19 @@ def make_fast_path(
 
 def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
     """The heat table; what changes it is recorded where there is a recorder."""
-    capacity_pages = config.heat.memory_bytes // HOTNESS.table_bytes_per_page
+    capacity_pages = config.heat.memory_bytes // bounds.HEAT_BYTES_PER_PAGE
     half_life_s = config.heat.half_life_ns / 1e9
     if recorder is None:
         return HeatTable(
-            capacity_pages=capacity_pages, half_life_s=half_life_s, refresh_s=HOTNESS.node_refresh_s
+            capacity_pages=capacity_pages,
+            half_life_s=half_life_s,
+            refresh_s=RESIDENCY.reread_ns / 1e9,
         )
     return RecordingHeat(
         recorder.take,
         capacity_pages=capacity_pages,
         half_life_s=half_life_s,
-        refresh_s=HOTNESS.node_refresh_s,
+        refresh_s=RESIDENCY.reread_ns / 1e9,
     )
 
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from tierd.config import RuleConfig
 from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tuning import MIGRATION
+from tierd.core.pagekey import HUGE_BYTES, PAGE_SIZE
 from tierd.migration.results import flows
 from tierd.policy.limits import NO_LIMIT, Groups
 from tierd.policy.pageset import I64Array
@@ -148,4 +147,4 @@ class Shares:
 
 
 def _burst(rule: RuleConfig) -> int:
-    return max(rule.rate_limit_bytes_per_s or 0, MIGRATION.group_min_burst_bytes)
+    return max(rule.rate_limit_bytes_per_s or 0, 2 * HUGE_BYTES)

@@ -26,7 +26,7 @@ from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import BANDWIDTH
+from tierd.core.tuning import BANDWIDTH, PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicyState
 from tierd.policy.tiermodel import F64Array, TierModel
@@ -146,15 +146,14 @@ class Interleave:
             return
         if len(state.model.load) != len(tick.tiers.tiers):
             return  # the state belongs to another tier map
-        self._next_ns = tick.time_ns + BANDWIDTH.interleave_interval_ns
+        self._next_ns = tick.time_ns + PACING.upkeep_interval_ns
         wish = wished(tick.tiers, state.model, tick.usage, self._low)
         if not wish:
             return
         known = {node: share for node, share in self._shares.items() if node in tick.tiers.nodes}
         self._shares = weights(known, {**dict.fromkeys(tick.tiers.nodes, 0.0), **wish})
-        least = BANDWIDTH.interleave_min_change
         for node, weight in integers(self._shares).items():
-            if not self._failed and abs(weight - self._written.get(node, -least)) >= least:
+            if not self._failed and weight != self._written.get(node):
                 self._write(node, weight)
 
     def _write(self, node: int, weight: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
@@ -175,7 +176,7 @@ class Service:
         on_summary: Callable[[], None] | None,
     ) -> int:
         paid_ns = self._clock()
-        self._summary_ns = paid_ns + PACING.summary_interval_ns
+        self._summary_ns = paid_ns + bounds.SUMMARY_INTERVAL_NS
         while not self.work.stopping:
             start, spent = self._clock(), time.thread_time_ns()
             self._between()
@@ -192,7 +193,7 @@ class Service:
             else:
                 self.manager.ready("one tier only: waiting for a second")
             if start >= self._summary_ns and on_summary is not None:
-                self._summary_ns = start + PACING.summary_interval_ns
+                self._summary_ns = start + bounds.SUMMARY_INTERVAL_NS
                 on_summary()
             spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
@@ -228,7 +229,7 @@ class Service:
         wake.listen(-1 if source is None else source.phase_change_fd)
         while not (self.work.stopping or self._hurry) and (left := until_ns - self._clock()) > 0:
             self.manager.beat()
-            asked, hotplug, ended = wake.wait(min(left, PACING.idle_wake_interval_ns) / 1e9)
+            asked, hotplug, ended = wake.wait(min(left, bounds.WAKE_INTERVAL_NS) / 1e9)
             if (
                 ended
                 and source is not None
@@ -241,7 +242,7 @@ class Service:
             if hotplug:
                 return  # the tick reads the new topology
             if (now := self._clock()) >= self._events_ns:
-                self._events_ns = now + PACING.idle_wake_interval_ns
+                self._events_ns = now + bounds.WAKE_INTERVAL_NS
                 if self.components.tracking.collect():
                     self.work.refresh()
             if now >= allowed_ns and self.work.targets_changed(now):

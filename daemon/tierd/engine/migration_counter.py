@@ -14,11 +14,12 @@ from typing import Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
-from tierd.core.tuning import MIGRATION
+from tierd.core.tuning import MIGRATION, PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals
 from tierd.sources.migrations import Migrations
@@ -73,7 +74,7 @@ class MigrationCounter:
         """Take in the migrations since the last call, about once a second."""
         if not self.running or tick.end_ns < self._due_ns:
             return
-        self._due_ns = tick.end_ns + MIGRATION.counter_poll_ns
+        self._due_ns = tick.end_ns + PACING.upkeep_interval_ns
         try:
             found = self._watch.poll()
         except UnavailableError as error:
@@ -132,12 +133,12 @@ class Recent:
     Args:
         window_ns: a page is remembered for half of it to the whole; None for
             `MIGRATION.counter_window_ns`.
-        most: pages in each half; None for `MIGRATION.counter_max_pages`.
+        most: pages in each half; None for `bounds.COUNTED_PAGES`.
     """
 
     def __init__(self, window_ns: int | None = None, most: int | None = None) -> None:
         self._half_ns = (MIGRATION.counter_window_ns if window_ns is None else window_ns) // 2
-        self._most = MIGRATION.counter_max_pages if most is None else most
+        self._most = bounds.COUNTED_PAGES if most is None else most
         self._since_ns: int | None = None
         self._old = self._new = np.empty(0, np.uint64)
 

@@ -119,7 +119,9 @@ class TickPacer:
             self._pause_ns = found.tick_ns
         elif report:
             self._pause_ns = max(
-                found.tick_ns, report, min(PACING.reports_per_tick * report, PACING.max_reports_ns)
+                found.tick_ns,
+                report,
+                min(PACING.reports_per_tick * report, PACING.upkeep_interval_ns),
             )
         elif found.planned >= PACING.few_pages:
             self._pause_ns = max(found.tick_ns, last_ns // 2)

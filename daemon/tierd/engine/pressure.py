@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
-from tierd.core.tuning import PRESSURE
+from tierd.core.tuning import PACING, PRESSURE
 from tierd.policy.limits import Pressure
 
 _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
@@ -55,7 +56,7 @@ class PressureMonitor:
                 `ping_pong`, or None where migrations are not traced.
         """
         if now_ns >= self._due_ns:
-            self._due_ns = now_ns + PRESSURE.read_interval_ns
+            self._due_ns = now_ns + PACING.upkeep_interval_ns
             self._now = Pressure(self._file("memory"), self._file("cpu"), self._bounces(migrations))
         return self._now
 
@@ -70,7 +71,7 @@ class PressureMonitor:
             return 0.0
         total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
         moved, ping_pong = total - self._moved, migrations.ping_pong - self._ping_pong
-        if moved < PRESSURE.min_ping_pong_pages:
+        if moved < PRESSURE.min_reported_moves:
             # Too few to judge; a former value is dropped once nothing moves.
             return self._now.ping_pong if moved > 0 else 0.0
         self._moved, self._ping_pong = total, migrations.ping_pong
@@ -129,7 +130,7 @@ class CgroupPressureMonitor:
             most_memory, most_cpu: fractions from 0 to 1; 1 turns the limit off.
         """
         if now_ns >= self._due_ns and (self._moving or self._waiting or self.strained):
-            self._due_ns = now_ns + PRESSURE.read_interval_ns
+            self._due_ns = now_ns + PACING.upkeep_interval_ns
             known = group_of() if self._moving else {}
             moving = sorted({known[number] for number in self._moving if number in known})
             self._moving.clear()
@@ -138,11 +139,11 @@ class CgroupPressureMonitor:
                 for group in dict.fromkeys([*self.strained, *self._waiting, *moving])
                 if group != "/" and ".." not in group  # the root group; outside of this namespace
             ]
-            self._waiting = groups[PRESSURE.max_cgroups :]
+            self._waiting = groups[bounds.PRESSURE_CGROUPS :]
             self.deferred += len(self._waiting)
             self.strained = frozenset(
                 group
-                for group in groups[: PRESSURE.max_cgroups]
+                for group in groups[: bounds.PRESSURE_CGROUPS]
                 if self._waits(group, "memory") > most_memory
                 or self._waits(group, "cpu") > most_cpu
             )

@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Final
 
 from tierd.config import Config
+from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS
-from tierd.core.tuning import PACING
 
 log = logging.getLogger(__name__)
-
-CURRENT_ON_FAULT: Final = 1 | 4
-"""MCL_CURRENT and MCL_ONFAULT (uapi/asm-generic/mman.h): pages are locked as they come in."""
 
 
 def keep_heap() -> bool:
@@ -36,7 +33,7 @@ def keep_heap() -> bool:
     """
     # malloc.h and linux/prctl.h
     mmap_threshold, trim_threshold, arena_max, thp_disable = -3, -1, -8, 41
-    kept = min(PACING.heap_keep_bytes, (1 << 31) - 1)
+    kept = min(bounds.HEAP_KEEP_BYTES, (1 << 31) - 1)
     libc = ctypes.CDLL(None)
     # The threshold is the largest that malloc takes on 64-bit systems: half of an arena.
     options = (mmap_threshold, 32 << 20), (trim_threshold, kept), (arena_max, 1)
@@ -44,7 +41,7 @@ def keep_heap() -> bool:
         return False
     off = libc.prctl(thp_disable, 1, 0, 0, 0) == 0
     # Zeros are written to all of it; the heap keeps it when it is freed.
-    bytearray(PACING.heap_claim_bytes)
+    bytearray(bounds.HEAP_CLAIM_BYTES)
     return bool(off)
 
 
@@ -63,7 +60,7 @@ def rest_collector() -> None:
     """Exempt all present objects from cycle collection, and collect less often."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(PACING.gc_threshold_objects)
+    gc.set_threshold(bounds.GC_OBJECTS)
 
 
 def stay_resident() -> bool:
@@ -79,7 +76,7 @@ def stay_resident() -> bool:
     except (OSError, ValueError) as error:
         return _not(str(error))
     libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mlockall(CURRENT_ON_FAULT) != 0:
+    if libc.mlockall(linux.MLOCK_ON_FAULT) != 0:
         return _not(os.strerror(ctypes.get_errno()))
     return True
 
@@ -100,8 +97,6 @@ SAMPLING: Final = frozenset(
 PHYSICAL: Final = frozenset(("CAP_SYS_ADMIN",))
 """For reading physical addresses."""
 _NEEDS: Final = {"pmu": SAMPLING, "faults": SAMPLING, "neoprof": PHYSICAL, "scan": PHYSICAL}
-_VERSION: Final = 0x20080522
-_CAPBSET_DROP: Final = 24
 _LAST: Final = Path("/proc/sys/kernel/cap_last_cap")
 
 
@@ -140,7 +135,7 @@ def keep_only(names: Iterable[str]) -> int:
     # systemd has done so.
     for number in range(int(_LAST.read_text()) + 1):
         if not mask >> number & 1:
-            libc.prctl(_CAPBSET_DROP, number, 0, 0, 0)
+            libc.prctl(linux.PR_CAPBSET_DROP, number, 0, 0, 0)
     _set(effective & mask, permitted & mask, inheritable & mask)
     return permitted & mask
 
@@ -202,6 +197,6 @@ def _set(effective: int, permitted: int, inheritable: int) -> None:
 
 def _call(name: str, data: ctypes.Array[_Data]) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(ctypes.byref(_Header(_VERSION, 0)), data):
+    if getattr(libc, name)(ctypes.byref(_Header(linux.CAPABILITY_VERSION, 0)), data):
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

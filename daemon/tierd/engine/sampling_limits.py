@@ -16,7 +16,7 @@ from typing import Protocol
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import INTERVAL
+from tierd.core.tuning import INTERVAL, VALUE
 from tierd.engine.groups import ResidentBytes
 from tierd.policy.rule import least_rate
 
@@ -82,14 +82,14 @@ def max_sampling_interval_us(tiers: TierMap, least_s: float, phase_age_s: float)
     rate = least_rate(tiers, [node for tier in lower for node in tier.nodes], least_s)
     if rate <= 0:
         return None
-    doubled = int(math.log2(max(least_s, INTERVAL.max_phase_fraction * phase_age_s) / least_s))
+    doubled = int(math.log2(max(least_s, VALUE.phase_age_fraction * phase_age_s) / least_s))
     return round(1e6 / rate) << doubled
 
 
 def bounds_us(tiers: TierMap, least_s: float, phase_age_s: float) -> tuple[int | None, int]:
     """`max_sampling_interval_us`, and the max detection delay of phase changes, in us."""
     longest_us = max_sampling_interval_us(tiers, least_s, phase_age_s)
-    return longest_us, round(1e6 * max(least_s, INTERVAL.max_phase_fraction * phase_age_s))
+    return longest_us, round(1e6 * max(least_s, VALUE.phase_age_fraction * phase_age_s))
 
 
 class SamplingLimits:
@@ -135,7 +135,7 @@ class SamplingLimits:
             self._source, self._dilution = source.name, dilution
             return False
         times = self._dilution / dilution
-        if 1 / INTERVAL.unit_apart_factor < times < INTERVAL.unit_apart_factor:
+        if 1 / INTERVAL.close_factor < times < INTERVAL.close_factor:
             return False
         self._dilution = dilution
         self._heat.fade(math.log2(times))

@@ -15,8 +15,8 @@ import socket
 import time
 from collections.abc import Callable, Mapping
 
+from tierd.core import bounds
 from tierd.core.logfmt import logfmt
-from tierd.core.tuning import PACING
 from tierd.core.units import format_size
 from tierd.observe.tick_record import TickRecord
 
@@ -40,7 +40,7 @@ class SystemdNotifier:
         self._clock = clock
         self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         patience_ns = _watchdog_ns(environment) if self._address else 0
-        self._beat_every_ns = int(patience_ns * PACING.watchdog_fraction)
+        self._beat_every_ns = int(patience_ns * bounds.WATCHDOG_FRACTION)
         self._next_beat_ns = self._next_status_ns = 0
         self._ready = False
         self._reload_note = ""
@@ -75,7 +75,7 @@ class SystemdNotifier:
         renewed = self._ready and self._clock() >= self._next_status_ns
         if self._socket is None or not (renewed or (good and not self._ready)):
             return
-        self._next_status_ns = self._clock() + PACING.status_interval_ns
+        self._next_status_ns = self._clock() + bounds.SUMMARY_INTERVAL_NS
         status = self._status(tick)
         if good:
             self.ready(status)

@@ -11,6 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 import numpy as np
 
 from tierd.config import Config
+from tierd.core import bounds
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
@@ -125,7 +126,7 @@ class Tick:
         self._refresh_targets(now)
         laps.mark("targets")
         if self._changed or now >= self._watch_ns or components.sources.active is None:
-            self._watch_ns = now + PACING.watch_interval_ns
+            self._watch_ns = now + PACING.upkeep_interval_ns
             self._watch(now)
         self._changed = False
         laps.mark("watch")
@@ -254,7 +255,7 @@ class Tick:
         self._gathering_ns = self._gathering_ns or now
         if not self.phase_age.begun_ns:
             waited_ns = now - self._gathering_ns
-            if waited_ns < PACING.once_patience_half_lives * half_life_ns:
+            if waited_ns < bounds.ONCE_HALF_LIVES * half_life_ns:
                 return False
             log.warning(
                 logfmt(
@@ -335,7 +336,7 @@ class Tick:
             components.mover.execute, plan, components.tracking.pids
         )
         # Sources are read while many pages move, so that their buffers do not overflow.
-        while not wait([future], PACING.ingest_interval_s).done:
+        while not wait([future], bounds.WAKE_INTERVAL_NS / 1e9).done:
             self._early += self._ingest(self._clock())
         report = future.result()
         split = report.plan.split

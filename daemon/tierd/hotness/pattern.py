@@ -27,6 +27,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch
 from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, U64Array
 from tierd.core.tuning import HOTNESS
@@ -113,7 +114,8 @@ class SubpageSkew:
             return found
         at = np.minimum(np.searchsorted(self._region, region), len(self._region) - 1)
         pairs, same = self._sums[at].T
-        known = (self._region[at] == region) & (pairs >= HOTNESS.subpage_min_comparisons)
+        enough = HOTNESS.subpage_kept_pages * HOTNESS.region_min_pairs
+        known = (self._region[at] == region) & (pairs >= enough)
         sure = np.maximum(same - HOTNESS.subpage_standard_errors * np.sqrt(same), 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             pages = np.clip(np.where(sure > 0, pairs / sure, HUGE_PAGES), 1, HUGE_PAGES)
@@ -121,7 +123,7 @@ class SubpageSkew:
         return found
 
 
-_FIELDS: Final = 4  # counted, rising pairs, falling pairs, written
+_FIELDS: Final = ("counted", "rising pairs", "falling pairs", "written")
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +172,7 @@ class _Level:
         self._shift = np.uint64(shift)
         self._most = most
         self.region: U64Array = np.empty(0, np.uint64)
-        self.sums: F64Array = np.empty((0, _FIELDS))
+        self.sums: F64Array = np.empty((0, len(_FIELDS)))
         self.dropped = 0
 
     def decay(self, factor: float) -> None:
@@ -180,7 +182,7 @@ class _Level:
         region = batch.page >> self._shift
         count = batch.count.astype(np.float64)
         fresh, at = np.unique(region, return_inverse=True)
-        sums = np.zeros((len(fresh), _FIELDS))
+        sums = np.zeros((len(fresh), len(_FIELDS)))
         sums[:, 0] = np.bincount(at, count, len(fresh))
         if batch.ordered:
             order = np.argsort(at, kind="stable")
@@ -197,7 +199,7 @@ class _Level:
 
     def _merge(self, region: U64Array, sums: F64Array) -> None:
         every, at = np.unique(np.concatenate([self.region, region]), return_inverse=True)
-        merged = np.zeros((len(every), _FIELDS))
+        merged = np.zeros((len(every), len(_FIELDS)))
         merged[at[: len(self.region)]] = self.sums
         merged[at[len(self.region) :]] += sums
         if len(every) > self._most:
@@ -229,11 +231,11 @@ class PatternTracker:
     Args:
         half_life_s: seconds in which evidence halves.
         most: regions of one size that are kept; those least accessed are dropped. None for
-            `HOTNESS.max_regions`.
+            `bounds.PATTERN_REGIONS`.
     """
 
     def __init__(self, half_life_s: float, most: int | None = None) -> None:
-        most = HOTNESS.max_regions if most is None else most
+        most = bounds.PATTERN_REGIONS if most is None else most
         self._half_life_ns = half_life_s * 1e9
         self._levels = (_Level(HUGE_ORDER, most), _Level(HOTNESS.wide_region_order, most))
         self._focus = SubpageSkew(most)

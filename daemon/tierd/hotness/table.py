@@ -11,15 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, F32Array, WatchedRange
 from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
 from tierd.hotness.view import HeatStats, Histogram, PageSet
 
-_NODES: Final = 256
-_LEAST_SPACE: Final = 1024
-"""Folios."""
-_EMPTY_RANGE: Final = np.empty(0, np.uint64)
+_EMPTY_RANGE: Final = np.array([], np.uint64)
 
 
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -87,7 +85,7 @@ class HeatTable:
             raise _error(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
         self._heat = ffi.gc(made[0], lib.tierd_heat_free)
         self._lock = threading.Lock()
-        self._space = _Buffers(_LEAST_SPACE)
+        self._space = _Buffers(bounds.HEAT_FOLIOS)
 
     def ingest(self, batch: AccessBatch) -> None:
         """Add a source's batch, and advance time to the batch's.
@@ -147,7 +145,7 @@ class HeatTable:
         """
         if not len(page) == len(node) == len(order):
             raise ValueError(f"{len(page)} pages, {len(node)} nodes, {len(order)} orders")
-        wanted = np.zeros(_NODES, np.uint8)
+        wanted = np.zeros(int(lib.TIERD_NODE_UNKNOWN) + 1, np.uint8)
         wanted[[each for each in insert_on if 0 <= each <= lib.TIERD_NODE_MAX]] = 1
         pages, nodes, orders = (
             _array(page, np.uint64),

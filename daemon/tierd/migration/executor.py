@@ -8,16 +8,16 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
+from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
-from tierd.core.pagekey import U64Array
-from tierd.core.tuning import MIGRATION
-
-NO_PIDFD: Final = -1
+from tierd.core.pagekey import HUGE_BYTES, U64Array
+from tierd.core.tuning import MIGRATION, PACING, VALUE
 
 
 @dataclass(slots=True)
@@ -80,12 +80,13 @@ def _open(pid: int) -> int:
 def tuning_of_mover(native: Any) -> Any:
     """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
-    given.call_target_ns = MIGRATION.call_target_ns
-    given.cpu_credit_ns = MIGRATION.mover_cpu_credit_ns
+    given.call_target_ns = bounds.MOVE_CALL_NS
+    given.cpu_credit_ns = PACING.cpu_credit_ns
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
     given.max_backoff_ns = MIGRATION.max_busy_backoff_ns
-    given.first_ns_per_page = MIGRATION.first_move_ns
+    # As much as an exchange, so that the first calls are short.
+    given.first_ns_per_page = VALUE.moves_per_exchange * VALUE.move_s * 1e9
     return given
 
 
@@ -219,7 +220,7 @@ class NativeMover:
         wanted = self._burst_bytes
         if wanted is None:
             wanted = round(rate_bytes_per_s * MIGRATION.burst_s)
-        return max(wanted, MIGRATION.min_burst_bytes)
+        return max(wanted, HUGE_BYTES)
 
     def _execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         start = time.monotonic_ns()
@@ -246,7 +247,7 @@ class NativeMover:
         job.process = processes
         job.processes = len(held)
         # In parts, so that Python's signal handlers run even on the main thread.
-        while lib.tierd_mover_run(self._mover, job, MIGRATION.run_slice_ns) == 1:
+        while lib.tierd_mover_run(self._mover, job, bounds.NATIVE_CALL_NS) == 1:
             pass
         duration_ns = time.monotonic_ns() - start
         errors = np.frombuffer(ffi.buffer(job.errors), np.uint64)

@@ -19,9 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationResult
-from tierd.core.tuning import FAST_PATH, HMU
+from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tuning import FAST_PATH, HMU, MIGRATION
 from tierd.migration.executor import NativeMover
 from tierd.migration.fastpath_update import (
     OUTCOME,
@@ -40,9 +42,9 @@ WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
     name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
 )
-_NONE: Final = np.empty(0, OUTCOME)
+_NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
-_ERRORS: Final = int(lib.TIERD_ERRNO_MAX) + 1
+_ERRNO_MAX: Final = int(lib.TIERD_ERRNO_MAX)
 
 
 class _Counters(Mapping[str, int]):
@@ -288,7 +290,7 @@ class Promoter:
 
     def errors(self) -> dict[int, int]:
         """4 KiB pages that failed since the promoter was made, by errno."""
-        errors = np.empty(_ERRORS, np.uint64)
+        errors = np.empty(_ERRNO_MAX + 1, np.uint64)
         lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
         return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
 
@@ -323,17 +325,17 @@ def _settings(settings: PromoterSettings) -> Any:
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
     for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
-    given.timeout_sweeps = FAST_PATH.timeout_sweeps
+    given.timeout_sweeps = bounds.TIMEOUT_SWEEPS
     given.min_batch_pages = FAST_PATH.min_batch_pages
-    given.work_limit_ns = FAST_PATH.work_limit_ns
-    given.slice_ns = FAST_PATH.slice_ns
-    given.rest_ns = FAST_PATH.rest_ns
-    given.free_read_ns = FAST_PATH.free_read_ns
+    given.work_limit_ns = bounds.NATIVE_CALL_NS
+    given.slice_ns = bounds.MOVER_SLICE_NS
+    given.rest_ns = FAST_PATH.retry_ns
+    given.free_read_ns = FAST_PATH.retry_ns
     given.batch_quota_factor = FAST_PATH.batch_quota_factor
-    given.burst_fraction = FAST_PATH.burst_fraction
-    given.min_burst_bytes = FAST_PATH.min_burst_bytes
+    given.burst_fraction = MIGRATION.burst_s
+    given.min_burst_bytes = FAST_PATH.min_batch_pages * PAGE_SIZE
     given.demand_weight = FAST_PATH.demand_weight
-    given.min_epoch_age_ns = round(HMU.min_epoch_age_s * 1e9)
+    given.min_epoch_age_ns = round(bounds.LEAST_AGE_S * 1e9)
     given.copy_settles_ns = HMU.copy_settles_ns
     return given
 

@@ -30,10 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.config.watching import DamonConfig
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget, join_ranges
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS
-from tierd.core.tuning import DAMON
+from tierd.core.tuning import DAMON, PACING
 from tierd.sources.damon_kernel import Attributes, DamonTrace, DamonTree, TargetRegions
 
 log = logging.getLogger(__name__)
@@ -107,7 +108,7 @@ def blind(table: npt.NDArray[np.uint64], checks: int) -> bool:
     """
     size = table[:, 2] - table[:, 1]
     busy = table[:, 3] >= DAMON.saturated_fraction * checks
-    return int(size[busy].sum()) > DAMON.blind_fraction * int(size.sum())
+    return int(size[busy].sum()) > DAMON.saturated_fraction * int(size.sum())
 
 
 def thread_cpu_ns(pid: int) -> int | None:
@@ -173,7 +174,7 @@ class DamonSource(AccessSource):
         for target in targets:
             ranges = [(r.start << PAGE_SHIFT, r.end << PAGE_SHIFT) for r in target.ranges]
             if ranges:
-                joined = join_ranges(ranges, DAMON.max_ranges)
+                joined = join_ranges(ranges, bounds.DAMON_RANGES)
                 asked.append(TargetRegions(target.pid, tuple(cut_ranges(joined, cell))))
         numbers = [target.target for target in targets if target.ranges]
         # (A process that executed a program is another target; its ranges may be as before.)
@@ -256,7 +257,7 @@ class DamonSource(AccessSource):
 
     def _adapt(self, now: int) -> None:
         """Stretch or shorten the intervals by the CPU share that the kdamond took."""
-        if self._cpu_mark is not None and now - self._cpu_mark[1] < DAMON.adapt_interval_ns:
+        if self._cpu_mark is not None and now - self._cpu_mark[1] < PACING.upkeep_interval_ns:
             return
         pid = self._tree.kdamond_pid()
         spent = thread_cpu_ns(pid) if pid else None

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import DAMON
 
 ADMIN = Path("sys/kernel/mm/damon/admin")
 OPERATIONS = "fvaddr"
@@ -240,7 +240,7 @@ class DamonTrace:
         try:
             self._instance.mkdir(exist_ok=True)
             (self._instance / EVENT / "enable").write_text("0")
-            (self._instance / "buffer_size_kb").write_text(str(DAMON.trace_buffer_kib_per_cpu))
+            (self._instance / "buffer_size_kb").write_text(str(bounds.DAMON_TRACE_KIB))
             (self._instance / "trace").write_text("")
             self._fd = os.open(self._instance / "trace_pipe", os.O_RDONLY | os.O_NONBLOCK)
             # One folder for each CPU that there can be.

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.config.watching import NeoProfConfig
+from tierd.core import bounds
 from tierd.core.access import Availability
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.sources.kmod.neoprof import Card, Cards, Profile
@@ -19,7 +20,6 @@ from tierd.sources.kmod.uapi import CardDo, CardFlags, CardState, Features, Trac
 log = logging.getLogger(__name__)
 
 CLASS: Final = "sys/class/neoprof"
-_COUNT_BYTES: Final = 32
 TRACKS: Final = {
     "auto": Track.READS,
     "reads": Track.READS,
@@ -245,7 +245,7 @@ class RequestCount:
             if number not in self._files:
                 path = self._root / CLASS / f"neoprof{number}" / "requests"
                 self._files[number] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return int(os.pread(self._files[number], _COUNT_BYTES, 0))
+            return int(os.pread(self._files[number], bounds.COUNT_BYTES, 0))
         except (OSError, ValueError) as error:
             if number not in self._silent:
                 self._silent.add(number)

@@ -30,7 +30,8 @@ from typing import Any, Final
 import numpy as np
 
 from tierd._native import ffi, lib
-from tierd.core.access import AccessBatch, F32Array
+from tierd.core import bounds
+from tierd.core.access import LINES_PER_PAGE, AccessBatch, F32Array
 from tierd.core.migration import filled
 from tierd.core.pagekey import PageKeySet, U64Array
 from tierd.core.tuning import HMU
@@ -78,7 +79,7 @@ class HotList:
     def __init__(self, source: str, scan_s: float, visits: float = 1.0) -> None:
         self._source = source
         self.visits = visits
-        self.copy_requests = HMU.copy_requests
+        self.copy_requests = LINES_PER_PAGE
         self.scan_s = scan_s
         self.dilution = 1.0
         self.epochs: dict[int, Epoch] = {}
@@ -160,7 +161,7 @@ class HotList:
         for number, epoch in self.epochs.items():
             given.start_ns[number], given.before_ns[number] = epoch.start_ns, epoch.before_ns
             given.scale[number] = epoch.scale
-        given.least_age_ns = round(HMU.min_epoch_age_s * 1e9)
+        given.least_age_ns = round(bounds.LEAST_AGE_S * 1e9)
         given.rate_cap = self.rate_cap
         given.copy_requests, given.visits = self.copy_requests, self.visits
         return given

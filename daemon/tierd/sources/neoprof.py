@@ -14,6 +14,7 @@ from pathlib import Path
 
 from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core.access import (
+    LINES_PER_PAGE,
     AccessBatch,
     AdaptiveSource,
     Availability,
@@ -22,7 +23,7 @@ from tierd.core.access import (
 )
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import BoolArray, U64Array
-from tierd.core.tuning import HMU, SCAN
+from tierd.core.tuning import HMU, PACING, SCAN
 from tierd.sources.hmu_coverage import Coverage, HmuCoverage
 from tierd.sources.hmu_devices import HmuDevices, RequestCount, availability
 from tierd.sources.hotlist import Epoch, HotList, empty_batch
@@ -84,9 +85,7 @@ class NeoProfSource(AdaptiveSource):
         self._checked_ns = self._learned_ns = 0
         scan = scan or ScanConfig()
         self._scan_interval_us = scan.interval_ns // 1000
-        self._scan_settings = replace(
-            scan, interval_ns=min(scan.interval_ns, SCAN.beside_first_period_us * 1000)
-        )
+        self._scan_settings = replace(scan, interval_ns=scan.interval_ns // SCAN.beside_factor)
         self._list = HotList(self.name, self._scan_settings.interval_ns / 1e9)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
@@ -169,7 +168,7 @@ class NeoProfSource(AdaptiveSource):
     @property
     def copy_requests(self) -> int:
         """Counted requests that a page's own copy into slow memory makes."""
-        return HMU.copy_runs if self._coalescing else HMU.copy_requests
+        return HMU.copy_runs if self._coalescing else LINES_PER_PAGE
 
     @property
     def knows_cold(self) -> bool:
@@ -302,7 +301,7 @@ class NeoProfSource(AdaptiveSource):
         if any(len(batch) for batch in batches):
             # A program may well use nothing but what cards see.
             scan.wake()
-        if self._learning or now - self._learned_ns >= SCAN.beside_check_interval_ns:
+        if self._learning or now - self._learned_ns >= SCAN.beside_period_us * 1000:
             self._learned_ns = now
             self._learn(scan)
         oldest = min((epoch.start_ns for epoch in self.epochs.values()), default=now)
@@ -315,7 +314,7 @@ class NeoProfSource(AdaptiveSource):
     def _check_if_due(self, now: int) -> None:
         """Look after the cards; what is lost with one is scanned from now on."""
         assert self._cards is not None
-        due_ns = HMU.suspect_check_interval_ns if self._cards.suspect else HMU.check_interval_ns
+        due_ns = PACING.upkeep_interval_ns if self._cards.suspect else HMU.check_interval_ns
         if now - self._checked_ns < min(due_ns, HMU.check_interval_ns):
             return
         self._checked_ns = now

@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tierd.config.watching import PmuConfig
+from tierd.core import bounds, linux
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.core.tuning import EBPF
@@ -28,12 +28,6 @@ from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.source import Budget, SampledSource
 from tierd.sources.ebpf.table import EventPlan, SamplerSettings
-
-COMPLETE_SAMPLES: Final = (6, 3)
-"""The kernel completes a sample before the program runs ("perf/core: Call
-perf_prepare_sample() before running BPF")."""
-MOST_PERIOD: Final = 1 << 26
-"""IBS's counter has 27 bits (IbsOpMaxCnt and its extension)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +126,7 @@ class PmuSource(SampledSource):
         self._settings = settings or PmuConfig()
         self._sizes = sampler or SamplerSettings()
         self._plans = plans
-        self._least = 1 if plans else EBPF.min_period
+        self._least = 1 if plans else bounds.PMU_LEAST_PERIOD
         super().__init__(
             "pmu",
             Budget(
@@ -140,7 +134,7 @@ class PmuSource(SampledSource):
                 cpu_share=self._settings.cpu_limit,
                 interrupt_ns=EBPF.interrupt_ns,
                 least_period=self._least,
-                most_period=MOST_PERIOD,
+                most_period=linux.IBS_PERIOD,
                 mode=self._settings.mode,
             ),
             clock=clock,
@@ -194,7 +188,9 @@ class PmuSource(SampledSource):
         samples ops that have no address: the field then holds what stood there before.
         """
         unsure = any(plan.writes is None for plan in self.plans())
-        return "raw" if unsure and kernel_version() < COMPLETE_SAMPLES else self._settings.mode
+        return (
+            "raw" if unsure and kernel_version() < linux.COMPLETE_SAMPLES else self._settings.mode
+        )
 
     def make_sampler(self) -> Sampler:
         """The events on each CPU."""

@@ -25,10 +25,10 @@ def last_fraction() -> float:
     """The fraction of the period that is tried before all of it.
 
     What is found grows no faster than the sampling interval. So where this one finds less than
-    `INTERVAL.keep_low_factor`, a whole period finds no more than `INTERVAL.keep_high_whole_factor`,
-    and the two do not take turns for ever.
+    the target over `INTERVAL.alike_factor`, a whole period finds no more than the target times
+    `INTERVAL.close_factor`, and the two do not take turns for ever.
     """
-    return INTERVAL.keep_low_factor / INTERVAL.keep_high_whole_factor
+    return 1 / (INTERVAL.alike_factor * INTERVAL.close_factor)
 
 
 def used_a_second(seen: Seen | None) -> float:
@@ -51,20 +51,20 @@ def choose(seen: Seen, aim: float, now_us: int, *, least_us: int, most_us: int) 
         least_us: no shorter.
         most_us: the period that is set.
     """
-    if aim >= 1 or least_us >= most_us * INTERVAL.whole_fraction:
+    if aim >= 1 or least_us * INTERVAL.alike_factor >= most_us:
         return 0
     most = min(
         INTERVAL.saturated_fraction,
-        (INTERVAL.keep_high_factor if now_us else INTERVAL.keep_high_whole_factor) * aim,
+        (INTERVAL.alike_factor if now_us else INTERVAL.close_factor) * aim,
     )
-    enough = seen.share >= INTERVAL.keep_low_factor * aim or not now_us
+    enough = seen.share * INTERVAL.alike_factor >= aim or not now_us
     if enough and seen.share <= most:
         return now_us
     # A whole period that finds too many in use has seen those that are used now and then, and
     # says nothing of how much the others are.
     factor = _factor(seen.share, max(aim, 0.01)) if now_us else 1 / INTERVAL.step_factor
     wanted_us = seen.sampling_interval_s * factor * 1e6
-    if wanted_us >= INTERVAL.whole_fraction * most_us:
+    if wanted_us * INTERVAL.alike_factor >= most_us:
         last_us = round(last_fraction() * most_us)
         return last_us if least_us <= last_us and 0 < now_us < last_us else 0
     return max(round(wanted_us), least_us)

@@ -264,12 +264,8 @@ class ScanSource(EventDrivenSource):
 
         (0, the configured time) before the first, and when the source is not in use.
         """
-        least_ns = (
-            SCAN.warmup_check_interval_ns
-            if self._scan_controller.learning_ns
-            else SCAN.check_interval_ns
-        )
-        self._check_ns = self._clock() + max(least_ns, self._scan_controller.period_us * 1000)
+        period_ns = self._scan_controller.period_us * 1000
+        self._check_ns = self._clock() + max(SCAN.check_interval_ns, period_ns)
         if self._control is None:
             return 0, self._settings.interval_ns / 1e9
         states = [each for each in self._control.targets() if each.target in self._targets]

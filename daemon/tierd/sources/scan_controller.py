@@ -163,17 +163,10 @@ class ScanController:
         """Least time between two scans now."""
         if not self._learning:
             return self._rested_us
-        least, warmup_speed = (
-            (SCAN.warmup_period_us, SCAN.warmup_speed)
-            if self._alone
-            else (SCAN.warmup_period_beside_us, SCAN.warmup_speed_beside)
-        )
-        wanted = (
-            4 * self.sampling_interval_us
-            if self.sampling_interval_us
-            else self._configured_us // warmup_speed
-        )
-        return min(self._configured_us, max(least, wanted))
+        slower = 1 if self._alone else SCAN.beside_factor
+        wanted = SCAN.warmup_speed * self.sampling_interval_us
+        wanted = wanted or self._configured_us * slower // SCAN.warmup_speed
+        return min(self._configured_us, max(slower * SCAN.warmup_period_us, wanted))
 
     @property
     def _rested_us(self) -> int:
@@ -247,7 +240,7 @@ class ScanController:
         pages = sum(each.get("round_pages", 0) for each in stats)
         self.seen = self._mean(stats, pages)
         idle = self.seen.share < INTERVAL.idle_fraction and self._asleep < SCAN.idle_scans
-        if self._pages and pages > SCAN.grown_factor * self._pages:
+        if self._pages and pages > INTERVAL.alike_factor * self._pages:
             self._begin_anew(now_ns)
         elif idle and not self.awake:
             self._asleep += 1
@@ -273,7 +266,7 @@ class ScanController:
 
     def _bounded(self, wanted_us: int) -> int:
         longest = self.longest_us
-        if longest is None or longest >= INTERVAL.whole_fraction * self._configured_us:
+        if longest is None or longest * INTERVAL.alike_factor >= self._configured_us:
             return wanted_us
         return max(self._least_us, min(wanted_us or longest, longest))
 

@@ -27,12 +27,7 @@ from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, F32Array
 from tierd.core.pagekey import VPN_MASK, BoolArray
 from tierd.sources.kmod.ring import RecordArray
-from tierd.sources.kmod.uapi import HISTORY
-
-_WHOLE: Final = 255
-"""The module's number for a fraction of 1."""
-SEEN: Final = np.array([int(history).bit_count() for history in range(256)], np.float32)
-"""Scans of eight that found an access, float32[history byte]."""
+from tierd.sources.kmod.uapi import HISTORY, SEEN, WHOLE
 
 
 def _count_table() -> F32Array:
@@ -177,8 +172,8 @@ def summaries(records: RecordArray) -> Iterator[ScanSummary]:
         yield ScanSummary(
             page & VPN_MASK,
             newly_hot,
-            newly_hot_fraction / _WHOLE,
+            newly_hot_fraction / WHOLE,
             newly_idle,
-            newly_idle_fraction / _WHOLE,
+            newly_idle_fraction / WHOLE,
         )
         at = lib.tierd_scan_ended(memory, count, at + 1)

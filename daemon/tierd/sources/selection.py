@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tierd.config import NeoProfConfig, SourcesConfig
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, EventDrivenSource, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import PACING
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class SourceSelector:
         if self.reasons.get(name) != reason:
             log.warning('source=%s event=source_unavailable reason="%s"', name, reason)
         self.reasons[name] = reason
-        self._not_before[index] = now_ns + PACING.source_retry_ns
+        self._not_before[index] = now_ns + bounds.SOURCE_RETRY_NS
         if self._active == index:
             self._sources[index].close()
             self._active = None

@@ -21,6 +21,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Final
 
+from tierd.core.linux import UNCORE_UNITS
 from tierd.core.tiermap import MemoryKind, MemoryNode
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.syscalls import perf_event_open
@@ -31,7 +32,6 @@ log = logging.getLogger(__name__)
 DEVICES: Final = "sys/bus/event_source/devices"
 PAIRS: Final = (("cas_count_read", "cas_count_write"), ("data_read", "data_write"))
 KINDS: Final = {"imc": MemoryKind.DRAM, "hbm": MemoryKind.HBM}
-UNITS: Final = {"": 1.0, "Bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "64Bytes": 64.0}
 _NAME: Final = re.compile(r"uncore_(imc|hbm)(_free_running)?(_\d+)?$")
 
 Open = Callable[[EventAttr, int], int]
@@ -116,7 +116,9 @@ def _bytes(folder: Path, name: str) -> float:
     scale, unit = folder / f"{name}.scale", folder / f"{name}.unit"
     if not scale.exists():
         return 64.0
-    return float(scale.read_text()) * UNITS[unit.read_text().strip() if unit.exists() else ""]
+    return (
+        float(scale.read_text()) * UNCORE_UNITS[unit.read_text().strip() if unit.exists() else ""]
+    )
 
 
 def _count(attr: EventAttr, cpu: int) -> int:

@@ -23,11 +23,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierd.core import bounds, linux
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import WORKLOADS
 
-_SO_RCVBUFFORCE: Final = 33
-_DATAGRAM: Final = 65536
 _HEADER: Final = struct.Struct("=IHHIIIIIIHH")
 """struct nlmsghdr (length, type, flags, sequence, port) and struct cn_msg (idx, val, sequence,
 ack, length, flags), before struct proc_event."""
@@ -37,12 +35,8 @@ _IDS: Final = struct.Struct("=iiii")
 """Event data: pid and tgid, and of a fork those of the child after them."""
 _DATA: Final = _HEADER.size + _EVENT.size
 _NONE, _FORK, _EXEC, _UID, _EXIT = 0, 1, 2, 4, 0x80000000
-_INDEX = _VALUE = 1
-"""CN_IDX_PROC, CN_VAL_PROC."""
 _LISTEN, _IGNORE = 1, 2
 """enum proc_cn_mcast_op."""
-_NETLINK_CONNECTOR: Final = 11
-_NLMSG_DONE: Final = 3
 
 
 @dataclass(slots=True)
@@ -99,7 +93,7 @@ class ProcessEventSocket:
         """
         flags = socket.SOCK_DGRAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK
         try:
-            connection = socket.socket(socket.AF_NETLINK, flags, _NETLINK_CONNECTOR)
+            connection = socket.socket(socket.AF_NETLINK, flags, linux.NETLINK_CONNECTOR)
         except OSError as error:
             raise _refused(error) from None
         events = cls(connection)
@@ -123,7 +117,7 @@ class ProcessEventSocket:
         decoded = 0
         while True:
             try:
-                data, sender = self._socket.recvfrom(_DATAGRAM)
+                data, sender = self._socket.recvfrom(linux.DATAGRAM_BYTES)
             except BlockingIOError:
                 break
             except OSError as error:
@@ -133,7 +127,7 @@ class ProcessEventSocket:
                 continue
             if sender[0] != 0:
                 continue  # only the kernel is number 0
-            if decoded >= WORKLOADS.max_events:
+            if decoded >= bounds.EVENTS:
                 found.lost = True
                 continue  # empty the socket without paying for decoding
             try:
@@ -154,21 +148,19 @@ class ProcessEventSocket:
     def _listen(self) -> None:
         try:
             self._socket.setsockopt(
-                socket.SOL_SOCKET, _SO_RCVBUFFORCE, WORKLOADS.event_buffer_bytes
+                socket.SOL_SOCKET, linux.SO_RCVBUFFORCE, bounds.EVENT_BUFFER_BYTES
             )
         except PermissionError:
-            self._socket.setsockopt(
-                socket.SOL_SOCKET, socket.SO_RCVBUF, WORKLOADS.event_buffer_bytes
-            )
-        self._socket.bind((0, _INDEX))
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, bounds.EVENT_BUFFER_BYTES)
+        self._socket.bind((0, linux.CN_PROC))
         number = secrets.randbits(31)
         self._control(_LISTEN, number)
         # Every kernel since 2.6.26 answers with PROC_EVENT_NONE and an errno.
         poller = select.poll()
         poller.register(self._socket, select.POLLIN)
-        end = time.monotonic() + WORKLOADS.event_answer_s
+        end = time.monotonic() + bounds.EVENT_ANSWER_S
         while poller.poll(max(0.0, end - time.monotonic()) * 1000):
-            data = self._socket.recv(_DATAGRAM)
+            data = self._socket.recv(linux.DATAGRAM_BYTES)
             for offset in _messages(data):
                 # Answers to other listeners reach us too, with other numbers; only `ack`
                 # comes back, one higher (cn_proc_ack in drivers/connector/cn_proc.c).
@@ -187,7 +179,7 @@ class ProcessEventSocket:
 
     def _control(self, action: int, number: int = 0) -> None:
         size = _HEADER.size + 4
-        header = (size, _NLMSG_DONE, 0, 0, 0, _INDEX, _VALUE, 0, number, 4, 0)
+        header = (size, linux.NLMSG_DONE, 0, 0, 0, linux.CN_PROC, linux.CN_PROC, 0, number, 4, 0)
         self._socket.sendto(_HEADER.pack(*header) + struct.pack("=I", action), (0, 0))
 
 

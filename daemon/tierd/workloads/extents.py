@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import U64Array
+from tierd.core.pagekey import HUGE_PAGES, U64Array
 from tierd.core.tuning import RESIDENCY, WORKLOADS
 from tierd.workloads.target import Target
 
@@ -37,7 +38,7 @@ class Extents:
             return
         start = vpn.astype(np.int64)
         end = start + (np.int64(1) << order.astype(np.int64))
-        breaks = (start[1:] - end[:-1] > WORKLOADS.extent_gap_pages) | (node[1:] != node[:-1])
+        breaks = (start[1:] - end[:-1] > HUGE_PAGES) | (node[1:] != node[:-1])
         first = np.concatenate([[0], np.flatnonzero(breaks) + 1])
         last = np.concatenate([first[1:] - 1, [len(start) - 1]])
         self._starts.append(start[first])
@@ -54,8 +55,8 @@ class Extents:
         node = np.concatenate(self._nodes)
         self._starts, self._ends, self._nodes = [], [], []
         # Runs of one node that are too short to matter join what is before them.
-        long = end - start >= WORKLOADS.extent_run_pages
-        near = start[1:] - end[:-1] <= WORKLOADS.extent_gap_pages
+        long = end - start >= HUGE_PAGES
+        near = start[1:] - end[:-1] <= HUGE_PAGES
         cut = ~near | ((node[1:] != node[:-1]) & long[1:] & long[:-1])
         first = np.concatenate([[0], np.flatnonzero(cut) + 1])
         last = np.concatenate([first[1:] - 1, [len(start) - 1]])
@@ -142,7 +143,7 @@ class TargetPages:
         return (
             bool(self.activity)
             and self.activity == target.activity
-            and now_ns - self.read_ns < RESIDENCY.idle_reread_ns
+            and now_ns - self.read_ns < RESIDENCY.reread_ns
         )
 
     def renew(self, ranges: tuple[WatchedRange, ...]) -> None:
@@ -177,5 +178,5 @@ class TargetPages:
             return self.walk_due_ns
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
         late_ns = (RESIDENCY.idle_scan_factor - 1) * interval_ns if idle else 0
-        patience_ns = min(RESIDENCY.max_wait_ns, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
+        patience_ns = min(bounds.WALK_WAIT_NS, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
         return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

@@ -18,7 +18,7 @@ Rules, first that applies; what is skipped is counted in pages by reason:
 - ``locked``: mlock: the owner asked for no surprises.
 - ``unread``: newer than the last look at policies: left where it is until the next.
 - ``tiny``: less than `WORKLOADS.min_range_pages` together with their neighbours.
-- ``scattered``: beyond the `WORKLOADS.max_ranges` largest ranges.
+- ``scattered``: beyond the `bounds.WATCHED_RANGES` largest ranges.
 
 Sources: proc(5), Documentation/filesystems/proc.rst, mm/mempolicy.c (mpol_to_str).
 """
@@ -33,6 +33,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.pagekey import PAGE_SHIFT, U64Array
 from tierd.core.tuning import WORKLOADS
@@ -220,8 +221,8 @@ def decide(mappings: Mappings, policies: Policies) -> MovableRanges:
     if tiny.any():
         skipped["tiny"] = int(size[tiny].sum())
         low, high, size = low[~tiny], high[~tiny], size[~tiny]
-    if len(low) > WORKLOADS.max_ranges:
-        largest = np.sort(np.argsort(size, kind="stable")[-WORKLOADS.max_ranges :])
+    if len(low) > bounds.WATCHED_RANGES:
+        largest = np.sort(np.argsort(size, kind="stable")[-bounds.WATCHED_RANGES :])
         skipped["scattered"] = int(size.sum() - size[largest].sum())
         low, high = low[largest], high[largest]
     ranges = tuple(map(WatchedRange, low.tolist(), high.tolist()))

@@ -2,8 +2,8 @@
 """Which pages of a process may be moved: its files, read as seldom as will do.
 
 numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
-pages. They are read again after `WORKLOADS.policy_interval_ns` when there are many pages in unread
-mappings, after `WORKLOADS.few_policy_interval_ns` when there are few, after
+pages. They are read again after `PACING.upkeep_interval_ns` when there are many pages in unread
+mappings, after `RESIDENCY.reread_ns` when there are few, after
 `WORKLOADS.settled_policy_interval_ns` when there are none (a policy may have been set on a mapping
 that was there), and for all processes together so seldom that it takes less than a hundredth of the
 time; smaps only when the process has locked memory.
@@ -15,8 +15,9 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
-from tierd.core.tuning import WORKLOADS
+from tierd.core.tuning import PACING, RESIDENCY, WORKLOADS
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
 from tierd.workloads.procs import PROC, Stat, read_bytes, read_stat, start_time
 from tierd.workloads.target import Target
@@ -48,7 +49,7 @@ class MapReader:
     """
 
     root: Path = PROC
-    policy_interval_ns: int = field(default_factory=lambda: WORKLOADS.policy_interval_ns)
+    policy_interval_ns: int = field(default_factory=lambda: PACING.upkeep_interval_ns)
     policy_reads: int = 0
     policy_seconds: float = 0.0
     _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
@@ -92,7 +93,7 @@ class MapReader:
         unread = cached.result.skipped.get("unread", 0)
         known = sum(part.end - part.start for part in cached.result.ranges)
         few = unread < WORKLOADS.few_new_fraction * (known + unread)
-        interval_ns = max(WORKLOADS.few_policy_interval_ns if few else 0, self.policy_interval_ns)
+        interval_ns = max(RESIDENCY.reread_ns if few else 0, self.policy_interval_ns)
         if unread and self._due(cached.policies, now_ns, interval_ns):
             return self._read_policies(pid, cached, now_ns)
         return cached.result
@@ -120,7 +121,7 @@ class MapReader:
         return cached.keep(result)
 
     def _maps(self, pid: int) -> bytes:
-        text = read_bytes(f"{self.root}/{pid}/maps", WORKLOADS.max_maps_bytes)
+        text = read_bytes(f"{self.root}/{pid}/maps", bounds.MAPS_BYTES)
         if not text:
             raise TargetGoneError(f"process {pid} has no memory any more")
         return text
@@ -141,7 +142,7 @@ def _optional(root: Path, pid: int, name: str) -> bytes:
     if not path.exists():
         read_stat(pid, root)
         return b""
-    return read_bytes(str(path), WORKLOADS.max_maps_bytes)
+    return read_bytes(str(path), bounds.MAPS_BYTES)
 
 
 def _smaps(root: Path, pid: int) -> bytes:
@@ -151,4 +152,4 @@ def _smaps(root: Path, pid: int) -> bytes:
     locked = rest.split(None, 1)[:1]
     if not locked or locked[0] == b"0":
         return b""
-    return read_bytes(f"{root}/{pid}/smaps", WORKLOADS.max_smaps_bytes)
+    return read_bytes(f"{root}/{pid}/smaps", bounds.SMAPS_BYTES)

@@ -17,11 +17,10 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
+from tierd.core.linux import PAGEMAP_ENTRY_BYTES, PAGEMAP_PRESENT
 from tierd.core.pagekey import HUGE_PAGES, PAGE_SHIFT, BoolArray, U64Array
-from tierd.core.tuning import RESIDENCY
 
-_PRESENT_BIT: Final = np.uint64(1 << 63)
-_ENTRY_BYTES: Final = 8
 _HUGE_FIELDS: Final = ("AnonHugePages:", "ShmemPmdMapped:", "FilePmdMapped:")
 
 
@@ -48,11 +47,11 @@ def present(fd: int, pid: int, start: int, end: int, max_pages: int) -> tuple[Ru
     Raises:
         OSError: the files cannot be read.
     """
-    stop = min(end, start + min(max(max_pages, HUGE_PAGES), RESIDENCY.pagemap_chunk_pages))
+    stop = min(end, start + min(max(max_pages, HUGE_PAGES), bounds.PAGEMAP_CHUNK_PAGES))
     if stop < end:
         stop = max(stop // HUGE_PAGES * HUGE_PAGES, min(start + 1, end))
-    data = os.pread(fd, (stop - start) * _ENTRY_BYTES, start * _ENTRY_BYTES)
-    there = (np.frombuffer(data, np.uint64) & _PRESENT_BIT) != 0
+    data = os.pread(fd, (stop - start) * PAGEMAP_ENTRY_BYTES, start * PAGEMAP_ENTRY_BYTES)
+    there = (np.frombuffer(data, np.uint64) & np.uint64(PAGEMAP_PRESENT)) != 0
     if len(there) == 0:
         return _runs(start, there, np.zeros(0, np.bool_)), stop
     if len(there) < stop - start:
@@ -99,10 +98,10 @@ def _huge_mappings(fd: int, pid: int, start: int, stop: int) -> list[tuple[int, 
         if huge_pages == 0 or high <= start or low >= stop:
             continue
         blocks = 0
-        for at in range(low, high, RESIDENCY.pagemap_chunk_pages):
-            count = min(RESIDENCY.pagemap_chunk_pages, high - at)
-            data = os.pread(fd, count * _ENTRY_BYTES, at * _ENTRY_BYTES)
-            there = (np.frombuffer(data, np.uint64) & _PRESENT_BIT) != 0
+        for at in range(low, high, bounds.PAGEMAP_CHUNK_PAGES):
+            count = min(bounds.PAGEMAP_CHUNK_PAGES, high - at)
+            data = os.pread(fd, count * PAGEMAP_ENTRY_BYTES, at * PAGEMAP_ENTRY_BYTES)
+            there = (np.frombuffer(data, np.uint64) & np.uint64(PAGEMAP_PRESENT)) != 0
             blocks += len(_full_blocks(there, at, low, high))
         if blocks * HUGE_PAGES == huge_pages:
             found.append((low, high))

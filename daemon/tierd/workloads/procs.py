@@ -13,18 +13,15 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from tierd.config.matchers import CMDLINE_LIMIT
+from tierd.core import bounds, linux
 from tierd.core.errors import TargetGoneError
 from tierd.core.pagekey import PAGE_SIZE
 
 PROC: Final = Path("/proc")
-PF_KTHREAD: Final = 0x00200000
-"""Flag of kernel threads in field 9 of stat (include/linux/sched.h)."""
 _ENDED: Final = frozenset((b"Z", b"X", b"x"))
-_SMALL: Final = 16384
-"""Bytes; stat, status and cgroup are far smaller."""
 
 
-def read_bytes(path: str, limit: int = _SMALL, *, once: bool = False) -> bytes:
+def read_bytes(path: str, limit: int = bounds.PROC_BYTES, *, once: bool = False) -> bytes:
     """Up to `limit` bytes of a file below /proc/PID.
 
     Args:
@@ -103,7 +100,7 @@ def parse_stat(text: bytes) -> Stat:
         pid=int(head),
         comm=_decoded(comm),
         ppid=int(fields[1]),
-        kernel_thread=bool(int(fields[6]) & PF_KTHREAD),
+        kernel_thread=bool(int(fields[6]) & linux.PF_KTHREAD),
         ended=fields[0] in _ENDED,
         start_time=int(fields[19]),
         rss_bytes=int(fields[21]) * PAGE_SIZE,

@@ -14,6 +14,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents
@@ -67,7 +68,7 @@ class Readings:
             large_bytes: others with so much resident memory never rest: they may be put into
                 another control group, of which no event tells.
         """
-        due = now_ns - self._last_full_ns >= WORKLOADS.full_poll_ns
+        due = now_ns - self._last_full_ns >= bounds.FULL_POLL_NS
         if events is None or events.lost or due:
             self.full_polls += 1
             self._last_full_ns = now_ns
@@ -108,7 +109,7 @@ class Readings:
         before.text, before.stat = text, stat
         before.readings += 1
         before.rest = (
-            WORKLOADS.rest_refreshes if idle and before.readings >= WORKLOADS.young_readings else 0
+            WORKLOADS.rest_refreshes if idle and before.readings > WORKLOADS.rest_refreshes else 0
         )
         return before
 
@@ -130,7 +131,7 @@ class NewProcesses:
     def begin(self, pids: Iterable[int], now_ns: int) -> None:
         """Take in processes that executed a program or were forked since the last call."""
         for pid in pids:
-            if pid in self._begun or len(self._begun) < WORKLOADS.max_new_processes:
+            if pid in self._begun or len(self._begun) < bounds.NEW_PROCESSES:
                 self._begun[pid] = (now_ns, 0)
             else:
                 self.dropped += 1

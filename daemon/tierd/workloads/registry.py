@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tierd.config import RuleConfig, TargetsConfig
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
@@ -191,7 +192,7 @@ class TargetRegistry:
             if pid in rested:
                 continue
             watched = pid in self._by_pid
-            least = self._config.min_rss_bytes * (WORKLOADS.keep_rss_fraction if watched else 1.0)
+            least = self._config.min_rss_bytes / (WORKLOADS.keep_factor if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
                 continue
             process = Process(stat, self._root, self._processes.get(pid))
@@ -233,7 +234,7 @@ class TargetRegistry:
         return -1
 
     def _is_own(self, pid: int, stats: Mapping[int, Stat]) -> bool:
-        for _ in range(WORKLOADS.max_parents):
+        for _ in range(bounds.PARENTS):
             if pid == self._own_pid:
                 return True
             stat = stats.get(pid)
@@ -246,7 +247,7 @@ class TargetRegistry:
         """The largest processes, as many as the limit allows."""
 
         def rank(process: Process) -> tuple[float, int]:
-            bonus = WORKLOADS.keep_rank_factor if process.pid in self._by_pid else 1.0
+            bonus = WORKLOADS.keep_factor if process.pid in self._by_pid else 1.0
             return -process.rss_bytes * bonus, process.pid
 
         ordered = sorted(matched.values(), key=rank)

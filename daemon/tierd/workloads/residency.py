@@ -14,16 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core import bounds
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
+from tierd.core.linux import SPACE_ENDS
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SHIFT, U64Array, make_keys
-from tierd.core.tuning import RESIDENCY
 from tierd.workloads import pagemap_file
 from tierd.workloads.pagemap_file import Runs
 
-_SPACE_ENDS: Final = frozenset(1 << bits - PAGE_SHIFT for bits in (47, 56))
-"""Pages of a user address space, by x86's four and five levels of page tables."""
 _NO_IOCTL: Final = frozenset({errno.ENOTTY, errno.EINVAL})
 
 
@@ -62,7 +61,7 @@ class ResidencyScanner:
 
     def __init__(self, *, use_ioctl: bool | None = None) -> None:
         self._use_ioctl = use_ioctl
-        self._regions = ffi.new("struct tierd_region[]", RESIDENCY.ioctl_regions)
+        self._regions = ffi.new("struct tierd_region[]", bounds.PAGEMAP_REGIONS)
 
     def scan(self, target: WatchedTarget, start_vpn: int, max_pages: int) -> Residency:
         """Present folios of `target` from page number `start_vpn` on.
@@ -202,12 +201,12 @@ class ResidencyScanner:
 
 def _spans(blocks: U64Array) -> Iterator[tuple[int, int]]:
     # Stretches of page numbers that cover all blocks (ascending) without wide gaps.
-    new = np.flatnonzero(np.diff(blocks) > np.uint64(RESIDENCY.span_gap_pages)) + 1
+    new = np.flatnonzero(np.diff(blocks) > np.uint64(bounds.SPAN_GAP_PAGES)) + 1
     for stretch in np.split(blocks, new):
         end = int(stretch[-1]) + HUGE_PAGES
         # The last page below the end of the address space is never mapped, and a scan up to
         # that end is refused: a stack may lie in the last block.
-        yield int(stretch[0]), end - 1 if end in _SPACE_ENDS else end
+        yield int(stretch[0]), end - 1 if end << PAGE_SHIFT in SPACE_ENDS else end
 
 
 def _folios(runs: Sequence[Runs], ranges: Sequence[WatchedRange]) -> tuple[U64Array, U8Array, int]:

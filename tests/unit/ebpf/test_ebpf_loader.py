@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import files, helper, host, loader, syscalls
 from tierd.sources.ebpf.loader import Loading, Program
 from tierd.sources.faults import FaultSource
@@ -68,7 +68,7 @@ def test_a_helper_that_hangs_is_ended(folder, monkeypatch):
     python.write_text("#!/bin/sh\nexec sleep 60\n")
     python.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(EBPF, "helper_timeout_s", 0.3)
+    monkeypatch.setattr(bounds, "BPF_HELPER_TIMEOUT_S", 0.3)
     with pytest.raises(UnavailableError, match="took more than"):
         Loading(PROGRAM, ["prebuilt"]).wait(30)
 

@@ -8,10 +8,11 @@ import os
 import numpy as np
 import pytest
 
+from tierd.core import bounds
 from tierd.core.access import Availability, WatchedRange, WatchedTarget
 from tierd.core.errors import UnavailableError
 from tierd.core.pagekey import make_keys
-from tierd.core.tuning import EBPF
+from tierd.core.tuning import PACING
 from tierd.sources.ebpf.loader import Loaded
 from tierd.sources.ebpf.perf import EventAttr, Sample
 from tierd.sources.ebpf.sampler import Sampler, ring_pages
@@ -156,7 +157,7 @@ def test_a_failed_load_is_told_to_the_selector_and_remembered():
     with pytest.raises(UnavailableError, match="no way"):
         source.watch(TARGETS)
     assert not source.available().ok and "no way" in source.available().reason
-    source.now += EBPF.load_retry_ns
+    source.now += bounds.BPF_LOAD_RETRY_NS
     assert source.available().ok
     source.watch(TARGETS)
     assert source.ready()
@@ -188,8 +189,8 @@ def test_counts_are_scaled_by_the_period():
     sampler = FakeSampler()
     source = Source(sampler)
     source.watch(TARGETS)
-    sampler.samples = 400
-    source.now += 10**9
+    sampler.samples = 800
+    source.now += PACING.upkeep_interval_ns
     (batch,) = source.poll()
     assert batch.count.tolist() == [1.0, 1.0], "the period that was in force counts"
     assert sampler.periods == [40]
@@ -202,7 +203,7 @@ def test_throttling_lengthens_the_period():
     source = Source(sampler)
     source.watch(TARGETS)
     sampler.samples, sampler.throttled = 100, 2
-    source.now += 10**9
+    source.now += PACING.upkeep_interval_ns
     source.poll()
     assert sampler.periods == [20]
     assert source.totals.throttled == 2
@@ -288,15 +289,15 @@ def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
     source.watch(TARGETS)
     assert (sampler.modes, source.totals.mode) == ([Mode.COUNT], "table")
 
-    def second(samples: int, lost: int) -> str:
+    def step(samples: int, lost: int) -> str:
         sampler.samples, sampler.lost = samples, lost
-        source.now += 10**9
+        source.now += PACING.upkeep_interval_ns
         source.poll()
         return source.totals.mode
 
-    assert second(1000, 5) == "table", "half a percent is no reason"
-    assert second(300, 30) == "raw", "the table is too small, and the rings hold 1000"
-    assert [second(300, 0) for _ in range(40)] == ["raw"] * 40
-    assert second(3000, 2000) == "table", "the rings are too small"
+    assert step(1000, 5) == "table", "half a percent is no reason"
+    assert step(300, 30) == "raw", "the table is too small, and the rings hold 1000"
+    assert [step(300, 0) for _ in range(40)] == ["raw"] * 40
+    assert step(3000, 2000) == "table", "the rings are too small"
     assert sampler.modes == [Mode.COUNT, Mode.PASS, Mode.COUNT]
     assert source.totals.mode_changes == 2 and source.totals.lost == 2035

@@ -11,8 +11,7 @@ from loopbench import CONFIG, Bench, interrupt_at, tier_map
 
 from tierd.config import loads
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import make_keys
-from tierd.core.tuning import MIGRATION
+from tierd.core.pagekey import HUGE_BYTES, make_keys
 from tierd.engine.groups import ResidentBytes, Shares
 from tierd.engine.pressure import CgroupPressureMonitor
 from tierd.policy.limits import NO_LIMIT
@@ -131,12 +130,12 @@ def test_a_groups_rate_is_saved_up_to_a_burst_and_spent_by_moves() -> None:
         assert groups is not None
         return int(groups.budget[0])
 
-    assert budget(100.0) == MIGRATION.group_min_burst_bytes
+    assert budget(100.0) == 2 * HUGE_BYTES
     moves = [(0, 9, 0, 1, Fate.MOVED), (0, 9, 0, 1, Fate.BUSY), (1, 9, 0, 1, Fate.MOVED)]
     shares.spent(rules, report(*moves))
-    assert budget(0.0) == MIGRATION.group_min_burst_bytes - 2 * MIB
-    assert budget(0.5) == MIGRATION.group_min_burst_bytes - 2 * MIB + 500_000
-    assert budget(100.0) == MIGRATION.group_min_burst_bytes
+    assert budget(0.0) == 2 * HUGE_BYTES - 2 * MIB
+    assert budget(0.5) == 2 * HUGE_BYTES - 2 * MIB + 500_000
+    assert budget(100.0) == 2 * HUGE_BYTES
 
 
 def test_the_loop_gives_the_policy_its_groups_and_a_reload_changes_them() -> None:
@@ -169,7 +168,7 @@ def test_targets_of_strained_control_groups_are_groups_with_a_small_budget() -> 
     both = ruled.groups({0: 0, 1: 1, 2: -1}, resident_bytes, 1.0, {1, 2}, MIB)
     assert both is not None
     assert both.of_target.tolist() == [0, 1, 2]
-    assert both.budget.tolist() == [MIGRATION.group_min_burst_bytes, MIB, MIB]
+    assert both.budget.tolist() == [2 * HUGE_BYTES, MIB, MIB]
     assert both.floor.tolist() == [0.1, 0.0, 0.0]
     assert both.cap.tolist() == [0.5, 1.0, 1.0]
 

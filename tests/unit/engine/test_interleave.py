@@ -15,7 +15,7 @@ from tiersim import SimTier, tier_map
 from tierd.core.errors import UnavailableError
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import MemoryKind
-from tierd.core.tuning import BANDWIDTH
+from tierd.core.tuning import BANDWIDTH, PACING
 from tierd.engine.interleave import FOLDER, Interleave, integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model
 
@@ -92,7 +92,7 @@ def made(root: Path, *load: float) -> Interleave:
 
 def tick(interleave: Interleave, number: int) -> None:
     record: Any = SimpleNamespace(
-        time_ns=number * BANDWIDTH.interleave_interval_ns, tiers=TIERS, usage=ROOMY
+        time_ns=number * PACING.upkeep_interval_ns, tiers=TIERS, usage=ROOMY
     )
     interleave.on_tick(record)
 

@@ -15,7 +15,7 @@ from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationPlan
 from tierd.core.pagekey import make_keys
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import MIGRATION
+from tierd.core.tuning import PACING
 from tierd.engine.build import make_companions
 from tierd.engine.migration_counter import MigrationCounter, Recent
 from tierd.observe.tick_record import TickRecord
@@ -71,7 +71,7 @@ class Watch:
 
 
 def counted(
-    *answers: Migrations | UnavailableError | None, apart_ns: int = MIGRATION.counter_poll_ns
+    *answers: Migrations | UnavailableError | None, apart_ns: int = PACING.upkeep_interval_ns
 ) -> MigrationTotals:
     counter = MigrationCounter(Watch(*answers))
     counter.start()
@@ -143,9 +143,9 @@ def test_it_is_polled_once_a_second_and_not_before_the_program_is_there() -> Non
     counter.start()
     for now in (
         0,
-        MIGRATION.counter_poll_ns // 2,
-        MIGRATION.counter_poll_ns - 1,
-        MIGRATION.counter_poll_ns,
+        PACING.upkeep_interval_ns // 2,
+        PACING.upkeep_interval_ns - 1,
+        PACING.upkeep_interval_ns,
     ):
         counter.on_tick(tick(now))
     assert watch.polls == 2
@@ -170,7 +170,7 @@ def test_a_watch_that_fails_later_is_closed_with_one_line(
     counter = MigrationCounter(watch)
     counter.start()
     with caplog.at_level("WARNING", "tierd"):
-        for now in (0, MIGRATION.counter_poll_ns, 2 * MIGRATION.counter_poll_ns):
+        for now in (0, PACING.upkeep_interval_ns, 2 * PACING.upkeep_interval_ns):
             counter.on_tick(tick(now))
     assert watch.closed
     assert watch.polls == 1

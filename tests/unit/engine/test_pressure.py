@@ -8,7 +8,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tierd.core.tuning import PRESSURE
+from tierd.core import bounds
+from tierd.core.tuning import PACING, PRESSURE
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor, parse_pressure
 from tierd.policy.limits import Pressure
 
@@ -36,8 +37,8 @@ def test_the_files_are_read_every_two_seconds(tmp_path: Path):
     strain = PressureMonitor(tmp_path)
     assert strain.read(1) == Pressure(0.5, 0.25)
     (tmp_path / "memory").write_bytes(TEXT % b"0.00")
-    assert strain.read(PRESSURE.read_interval_ns) == Pressure(0.5, 0.25)
-    assert strain.read(PRESSURE.read_interval_ns + 1) == Pressure(0.0, 0.25)
+    assert strain.read(PACING.upkeep_interval_ns) == Pressure(0.5, 0.25)
+    assert strain.read(PACING.upkeep_interval_ns + 1) == Pressure(0.0, 0.25)
 
 
 def test_a_kernel_without_pressure_information_is_calm(tmp_path: Path):
@@ -53,14 +54,14 @@ def test_bounces_are_a_share_of_what_moved_since(tmp_path: Path):
 
     assert after(0) == 0
     totals.by_tierd, totals.by_kernel, totals.ping_pong = (
-        PRESSURE.min_ping_pong_pages,
-        PRESSURE.min_ping_pong_pages,
-        PRESSURE.min_ping_pong_pages,
+        PRESSURE.min_reported_moves,
+        PRESSURE.min_reported_moves,
+        PRESSURE.min_reported_moves,
     )
     assert after(2) == 0.5
     totals.by_tierd += 1  # too few to judge anew
     assert after(4) == 0.5
-    totals.by_tierd += PRESSURE.min_ping_pong_pages
+    totals.by_tierd += PRESSURE.min_reported_moves
     assert after(6) == 0.0
     totals.watched = False
     assert after(8) == 0.0
@@ -91,9 +92,9 @@ def test_only_groups_whose_pages_move_are_asked_and_strained_ones_until_they_are
     assert strained(strain, 1, "/a", "/b", "/c", "/gone") == {"/a", "/c"}
     put(tmp_path, "/c", b"0.00")
     assert strained(strain, 2) == {"/a", "/c"}  # read every two seconds
-    assert strained(strain, 1 + PRESSURE.read_interval_ns) == {"/a"}
+    assert strained(strain, 1 + PACING.upkeep_interval_ns) == {"/a"}
     put(tmp_path, "/a", b"1.00")
-    assert strained(strain, 1 + 2 * PRESSURE.read_interval_ns) == frozenset()
+    assert strained(strain, 1 + 2 * PACING.upkeep_interval_ns) == frozenset()
 
 
 def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: Path):
@@ -104,11 +105,11 @@ def test_the_hosts_own_group_and_paths_out_of_the_tree_are_not_asked(tmp_path: P
 
 
 def test_too_many_groups_have_their_turn_one_after_the_other(tmp_path: Path):
-    names = [f"/g{number:03}" for number in range(PRESSURE.max_cgroups + 3)]
+    names = [f"/g{number:03}" for number in range(bounds.PRESSURE_CGROUPS + 3)]
     for name in names:
         put(tmp_path, name, b"1.00")
     put(tmp_path, names[-1], b"50.00")
     strain = CgroupPressureMonitor(tmp_path)
     assert strained(strain, 0, *names) == frozenset()
     assert strain.deferred == 3
-    assert strained(strain, PRESSURE.read_interval_ns) == {names[-1]}
+    assert strained(strain, PACING.upkeep_interval_ns) == {names[-1]}

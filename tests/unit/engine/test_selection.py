@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import PACING
 from tierd.sources.selection import SourceSelector
 
 
@@ -72,9 +72,9 @@ def test_a_better_source_is_taken_again_after_a_while_and_the_other_stopped():
     selector = SourceSelector([first, second])
     selector.watch([], 0)
     first.ok = True
-    selector.watch([], PACING.source_retry_ns - 1)
+    selector.watch([], bounds.SOURCE_RETRY_NS - 1)
     assert selector.active is second
-    selector.watch([], PACING.source_retry_ns)
+    selector.watch([], bounds.SOURCE_RETRY_NS)
     assert selector.active is first
     assert second.watching is None
     assert selector.reasons == {}

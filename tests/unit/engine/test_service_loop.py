@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 from loopbench import FREE, PAGES, Bench, interrupt_at, tier_map
 
+from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
-from tierd.core.tuning import PACING
 from tierd.engine.pressure import CgroupPressureMonitor
 from tierd.engine.wakeups import LoopExecutor
 from tierd.observe.tick_record import TickRecord
@@ -46,7 +46,7 @@ def test_once_ends_where_no_sample_comes():
     assert bench.service.run(once=True) == ExitCode.OK
     waited = bench.seen[-1].time_ns - bench.seen[0].time_ns
     half_life_ns = bench.service.config.heat.half_life_ns
-    assert waited >= PACING.once_patience_half_lives * half_life_ns
+    assert waited >= bounds.ONCE_HALF_LIVES * half_life_ns
     assert [tick.budget is not None for tick in bench.seen] == [False] * (len(bench.seen) - 1) + [
         True
     ]

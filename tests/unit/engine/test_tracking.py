@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tierd.config import TargetsConfig
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.tuning import RESIDENCY
 from tierd.engine.tracking import Tracking
@@ -94,10 +95,10 @@ def followed() -> Followed:
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
-    for second in range(0, RESIDENCY.idle_reread_ns // SECOND, 5):
+    for second in range(0, RESIDENCY.reread_ns // SECOND, 5):
         followed.tracking.refresh(second * SECOND)
     assert followed.maps.reads == 1
-    followed.tracking.refresh(RESIDENCY.idle_reread_ns)
+    followed.tracking.refresh(RESIDENCY.reread_ns)
     assert followed.maps.reads == 2
     assert followed.tracking.skipped == {"tiny": 2}
 
@@ -160,7 +161,7 @@ def test_walks_that_take_long_are_rare(followed: Followed):
     assert due > INTERVAL // SECOND
     assert walk_times(followed, 0, 20, due - 1, due, 2 * due - 1, 2 * due) == [0, due, 2 * due]
     followed.scanner.cost_ns = 3600 * SECOND
-    latest = RESIDENCY.max_wait_ns // SECOND
+    latest = bounds.WALK_WAIT_NS // SECOND
     at = 3 * due
     assert walk_times(followed, at, at + latest - 1, at + latest) == [at, at + latest]
 

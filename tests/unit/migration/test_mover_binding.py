@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 from tierd._native import ffi, lib
+from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, SplitFate
-from tierd.core.tuning import MIGRATION
+from tierd.core.pagekey import HUGE_BYTES
 from tierd.migration import DryMover, Mover, NativeMover
-from tierd.migration.executor import NO_PIDFD, Processes, tuning_of_mover
+from tierd.migration.executor import Processes, tuning_of_mover
 
 
 def plan(n: int, target: int = 1) -> MigrationPlan:
@@ -94,7 +95,7 @@ def test_a_rate_of_nothing_is_refused() -> None:
 
 
 def test_a_huge_folio_always_fits_the_burst() -> None:
-    burst, tuning = MIGRATION.min_burst_bytes - 1, tuning_of_mover(ffi)
+    burst, tuning = HUGE_BYTES - 1, tuning_of_mover(ffi)
     assert lib.tierd_mover_new(1, burst, 0, 1.0, tuning, _out()) == -errno.EINVAL
     NativeMover(rate_bytes_per_s=1, burst_bytes=1).close()
 

@@ -115,13 +115,13 @@ def test_reports_room_and_ticks_in_any_order_lose_no_page(world: World, seed: in
     assert world.counter("pending") == 0
 
 
-def test_those_without_a_place_are_looked_at_ten_times_a_second(world: World) -> None:
+def test_those_without_a_place_are_looked_at_twenty_times_a_second(world: World) -> None:
     pages = range(10)
     waits(world, pages)
     world.report(pages)
     assert world.run() == 0
     world.lib.fake_room(FAST, 10)
-    assert world.run(9) == 0
+    assert world.run(4) == 0
     assert world.run(2) == 10
     assert promoted(world, pages) == set(pages)
 

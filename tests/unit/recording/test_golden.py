@@ -117,21 +117,21 @@ def test_the_recordings_hold_what_they_are_for() -> None:
     ("name", "part", "setting"),
     [
         ("scan", SCAN, "scan.warmup_scans=17"),
-        ("scan", SCAN, "interval.keep_low_factor=0.4"),
-        ("scan", SCAN, "interval.max_phase_fraction=0.25"),
+        ("scan", SCAN, "interval.alike_factor=2.5"),
+        ("scan", SCAN, "value.phase_age_fraction=0.25"),
         ("cards", SCAN, "interval.step_factor=15.0"),
         ("cards", PHASE, "phase.burst_refused_pages=128"),
         ("cards", CARDS, "hmu.max_moved_fraction=0.1"),
         ("cards", BRIEF, "fast_path.min_victims=100"),
         ("cards", BRIEF, "fast_path.free_floor_fraction=0.5"),
         ("cards", BRIEF, "value.phase_age_fraction=0.2"),
-        ("rules", SCAN, "scan.grown_factor=1"),
+        ("rules", SCAN, "interval.alike_factor=1.0"),
         ("rules", SCAN, "phase.newly_idle_fraction=0.7"),
         ("rules", SCAN, "phase.backoff_factor=3"),
         ("rules", SCAN, "interval.saturated_fraction=0.8"),
         ("rules", PHASE, "phase.spike_factor=8.0"),
         ("rules", PHASE, "pacing.few_pages=100"),
-        ("rules", PHASE, "pacing.max_reports_ns=1000000000"),
+        ("rules", PHASE, "pacing.upkeep_interval_ns=1000000000"),
     ],
 )
 def test_another_constant_is_found(name: str, part: str, setting: str) -> None:
@@ -165,9 +165,9 @@ def test_another_margin_of_the_watermark_policy_is_found() -> None:
 @pytest.mark.parametrize(
     "setting",
     [
-        "fast_path.free_read_ns=60_000_000",
+        "fast_path.retry_ns=60_000_000",
         "fast_path.demand_weight=0.142",
-        "fast_path.rest_ns=30_000_000",
+        "migration.burst_s=0.1",
     ],
 )
 def test_another_constant_of_the_fast_path_is_found(native: Any, setting: str) -> None:

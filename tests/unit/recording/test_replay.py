@@ -21,9 +21,10 @@ from madeup_host import MadeUpHost, record
 from tierd.cli import main
 from tierd.config import Config, loads
 from tierd.config.model import POLICIES
+from tierd.core import bounds
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.tuning import PACING, WATERMARK
+from tierd.core.tuning import WATERMARK
 from tierd.engine.build import make_policy
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.reader import Recording
@@ -394,7 +395,7 @@ def test_what_comes_in_while_pages_move_is_after_the_decision(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A mover that takes its time: sources are read meanwhile, on a heat that goes on."""
-    monkeypatch.setattr(PACING, "ingest_interval_s", 0.01)
+    monkeypatch.setattr(bounds, "WAKE_INTERVAL_NS", 10**7)
     path = tmp_path / "a.rec"
     recorder = Recorder(path, 1 << 30)
     made = MadeUpHost(4, loads(SETTINGS.format(name="watermark")), recorder=recorder)

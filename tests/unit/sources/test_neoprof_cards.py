@@ -11,7 +11,7 @@ from fakecards import card
 from neoprof_bench import TARGETS, Bench
 
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import HMU
+from tierd.core.tuning import HMU, PACING
 
 
 def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
@@ -44,7 +44,7 @@ def test_a_card_that_does_not_answer_is_looked_after_at_once(bench: Bench, how: 
     bench.source.poll()
     bench.cards.fail(0)
     bench.cards.refuses = {0}
-    bench.now += HMU.suspect_check_interval_ns
+    bench.now += PACING.upkeep_interval_ns
     bench.source.poll()
     if how == "profile":
         assert bench.source.profiles() == {}
@@ -60,7 +60,7 @@ def test_a_card_that_only_refuses_is_not_asked_for_in_each_pass(bench: Bench) ->
     before = bench.cards.looks
     bench.cards.refuses = {0}
     for _ in range(20):
-        bench.now += HMU.suspect_check_interval_ns // 10
+        bench.now += PACING.upkeep_interval_ns // 10
         bench.source.program(0, 77)
         bench.source.poll()
     assert bench.cards.looks - before == 2

@@ -11,6 +11,7 @@ from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
 from tierd.config.watching import NeoProfConfig
+from tierd.core.access import LINES_PER_PAGE
 from tierd.core.tuning import HMU
 from tierd.sources.kmod.uapi import CardFlags, Features
 
@@ -54,7 +55,7 @@ def test_where_one_card_cannot_or_shall_not_every_request_counts(
     assert len(bench.cards.asked) == 2
     assert not any(asked["flags"] & CardFlags.COALESCE for _, asked in bench.cards.asked)
     assert bench.source.visits == 1 / HMU.requests_per_access
-    assert bench.source.copy_requests == HMU.copy_requests
+    assert bench.source.copy_requests == LINES_PER_PAGE
 
 
 def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less(

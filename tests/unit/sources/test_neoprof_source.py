@@ -11,9 +11,11 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
+from tierd.config.watching import ScanConfig
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, Availability, Seen
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import HMU, PACING, SCAN
+from tierd.core.tuning import HMU, SCAN
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import NeoProfSource
@@ -84,7 +86,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     """Four rounds as fast as it may; they are asked for at each poll until then."""
     bench.source.watch(TARGETS)
     (scanner,) = bench.scanners
-    assert scanner.settings.interval_ns == SCAN.beside_first_period_us * 1000
+    assert scanner.settings.interval_ns * SCAN.beside_factor == ScanConfig().interval_ns
     for rounds in (0, 2, 3):
         scanner.rounds = rounds
         bench.source.poll()
@@ -215,7 +217,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     bench.cards.known[0] = WHOLE
     selector.watch(TARGETS, bench.now + S)
     assert selector.active is fallback
-    selector.watch(TARGETS, bench.now + PACING.source_retry_ns + S)
+    selector.watch(TARGETS, bench.now + bounds.SOURCE_RETRY_NS + S)
     assert selector.active is bench.source
     assert fallback.closed == 1
 

@@ -39,9 +39,9 @@ def test_about_as_many_pages_are_seen_as_fit(median: float, first_us: int) -> No
     share = seen(rates, tried[-1]).share
     assert len(tried) <= 5
     assert (
-        INTERVAL.keep_low_factor * 0.3
+        0.3 / INTERVAL.alike_factor
         <= share
-        <= min(INTERVAL.saturated_fraction, INTERVAL.keep_high_factor * 0.3)
+        <= min(INTERVAL.saturated_fraction, INTERVAL.alike_factor * 0.3)
         or tried[-1] == LEAST_US
     )
 
@@ -64,7 +64,7 @@ def test_few_pages_in_use_are_looked_at_for_the_whole_period() -> None:
 def test_a_whole_period_that_finds_a_quarter_more_in_use_than_fit_is_not_kept() -> None:
     """Every page is used in half of all periods, one in five of them all the time, and hard."""
     rates = np.where(np.arange(10_000) % 5 == 0, 300.0, 0.7)
-    assert 1.25 * 0.4 < seen(rates, 0).share < INTERVAL.keep_high_factor * 0.4
+    assert 1.25 * 0.4 < seen(rates, 0).share < INTERVAL.alike_factor * 0.4
     last = settled(rates, 0.4, 0)[-1]
     assert 0 < last < PERIOD_US * last_fraction()
     assert settled(rates, 0.6, 0) == [0]

@@ -10,6 +10,7 @@ import pytest
 from fake_proc import FakeEvents, FakeProc
 
 from tierd import config
+from tierd.core import bounds
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.readings import NewProcesses
 from tierd.workloads.registry import TargetRegistry
@@ -109,11 +110,11 @@ def test_looks_are_few_and_newcomers_bounded() -> None:
         asked.append(pid)
         return False
 
-    newcomers.begin(range(WORKLOADS.max_new_processes + 5), 0)
-    assert (len(newcomers), newcomers.dropped) == (WORKLOADS.max_new_processes, 5)
+    newcomers.begin(range(bounds.NEW_PROCESSES + 5), 0)
+    assert (len(newcomers), newcomers.dropped) == (bounds.NEW_PROCESSES, 5)
     for now in range(0, 20 * SECOND, SECOND // 4):
         assert newcomers.grown(now, small) == set()
-    assert len(asked) == WORKLOADS.max_new_processes * len(WORKLOADS.new_process_ages_ns)
+    assert len(asked) == bounds.NEW_PROCESSES * len(WORKLOADS.new_process_ages_ns)
     assert len(newcomers) == 0
 
 

@@ -12,6 +12,7 @@ import pytest
 from fake_proc import FakeProc
 from hypothesis import given, settings
 
+from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import WORKLOADS
@@ -205,7 +206,7 @@ def test_policies_are_kept_for_a_while_and_new_mappings_wait(proc: FakeMaps) -> 
     assert reader.policy_reads == 2
 
 
-@pytest.mark.parametrize(("new", "waits_s"), [(145, 5), (144, 5), (142, 30), (16, 30)])
+@pytest.mark.parametrize(("new", "waits_s"), [(145, 2), (144, 2), (142, 30), (16, 30)])
 def test_few_new_pages_wait_for_longer_than_many(proc: FakeMaps, new: int, waits_s: int) -> None:
     reader = MapReader(proc.root)
     proc.write(line(0x100000, 1008))
@@ -274,11 +275,11 @@ def test_a_hundred_thousand_mappings_give_a_bounded_number_of_ranges(proc: FakeM
         )
     )
     found = proc.ranges()
-    assert len(found.ranges) == WORKLOADS.max_ranges
+    assert len(found.ranges) == bounds.WATCHED_RANGES
     assert {item.end - item.start for item in found.ranges} == {22}
     assert list(found.ranges) == sorted(found.ranges, key=lambda item: item.start)
     total = sum(16 + index % 7 for index in range(count))
-    assert found.skipped == {"scattered": total - 22 * WORKLOADS.max_ranges}
+    assert found.skipped == {"scattered": total - 22 * bounds.WATCHED_RANGES}
 
 
 @given(st.binary(max_size=300))

@@ -12,8 +12,8 @@ import pytest
 from fake_proc import PF_KTHREAD, FakeEvents, FakeProc
 
 from tierd import config
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEventSocket
 from tierd.workloads.registry import TargetRegistry
 
@@ -269,7 +269,7 @@ def test_lost_events_and_time_bring_a_full_poll(proc: FakeProc, make: Make) -> N
     proc.add(11)
     registry.refresh(3 * SECOND)
     assert pids(registry) == [10]
-    registry.refresh(3 * SECOND + WORKLOADS.full_poll_ns)
+    registry.refresh(3 * SECOND + bounds.FULL_POLL_NS)
     assert pids(registry) == [10, 11]
 
 

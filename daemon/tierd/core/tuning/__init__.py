@@ -7,10 +7,7 @@ to be called before the components are made. docs/reference/tuning.md lists all 
 
 from __future__ import annotations
 
-from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
 from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
-from tierd.core.tuning.hotness import HOTNESS
-from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
 from tierd.core.tuning.overrides import (
     SECTIONS,
     Field,
@@ -21,9 +18,17 @@ from tierd.core.tuning.overrides import (
 )
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
-from tierd.core.tuning.scan import INTERVAL, SCAN
-from tierd.core.tuning.sources import DAMON, EBPF, HMU
-from tierd.core.tuning.workloads import RESIDENCY, WORKLOADS
+from tierd.core.tuning.service import (
+    BANDWIDTH,
+    FAST_PATH,
+    HOTNESS,
+    MIGRATION,
+    PACING,
+    PRESSURE,
+    RESIDENCY,
+    WORKLOADS,
+)
+from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
 
 __all__ = [
     "BANDWIDTH",

@@ -11,17 +11,14 @@ ASSUMPTION: Final = "assumption"
 """Evidence of a value that nobody has measured."""
 
 
-def tuned(
-    default: T, *, unit: str, meaning: str, evidence: str, sensitivity: str = "not measured"
-) -> T:
-    """A field of a tuning class.
+def tuned(default: T, unit: str, meaning: str, evidence: str = ASSUMPTION) -> T:
+    """A field of a tuning class; its measured sensitivity stands in `measured`.
 
     Args:
         default: its value.
         unit: pages, bytes, ns, s, ratio, count and the like.
         meaning: one sentence.
-        evidence: the measurement, document or paper that the value is from, or "assumption".
-        sensitivity: what was measured with half and with twice the value.
+        evidence: the measurement, document or paper that the value is from.
     """
-    about = {"unit": unit, "meaning": meaning, "evidence": evidence, "sensitivity": sensitivity}
+    about = {"unit": unit, "meaning": meaning, "evidence": evidence}
     return dataclasses.field(default=default, metadata=about)

@@ -13,15 +13,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.core.errors import ConfigError
-from tierd.core.tuning.engine import FAST_PATH, PACING, PRESSURE
 from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
-from tierd.core.tuning.hotness import HOTNESS
-from tierd.core.tuning.migration import BANDWIDTH, MIGRATION
+from tierd.core.tuning.measured import MEASURED
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
-from tierd.core.tuning.scan import INTERVAL, SCAN
-from tierd.core.tuning.sources import DAMON, EBPF, HMU
-from tierd.core.tuning.workloads import RESIDENCY, WORKLOADS
+from tierd.core.tuning.service import (
+    BANDWIDTH,
+    FAST_PATH,
+    HOTNESS,
+    MIGRATION,
+    PACING,
+    PRESSURE,
+    RESIDENCY,
+    WORKLOADS,
+)
+from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
 
 SECTIONS: Final[Mapping[str, Any]] = {
     "scan": SCAN,
@@ -46,6 +52,8 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "residency": RESIDENCY,
 }
 """Name of a subsystem → its object."""
+NOT_READ: Final = "not read in a replay"
+"""Sensitivity of a constant that no golden recording says anything about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +67,7 @@ class Field:
         unit: of the value.
         meaning: one sentence.
         evidence: where the value is from.
-        sensitivity: what was measured with half and with twice the value.
+        sensitivity: what half and twice the value change in the golden recordings.
     """
 
     name: str
@@ -78,6 +86,7 @@ def fields() -> list[Field]:
             name=f"{section}.{each.name}",
             value=getattr(found, each.name),
             default=each.default,
+            sensitivity=MEASURED.get(f"{section}.{each.name}", NOT_READ),
             **each.metadata,
         )
         for section, found in SECTIONS.items()

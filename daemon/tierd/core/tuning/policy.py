@@ -37,18 +37,6 @@ class ValueTuning:
             "several times and not kept"
         ),
     )
-    return_fraction: float = tuned(
-        0.125,
-        unit="ratio",
-        meaning=(
-            "A page that was just demoted may return before its cooldown is over if it pays "
-            "within this fraction of the least break-even time."
-        ),
-        evidence=(
-            "docs/research/lab-notebook/trials.md: `pagerank` 20.51 s instead of 20.78 s with "
-            "pages that pay in 62 ms back at once"
-        ),
-    )
     split_s: float = tuned(
         500e-6,
         unit="s",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Constants of the other sources of accesses."""
+"""Constants of the sources of accesses. trials.md is docs/research/lab-notebook/trials.md."""
 
 from __future__ import annotations
 
@@ -10,57 +10,117 @@ from tierd.core.tuning.fields import tuned
 
 
 @dataclass(slots=True)
+class ScanTuning:
+    """The accessed-bit scanner (`tierd.sources.scan`): warm-up, pace and when it is asked."""
+
+    known_scans: int = tuned(
+        4,
+        "scans",
+        "After so many scans, a page that no scan found accessed is taken for cold.",
+        "trials.md: victims after the first scan alone made `bfs` 14.2 s instead of 12.5 s",
+    )
+    warmup_scans: int = tuned(
+        16,
+        "scans",
+        "The scanner works at warm-up speed for so many scans.",
+        "trials.md: 12, 16 and 20 scans were compared; 16 was kept",
+    )
+    stale_scans: int = tuned(
+        2, "scans", "So many scans began with the sampling interval from before its change."
+    )
+    interval_apart_factor: int = tuned(
+        4, "ratio", "An interval that changes by more than this makes the scan history useless."
+    )
+    patience_scans: int = tuned(
+        3, "scans", "So many scans in a row must ask for another settled sampling interval."
+    )
+    warmup_period_us: int = tuned(
+        50_000,
+        "us",
+        "The time between two scans of the warm-up is at least this long.",
+        "trials.md: 100, 50 and 25 ms were compared; 50 ms was kept",
+    )
+    warmup_speed: int = tuned(
+        4,
+        "ratio",
+        "A warm-up scan takes so many sampling intervals, or this part of the whole period.",
+    )
+    rest_doublings: int = tuned(
+        1,
+        "count",
+        "The time between two scans doubles so often once the warm-up is over.",
+        "trials.md: 800 ms between two scans instead of 400 ms was kept",
+    )
+    idle_scans: int = tuned(
+        20, "scans", "So many scans that find nothing accessed do not count as warm-up."
+    )
+    check_interval_ns: int = tuned(
+        150_000_000,
+        "ns",
+        "The kernel module is asked for the results of scans at most this often.",
+        "trials.md: asking twice a second ended the warm-up after twenty scans, not twelve",
+    )
+    beside_factor: int = tuned(
+        2,
+        "ratio",
+        "Beside cards the scanner begins so many times faster, and warms up so much slower.",
+    )
+    beside_period_us: int = tuned(
+        1_000_000,
+        "us",
+        "Beside cards the scanner scans at most once in this time after its warm-up.",
+        "trials.md: with two seconds a moved hot set was not found in eleven seconds",
+    )
+
+
+SCAN: Final = ScanTuning()
+
+
+@dataclass(slots=True)
+class IntervalTuning:
+    """The sampling interval: the time between clearing and checking an accessed bit."""
+
+    step_factor: float = tuned(
+        16.0,
+        "ratio",
+        "The sampling interval becomes at most so many times longer or shorter in one step.",
+        "trials.md: a sixteenth of the period, not 80 to 110 ms: `bfs` 11.2 s, not 13.5 s",
+    )
+    saturated_fraction: float = tuned(
+        0.9, "ratio", "A larger accessed fraction says only that the interval is too long."
+    )
+    idle_fraction: float = tuned(
+        1e-4, "ratio", "A smaller accessed fraction than this says that programs are idle."
+    )
+    alike_factor: float = tuned(
+        2.0,
+        "ratio",
+        "Memory, intervals and accessed fractions within this factor are taken for alike.",
+        "trials.md: nine tenths instead of a half of the target was tried and not kept",
+    )
+    close_factor: float = tuned(
+        1.25,
+        "ratio",
+        "Units of counts, periods of sampling and what a whole period finds: alike within this.",
+        "trials.md: twice as many accessed pages kept `bfs` at 24.2 s; a quarter more: 11.6 s",
+    )
+
+
+INTERVAL: Final = IntervalTuning()
+
+
+@dataclass(slots=True)
 class DamonTuning:
     """DAMON as a source."""
 
     max_interval_factor: int = tuned(
-        16,
-        unit="ratio",
-        meaning=(
-            "The sampling interval of DAMON grows to at most this multiple of the configured one."
-        ),
-        evidence="assumption",
-    )
-    adapt_interval_ns: int = tuned(
-        2 * 10**9,
-        unit="ns",
-        meaning="The intervals of DAMON follow the CPU time of kdamond once in this time.",
-        evidence="assumption",
+        16, "ratio", "The sampling interval grows to at most this multiple of the configured one."
     )
     saturated_fraction: float = tuned(
         0.8,
-        unit="ratio",
-        meaning=(
-            "A region that was found accessed in a larger fraction of checks than this is "
-            "saturated: its real rate is unknown."
-        ),
-        evidence="assumption",
-    )
-    blind_fraction: float = tuned(
-        0.8,
-        unit="ratio",
-        meaning=(
-            "A report in which a larger fraction of memory than this is saturated is discarded."
-        ),
-        evidence=(
-            "docs/research/lab-notebook/trials.md: `btree` 31.4 s to 30.9 s with reports "
-            "discarded that find all memory accessed, together with another change"
-        ),
-    )
-    max_ranges: int = tuned(
-        256,
-        unit="count",
-        meaning=(
-            "DAMON monitors at most so many address ranges of one target; ranges with the "
-            "smallest gaps are joined."
-        ),
-        evidence="assumption",
-    )
-    trace_buffer_kib_per_cpu: int = tuned(
-        1024,
-        unit="KiB",
-        meaning="The trace buffer for DAMON has this size on each CPU.",
-        evidence="assumption",
+        "ratio",
+        "Regions above it are saturated; a report of which more is saturated is discarded.",
+        "trials.md: `btree` 31.4 s to 30.9 s, together with another change",
     )
 
 
@@ -72,114 +132,34 @@ class EbpfTuning:
     """Sampling in the kernel by eBPF programs, and the performance counters that start them."""
 
     max_period_step_factor: float = tuned(
-        4.0,
-        unit="ratio",
-        meaning="The sampling period changes by at most this factor in one step.",
-        evidence="assumption",
-    )
-    dead_band: float = tuned(
-        0.25,
-        unit="ratio",
-        meaning=(
-            "The sampling period stays as it is while the rate is within this fraction of the "
-            "wanted one."
-        ),
-        evidence="assumption",
+        4.0, "ratio", "The sampling period changes by at most this factor in one step."
     )
     calm_steps: int = tuned(
-        10,
-        unit="count",
-        meaning="The sampling period may shrink again after so many steps without throttling.",
-        evidence="assumption",
-    )
-    adapt_interval_ns: int = tuned(
-        10**9,
-        unit="ns",
-        meaning="The sampling period and the way of counting are adapted once in this time.",
-        evidence="assumption",
-    )
-    statistics_every: int = tuned(
-        16,
-        unit="count",
-        meaning=(
-            "The kernel times the programs in one of so many adaptation intervals, because timing "
-            "costs CPU time."
-        ),
-        evidence="assumption",
-    )
-    load_retry_ns: int = tuned(
-        300 * 10**9,
-        unit="ns",
-        meaning="A load of the programs that failed is not tried again for this time.",
-        evidence="assumption",
+        10, "count", "The period may shrink again after so many steps without throttling."
     )
     table_read_ns_per_page: float = tuned(
         1.5,
-        unit="ns",
-        meaning=(
-            "Reading one page of the kernel's table is expected to cost this CPU time until it "
-            "was measured."
-        ),
-        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
+        "ns",
+        "CPU time of reading a page of the kernel's table, until it was measured.",
+        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
     raw_sample_ns: float = tuned(
         150.0,
-        unit="ns",
-        meaning="Reading one raw sample is expected to cost this CPU time until it was measured.",
-        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
-    )
-    helper_timeout_s: float = tuned(
-        300.0,
-        unit="s",
-        meaning="The helper that loads the programs is ended after this time.",
-        evidence=(
-            "assumption: bcc needs 2 s natively and one to several minutes in an emulated guest"
-        ),
-    )
-    helper_error_characters: int = tuned(
-        400,
-        unit="count",
-        meaning="So many of the last characters of the helper's error text are reported.",
-        evidence="assumption",
-    )
-    max_targets: int = tuned(
-        4096,
-        unit="count",
-        meaning="The programs sample at most so many processes.",
-        evidence="assumption",
-    )
-    epoch_settle_s: float = tuned(
-        100e-6,
-        unit="s",
-        meaning="A program that began in the old epoch is taken to have ended after this time.",
-        evidence="assumption: programs run for under 1 us each",
-    )
-    decode_samples: int = tuned(
-        8192,
-        unit="count",
-        meaning="So many samples are decoded in one step.",
-        evidence="assumption",
+        "ns",
+        "CPU time of reading a raw sample, until it was measured.",
+        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
     interrupt_ns: float = tuned(
         1500.0,
-        unit="ns",
-        meaning=(
-            "An interrupt of the performance monitoring unit is expected to cost this CPU time "
-            "besides the program."
-        ),
-        evidence="about 1 to 2 us on current cores; perf's own throttling assumes the same order",
-    )
-    min_period: int = tuned(
-        256,
-        unit="events",
-        meaning="The sampling period of raw events is at least this.",
-        evidence="assumption",
+        "ns",
+        "CPU time of a performance counter's interrupt besides the program.",
+        "about 1 to 2 us on current cores; perf's own throttling assumes the same order",
     )
     fault_overhead_ns: float = tuned(
         250.0,
-        unit="ns",
-        meaning="A software event of perf is expected to cost this CPU time besides the program.",
-        evidence="tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
+        "ns",
+        "CPU time of a software event of perf besides the program.",
+        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
     )
 
 
@@ -190,82 +170,35 @@ EBPF: Final = EbpfTuning()
 class HmuTuning:
     """Hotness monitoring units: how their counts are read, and how often they are asked."""
 
-    min_epoch_age_s: float = tuned(
-        0.001,
-        unit="s",
-        meaning="An epoch counts as at least this old when counts are turned into rates.",
-        evidence="assumption",
-    )
-    copy_requests: int = tuned(
-        64,
-        unit="requests",
-        meaning="The copy of a page adds so many requests to its count, one for each of its lines.",
-        evidence="a page of 4 KiB has 64 lines of 64 bytes",
-    )
     copy_runs: int = tuned(
         2,
-        unit="count",
-        meaning=(
-            "The copy of a page adds so many counts where a run of requests counts once, because "
-            "the page is cleared and then written."
-        ),
-        evidence="assumption",
+        "count",
+        "The copy of a page adds so many counts where a run of requests counts once.",
+        "assumption: the page is cleared and then written",
     )
     copy_settles_ns: int = tuned(
-        1_000_000_000,
-        unit="ns",
-        meaning=(
-            "The lines of a copied page reach the device within this time, when the CPU's cache "
-            "writes them back."
-        ),
-        evidence="assumption",
+        1_000_000_000, "ns", "The lines of a copied page reach the device within this time."
     )
     check_interval_ns: int = tuned(
         5 * 10**9,
-        unit="ns",
-        meaning="Devices are asked for their state this often.",
-        evidence=(
-            "docs/research/lab-notebook/trials.md: asking every five seconds took 5 of 9 million "
-            "instructions away, together with another change"
-        ),
-    )
-    suspect_check_interval_ns: int = tuned(
-        10**9,
-        unit="ns",
-        meaning=(
-            "Devices are asked for their state this often when one did not answer or refused a "
-            "command."
-        ),
-        evidence="assumption",
+        "ns",
+        "Devices are asked for their state this often.",
+        "trials.md: it took 5 of 9 million instructions away, together with another change",
     )
     requests_per_access: int = tuned(
         8,
-        unit="requests",
-        meaning="So many requests count as one access of a page where devices count each line.",
-        evidence=(
-            "docs/research/lab-notebook/trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s "
-            "with 64"
-        ),
+        "requests",
+        "So many requests count as one access of a page where devices count each line.",
+        "trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s with 64",
     )
     max_threshold_boost: float = tuned(
-        256.0,
-        unit="ratio",
-        meaning="The hot-list threshold is raised by at most this factor after overflows.",
-        evidence="assumption",
+        256.0, "ratio", "The hot-list threshold is raised by at most this factor after overflows."
     )
     max_unmovable_fraction: float = tuned(
-        0.1,
-        unit="ratio",
-        meaning=(
-            "At most this fraction of the counters is left out for pages that cannot be promoted."
-        ),
-        evidence="assumption",
+        0.1, "ratio", "At most this part of counters is left out for pages that cannot move."
     )
     max_moved_fraction: float = tuned(
-        0.2,
-        unit="ratio",
-        meaning="At most this fraction of the counters is left out for pages that have moved.",
-        evidence="assumption",
+        0.2, "ratio", "At most this part of counters is left out for pages that have moved."
     )
 
 

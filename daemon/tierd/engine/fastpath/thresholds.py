@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tierd.core.tuning import FAST_PATH
+from tierd.core import bounds
 from tierd.policy import neomem
 from tierd.sources.kmod.neoprof import Profile, histogram_edges
 from tierd.sources.kmod.uapi import Features
@@ -54,7 +54,7 @@ class HotnessThresholdController:
         self.decisions: dict[int, neomem.Decision] = {}
         """The last decision, by card."""
         self.history: deque[tuple[float, int, int, float, int]] = deque(
-            maxlen=FAST_PATH.threshold_history
+            maxlen=bounds.THRESHOLD_HISTORY
         )
         """The latest decisions: time in s, card, threshold, p, error bound."""
 

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.migration import PROMOTE, MigrationPlan
 from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, VPN_BITS
@@ -233,8 +234,8 @@ class FastPathUpdater:
             interval_ns=self._settings.interval_ns,
             quota_bytes_per_s=self._settings.quota_bytes_per_s,
             residency_s=policy.min_residency_s,
-            bounce_s=FAST_PATH.ping_pong_s,
-            patience_s=FAST_PATH.pending_timeout_s,
+            bounce_s=FAST_PATH.memory_s,
+            patience_s=FAST_PATH.memory_s,
             margin=policy.margin,
             confidence=policy.confidence,
             heat_s=self._settings.half_life_s / math.log(2) * dilution,
@@ -244,7 +245,7 @@ class FastPathUpdater:
             least_rate=rate,
             return_rate=0.0
             if rate <= 0
-            else self._a_second / (VALUE.return_fraction * self._settings.break_even_s),
+            else self._a_second / (VALUE.phase_age_fraction * self._settings.break_even_s),
             expected=rate > 0 and source is not None and used_a_second(source.seen) > 0,
         )
 
@@ -302,7 +303,7 @@ class FastPathUpdater:
         than one that is used as much and has been tracked for longer. For scans it is the
         posterior mean (`tierd.policy.rule`).
         """
-        half_lives = max(source.taught_s, FAST_PATH.min_observed_s) / self._settings.half_life_s
+        half_lives = max(source.taught_s, bounds.LEAST_AGE_S) / self._settings.half_life_s
         grown = 1 - 0.5**half_lives
         mean = used_a_second(source.seen) * self._heat_s(source)
         heat = cold["heat"]

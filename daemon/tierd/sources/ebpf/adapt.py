@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from tierd.core.tuning import EBPF
+from tierd.core.tuning import EBPF, INTERVAL
 from tierd.sources.ebpf.table import Mode
 
 
@@ -72,7 +72,7 @@ class PeriodControl:
             self._floor = max(self._least, self._floor // 2)
             self._calm = 0
         factor = max(seen.samples / seen.seconds / self._wanted, seen.cpu_share / self._cpu_share)
-        if abs(factor - 1) > EBPF.dead_band:
+        if not 1 / INTERVAL.close_factor <= factor <= INTERVAL.close_factor:
             wanted = self.period * min(
                 EBPF.max_period_step_factor, max(1 / EBPF.max_period_step_factor, factor)
             )

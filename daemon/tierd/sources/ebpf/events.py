@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.core.errors import ConfigError, UnavailableError
+from tierd.core.linux import LATENCY_CYCLES
 from tierd.sources.ebpf import files
 from tierd.sources.ebpf.host import Cpu, Pmu
 from tierd.sources.ebpf.perf import EventAttr, Sample
@@ -19,8 +20,6 @@ from tierd.sources.ebpf.perf import EventAttr, Sample
 ROLES: Final = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 KINDS: Final = ("event list", "manual", "revision guide", "change to Linux")
 """What an encoding may be read from, always the vendor's own."""
-LATENCY_CYCLES: Final = (3, 0xFFFF)
-"""What MSR_PEBS_LD_LAT_THRESHOLD takes (Intel SDM volume 3, load latency facility)."""
 _SOURCE_KEYS: Final = {"by", "kind", "title", "version"}
 _MODEL_KEYS: Final = {"name", "vendor", "family", "models", "pmu", "source", "event"}
 _EVENT_KEYS: Final = {"role", "source", "name", "event", "umask", "config", "precise"} | {

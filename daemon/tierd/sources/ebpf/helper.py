@@ -25,8 +25,9 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
+from tierd.core import linux
+
 _INCLUDE: Final = re.compile(r'^#include "([\w.]+)"$')
-_PR_SET_PDEATHSIG: Final = 1
 LIBBPF: Final = ("libbpf.so.1", "libbpf.so.0")
 
 
@@ -167,7 +168,7 @@ def main() -> int:
     """Read a request, answer it; the exit status is 0 when it was fulfilled."""
     # The service's death ends the helper.
     with contextlib.suppress(AttributeError, OSError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(linux.PR_SET_PDEATHSIG, signal.SIGTERM)
     answer_fd = os.dup(1)
     os.dup2(2, 1)  # what compilers print is no part of the answer
     request = json.load(sys.stdin)

@@ -24,8 +24,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Final
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import files
 
 log = logging.getLogger(__name__)
@@ -171,7 +171,7 @@ class Loading:
         self._open.enter_context(self._process.stdout)
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stream:
             stream.write(json.dumps(request).encode())
-        self._deadline = time.monotonic() + EBPF.helper_timeout_s
+        self._deadline = time.monotonic() + bounds.BPF_HELPER_TIMEOUT_S
 
     def poll(self) -> Loaded | None:
         """The loaded program, once; None while the helper works.
@@ -186,7 +186,7 @@ class Loading:
             if time.monotonic() > self._deadline:
                 process.kill()
                 process.wait()
-                self._fail(f"the helper took more than {EBPF.helper_timeout_s:.0f} s")
+                self._fail(f"the helper took more than {bounds.BPF_HELPER_TIMEOUT_S:.0f} s")
             return None
         assert process.stdout is not None
         try:
@@ -212,12 +212,12 @@ class Loading:
         return Loaded(maps, programs, self._way, answer["seconds"], answer["peak_rss_kib"])
 
     def wait(self, timeout_s: float | None = None) -> Loaded:
-        """The loaded program, waiting for it (None: twice `EBPF.helper_timeout_s`).
+        """The loaded program, waiting for it (None: twice `bounds.BPF_HELPER_TIMEOUT_S`).
 
         Raises:
             UnavailableError: every way failed, or the time is over.
         """
-        timeout_s = 2 * EBPF.helper_timeout_s if timeout_s is None else timeout_s
+        timeout_s = 2 * bounds.BPF_HELPER_TIMEOUT_S if timeout_s is None else timeout_s
         end = time.monotonic() + timeout_s
         while (loaded := self.poll()) is None:
             if time.monotonic() > end:
@@ -246,7 +246,7 @@ class Loading:
         with contextlib.suppress(OSError, ValueError):
             self._errors.seek(0)
             text = self._errors.read().decode(errors="replace")
-            return " ".join(text.split())[-EBPF.helper_error_characters :]
+            return " ".join(text.split())[-bounds.BPF_HELPER_ERROR_CHARACTERS :]
         return ""
 
     def _fail(self, reason: str) -> None:

@@ -22,8 +22,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.pagekey import U64Array
-from tierd.core.tuning import EBPF
 
 _HEADER: Final = struct.Struct("=IHH")
 
@@ -184,7 +184,7 @@ def decode(data: bytes, dtype: np.dtype[np.void]) -> Records:
     while at + _HEADER.size <= len(data):
         kind, _, length = _HEADER.unpack_from(data, at)
         if kind == Record.SAMPLE and length == size and at + size <= len(data):
-            space = min((len(data) - at) // size, EBPF.decode_samples)
+            space = min((len(data) - at) // size, bounds.BPF_DECODE_SAMPLES)
             block = np.frombuffer(data, dtype, space, at)
             other = (block["type"] != Record.SAMPLE) | (block["size"] != size)
             run = int(other.argmax()) if other.any() else space

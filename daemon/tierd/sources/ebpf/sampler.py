@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
 from tierd.sources.ebpf.perf import Ring, sample_dtype
@@ -190,7 +190,7 @@ class Sampler:
             with contextlib.suppress(OSError):
                 syscalls.map_delete_u32(fd, pid)
             del self._targets[pid]
-        for pid, number in list(targets.items())[: EBPF.max_targets]:
+        for pid, number in list(targets.items())[: bounds.BPF_TARGETS]:
             if self._targets.get(pid) != number:
                 with contextlib.suppress(OSError):
                     syscalls.map_update_u32(fd, pid, number)

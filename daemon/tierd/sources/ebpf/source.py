@@ -11,9 +11,10 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF
+from tierd.core.tuning import EBPF, PACING
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
@@ -118,7 +119,7 @@ class SampledSource(AccessSource):
 
     def available(self) -> Availability:
         """Whether this host can run the source, with the reason of a failed attempt."""
-        if self._failed is not None and self._clock() - self._failed[0] < EBPF.load_retry_ns:
+        if self._failed is not None and self._clock() - self._failed[0] < bounds.BPF_LOAD_RETRY_NS:
             return Availability(False, self._failed[1], "tierd doctor says what to install")
         if self._sampler is not None and self._sampler.loaded is not None:
             return Availability(True, f"in use, loaded by {self._sampler.loaded.way}")
@@ -240,7 +241,7 @@ class SampledSource(AccessSource):
 
     def _adapt(self, sampler: Sampler, now: int) -> None:
         if (
-            now - self._mark_ns < EBPF.adapt_interval_ns
+            now - self._mark_ns < PACING.upkeep_interval_ns
             or self._period is None
             or self._mode is None
         ):
@@ -285,7 +286,7 @@ class SampledSource(AccessSource):
                 self._run_ns = (spent - self._runs[0]) / (runs - self._runs[1])
             os.close(self._statistics_fd)
             self._statistics_fd = -1
-        elif self._steps % EBPF.statistics_every == 1:
+        elif self._steps % bounds.BPF_STATISTICS_EVERY == 1:
             with contextlib.suppress(OSError):
                 self._runs = sampler.program_runs()
                 self._statistics_fd = syscalls.enable_run_statistics()

@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.access import F32Array, WatchedTarget
 from tierd.core.pagekey import PAGE_SHIFT, VPN_BITS, VPN_MASK, U64Array
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf.loader import WAYS as LOADING_WAYS
 from tierd.sources.ebpf.perf import EventAttr, decode, is_store, sample_dtype
 
@@ -189,7 +189,7 @@ class PageTable:
         epoch = int(self._config["epoch"][0])
         half = epoch & 1
         self._config["epoch"] = epoch + 1 if epoch < Layout.LAST_EPOCH else Layout.FIRST_EPOCH
-        self._sleep(EBPF.epoch_settle_s)
+        self._sleep(bounds.BPF_EPOCH_SETTLE_S)
         counted = int(self._stats["counted"][:, half].sum())
         if counted == self._drained[half]:
             none = np.empty(0, np.uint32)

@@ -17,8 +17,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Self
 
+from tierd.core import bounds
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
-from tierd.core.tuning import SCAN
 from tierd.sources.kmod.uapi import ATTRIBUTES, FAMILY, VERSION, Command
 
 
@@ -81,7 +81,7 @@ class Family:
             connection.setsockopt(_Netlink.SOL_NETLINK, _Netlink.EXT_ACK, 1)
         except OSError as error:
             raise UnavailableError(f"generic netlink: {error.strerror}") from error
-        connection.settimeout(SCAN.module_answer_s)
+        connection.settimeout(bounds.MODULE_ANSWER_S)
         opened = cls(connection, 0)
         try:
             opened._find_family()

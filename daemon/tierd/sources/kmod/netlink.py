@@ -6,15 +6,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from tierd.core.pagekey import PAGE_SHIFT
 from tierd.sources.kmod.genl import Family, named, understood
-from tierd.sources.kmod.uapi import STATS, TARGET_STATS, Command, ScanFlags
-
-_NODE_WORDS: Final = 16
+from tierd.sources.kmod.uapi import NODE_WORDS, STATS, TARGET_STATS, Command, ScanFlags
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,10 +54,10 @@ class TargetState:
 
 def node_words(nodes: Sequence[int] | frozenset[int]) -> bytes:
     """The bitmap of node numbers as the module takes it."""
-    words = [0] * _NODE_WORDS
+    words = [0] * NODE_WORDS
     for node in nodes:
         words[node // 64] |= 1 << node % 64
-    return struct.pack(f"={_NODE_WORDS}Q", *words)
+    return struct.pack(f"={NODE_WORDS}Q", *words)
 
 
 def nodes_of(data: bytes) -> frozenset[int]:

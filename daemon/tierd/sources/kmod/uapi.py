@@ -37,6 +37,12 @@ PARAMETERS: Final = "sys/module/tierd/parameters"
 MAX_RANGES: Final = 4000
 MAX_NODES: Final = 1024
 HISTORY: Final = 8
+NODE_WORDS: Final = MAX_NODES // 64
+"""Words of 64 bits of a mask of nodes."""
+WHOLE: Final = 255
+"""The module's number for a fraction of 1."""
+SEEN: Final = np.array([each.bit_count() for each in range(1 << HISTORY)], np.float32)
+"""Scans of eight that found an access, float32[history byte]."""
 
 # The netlink family: commands, attributes, and what is in them.
 

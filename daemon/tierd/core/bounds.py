@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Bounds of memory and of time that decide nothing about pages.
+
+They keep queues finite, end waits for what may never answer, and pace what the service does for
+itself. What decides which pages move, or when, is a tuning constant (`tierd.core.tuning`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+# The service itself.
+HEAP_KEEP_BYTES: Final = 128 << 20
+"""Free bytes that the heap keeps."""
+HEAP_CLAIM_BYTES: Final = 24 << 20
+"""Heap that is claimed at the start: what ticks over some ten thousand pages take."""
+GC_OBJECTS: Final = 20_000
+"""New objects until Python's garbage collector runs; a tick makes some thousands."""
+SUMMARY_INTERVAL_NS: Final = 10 * 10**9
+"""Time between two summaries in the log, and between two status lines of systemd."""
+WAKE_INTERVAL_NS: Final = 250 * 10**6
+"""Longest time in which the loop neither serves calls nor reads sources."""
+ONCE_HALF_LIVES: Final = 4.0
+"""Half-lives of heat for which `tierd run --once` waits for a first sample."""
+WATCHDOG_FRACTION: Final = 0.25
+"""Part of the watchdog's timeout after which it is notified."""
+SOURCE_RETRY_NS: Final = 30 * 10**9
+"""Time after which a source that failed is tried again."""
+PRESSURE_CGROUPS: Final = 64
+"""Control groups whose pressure is read at a time; the others follow next time."""
+COUNTED_PAGES: Final = 1 << 20
+"""Moved pages that are remembered in each half of the ping-pong window, at 8 bytes each."""
+PROBE_INTERVAL_NS: Final = 60 * 10**9
+"""Time between two measurements of all nodes, each of which takes some milliseconds."""
+THRESHOLD_HISTORY: Final = 600
+"""Decisions about thresholds that are kept for reports."""
+
+# Heat.
+HEAT_BYTES_PER_PAGE: Final = 24
+"""Bytes of the heat table for a page: 1.25 slots of 18.25 bytes (daemon/native/heat_table.c)."""
+HEAT_FOLIOS: Final = 1024
+"""First size of a buffer of folios, which grows."""
+PATTERN_REGIONS: Final = 1 << 16
+"""Regions of one size whose pattern is kept; the least accessed ones give way."""
+
+# Moves.
+NATIVE_CALL_NS: Final = 50 * 10**6
+"""Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
+MOVER_SLICE_NS: Final = 5 * 10**6
+"""Time after which the mover returns to the promoter."""
+MOVE_CALL_NS: Final = 10 * 10**6
+"""Planned time of one call of move_pages: a tenth of the time within which a stop is obeyed."""
+TIMEOUT_SWEEPS: Final = 8
+"""Searches for pages that have waited too long, in the time that they may wait."""
+
+# Sources.
+MODULE_ANSWER_S: Final = 5.0
+"""Time that the kernel module has to answer a request."""
+LEAST_AGE_S: Final = 0.001
+"""Least age by which counts of an epoch, or of heat, are divided."""
+COUNT_BYTES: Final = 32
+"""Bytes of a file of sysfs that holds one number."""
+DAMON_RANGES: Final = 256
+"""Address ranges of a target that DAMON monitors; those with the smallest gaps are joined."""
+DAMON_TRACE_KIB: Final = 1024
+"""Size of the trace buffer for DAMON on each CPU."""
+BPF_LOAD_RETRY_NS: Final = 300 * 10**9
+"""Time after which a load of BPF programs that failed is tried again."""
+BPF_HELPER_TIMEOUT_S: Final = 300.0
+"""Time after which the helper that loads them is ended: bcc takes minutes in a slow guest."""
+BPF_HELPER_ERROR_CHARACTERS: Final = 400
+"""Last characters of its error text that are reported."""
+BPF_TARGETS: Final = 4096
+"""Processes that the programs sample."""
+BPF_DECODE_SAMPLES: Final = 8192
+"""Samples that are decoded in one step."""
+BPF_EPOCH_SETTLE_S: Final = 100e-6
+"""Time in which a program that began in the old epoch has ended; they run for under 1 us."""
+BPF_STATISTICS_EVERY: Final = 16
+"""Adaptation steps in one of which the kernel times the programs, because timing costs time."""
+PMU_LEAST_PERIOD: Final = 256
+"""Least sampling period of raw events, whatever rate is wanted."""
+
+# Processes.
+PROC_BYTES: Final = 16384
+"""Bytes of other files of a process that are read; stat, status and cgroup are far smaller."""
+MAPS_BYTES: Final = 128 << 20
+"""Bytes of `maps` or `numa_maps` that are read, which is about a million mappings."""
+SMAPS_BYTES: Final = 1 << 30
+"""Bytes of `smaps` that are read."""
+WATCHED_RANGES: Final = 4096
+"""Largest ranges of a process that are watched."""
+FULL_POLL_NS: Final = 60 * 10**9
+"""Time after which all of /proc is read even where process events arrive."""
+NEW_PROCESSES: Final = 256
+"""New processes that are looked at by age; the others wait for the refresh."""
+PARENTS: Final = 64
+"""Parents that are followed to find out whether tierd started a process."""
+EVENT_BUFFER_BYTES: Final = 4 << 20
+"""Buffer of the socket for process events, which holds about 10,000 of them."""
+EVENTS: Final = 16384
+"""Process events that are decoded at once; more count as lost, and /proc is read."""
+EVENT_ANSWER_S: Final = 1.0
+"""Time that the kernel has to confirm the subscription to process events."""
+WALK_WAIT_NS: Final = 3600 * 10**9
+"""Longest time that a residency scan waits for CPU time."""
+PAGEMAP_REGIONS: Final = 4096
+"""Regions that one call of PAGEMAP_SCAN returns."""
+SPAN_GAP_PAGES: Final = 64 * 512
+"""Gap between blocks beyond which they are scanned by separate calls."""
+PAGEMAP_CHUNK_PAGES: Final = 1 << 18
+"""Entries of `pagemap` that are read at once."""

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Constants of the loop, of moving, of heat and of processes; trials.md is as in `sources`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tierd.core.tuning.fields import tuned
+
+
+@dataclass(slots=True)
+class PacingTuning:
+    """When the next tick begins, and what a tick does."""
+
+    few_pages: int = tuned(
+        128, "pages", "Fewer pages that move, or that wait for victims, are no reason for a tick."
+    )
+    refused_ticks: int = tuned(
+        3, "count", "So many ticks come at `loop.interval` after many promotions were refused."
+    )
+    reports_per_tick: int = tuned(
+        3,
+        "count",
+        "A tick takes so many reports together where a source reports at intervals.",
+        "trials.md: `moving` with DAMON: 2.37 % of all instructions instead of 2.65 % with 2",
+    )
+    ring_fill_fraction: float = tuned(
+        0.25, "ratio", "A source is read before its ring buffer is filled to this fraction."
+    )
+    upkeep_interval_ns: int = tuned(
+        2 * 10**9,
+        "ns",
+        "Targets, pressure and rates of sources are read, and reports collected, this often.",
+        "the kernel renews its averages of pressure in this time (accounting/psi.rst)",
+    )
+    locate_heat_fraction: float = tuned(
+        0.25, "ratio", "Pages with at least this part of the heat that pays are located."
+    )
+    locate_budget_fraction: float = tuned(
+        0.5, "ratio", "This part of the residency budget goes first to hot pages to be located."
+    )
+    cpu_credit_ns: int = tuned(
+        10 * 10**9, "ns", "CPU time left over by the loop or the mover in this time may be spent."
+    )
+
+
+PACING: Final = PacingTuning()
+
+
+@dataclass(slots=True)
+class PressureTuning:
+    """Back-off under pressure, and the limit of the migration rate."""
+
+    min_rate_fraction: float = tuned(
+        1 / 64, "ratio", "The budget never falls below this part of the rate, so that it recovers."
+    )
+    min_pressure_rate_fraction: float = tuned(
+        1 / 8,
+        "ratio",
+        "Pressure never takes the budget below this part of the rate.",
+        "assumption: demotion relieves some kinds of pressure",
+    )
+    min_reported_moves: int = tuned(
+        64, "count", "Fewer moves say nothing about the fraction that failed or was ping-pong."
+    )
+
+
+PRESSURE: Final = PressureTuning()
+
+
+@dataclass(slots=True)
+class FastPathTuning:
+    """The native promoter that moves pages between two ticks."""
+
+    memory_s: float = tuned(
+        5.0, "s", "A demotion is remembered as ping-pong, and a page waits for room, for so long."
+    )
+    min_victims: int = tuned(
+        512,
+        "pages",
+        "The promoter gets at least so many victims.",
+        "trials.md: `moving` 6.31 s with victims for all that was refused, 6.50 s with 512",
+    )
+    group_slack_s: float = tuned(
+        0.5, "s", "A group that could exceed its limit within this time is left to the ticks."
+    )
+    retry_ns: int = tuned(
+        50 * 10**6,
+        "ns",
+        "Free memory is read, and pages without a place are tried, again after this time.",
+        "trials.md: the kernel printed `meminfo` 1,361 times for 75 million instructions before",
+    )
+    batch_quota_factor: float = tuned(
+        2.0, "ratio", "One interval plans at most this multiple of what the quota allows in it."
+    )
+    min_batch_pages: int = tuned(
+        64, "pages", "One interval may plan, and the quota's bucket holds, so many pages at least."
+    )
+    demand_weight: float = tuned(
+        0.125, "ratio", "The mean of bytes promoted in an interval follows with this weight."
+    )
+    free_floor_fraction: float = tuned(
+        0.25, "ratio", "The promoter leaves this part of the room between the watermarks free."
+    )
+
+
+FAST_PATH: Final = FastPathTuning()
+
+
+@dataclass(slots=True)
+class MigrationTuning:
+    """Execution of moves, and the count of what moved."""
+
+    burst_s: float = tuned(
+        0.05, "s", "Token buckets of mover and promoter hold what the rate allows in this time."
+    )
+    busy_backoff_ns: int = tuned(
+        2 * 10**6, "ns", "Pages that were busy are tried again after this time."
+    )
+    busy_backoff_factor: int = tuned(
+        4, "ratio", "The time until the next try of busy pages grows by this factor."
+    )
+    max_busy_backoff_ns: int = tuned(
+        200 * 10**6, "ns", "The time until the next try of busy pages grows to at most this."
+    )
+    counter_window_ns: int = tuned(
+        60 * 10**9, "ns", "A page that moves twice within this time counts as ping-pong."
+    )
+
+
+MIGRATION: Final = MigrationTuning()
+
+
+@dataclass(slots=True)
+class BandwidthTuning:
+    """Measured load of nodes, and weighted interleaving."""
+
+    mean_half_lives: float = tuned(
+        0.2, "ratio", "The load of a node is an average over this part of the half-life of heat."
+    )
+    interleave_probe_load: float = tuned(
+        0.5, "ratio", "Weights are those for so much more load, relative to the present one."
+    )
+    interleave_max_step: float = tuned(
+        0.05, "ratio", "The fraction of a node changes by at most this in one step."
+    )
+    interleave_weight_sum: int = tuned(
+        100, "count", "All weights together are about this; the kernel takes 1 to 255."
+    )
+
+
+BANDWIDTH: Final = BandwidthTuning()
+
+
+@dataclass(slots=True)
+class HotnessTuning:
+    """The patterns of regions."""
+
+    subpage_kept_pages: int = tuned(
+        8, "pages", "So many pages of a region, of as many batches, are kept to be compared."
+    )
+    subpage_standard_errors: float = tuned(
+        2.0, "ratio", "So many standard errors are subtracted from coincidences of accesses."
+    )
+    wide_region_order: int = tuned(
+        13, "order", "Where samples are rare, regions of two to the power of this answer."
+    )
+    pair_max_distance: int = tuned(
+        16, "samples", "Two samples of a region with more others between them are no pair."
+    )
+    region_min_pairs: float = tuned(
+        8.0, "count", "A region, or a kept page of it, answers after so many pairs."
+    )
+    streaming_min_fraction: float = tuned(
+        0.25, "ratio", "A region with at least this streaming fraction is part of a stream."
+    )
+
+
+HOTNESS: Final = HotnessTuning()
+
+
+@dataclass(slots=True)
+class WorkloadsTuning:
+    """Which processes and which of their mappings are watched."""
+
+    few_new_fraction: float = tuned(
+        1 / 8, "ratio", "A process is not read anew for a smaller fraction of new pages."
+    )
+    settled_policy_interval_ns: int = tuned(
+        120 * 10**9, "ns", "Memory policies of a process without new mappings are read this often."
+    )
+    policy_cost_factor: int = tuned(
+        100, "ratio", "Reading memory policies takes at most one part in so many of the time."
+    )
+    min_range_pages: int = tuned(
+        16, "pages", "Ranges with fewer pages than this, with their neighbours, are left alone."
+    )
+    rest_refreshes: int = tuned(
+        2,
+        "count",
+        "A small or idle process is passed over in so many refreshes after each reading.",
+    )
+    new_process_ages_ns: tuple[int, ...] = tuned(
+        tuple(each * 250_000_000 for each in (1, 2, 4, 6, 8, 12, 16, 24, 32)),
+        "ns",
+        "A new process is looked at when it reaches each of these ages.",
+    )
+    keep_factor: float = tuned(
+        1.25, "ratio", "A target may be smaller by this factor than a process that is none."
+    )
+
+
+WORKLOADS: Final = WorkloadsTuning()
+
+
+@dataclass(slots=True)
+class ResidencyTuning:
+    """Residency scans: on which node the pages of a process are."""
+
+    reread_ns: int = tuned(
+        30 * 10**9,
+        "ns",
+        "What is known of an unchanged process, or of a page's node, is read again then.",
+        "trials.md: DAMON: 2.37 % to 1.73 % of all instructions, with two other changes",
+    )
+    idle_scan_factor: int = tuned(
+        6, "ratio", "A residency scan of a process that did nothing waits so many times longer."
+    )
+    cpu_fraction: float = tuned(
+        1 / 500, "ratio", "Residency scans that find nothing new take this part of one CPU."
+    )
+
+
+RESIDENCY: Final = ResidencyTuning()
