@@ -9,9 +9,8 @@ A phase is a time in which the hot set stays the same. Sources find its end, eac
   the threshold. A page that becomes hot late in an epoch is therefore reported late, or refused and
   not reported again. A burst of either count shows this, and a new epoch finds those pages at once.
 
-`PhaseAge` is the time since the last of them. Heat itself forgets by its half-life alone: that it
-also cooled at a phase change was not worth two standard errors
-(docs/benchmarks/ablations/README.md).
+`PhaseAge` is the time since the last of them. Heat itself forgets by its half-life alone: cooling
+it at a phase change gained 0.4 % at most (docs/benchmarks/ablations/README.md).
 """
 
 from __future__ import annotations
