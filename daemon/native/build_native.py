@@ -16,6 +16,7 @@ SOURCES = (
     "heat_pass.c",
     "heat_place.c",
     "heat_select.c",
+    "heat_sort.c",
     "heat_table.c",
     "job.c",
     "joined.c",

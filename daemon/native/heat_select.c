@@ -57,38 +57,6 @@ static bool may_be_beyond(const struct tierd_heat *heat, const struct question *
 	return question->hottest ? worst <= edge : worst >= edge;
 }
 
-enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, OF_KEY = 6, OF_ORDER = 3 };
-
-/* A digit of a slot's key, or of its order, which counts for more. */
-static inline unsigned int digit_of(const struct rank *rank, unsigned int place)
-{
-	return (place < OF_KEY ? rank->key >> (place * DIGIT_BITS)
-			       : rank->order >> ((place - OF_KEY) * DIGIT_BITS)) %
-	       DIGITS;
-}
-
-/* Radix sort, the lowest digit first; those that all have in common are skipped. */
-static void sort(struct rank *rank, struct rank *spare, size_t n)
-{
-	for (unsigned int place = 0; place < OF_KEY + OF_ORDER; place++) {
-		uint32_t end[DIGITS] = {0}, sum = 0;
-
-		for (size_t i = 0; i < n; i++)
-			end[digit_of(&rank[i], place)]++;
-		if (end[digit_of(&rank[0], place)] == n)
-			continue;
-		for (unsigned int i = 0; i < DIGITS; i++) {
-			const uint32_t own = end[i];
-
-			end[i] = sum;
-			sum += own;
-		}
-		for (size_t i = 0; i < n; i++)
-			spare[end[digit_of(&rank[i], place)]++] = rank[i];
-		memcpy(rank, spare, n * sizeof(*rank));
-	}
-}
-
 static int sort_best(struct best *best, bool in_order)
 {
 	struct rank *spare;
@@ -104,7 +72,7 @@ static int sort_best(struct best *best, bool in_order)
 	spare = malloc(best->n * sizeof(*spare));
 	if (spare == NULL)
 		return -ENOMEM;
-	sort(best->rank, spare, best->n);
+	heat_rank_sort(best->hottest, best->rank, spare, best->n);
 	free(spare);
 	if (best->n > best->most)
 		best->n = best->most;

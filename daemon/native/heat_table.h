@@ -351,4 +351,7 @@ static inline bool rank_before(const struct rank *a, const struct rank *b)
 	return a->order != b->order ? a->order < b->order : a->key < b->key;
 }
 
+/* Sorts; `spare` has space for as many. */
+void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
+
 #endif
