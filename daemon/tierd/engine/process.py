@@ -48,9 +48,12 @@ def keep_heap() -> bool:
 def load_all() -> None:
     """Load modules that would otherwise be loaded in the middle of a tick.
 
-    `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms.
+    `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms. The
+    first message to the kernel module asks for pyroute2, which takes 350 ms: the loop would rest
+    for many ticks to keep to its share of a CPU.
     """
-    importlib.import_module("numpy.ma")
+    for name in ("numpy.ma", "pyroute2.netlink"):
+        importlib.import_module(name)
 
 
 def rest_collector() -> None:
