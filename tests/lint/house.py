@@ -23,7 +23,7 @@ kernel's numbers to core/linux.py."""
 BINDINGS = ("migration/fastpath_update.py", "sources/ebpf/table.py", "sources/kmod/uapi.py")
 """Of these, modules that repeat the layouts of a header, with which a test compares them."""
 BOUNDS = {
-    "python_lines": 37810,
+    "python_lines": 37813,
     "python_modules": 209,
     "native_lines": 5947,
     "loose_constants": 1,
