@@ -13,6 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says how busy the host is.
+settings.register_profile("tierd", deadline=None)
+settings.load_profile("tierd")
 
 HERE = Path(__file__).parent
 FIRST = ("vm", "host", "unit")

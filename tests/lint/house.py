@@ -23,9 +23,9 @@ kernel's numbers to core/linux.py."""
 BINDINGS = ("migration/fastpath_update.py", "sources/ebpf/table.py", "sources/kmod/uapi.py")
 """Of these, modules that repeat the layouts of a header, with which a test compares them."""
 BOUNDS = {
-    "python_lines": 37813,
+    "python_lines": 37812,
     "python_modules": 209,
-    "native_lines": 5947,
+    "native_lines": 6043,
     "loose_constants": 1,
     "private_words": 0,
     "branchy_functions": 0,

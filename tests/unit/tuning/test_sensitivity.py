@@ -25,14 +25,13 @@ def test_what_was_measured_is_what_is_measured() -> None:
     names = ["scan.known_scans", "scan.warmup_scans", "scan.patience_scans"]
     found = sensitivity.measure(paths, names)
     assert found.keys() == set(names)
-    for name in ("scan.warmup_scans", "scan.patience_scans"):
-        assert sensitivity.sentence(found[name]) == MEASURED[name]
-    assert sensitivity.sentence(found["scan.known_scans"]) == "no decision differs"
-    assert MEASURED["scan.known_scans"].startswith("cards ")
+    for name in names:
+        # Cards' recordings may say more.
+        assert sensitivity.sentence(found[name]) in MEASURED[name]
 
 
 def test_no_override_is_left() -> None:
     before = [each.value for each in tuning.fields()]
-    found = sensitivity.measure([golden.FOLDER / "scan.rec"], ["hotness.change_prior_shape"])
-    assert found["hotness.change_prior_shape"]["scan"].keys() == {"half", "twice"}
+    found = sensitivity.measure([golden.FOLDER / "scan.rec"], ["phase.burst_requests"])
+    assert found["phase.burst_requests"]["scan"].keys() == {"half", "twice"}
     assert [each.value for each in tuning.fields()] == before
