@@ -20,13 +20,11 @@ NATIVE = ROOT / "daemon/native"
 DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
-BINDINGS = ("migration/fastpath_update.py", "sources/ebpf/table.py", "sources/kmod/uapi.py")
-"""Of these, modules that repeat the layouts of a header, with which a test compares them."""
 BOUNDS = {
     "python_lines": 37812,
     "python_modules": 209,
     "native_lines": 6043,
-    "loose_constants": 1,
+    "loose_constants": 16,
     "private_words": 0,
     "branchy_functions": 0,
     "long_functions": 0,
@@ -85,7 +83,7 @@ def words(name: str) -> set[str]:
 def loose_constants(path: Path, tree: ast.Module) -> Iterator[str]:
     """Numeric module-level constants of a deciding package outside core/tuning."""
     where = path.relative_to(DAEMON)
-    if where.parts[0] not in DECIDING or str(where) in BINDINGS:
+    if where.parts[0] not in DECIDING:
         return
     for node in tree.body:
         if isinstance(node, ast.Assign):
