@@ -37,6 +37,7 @@ SOURCES = (
     "rule.c",
     "split.c",
     "sys.c",
+    "usage.c",
 )
 HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
 """In the order of what they need of each other; the last one includes all."""

@@ -202,6 +202,19 @@ void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n
 int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
 		     double *bandwidth_bytes_per_s);
 
+/* ---- how full nodes are ---- */
+
+struct tierd_node_zones {
+	int32_t node;
+	uint64_t high_pages; /* the sum of its zones' high marks: the kernel reclaims below it */
+	uint64_t held_pages; /* free pages on CPUs' lists, which MemFree does not count */
+};
+
+/* Of a zoneinfo file: the number of nodes, of which no more than `most` are told. */
+int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most);
+/* Of a node's meminfo file, in bytes; -EINVAL where it does not say. */
+int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
+
 /* ---- heat, in another unit ---- */
 
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);

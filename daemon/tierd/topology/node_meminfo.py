@@ -11,20 +11,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 from tierd._native import ffi, lib
-from tierd.core.nodes import Measured, NodeUsage, parse_meminfo
+from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryNode, TierMap
 
 log = logging.getLogger(__name__)
 
-_ZONE: Final = re.compile(r"^ *(?:Node (\d+)|high +(\d+)|count: +(\d+))", re.MULTILINE)
-"""A zone's beginning, its high mark, and the pages on a CPU's list."""
+_MOST_NODES: Final = 1 << 10
 
 
 def read_zones(root: Path = Path("/")) -> tuple[dict[int, int], dict[int, int]]:
@@ -36,23 +34,12 @@ def read_zones(root: Path = Path("/")) -> tuple[dict[int, int], dict[int, int]]:
 
     Both are empty where the kernel does not tell.
     """
-    reserves, held = dict[int, int](), dict[int, int]()
-    try:
-        text = Path(f"{root}/proc/zoneinfo").read_text()
-    except OSError:
-        return reserves, held
-    node = None
-    for found in _ZONE.finditer(text):
-        number, high, count = found.groups()
-        if number is not None:
-            # Zones of a node, of which there may be several, follow one another.
-            node = int(number)
-            reserves.setdefault(node, 0)
-            held.setdefault(node, 0)
-        elif node is not None and high is not None:
-            reserves[node] += int(high) * PAGE_SIZE
-        elif node is not None:
-            held[node] += int(count) * PAGE_SIZE
+    nodes = ffi.new("struct tierd_node_zones[]", _MOST_NODES)
+    found = lib.tierd_zones(f"{root}/proc/zoneinfo".encode(), nodes, _MOST_NODES)
+    reserves, held = {}, {}
+    for each in nodes[0 : max(0, found)]:
+        reserves[each.node] = each.high_pages * PAGE_SIZE
+        held[each.node] = each.held_pages * PAGE_SIZE
     return reserves, held
 
 
@@ -64,13 +51,13 @@ def read_held(root: Path = Path("/")) -> dict[int, int]:
 def read_usage(nodes: Iterable[int], root: Path = Path("/")) -> dict[int, NodeUsage]:
     """How full these nodes are; a node that just went offline is left out."""
     reserves, held = read_zones(root)
+    figures = ffi.new("uint64_t[2]")
     usage = {}
     for node in nodes:
-        with contextlib.suppress(OSError):
-            path = Path(f"{root}/sys/devices/system/node/node{node}/meminfo")
-            if (memory := parse_meminfo(path.read_text())) is not None:
-                total, free = memory
-                usage[node] = NodeUsage(total, free + held.get(node, 0), reserves.get(node, 0))
+        path = f"{root}/sys/devices/system/node/node{node}/meminfo"
+        if lib.tierd_node_memory(path.encode(), figures, figures + 1) == 0:
+            total, free = figures
+            usage[node] = NodeUsage(total, free + held.get(node, 0), reserves.get(node, 0))
     return usage
 
 
