@@ -31,7 +31,7 @@ demo: workloads
 	@$(PYTHON) tests/demo/demo.py --layout scattered --module auto --until 0.9 $(DEMO_FLAGS)
 
 # The sources of accesses side by side, in a machine with a simulated NeoProf card: the hot set
-# moves half-way. Slow: ten minutes and more.
+# moves half-way. Slow.
 demo-sources: workloads
 	@$(PYTHON) tests/demo/demo.py --machine dram-cxl-card --layout scattered \
 		--leave-free 160M --without-seconds 0 --with-seconds 24 --move-after 13 --report-every 0.5 \
