@@ -157,6 +157,8 @@ __attribute__((always_inline)) static inline int pass_over(const struct tierd_he
 		memcpy(left, &any, sizeof(left));
 		if ((left[0] | left[1]) == 0)
 			continue;
+		if (best->n >= best->enough)
+			break;
 		for (left[0] = bits_of(hit); left[0] != 0; left[0] &= left[0] - 1) {
 			const uint64_t i = first + (unsigned int)__builtin_ctzll(left[0]);
 			const struct slot *slot = &heat->slots[i];

@@ -19,6 +19,8 @@ struct best {
 	size_t room;
 	size_t most;
 	bool hottest;
+	/* A scan ends when it has so many. */
+	size_t enough;
 	/* The worst kept match once any was dropped: wanted ones come before it. */
 	struct rank worst;
 };

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { SAMPLE = 256 };
+
 static float idle_seconds(uint16_t tick, const struct slot *slot)
 {
 	if (slot->moved == 0)
@@ -88,6 +90,30 @@ static struct rank no_bar(const struct question *question)
 	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
 }
 
+/*
+ * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
+ * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
+ */
+static int guess_bar(const struct tierd_heat *heat, const struct question *question, size_t found,
+		     struct best *best)
+{
+	const float share = (float)best->most / (float)found * (float)SAMPLE;
+	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
+	struct rank spare[SAMPLE + TAGS_AT_ONCE];
+	int err;
+
+	if (at >= SAMPLE || best->room < SAMPLE + TAGS_AT_ONCE)
+		return 0;
+	best->enough = SAMPLE;
+	err = heat_pass(heat, question, best);
+	best->enough = SIZE_MAX;
+	if (err != 0 || best->n < SAMPLE)
+		return err;
+	heat_rank_sort(best->hottest, best->rank, spare, best->n);
+	best->worst = best->rank[at];
+	return 0;
+}
+
 /* Room for as many as may be found, or twice as many as are wanted. */
 static int make_first_room(struct best *best, size_t found)
 {
@@ -109,6 +135,7 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 
 	for (;;) {
 		const size_t found = narrow(heat, question, wanted);
+		bool guessed = false;
 		int err;
 
 		best->n = 0;
@@ -116,8 +143,16 @@ static int find_best(const struct tierd_heat *heat, struct question *question, s
 			return 0;
 		best->worst = no_bar(question);
 		err = make_first_room(best, found);
+		if (err == 0 && found != SIZE_MAX && found / 2 > best->most) {
+			err = guess_bar(heat, question, found, best);
+			guessed = true;
+		}
 		if (err == 0)
 			err = heat_pass(heat, question, best);
+		if (err == 0 && guessed && best->n < best->most) {
+			best->worst = no_bar(question);
+			err = heat_pass(heat, question, best);
+		}
 		if (err == 0)
 			err = sort_best(best, in_order);
 		if (err != 0 || !may_be_beyond(heat, question, best))
@@ -149,6 +184,7 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 			  uint8_t *order, float *idle_s)
 {
 	struct best best = {.hottest = hottest != 0,
+			    .enough = SIZE_MAX,
 			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
 	struct question question = {.node = (uint8_t)node,
 				    .hottest = best.hottest,
