@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from figures import result_of, source_figures
+from page import page
 from story import Story
-from tables import print_sources, print_table
+from tables import print_sources, print_table, table_rows
 
 from tierd_lab import GuestError, LabResult, Machine, run
 from tierd_lab.host import find_kernel
@@ -67,6 +68,7 @@ def boot(args: argparse.Namespace) -> tuple[Story, LabResult | None]:
     command += ["--module", args.module] if args.module else []
     command += ["--size", args.size, "--move-after", str(args.move_after)]
     command += ["--report-every", str(args.report_every)]
+    command += [] if args.source else ["--map"]
     command += ["--until", str(args.until)] if args.until else []
     for source in args.source or []:
         command += ["--source", source]
@@ -122,7 +124,12 @@ def without_and_with(args: argparse.Namespace) -> tuple[dict[str, Any], bool]:
     if not story.ended("with"):
         return {}, False
     result = {**result_of(story), **described(args, outcome)}
-    print_table(result)
+    rows = table_rows(result)
+    print_table(rows)
+    machine = f"Virtual machine {args.machine}, Linux {outcome.kernel if outcome else 'unknown'}"
+    args.page.parent.mkdir(parents=True, exist_ok=True)
+    args.page.write_text(page(story, rows, machine))
+    print(f"  A picture of it: {args.page}\n", flush=True)
     ended = outcome is not None and outcome.exit_status == 0
     return result, ended and result["checksum_ok"]
 
@@ -152,6 +159,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=TIMEOUT_S)
     parser.add_argument("--config", type=Path, default=ROOT / "tests/demo/tierd.toml")
     parser.add_argument("--log-level", default="warning")
+    parser.add_argument("--page", type=Path, default=ROOT / "build/demo/index.html")
     parser.add_argument("--until", type=float, help="end once DRAM serves this share for 10 s")
     parser.add_argument(
         "--module", help="tierd.ko for the guest's kernel, auto: build it; else DAMON is used"

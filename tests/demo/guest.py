@@ -77,6 +77,7 @@ def workload(args: argparse.Namespace, seconds: float, phase: str) -> subprocess
     command += ["--hot-share", str(args.hot_share), "--leave-free", args.leave_free]
     command += ["--scattered"] if args.layout == "scattered" else []
     command += ["--move-after", str(args.move_after)] if args.move_after else []
+    command += ["--map"] if args.map and phase == "with" else []
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 
@@ -239,6 +240,7 @@ def main() -> int:
         action="append",
         help="run with this source only; several: one run each",
     )
+    parser.add_argument("--map", action="store_true", help="where each page is, before and after")
     parser.add_argument("--module", help="kernel module to load before tierd starts")
     args = parser.parse_args()
 

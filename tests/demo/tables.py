@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 
-def print_table(result: dict[str, Any]) -> None:
-    """The result for people."""
+def table_rows(result: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """The result for people, its head first."""
 
     def share(value: float | None) -> str:
         return "-" if value is None else f"{value:.1%}"
@@ -44,6 +45,11 @@ def print_table(result: dict[str, Any]) -> None:
     if result["scanner"]:
         share, budget = result["scanner"]["cpu_share"], result["scanner"]["budget"]
         rows.insert(-1, ("kernel scanner's CPU, of its budget", "", f"{share:.1%} of {budget:.1%}"))
+    return rows
+
+
+def print_table(rows: Sequence[tuple[str, str, str]]) -> None:
+    """The result for people."""
     print()
     for name, left, right in rows:
         print(f"  {name:<42}{left:>16}{right:>18}")

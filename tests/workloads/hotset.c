@@ -193,6 +193,30 @@ static double print_shares(const struct layout *layout, size_t stride)
 	return fast;
 }
 
+/* Prints "map": a digit a page in order of address, 1 if it is on the fast node, plus 2 if hot. */
+static void print_map(const struct layout *layout)
+{
+	char *hot = calloc(layout->pages, 1);
+	int node[SAMPLE];
+
+	if (!hot)
+		die("map", ENOMEM);
+	for (size_t i = 0; i < layout->hot; i++)
+		hot[layout->order[i]] = 2;
+	printf(", \"map\": \"");
+	for (size_t page = 0; page < layout->pages; page += SAMPLE) {
+		size_t n = layout->pages - page < SAMPLE ? layout->pages - page : SAMPLE;
+		int ret = place_of(memory, page, n, node);
+
+		if (ret)
+			die("move_pages", -ret);
+		for (size_t i = 0; i < n; i++)
+			putchar('0' + hot[page + i] + (node[i] == opt.fast_node));
+	}
+	putchar('"');
+	free(hot);
+}
+
 static void report(const char *event, double t, const struct worker *workers, bool exact)
 {
 	const struct layout *layout = atomic_load(&current);
@@ -207,6 +231,8 @@ static void report(const char *event, double t, const struct worker *workers, bo
 	fast = print_shares(layout, stride);
 	printf(", \"fast_share\": %.4f, \"hot_pages\": %zu, \"pages\": %zu", fast, layout->hot,
 	       layout->pages);
+	if (exact && opt.map)
+		print_map(layout);
 }
 
 static void run(struct worker *workers)

@@ -60,6 +60,7 @@ static void usage(FILE *out)
 	      "  --leave-free SIZE    ... as long as N keeps this much free (100M)\n"
 	      "  --huge               2 MiB pages where the kernel has them (else 4 KiB only)\n"
 	      "  --hot-file PATH      write the hot page numbers there\n"
+	      "  --map                the first and the last report tell of every page\n"
 	      "  --seed N             another sequence\n"
 	      "  --no-check           skip the checksum at the end\n",
 	      out);
@@ -68,12 +69,25 @@ static void usage(FILE *out)
 void options_parse(int argc, char **argv)
 {
 	static const struct option names[] = {
-	    {"size", 1, 0, 's'},      {"hot-share", 1, 0, 'h'},	 {"hot-access", 1, 0, 'a'},
-	    {"scattered", 0, 0, 'x'}, {"move-after", 1, 0, 'm'}, {"threads", 1, 0, 't'},
-	    {"rate", 1, 0, 'r'},      {"seconds", 1, 0, 'd'},	 {"interval", 1, 0, 'i'},
-	    {"fast-node", 1, 0, 'f'}, {"slow-node", 1, 0, 'l'},	 {"leave-free", 1, 0, 'e'},
-	    {"huge", 0, 0, 'g'},      {"hot-file", 1, 0, 'o'},	 {"seed", 1, 0, 'n'},
-	    {"no-check", 0, 0, 'c'},  {"help", 0, 0, '?'},	 {0, 0, 0, 0},
+	    {"size", 1, 0, 's'},
+	    {"hot-share", 1, 0, 'h'},
+	    {"hot-access", 1, 0, 'a'},
+	    {"scattered", 0, 0, 'x'},
+	    {"move-after", 1, 0, 'm'},
+	    {"threads", 1, 0, 't'},
+	    {"rate", 1, 0, 'r'},
+	    {"seconds", 1, 0, 'd'},
+	    {"interval", 1, 0, 'i'},
+	    {"fast-node", 1, 0, 'f'},
+	    {"slow-node", 1, 0, 'l'},
+	    {"leave-free", 1, 0, 'e'},
+	    {"huge", 0, 0, 'g'},
+	    {"hot-file", 1, 0, 'o'},
+	    {"seed", 1, 0, 'n'},
+	    {"no-check", 0, 0, 'c'},
+	    {"map", 0, 0, 'p'},
+	    {"help", 0, 0, '?'},
+	    {0, 0, 0, 0},
 	};
 	int c;
 
@@ -126,6 +140,9 @@ void options_parse(int argc, char **argv)
 			break;
 		case 'c':
 			opt.check = false;
+			break;
+		case 'p':
+			opt.map = true;
 			break;
 		default:
 			usage(stderr);

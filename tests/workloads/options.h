@@ -16,7 +16,7 @@ struct options {
 	unsigned int threads;
 	int fast_node, slow_node;
 	uint64_t seed;
-	bool scattered, huge, check;
+	bool scattered, huge, check, map;
 	const char *hot_file;
 };
 

@@ -62,3 +62,19 @@ int place_count(const char *base, const struct layout *layout, size_t from, size
 	}
 	return 0;
 }
+
+int place_of(const char *base, size_t from, size_t n, int *node)
+{
+	const void *pages[QUERY_BATCH];
+
+	for (size_t done = 0; done < n;) {
+		unsigned long batch = n - done < QUERY_BATCH ? n - done : QUERY_BATCH;
+
+		for (unsigned long i = 0; i < batch; i++)
+			pages[i] = base + (from + done + i) * PLACE_PAGE;
+		if (syscall(SYS_move_pages, 0, batch, pages, NULL, node + done, 0))
+			return -errno;
+		done += batch;
+	}
+	return 0;
+}

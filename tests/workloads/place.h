@@ -22,4 +22,8 @@ long long place_node_free(int node);
 int place_count(const char *base, const struct layout *layout, size_t from, size_t to,
 		size_t stride, size_t counts[PLACE_MAX_NODES + 1]);
 
+/* The nodes of the pages [from..from + n) in order of address; below 0: not present. 0 or -errno.
+ */
+int place_of(const char *base, size_t from, size_t n, int *node);
+
 #endif

@@ -37,7 +37,7 @@ _STYLE = """
   --c: #eebc55; --d: #6cc08d; } }
 body { font: 15px/1.45 system-ui, sans-serif; background: var(--back); color: var(--text);
   max-width: 1000px; margin: 2rem auto; padding: 0 1rem; }
-h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.05rem; margin: 2rem 0 .3rem; } h3 { font-size: .95rem; }
 p { color: var(--soft); margin: .2rem 0 .6rem; } svg { width: 100%; height: auto; }
 svg text { font: 11px system-ui, sans-serif; fill: var(--soft); }
 .plot { fill: var(--plot); } .grid { stroke: var(--grid); } .tick { stroke: var(--soft); }
@@ -58,35 +58,42 @@ def render(report: Report) -> str:
     """The page."""
     width = float(report.seconds[1])
     parts = [
-        "<!DOCTYPE html>",
-        '<html lang="en"><head><meta charset="utf-8"><title>tierd recording</title>',
-        '<meta name="viewport" content="width=device-width, initial-scale=1">',
-        f"<style>{_STYLE}</style></head><body>",
-        "<h1>tierd recording</h1>",
         f"<p>{html.escape(title(report))}, tierd {html.escape(report.meta.version)}</p>",
         *(f"<p>Note: {html.escape(note)}.</p>" for note in notes(report)),
-        _table(("", "whole recording"), totals(report)),
+        table(("", "whole recording"), totals(report)),
         "<h2>Heat map</h2>",
         *_heat_map(report),
         "<h2>Accesses served, by tier</h2>",
-        _legend(report.tiers[:-1]),
+        legend(report.tiers[:-1]),
         _served(report),
         "<h2>Working set</h2>",
         f"<p>Memory of the hottest pages that hold a share of the accesses seen in {width:.3g} s."
         "</p>",
-        _legend([f"{share:.0%}" for share in SHARES]),
+        legend([f"{share:.0%}" for share in SHARES]),
         _working_set(report),
         "<h2>Migrations</h2>",
-        _legend(("promoted", "demoted")),
+        legend(("promoted", "demoted")),
         _migrations(report),
         "<h2>Targets</h2>",
         _targets(report),
-        "</body></html>",
     ]
-    return "\n".join(parts) + "\n"
+    return document("tierd recording", parts)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def document(title: str, parts: Sequence[str]) -> str:
+    """A whole page with a title, of parts in HTML."""
+    head = [
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{html.escape(title)}</title>',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<style>{_STYLE}</style></head><body>",
+        f"<h1>{html.escape(title)}</h1>",
+    ]
+    return "\n".join([*head, *parts, "</body></html>"]) + "\n"
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table of texts."""
     lines = ["<table><tr>" + "".join(f"<th>{html.escape(each)}</th>" for each in head) + "</tr>"]
     for row in rows:
         lines.append("<tr>" + "".join(f"<td>{html.escape(each)}</td>" for each in row) + "</tr>")
@@ -97,7 +104,8 @@ def _letter(index: int) -> str:
     return "abcd"[index % 4]
 
 
-def _legend(names: Sequence[str]) -> str:
+def legend(names: Sequence[str]) -> str:
+    """What the colours of curves and areas mean, in order."""
     keys = (
         f'<span class="key k{_letter(index)}"></span>{html.escape(name)}'
         for index, name in enumerate(names)
@@ -191,7 +199,7 @@ def _migrations(report: Report) -> str:
 def _targets(report: Report) -> str:
     total = sum(report.accesses.values()) or 1.0
     ranked = sorted(report.accesses.items(), key=lambda item: -item[1])[:50]
-    return _table(
+    return table(
         ("target", "share of the accesses"),
         [(target_name(report, number), f"{held / total:.1%}") for number, held in ranked],
     )

@@ -3,13 +3,18 @@
 
 from __future__ import annotations
 
+import base64
 import importlib.util
 import json
+import re
+import struct
 import sys
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 FOLDER = Path(__file__).resolve().parents[2] / "demo"
@@ -24,11 +29,16 @@ TOTALS = {
 }
 
 
+PAGE = "pages/demo.html"
+BEFORE = {"pages": 1280, "map": "2110" * 320}
+AFTER = {"pages": 1280, "map": "3110" * 319 + "2010"}
+
+
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
+def demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
     """The program, with the modules beside it."""
     monkeypatch.syspath_prepend(str(FOLDER))
-    for beside in ("figures", "story", "tables"):
+    for beside in ("figures", "page", "story", "tables"):
         monkeypatch.delitem(sys.modules, beside, raising=False)
     spec = importlib.util.spec_from_file_location("demo_program", FOLDER / "demo.py")
     assert spec is not None
@@ -36,6 +46,7 @@ def demo(monkeypatch: pytest.MonkeyPatch) -> Any:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     monkeypatch.setattr(module, "build_module", lambda: Path("/nowhere/tierd.ko"))
+    monkeypatch.chdir(tmp_path)
     return module
 
 
@@ -44,7 +55,7 @@ def told(phase: str, seconds: int) -> list[dict[str, Any]]:
     report = {"phase": phase, "hot_pages": 1000, "updates": 1000, "hot_on_node": {"1": 1.0}}
     lines: list[dict[str, Any]] = [
         {"event": "populating", "of": phase, "size": "1200M"},
-        {**report, "event": "start", "t": 0.0, "clock": 50.0, "fast_share": 0.07},
+        {**report, **BEFORE, "event": "start", "t": 0.0, "clock": 50.0, "fast_share": 0.07},
         {"event": "room", "of": phase, "free_bytes": 1000 * 4096, "kept_bytes": 200 * 4096},
         {"event": "handed_over", "of": phase, "clock": 50.5},
     ]
@@ -55,7 +66,7 @@ def told(phase: str, seconds: int) -> list[dict[str, Any]]:
     lines.append({"phase": phase, "tierd": TOTALS})
     lines.append({"event": "tierd_cpu", "of": phase, "seconds": 2.0})
     end = {"event": "end", "t": seconds + 0.5, "clock": 51.0 + seconds, "checksum_ok": True}
-    lines.append({**report, **end, "fast_share": lines[-3]["fast_share"]})
+    lines.append({**report, **end, **AFTER, "fast_share": lines[-3]["fast_share"]})
     lines.append({"event": "tierd_exit", "of": phase, "code": 0})
     return lines
 
@@ -87,7 +98,7 @@ def test_the_demo_ends_with_the_sources_side_by_side_and_one_line_of_json(
     demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     booted = play(demo, monkeypatch)
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare", "--page", PAGE])
     assert demo.main() == 0
     assert booted == [("dram-cxl", []), ("dram-cxl-card", ["neoprof", "scan", "damon"])]
     out, err = capsys.readouterr()
@@ -123,7 +134,7 @@ def test_what_was_told_before_the_guest_died_is_not_lost(
     demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(demo, monkeypatch, dies_in="scan")
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare", "--page", PAGE])
     assert demo.main() == 1
     out, err = capsys.readouterr()
     result = json.loads(out.splitlines()[-1])
@@ -138,6 +149,54 @@ def test_a_guest_that_dies_without_tierd_leaves_no_result(
     demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     play(demo, monkeypatch, dies_in="without")
-    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare"])
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--compare", "--page", PAGE])
     assert demo.main() == 1
     assert capsys.readouterr().out == ""
+
+
+def pictures(page: str) -> list[np.ndarray[tuple[int, ...], np.dtype[np.uint8]]]:
+    """The pixels of a page's pictures, uint8[rows, columns, 4]."""
+    found = []
+    for data in re.findall(r"data:image/png;base64,([^\"]+)", page):
+        picture = base64.b64decode(data)
+        width, height = struct.unpack(">II", picture[16:24])
+        packed = picture[picture.index(b"IDAT") + 4 : picture.index(b"IEND") - 8]
+        lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, 1 + 4 * width)
+        found.append(lines[:, 1:].reshape(height, width, 4))
+    return found
+
+
+def test_the_page_shows_every_page_before_and_after_and_the_shares(
+    demo: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(demo, monkeypatch)
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--page", PAGE])
+    assert demo.main() == 0
+    page = Path(PAGE).read_text()
+    assert f"A picture of it: {PAGE}" in capsys.readouterr().out
+    assert "Before: 0 of 320 hot pages in DRAM" in page
+    assert "After: 319 of 320 hot pages in DRAM" in page
+    colours = np.array(list(sys.modules["page"].COLOURS.values()))
+    for picture, report in zip(pictures(page), (BEFORE, AFTER), strict=True):
+        shown = picture.reshape(-1, 4)
+        assert (shown[:, :3] == colours[[int(each) for each in report["map"]]]).all()
+    # The curves of both runs end at 97 %.
+    ends = [float(each) for each in re.findall(r"<polyline[^>]*,([0-9.]+)\"", page)]
+    assert ends == pytest.approx([10 + 160 * 0.03] * 2, abs=0.1)
+    # A hot page of four came to DRAM, but for the last; one cold page went the other way.
+    assert "<td>hot</td><td>0</td><td>1</td><td>319</td><td>0</td>" in page
+    assert "<td>cold</td><td>639</td><td>320</td><td>0</td><td>1</td>" in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "")
+
+
+def test_a_page_of_a_workload_that_was_ended_shows_what_there_is(
+    demo: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play(demo, monkeypatch)
+    monkeypatch.setattr(sys.modules[__name__], "AFTER", {"pages": 1280})
+    monkeypatch.setattr(sys, "argv", ["demo.py", "--page", PAGE])
+    demo.main()
+    page = Path(PAGE).read_text()
+    assert "Before: 0 of 320" in page
+    assert "After:" not in page
