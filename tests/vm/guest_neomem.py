@@ -67,7 +67,7 @@ def moves_told(log: DecisionLog) -> dict[str, int]:
 
     `native_` is what was promoted between ticks, which alone has a bar that was passed.
     """
-    entries = log._entries[log._entries["time_ns"] != 0]
+    entries = log.every()
     moved = entries[entries["fate"] == Fate.MOVED]
     moved = moved[np.lexsort((moved["time_ns"], moved["page"]))]
     when = moved["time_ns"].astype(np.int64)

@@ -110,3 +110,7 @@ SPAN_GAP_PAGES: Final = 64 * 512
 """Gap between blocks beyond which they are scanned by separate calls."""
 PAGEMAP_CHUNK_PAGES: Final = 1 << 18
 """Entries of `pagemap` that are read at once."""
+
+# Decisions that are kept for `tierd explain`.
+LOGGED_PLANS: Final = 2048
+"""Plans, and the fast path's outcomes between two plans, that are searched for a page."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd.core.migration import MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array
@@ -57,23 +58,22 @@ def report_of(
     )
 
 
-def write(report: MigrationResult, time_ns: int, into: Sequence[OutcomeArray]) -> None:
-    """A report's moves as outcomes of this time, without a promotion threshold.
+def outcomes_of(report: MigrationResult, time_ns: int, at: npt.NDArray[np.intp]) -> OutcomeArray:
+    """Some moves of a report as outcomes, `OUTCOME`[m], without a promotion threshold.
 
     Args:
         report: of n moves.
         time_ns: CLOCK_MONOTONIC.
-        into: `OUTCOME` arrays of m ≤ n items in all, which get the last m, in order.
+        at: which of them, intp[m].
     """
-    plan, first = report.plan, len(report.plan) - sum(map(len, into))
-    for part in into:
-        moves = slice(first, first := first + len(part))
-        part["time_ns"], part["bar"] = time_ns, np.nan
-        for name in _PLANNED:
-            part[name] = getattr(plan, name)[moves]
-        part["node"], part["fate"] = report.node[moves], report.fate[moves]
-        promoted = plan.direction[moves] == PROMOTE
-        part["reason"] = np.where(promoted, Reason.HOTTER_THAN_THE_COLDEST, Reason.MAKES_ROOM)
+    found = np.zeros(len(at), OUTCOME)
+    found["time_ns"], found["bar"] = time_ns, np.nan
+    for name in _PLANNED:
+        found[name] = getattr(report.plan, name)[at]
+    found["node"], found["fate"] = report.node[at], report.fate[at]
+    promoted = found["direction"] == PROMOTE
+    found["reason"] = np.where(promoted, Reason.HOTTER_THAN_THE_COLDEST, Reason.MAKES_ROOM)
+    return found
 
 
 def pages_moved(outcomes: OutcomeArray, direction: Direction) -> U64Array:
@@ -103,7 +103,9 @@ def flows(report: MigrationResult) -> list[tuple[int, int, int, int]]:
 
 def directed_flows(report: MigrationResult) -> list[Flow]:
     """The flows of a report, by target, source, destination and direction."""
-    plan, moved = report.plan, np.flatnonzero(report.fate == MOVED)
+    plan, moved = report.plan, report.fate == MOVED
+    if moved.all():
+        moved = slice(None)  # (without a copy of each column)
     way = plan.page[moved] >> np.uint64(VPN_BITS) << np.uint64(33)
     for node, shift in ((plan.source, 17), (plan.dest, 1)):
         # Nodes are -1 or more.

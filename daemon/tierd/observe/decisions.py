@@ -3,16 +3,18 @@
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.migration import Direction, Fate, MigrationResult
-from tierd.core.pagekey import VPN_BITS, U64Array
+from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array
 from tierd.core.reasons import WORDS, Reason
-from tierd.migration.fastpath_update import OUTCOME
-from tierd.migration.results import write
+from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
+from tierd.migration.results import join, outcomes_of
 
 ENTRY: Final = OUTCOME
 """A decision, as the promoter tells it: `heat` it was made on, `bar` that heat had to pass (NaN
@@ -20,63 +22,75 @@ where there was none), `node` the page was on afterwards."""
 
 
 class DecisionLog:
-    """The latest decisions about pages; older ones are overwritten and counted.
+    """The latest decisions about pages; older ones are dropped and counted.
 
-    They are kept as they come: thousands do in a pass, and nobody may ever ask.
+    Plans and outcomes are kept as they come, because thousands do in a tick and nobody may ever
+    ask. They are searched when somebody does.
 
     Args:
-        space: the most decisions kept (40 bytes each).
+        space: the most decisions kept (up to 48 bytes each).
     """
 
     def __init__(self, space: int = 1 << 17) -> None:
-        self._rows: U64Array = np.zeros((space, ENTRY.itemsize // 8), np.uint64)
-        self._entries: npt.NDArray[np.void] = self._rows.view(ENTRY)[:, 0]
-        self._written = 0
+        self._space = space
+        self._parts: deque[tuple[int, OutcomeArray | MigrationResult]] = deque()
+        self._kept = self._dropped = 0
 
     @property
     def overwritten(self) -> int:
         """Decisions that are not known any more."""
-        return max(0, self._written - len(self._entries))
+        return self._dropped + max(0, self._kept - self._space)
 
-    def add(self, decisions: npt.NDArray[np.void]) -> None:
-        """Add decisions, `ENTRY`[n], in order."""
-        if not len(decisions):
-            return
-        rows = decisions.view(np.uint64).reshape(len(decisions), -1)[-len(self._rows) :]
-        start, first = self._space(len(decisions))
-        self._rows[start : start + first] = rows[:first]
-        self._rows[: len(rows) - first] = rows[first:]
+    def add(self, outcomes: OutcomeArray) -> None:
+        """Add decisions, `ENTRY`[n], in order; the log keeps the array."""
+        self._add(0, outcomes, len(outcomes))
 
     def add_report(self, report: MigrationResult, time_ns: int) -> None:
         """Add what became of a plan."""
-        n = len(report.plan)
-        if n:
-            start, first = self._space(n)
-            rest = min(n, len(self._entries)) - first
-            write(report, time_ns, (self._entries[start : start + first], self._entries[:rest]))
+        self._add(time_ns, report, len(report.plan))
 
-    def _space(self, n: int) -> tuple[int, int]:
-        """Where the last of n more decisions go, and how many until they go on at the start."""
-        kept = min(n, len(self._entries))
-        start = (self._written + n - kept) % len(self._entries)
-        self._written += n
-        return start, min(kept, len(self._entries) - start)
+    def _add(self, time_ns: int, part: OutcomeArray | MigrationResult, n: int) -> None:
+        if not n:
+            return
+        self._parts.append((time_ns, part))
+        self._kept += n
+        while len(self._parts) > bounds.LOGGED_PLANS or (
+            self._kept - len(_pages(self._parts[0][1])) >= self._space
+        ):
+            dropped = len(_pages(self._parts.popleft()[1]))
+            self._kept -= dropped
+            self._dropped += dropped
 
-    def of_page(self, key: int, most: int = 16) -> npt.NDArray[np.void]:
+    def _entries(self, chosen: Callable[[U64Array], BoolArray]) -> OutcomeArray:
+        """Decisions kept about the pages that `chosen` says, oldest first."""
+        found, skipped = [], self._kept - self._space
+        for time_ns, part in self._parts:
+            pages = _pages(part)
+            at = np.flatnonzero(chosen(pages))
+            if skipped > 0:
+                at, skipped = at[at >= skipped], skipped - len(pages)
+            found.append(
+                outcomes_of(part, time_ns, at) if isinstance(part, MigrationResult) else part[at]
+            )
+        return join(found)
+
+    def every(self) -> OutcomeArray:
+        """All decisions kept, `ENTRY`[n], oldest first."""
+        return self._entries(lambda pages: np.ones(len(pages), np.bool_))
+
+    def of_page(self, key: int, most: int = 16) -> OutcomeArray:
         """The latest decisions, `ENTRY`[≤ most], about a page or its 2 MiB folio, newest first."""
-        ages = (self._written - 1 - np.arange(len(self._entries))) % len(self._entries)
-        head = key & ~0x1FF
-        known = self._entries["time_ns"] != 0
-        index = np.flatnonzero(known & np.isin(self._entries["page"], (key, head)))
-        found: npt.NDArray[np.void] = self._entries[index[np.argsort(ages[index])][:most]]
-        return found
+        names = (np.uint64(key), np.uint64(key & ~0x1FF))
+        return self._entries(lambda pages: (pages == names[0]) | (pages == names[1]))[::-1][:most]
 
-    def of_target(self, target: int) -> npt.NDArray[np.void]:
+    def of_target(self, target: int) -> OutcomeArray:
         """All decisions known, `ENTRY`[n], about a target's pages."""
-        known = self._entries["time_ns"] != 0
-        ours = self._entries["page"] >> np.uint64(VPN_BITS) == target
-        found: npt.NDArray[np.void] = self._entries[known & ours]
-        return found
+        return self._entries(lambda pages: pages >> np.uint64(VPN_BITS) == target)
+
+
+def _pages(part: OutcomeArray | MigrationResult) -> U64Array:
+    pages: U64Array = part.plan.page if isinstance(part, MigrationResult) else part["page"]
+    return pages
 
 
 def what(direction: int, fate: int, reason: int) -> str:
@@ -103,7 +117,7 @@ def entry_of(entry: Any) -> dict[str, Any]:
     }
 
 
-def counts_of(entries: npt.NDArray[np.void]) -> dict[str, dict[str, int]]:
+def counts_of(entries: OutcomeArray) -> dict[str, dict[str, int]]:
     """What was done → why → decisions."""
     told: dict[str, dict[str, int]] = {}
     code = (

@@ -253,6 +253,18 @@ def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[tuple[int, boo
     assert log.overwritten == max(0, len(written) - 64)
     found = log.of_page(BASE | 7, most=64)[["time_ns", "heat"]].tolist()
     assert found == written[::-1][:64]
+    assert log.every()[["time_ns", "heat"]].tolist() == written[-64:]
+
+
+def test_the_log_keeps_no_more_plans_than_it_can_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tierd.core.bounds.LOGGED_PLANS", 3)
+    log = DecisionLog(64)
+    for time in range(1, 6):
+        told = np.zeros(2, ENTRY)
+        told["page"], told["time_ns"] = BASE | 7, time
+        log.add(told)
+    assert log.every()["time_ns"].tolist() == [3, 3, 4, 4, 5, 5]
+    assert log.overwritten == 4
 
 
 def test_every_reason_has_words() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
-from tierd.migration.results import directed_flows, flows, join, pages_moved, report_of, write
+from tierd.migration.results import directed_flows, flows, join, outcomes_of, pages_moved, report_of
 
 NOTHING = {"moved_bytes": 0, "duration_ns": 0, "cpu_ns": 0, "retries": 0, "errors": {}}
 COLUMNS = ("page", "heat", "source", "dest", "order", "direction")
@@ -77,24 +77,15 @@ def test_nothing_flows_where_nothing_moved() -> None:
     assert flows(report_of(still, **NOTHING)) == []  # type: ignore[arg-type]
 
 
-@given(st.integers(1, 40), st.integers(0, 40), st.integers(0, 40))
-def test_a_report_is_written_as_outcomes_and_the_last_where_there_is_less_room(
-    n: int, first: int, second: int
-) -> None:
-    second = min(second, max(0, n - first))
+@given(st.integers(0, 40), st.lists(st.integers(0, 39), unique=True))
+def test_moves_of_a_report_are_told_as_outcomes(n: int, chosen: list[int]) -> None:
     report = report_of(outcomes(n), **NOTHING)  # type: ignore[arg-type]
-    moves = len(report.plan)
-    parts = [np.zeros(min(first, moves), OUTCOME)]
-    parts.append(np.zeros(min(second, moves - len(parts[0])), OUTCOME))
-    if not moves:
-        return
-    write(report, 77, parts)
-    told = join(parts)
-    last = slice(moves - len(told), moves)
+    at = np.array([each for each in sorted(chosen) if each < len(report.plan)], np.intp)
+    told = outcomes_of(report, 77, at)
     for name in COLUMNS:
-        assert told[name].tolist() == getattr(report.plan, name)[last].tolist()
-    assert told["fate"].tolist() == report.fate[last].tolist()
-    assert told["node"].tolist() == report.node[last].tolist()
+        assert told[name].tolist() == getattr(report.plan, name)[at].tolist()
+    assert told["fate"].tolist() == report.fate[at].tolist()
+    assert told["node"].tolist() == report.node[at].tolist()
     assert set(told["time_ns"]) <= {77}
     assert np.isnan(told["bar"]).all()
     # Reasons 0 and 1: a promotion is hotter than the coldest, a demotion makes room.
