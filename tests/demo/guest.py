@@ -177,6 +177,13 @@ class Scanner:
         )
 
 
+def undo(tierd: str, phase: str) -> None:
+    """Have the service put back what it moved."""
+    done = subprocess.run([tierd, "undo", "--json"], capture_output=True, text=True, check=False)
+    told = json.loads(done.stdout or "null")
+    tell(event="undo", of=phase, status=done.returncode, told=told, errors=done.stderr[-1000:])
+
+
 def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     """The workload with tierd; True if the checksum and tierd's exit are right."""
     phase = source or "with"
@@ -201,20 +208,22 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
             if args.until and report["event"] == "sample":
                 steady = steady + 1 if report["fast_share"] >= args.until else 0
-                if steady == STEADY_REPORTS:
-                    process.terminate()
             # After the last sample the workload sums up its memory: all of it looks hot then.
             over = report["event"] == "sample" and (
                 report["t"] >= args.with_seconds or steady == STEADY_REPORTS
             )
             if running and (over or report["event"] == "end"):
                 running = False
+                if args.undo:
+                    undo(args.tierd, phase)
                 tell(event="tierd_cpu", of=phase, seconds=cpu_seconds(tierd.pid) - before)
                 if scanner:
                     scanner.tell(phase)
                 tierd.send_signal(signal.SIGTERM)
                 if cards:
                     watch_traffic(False)
+            if steady == STEADY_REPORTS:
+                process.terminate()
     code = tierd.wait(timeout=600)
     tell(event="tierd_exit", of=phase, code=code)
     return process.returncode == 0 and code == 0
@@ -240,6 +249,7 @@ def main() -> int:
         action="append",
         help="run with this source only; several: one run each",
     )
+    parser.add_argument("--undo", action="store_true", help="at the end, put pages back")
     parser.add_argument("--map", action="store_true", help="where each page is, before and after")
     parser.add_argument("--module", help="kernel module to load before tierd starts")
     args = parser.parse_args()

@@ -24,8 +24,9 @@ from tierd.core.access import (
     WatchedTarget,
 )
 from tierd.core.errors import UnavailableError
-from tierd.core.migration import Fate, MigrationPlan, MigrationResult
+from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.nodes import NodeUsage
+from tierd.core.pagekey import U64Array
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.groups import ResidentBytes
@@ -102,6 +103,7 @@ class Tracking:
         self.rules = {0: 0}
         self.new_processes_dropped = 0
         self.resident_bytes = ResidentBytes()
+        self.places: dict[int, int] = {}
 
     def configure(self, *settings: object) -> None:
         self.configured.append(settings)
@@ -116,6 +118,11 @@ class Tracking:
 
     def walk(self, now_ns: int, max_pages: int, insert_on: Collection[int]) -> int:
         return 0
+
+    def where(self, keys: U64Array) -> tuple[I16Array, U8Array]:
+        """Where the mover has put pages."""
+        nodes = [self.places.get(int(key), -1) for key in keys]
+        return np.array(nodes, np.int16), np.zeros(len(keys), np.uint8)
 
     def watched(self) -> list[WatchedTarget]:
         return []

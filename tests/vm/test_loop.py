@@ -60,6 +60,23 @@ def test_hot_pages_end_in_dram_and_stay(vm: Any) -> None:
     assert totals["promoted_pages"] + totals["demoted_pages"] < 2 * end["hot_pages"]
 
 
+def test_undo_puts_each_page_back_where_it_was(vm: Any) -> None:
+    """By the workload's map of each page, which the kernel answers; contents by its checksum."""
+    settings = ["--tierd", str(TIERD), "--config", str(ROOT / "tests/demo/tierd.toml")]
+    run = ["--without-seconds", "0", "--with-seconds", "240", "--until", "0.5", "--map", "--undo"]
+    told = lines(vm("dram-cxl"), "demo/guest.py", *TOOLS, *settings, *run, timeout=580)
+    (undo,) = [each for each in told if each.get("event") == "undo"]
+    assert undo["status"] == 0, undo["errors"]
+    before, after = (each["map"] for each in told if "map" in each)
+    told_of = undo["told"]
+    assert told_of["put_back"] > 5000
+    # What the kernel moved meanwhile (kswapd, kcompactd) is left alone, and told.
+    assert set(told_of["left_alone"]) <= {"moved_by_others"}
+    differ = sum(one != other for one, other in zip(before, after, strict=True))
+    assert differ <= told_of["left_alone"].get("moved_by_others", 0)
+    assert next(each for each in told if each.get("event") == "end")["checksum_ok"] is True
+
+
 def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
     """6 MiB of 1200: DAMON's regions must not average it away."""
     options = ["--with-seconds", "240", "--until", "0.95", "--hot-share", "0.005"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Any, Final
 
 from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
 from tierd.control.kept import Pause, PauseFile, persist
-from tierd.control.protocol import Client, NotRunningError
+from tierd.control.protocol import AnswerError, Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 from tierd.core.logfmt import printable
 
@@ -216,6 +217,36 @@ def _resume_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
     yield resumed if answer["was_paused"] else "it was not paused"
 
 
+def _undo(args: argparse.Namespace) -> Iterator[Answer]:
+    """Ask for it, and follow it to its end; to stop waiting does not stop it."""
+    with connect(args) as client:
+        client.ask("undo")
+        while (told := _undone(client))["active"] and not args.no_wait:
+            print(f"{told.get('pages_left', 'some')} pages are to be put back", file=sys.stderr)
+            time.sleep(1)
+    yield told | {"kept": "not_moved" not in told["left_alone"]}
+
+
+def _undone(client: Client) -> dict[str, Any]:
+    """How far an undo is; a loop that moves many pages has no time to say."""
+    try:
+        return dict(client.ask("status")["undo"])
+    except AnswerError as error:
+        if error.exit_code != ExitCode.TIMEOUT:
+            raise
+        return {"active": True, "left_alone": {}}
+
+
+def _undo_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
+    del args
+    if answer["active"]:
+        yield "pages are being put back; tierd status says how far it is"
+        return
+    yield f"put back: {answer['put_back']} pages of 4 KiB; nothing is moved until tierd resume"
+    for reason, pages in answer["left_alone"].items():
+        yield f"  left where they are, {reason.replace('_', ' ')}: {pages}"
+
+
 def _reload(args: argparse.Namespace) -> Iterator[Answer]:
     """A refusal is an error with the service's reason, and nothing has changed."""
     with connect(args) as client:
@@ -301,6 +332,12 @@ COMMANDS: Final = {
         _reload_text,
     ),
     "resume": Command("end a pause: move pages again", _resume, _resume_text),
+    "undo": Command(
+        "put pages back where tierd found them, and move nothing until tierd resume",
+        _undo,
+        _undo_text,
+        (("--no-wait", {"action": "store_true", "help": "do not wait until it is done"}),),
+    ),
     "set": Command(
         "give a key of the running service's configuration another value",
         _set,

@@ -202,9 +202,20 @@ def _pause(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
         told |= {"kept": False, "note": f"a restart would end the pause: {error.message}"}
         log.error(logfmt(event="pause_not_kept", reason=error.message))
     try:
-        desk.in_loop(lambda: None)
+        desk.in_loop(desk.service.work.undo.cancel)
     except RequestError as error:
         told["note"] = f"{told['note']}; {error.message}".removeprefix("; ")
+    return told
+
+
+def _undo(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
+    """Pause, and have pages put back; where that goes on already, it goes on."""
+    del args
+    going_on = bool(desk.service.work.undo.as_json()["active"])
+    told = {"note": ""} if going_on else _pause(desk, peer, {"reason": "tierd undo"})
+    desk.service.undo()
+    log.warning(logfmt(event="undo", uid=peer.uid, pid=peer.pid))
+    desk.feed.tell({"kind": "undo", "time": time.time()})
     return told
 
 
@@ -213,6 +224,7 @@ def _resume(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
 
     def resume() -> bool:
         desk.pause_file.clear()
+        desk.service.work.undo.cancel()
         was, desk.service.paused, desk.pause = desk.service.paused, False, None
         desk.service.components.mover.resume()
         return was
@@ -303,5 +315,6 @@ COMMANDS: Final[dict[str, Command]] = {
         _explain, changes=True, args={"pid": (int,), "cgroup": (str,), "address": (int,)}
     ),
     "reload": Command(_reload, changes=True),
+    "undo": Command(_undo, changes=True),
     "set": Command(_set, changes=True, args={"key": (str,), "value": (object,)}),
 }

@@ -78,6 +78,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "capacity": int(_one(values, f.HEAT_CAPACITY)),
             "memory_bytes": int(_one(values, f.HEAT_BYTES)),
         },
+        "undo": service.work.undo.as_json(),
         "config": {
             "files": list(config.files),
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),

@@ -114,3 +114,9 @@ PAGEMAP_CHUNK_PAGES: Final = 1 << 18
 # Decisions that are kept for `tierd explain`.
 LOGGED_PLANS: Final = 2048
 """Plans, and the fast path's outcomes between two plans, that are searched for a page."""
+
+# What `tierd undo` needs to know.
+UNDO_MOVES: Final = 1 << 16
+"""Moves that are kept as they come before they are put into the order of pages."""
+UNDO_ROUNDS: Final = 5
+"""Times that busy pages and pages without room are tried again, one tick or more apart."""

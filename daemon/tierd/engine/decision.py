@@ -71,6 +71,26 @@ class DecisionContext:
         """Subtract what was moved from the groups' budgets."""
         self._shares.spent(components.tracking.rules, report)
 
+    def grant(
+        self,
+        config: Config,
+        components: Components,
+        last: MigrationResult | None,
+        now_ns: int,
+        migrations: Any = None,
+    ) -> tuple[Budget, float]:
+        """What may move now, and the seconds that it is for.
+
+        Args: as for `decide`.
+        """
+        tick_s = config.loop.interval_ns / 1e9
+        elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
+        self._last_ns, self._decided = now_ns, True
+        # A late tick does not get the budget of the time that it missed.
+        elapsed = min(elapsed, 2 * tick_s)
+        pressure = components.pressure_monitor.read(now_ns, migrations)
+        return self.budget.next(elapsed, last, pressure), elapsed
+
     def decide(
         self,
         config: Config,
@@ -91,13 +111,7 @@ class DecisionContext:
             now_ns: CLOCK_MONOTONIC.
             migrations: totals of all page migrations, for `PressureMonitor.read`.
         """
-        tick_s = config.loop.interval_ns / 1e9
-        elapsed = (now_ns - self._last_ns) / 1e9 if self._decided else tick_s
-        self._last_ns, self._decided = now_ns, True
-        # A late tick does not get the budget of the time that it missed.
-        elapsed = min(elapsed, 2 * tick_s)
-        pressure = components.pressure_monitor.read(now_ns, migrations)
-        self.granted = self.budget.next(elapsed, last, pressure)
+        self.granted, elapsed = self.grant(config, components, last, now_ns, migrations)
         self.groups = self._shares.groups(
             components.tracking.rules,
             components.tracking.resident_bytes,

@@ -96,6 +96,11 @@ class Service:
         return self.work.decision.budget.in_force
 
     @property
+    def undo_forgotten(self) -> int:
+        """Moved folios that cannot be put back."""
+        return self.work.origins.dropped
+
+    @property
     def paused(self) -> bool:
         """While true pages are watched, and not moved; set it through `calls`."""
         return self.work.paused
@@ -103,6 +108,14 @@ class Service:
     @paused.setter
     def paused(self, paused: bool) -> None:
         self.work.paused = paused
+
+    def undo(self) -> None:
+        """Have the next tick begin to put pages back, while the service is paused.
+
+        It may be called from any thread, and works where the loop is stuck.
+        """
+        self.components.mover.resume()
+        self.work.undo.wanted = self._hurry = True
 
     def explain(self, page: PageSet) -> Verdict | str:
         """The next decision about a page; call it through `calls`."""

@@ -23,6 +23,8 @@ from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
 from tierd.engine.phase import PhaseAge
 from tierd.engine.sampling_limits import SamplingLimits
+from tierd.engine.undo import Undo
+from tierd.migration.origins import Origins
 from tierd.observe.tick_record import Observer, StageTimer, TickRecord
 from tierd.observe.totals import Totals
 
@@ -48,6 +50,8 @@ class Tick:
         on_attached: called once, when a source is attached.
         on_decided: called after each decision, before its moves begin.
         last: the record of the last tick.
+        origins: where pages were before tierd moved them.
+        undo: puts pages back, while the service is paused.
     """
 
     def __init__(
@@ -66,6 +70,9 @@ class Tick:
         self.totals = Totals()
         self.decision = DecisionContext(config)
         self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
+        self.origins = Origins(components.heat.stats().capacity)
+        self.undo = Undo(self.origins)
+        components.tracking.on_forgotten = self.origins.forget
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
@@ -198,12 +205,19 @@ class Tick:
         if between is not None:
             self.totals.add_report(between)
             components.tracking.resident_bytes.moved(between)
+            self.origins.moved(between)
             self.decision.spent(components, between)
             components.cgroup_pressure.note_moves(between)
         return between
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """The plan of this tick; empty if it decides nothing."""
+        if self.undo.wanted:
+            self.undo.begin(self.tiers)
+        if self.undo.active:
+            budget, _ = self.decision.grant(self.config, self.components, self._last, now)
+            self.decision.stand(now)
+            return self.undo.plan(self.components.tracking, budget.move_bytes)
         if not decides:
             self.decision.stand(now)
             return MigrationPlan.empty({"paused": 1} if self.paused else None)
@@ -350,4 +364,8 @@ class Tick:
         components.tracking.resident_bytes.moved(report)
         self.decision.spent(components, report)
         self.totals.add_report(report)
+        if self.undo.active:
+            self.undo.carried_out(report)
+        else:
+            self.origins.moved(report)
         return report

@@ -17,8 +17,9 @@ import numpy as np
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
+from tierd.core.migration import I16Array, U8Array
 from tierd.core.nodes import NodeUsage
-from tierd.core.pagekey import VPN_BITS, make_keys, target_of, vpn_of
+from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array, make_keys, target_of, vpn_of
 from tierd.core.tiermap import TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
@@ -66,6 +67,8 @@ class Tracking:
         self.resident_bytes = ResidentBytes()
         self._turn = 0
         self._walk_from_ns = 0
+        self.on_forgotten: Callable[[int], None] = lambda number: None
+        """Called with the number of each target that ended, which may be another's afterwards."""
 
     @property
     def pids(self) -> dict[int, int]:
@@ -139,6 +142,7 @@ class Tracking:
 
     def _forget(self, target: Target) -> None:
         self._pages.pop(target.number, None)
+        self.on_forgotten(target.number)
         self.resident_bytes.forget(target.number)
         self._heat.forget_target(target.number)
         self._maps.forget(target)
@@ -220,17 +224,29 @@ class Tracking:
         keys = self._heat.unplaced(max_pages, least)
         if not len(keys):
             return 0
+        for number, own, node, order in self._queried(keys):
+            vpn = vpn_of(keys[own])
+            head = vpn & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
+            self._heat.place(make_keys(number, head), node, order, insert_on=())
+        return len(keys)
+
+    def where(self, keys: U64Array) -> tuple[I16Array, U8Array]:
+        """Nodes of pages, int16[n], below 0 for those that are gone, and orders, uint8[n]."""
+        nodes, orders = np.full(len(keys), -1, np.int16), np.zeros(len(keys), np.uint8)
+        for _, own, node, order in self._queried(keys):
+            nodes[own], orders[own] = node, order
+        return nodes, orders
+
+    def _queried(self, keys: U64Array) -> Iterator[tuple[int, BoolArray, I16Array, U8Array]]:
+        """Target numbers, which keys are theirs, and the nodes and orders of these."""
         numbers = target_of(keys)
         for number in np.flatnonzero(np.bincount(numbers.astype(np.intp))).tolist():
             target = self._registry.targets.get(number)
             if target is None:
                 continue
-            own = vpn_of(keys[numbers == number])
+            own = numbers == number
             with contextlib.suppress(TargetGoneError):
-                node, order = self._scanner.query(target.pid, own)
-                head = own & ~((np.uint64(1) << order.astype(np.uint64)) - np.uint64(1))
-                self._heat.place(make_keys(number, head), node, order, insert_on=())
-        return len(keys)
+                yield number, own, *self._scanner.query(target.pid, vpn_of(keys[own]))
 
     def watched(self) -> list[WatchedTarget]:
         """The monitoring targets of sources."""

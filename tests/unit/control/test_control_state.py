@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -51,6 +52,47 @@ def test_a_pause_is_kept_across_restarts_until_resumed(tmp_path: Path):
     fourth, fresh = make_desk(tmp_path)
     fresh.restore()
     assert not fourth.service.paused
+
+
+def test_undo_puts_back_what_was_moved_and_leaves_the_service_paused(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    with ThreadPoolExecutor(1) as worker:
+        bench.service.work.run(10**9, worker, gather=False)
+        (moved,) = bench.mover.plans
+        where = dict(zip(moved.page.tolist(), moved.dest.tolist(), strict=True))
+        bench.tracking.places = where
+        with serving(bench):
+            told = dispatch(desk, ROOT, Request("undo"))
+            assert told["kept"]
+            assert dispatch(desk, ROOT, Request("status"))["undo"]["active"]
+            for tick in range(2, 5):
+                bench.service.work.run(tick * 10**9, worker, gather=False)
+            after = dispatch(desk, ROOT, Request("status"))
+    (_, back) = bench.mover.plans
+    before = dict(zip(moved.page.tolist(), moved.source.tolist(), strict=True))
+    assert dict(zip(back.page.tolist(), back.dest.tolist(), strict=True)) == before
+    assert len(where) > 0
+    assert after["undo"] == {
+        "active": False,
+        "pages_left": 0,
+        "put_back": len(where),
+        "left_alone": {},
+    }
+    assert after["paused"]["reason"] == "tierd undo"
+    assert bench.service.paused
+
+
+@pytest.mark.parametrize("command", ["pause", "resume"])
+def test_a_pause_and_its_end_cancel_an_undo(tmp_path: Path, command: str):
+    bench, desk = make_desk(tmp_path)
+    undo = bench.service.work.undo
+    undo.begin(tier_map(100.0, 400.0))
+    undo.wanted = True
+    assert undo.active
+    with serving(bench):
+        dispatch(desk, ROOT, Request(command))
+    assert not undo.active
+    assert not undo.wanted
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b"[1]", b'{"since": 1e999}', b"\xff" * 9000])

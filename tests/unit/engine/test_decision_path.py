@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import sys
@@ -54,8 +55,11 @@ class Called:
 
 def where_pages_are_and_a_move() -> None:
     """What the recorded loop is given made up: this process' pages, and a move of some."""
-    data = np.ones(1 << 20, np.uint8)
-    first = data.ctypes.data >> 12
+    data = mmap.mmap(-1, 1 << 20)
+    data.madvise(mmap.MADV_NOHUGEPAGE)  # no page of a folio that ends elsewhere
+    pages = np.frombuffer(data, np.uint8)
+    pages[:] = 1
+    first = pages.ctypes.data >> 12
     target = WatchedTarget(0, os.getpid(), (WatchedRange(first, first + 256),))
     assert len(ResidencyScanner().scan(target, 0, 256).page)
     n = 8

@@ -135,6 +135,7 @@ def test_every_family_an_operator_asks_for_is_on_the_dashboard():
         "tierd_cgroup_targets",
         "tierd_rule_targets",
         "tierd_new_processes_dropped_total",
+        "tierd_undo_forgotten_folios_total",
         "tierd_config_last_reload_success_timestamp_seconds",
         "tierd_config_reloads_total",
         "tierd_source_discarded_reports_total",

@@ -142,6 +142,9 @@ WALKED = _counter("tierd_residency_pages_total", "Pages whose node was asked fro
 
 TARGETS = _gauge("tierd_targets", "Processes that are watched.")
 LEFT_OUT = _gauge("tierd_targets_over_limit", "Processes that match but exceed the limit.")
+UNDO_FORGOTTEN = _counter(
+    "tierd_undo_forgotten_folios_total", "Moved folios that `tierd undo` cannot put back."
+)
 NEW_PROCESSES_DROPPED = _counter(
     "tierd_new_processes_dropped_total",
     "Processes that began when too many had: the refresh finds them, not sooner.",

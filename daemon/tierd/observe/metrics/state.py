@@ -55,6 +55,11 @@ class Observed(Protocol):
         ...
 
     @property
+    def undo_forgotten(self) -> int:
+        """Moved folios that cannot be put back."""
+        ...
+
+    @property
     def budget_share(self) -> float:
         """Share of the configured rate that is in force."""
         ...
@@ -262,6 +267,7 @@ class MetricsState:
         values.set(f.STRAIN_DEFERRED, pressure_monitor.deferred)
         values.set(f.FOLDED, self._groups.folded, "cgroup")
         values.set(f.LEFT_OUT, components.tracking.left_out)
+        values.set(f.UNDO_FORGOTTEN, self._service.undo_forgotten)
         values.set(f.NEW_PROCESSES_DROPPED, components.tracking.new_processes_dropped)
         values.replace(
             f.SKIPPED,
