@@ -98,14 +98,14 @@ bench-parts: workloads
 
 # tierd against the kernel's own tiering and others, in modelled time: every workload under every
 # method, 14 to 67 modelled seconds each. Hours; a run that was stopped goes on where it was, also on
-# another machine. Results are in docs/benchmarks. BENCH_FLAGS: tests/bench/tiering/matrix.py --help.
+# another machine. Results are in docs/research/benchmarks. BENCH_FLAGS: tests/bench/tiering/matrix.py --help.
 bench: workloads module-lab
 	@$(PYTHON) tests/bench/tiering/matrix.py $(BENCH_FLAGS)
 
 # The same with a third as much to do, of which the way to a good placement is a larger part. Results
-# are in docs/benchmarks/short.
+# are in docs/research/benchmarks/short.
 bench-short: workloads module-lab
-	@$(PYTHON) tests/bench/tiering/matrix.py --scale 1 --folder docs/benchmarks/short $(BENCH_FLAGS)
+	@$(PYTHON) tests/bench/tiering/matrix.py --scale 1 --folder docs/research/benchmarks/short $(BENCH_FLAGS)
 
 # One workload under three methods.
 bench-quick: workloads module-lab

@@ -2,9 +2,9 @@
 """Writes what repeats the configuration's keys and the metrics: generate.py [--check].
 
 `config/tierd.toml` (every key with its default), `config/tierd.schema.json`, and in
-`docs/config.md` the table of profiles and the tables of keys; in `docs/metrics.md` the table of
-metrics; and `docs/reference/tuning.md`, the tuning constants that no key sets. With `--check`
-nothing is written, and the exit status is 1 if a file is not what it would be.
+`docs/reference/config.md` the table of profiles and the tables of keys; in
+`docs/reference/metrics.md` the table of metrics; and `docs/reference/tuning.md`, the tuning
+constants that no key sets. With `--check` nothing is written, and the exit status is 1 if a file is not what it would be.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HEAD = """\
 # Quantities carry their unit: sizes "64MiB" or "64MB", rates "200MB/s", times
 # "500ms", shares "5%". Files conf.d/*.toml beside this one are read after it in
 # the order of their names, a later value replacing an earlier one.
-# `tierd config check` says whether all is well; docs/config.md explains each key.
+# `tierd config check` says whether all is well; docs/reference/config.md explains each key.
 #
 # Made by config/generate.py from the keys of daemon/tierd/config.
 """
@@ -51,7 +51,7 @@ Replace the next line with one [[rule]] table per rule; the first that matches a
     "targets.match": """\
 For example:
   match = { any = [ { exe = "redis-server" }, { cgroup = "/kubepods.slice" } ] }
-Keys: pid, exe, cmdline, cgroup, uid, min_rss, all, any, not (docs/targets.md).""",
+Keys: pid, exe, cmdline, cgroup, uid, min_rss, all, any, not (docs/operate/targets.md).""",
     "topology.tiers": """\
 Tiers, fastest first, where the host's own ranking is wrong. Replace the next
 line with one [[topology.tiers]] table per tier:
@@ -78,7 +78,7 @@ Numbers that tune decisions and that no configuration key sets. They are declare
 "assumption" as evidence says that nobody has measured whether the value is a good one; trials.md
 is [research/lab-notebook/trials.md](../research/lab-notebook/trials.md). The
 sensitivity is the share of decisions that half or twice the value changes in the golden
-recordings, whichever is larger ([benchmarks/sensitivity.md](../benchmarks/sensitivity.md)).
+recordings, whichever is larger ([sensitivity.md](../research/benchmarks/sensitivity.md)).
 
 Made by config/generate.py.
 """
@@ -133,7 +133,7 @@ def example_file() -> str:
 
 
 def key_tables(manual: str) -> str:
-    """docs/config.md with its tables of keys made anew; what stands between them stays."""
+    """docs/reference/config.md with its tables of keys made anew; what is between them stays."""
     from tierd.config.rules import RuleConfig
 
     found = {f"[{path}]" if path else "": options for path, _, options in sections()}
@@ -160,7 +160,7 @@ def key_tables(manual: str) -> str:
     )
     missing = [title for title, options in found.items() if _plain(options)]
     if missing:
-        raise SystemExit(f"docs/config.md has no table for {', '.join(missing)}")
+        raise SystemExit(f"docs/reference/config.md has no table for {', '.join(missing)}")
     return made
 
 
@@ -173,7 +173,7 @@ def _shown(made: Option) -> str:
 
 
 def profile_table(manual: str) -> str:
-    """docs/config.md with its table of profiles made anew."""
+    """docs/reference/config.md with its table of profiles made anew."""
     names = ("cautious", "balanced", "aggressive")
     tables = [as_table(loads(f'profile = "{name}"')) for name in names]
     keys: dict[str, None] = {}
@@ -231,7 +231,7 @@ def _plain_value(value: Any) -> str:
 
 
 def metrics_table(manual: str) -> str:
-    """docs/metrics.md with its table of metric families made anew."""
+    """docs/reference/metrics.md with its table of metric families made anew."""
     return re.sub(r"\| metric \| type [^\n]*\n(?:\|[^\n]*\n)*", lambda _: markdown(), manual)
 
 
@@ -240,8 +240,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="write what repeats the configuration's keys")
     parser.add_argument("--check", action="store_true", help="write nothing, compare")
     args = parser.parse_args()
-    manual = ROOT / "docs/config.md"
-    metrics = ROOT / "docs/metrics.md"
+    manual = ROOT / "docs/reference/config.md"
+    metrics = ROOT / "docs/reference/metrics.md"
     texts = {
         metrics: metrics_table(metrics.read_text()),
         ROOT / "config/tierd.toml": example_file(),

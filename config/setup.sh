@@ -8,7 +8,7 @@
 #   config/setup.sh --check      say what is missing; exit status 1 if anything is
 #   config/setup.sh --with-6.1   install kernel 6.1 for the lab as well (Debian 12)
 #
-# Packages need root; .venv does not. docs/lab.md says what is installed and why.
+# Packages need root; .venv does not. docs/research/lab.md says what is installed and why.
 
 set -euo pipefail
 export LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive PIP_ROOT_USER_ACTION=ignore
@@ -62,7 +62,7 @@ find_distribution() {
     case $release in
     debian-12 | debian-13) ;;
     *) die "this is ${PRETTY_NAME:-an unknown distribution}; the script knows Debian 12 and 13" \
-        "elsewhere install the packages named in docs/lab.md by hand" ;;
+        "elsewhere install the packages named in docs/research/lab.md by hand" ;;
     esac
     [ "$(dpkg --print-architecture)" = amd64 ] ||
         die "this is $(dpkg --print-architecture); the lab's machines are amd64"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Whose is a page frame? A reverse lookup through the folio's anon_vma, as the kernel's own
- * reverse mapping does it (which is not exported). docs/kmod.md says why this one.
+ * reverse mapping does it (which is not exported). docs/reference/kmod.md says why this one.
  *
  * No reference to the folio's anon_vma is taken, for the function that drops one is not
  * exported; its lock, if it can be had at once, pins it as long as the folio is mapped.

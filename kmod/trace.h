@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
-/* Tracepoints: /sys/kernel/tracing/events/tierd. docs/kmod-trace.md lists them. */
+/* Tracepoints: /sys/kernel/tracing/events/tierd. docs/reference/kmod-trace.md lists them. */
 /* clang-format off */
 #undef TRACE_SYSTEM
 #define TRACE_SYSTEM tierd

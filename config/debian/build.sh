@@ -7,7 +7,7 @@
 #
 # Needs .venv (config/setup.sh), clang, scdoc and dpkg-deb; no root. What Debian has in a
 # version that is new enough becomes a dependency; of the two pure Python libraries
-# that Debian 12 has too old, a copy goes into the package (`bundled`, docs/packages.md).
+# that Debian 12 has too old, a copy goes into the package (`bundled`, docs/operate/packages.md).
 
 set -euo pipefail
 export LC_ALL=C.UTF-8

@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd gpu`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print GPUs, memory and links")
-    show.add_argument("--json", action="store_true", help="print JSON (docs/gpu.md)")
+    show.add_argument("--json", action="store_true", help="print JSON (docs/operate/gpu.md)")
     serve = actions.add_parser("serve", help="serve clients until told to stop")
     serve.add_argument("--socket", type=Path, default=SOCKET, help=f"default: {SOCKET}")
     serve.add_argument(

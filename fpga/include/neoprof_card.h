@@ -2,7 +2,7 @@
 /*
  * One NeoProf card behind a C interface. Two libraries have it: libneoprof-rtl.so (the Verilated
  * RTL) and libneoprof-model.so (the reference model). What software sees of the card is the same;
- * the register map is neoprof_regs.h, docs/neoprof.md explains it.
+ * the register map is neoprof_regs.h, docs/hardware/README.md explains it.
  *
  * Functions return 0 or a negative errno. A card is used by one thread at a time.
  */

@@ -146,7 +146,7 @@ def outputs() -> dict[Path, str]:
         FPGA / "include" / "neoprof_regs.h": c_header(items),
         FPGA / "model" / "np_seeds.h": seeds.cplusplus(table),
         FPGA / "python" / "neoprof" / "regs.py": python_module(items),
-        FPGA.parent / "docs" / "neoprof-registers.md": page,
+        FPGA.parent / "docs/hardware/registers.md": page,
     }
 
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accuracy of the card at its full size: prints the page docs/neoprof-accuracy.md. Uses the
+// Accuracy of the card at its full size: prints the page docs/hardware/accuracy.md. Uses the
 // reference model, which np_compare shows to be the RTL bit for bit, and an exact count per page.
 #include "np_sketch_model.h"
 #include "np_streams.h"

@@ -88,7 +88,7 @@ def page(counts: dict[str, int]) -> str:
         f"| multipliers | {counts.get('DSP48E2', 0)} | 0 |\n\n"
         "The memory is about four times what one count per entry needs. That is the price of\n"
         "counting two requests a clock without loss: two partial counters, each in two copies\n"
-        "(docs/neoprof.md). A part with quad-port block RAM needs one copy of each.\n"
+        "(docs/hardware/README.md). A part with quad-port block RAM needs one copy of each.\n"
     )
 
 

@@ -2,8 +2,8 @@
 """The cost policy under random load for long, on made-up memory.
 
 Prints one JSON object for each seed: what the policy and the simulator's own truth say of
-gains, how often pages moved, and whether watermarks held. Ends with 1 if a bound of docs/hbm.md
-did not.
+gains, how often pages moved, and whether watermarks held. Ends with 1 if a bound of
+docs/concepts/hbm.md did not.
 
 usage: hbm_restless.py [--seed N ...] [MINUTES]
 """

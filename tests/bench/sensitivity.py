@@ -8,7 +8,7 @@ chose otherwise, and of each other part's decisions those that are others.
 
 usage: sensitivity.py [--json | --write] [--recording FILE ...] [CONSTANT ...]
   --json   print the share of each part
-  --write  make daemon/tierd/core/tuning/measured.py and docs/benchmarks/sensitivity.md anew
+  --write  make daemon/tierd/core/tuning/measured.py and sensitivity.md of the benchmarks anew
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from tierd.replay.policy import Replay, shared_moves
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULE = ROOT / "daemon/tierd/core/tuning/measured.py"
-TABLE = ROOT / "docs/benchmarks/sensitivity.md"
+TABLE = ROOT / "docs/research/benchmarks/sensitivity.md"
 FACTORS = {"half": 0.5, "twice": 2.0}
 FAILED = "fails"
 HEAD = """\
@@ -167,7 +167,7 @@ def module(found: dict[str, dict[str, dict[str, Any]]]) -> str:
     head = (
         "# SPDX-License-Identifier: Apache-2.0\n"
         '"""What half or twice the value of a constant changes in the golden recordings.\n\n'
-        "Made by tests/bench/sensitivity.py --write; docs/benchmarks/sensitivity.md has more.\n"
+        "Made by tests/bench/sensitivity.py --write, as docs/research/benchmarks/sensitivity.md.\n"
         '"""\n\nfrom __future__ import annotations\n\nfrom collections.abc import Mapping\n'
         "from typing import Final\n\nMEASURED: Final[Mapping[str, str]] = {\n"
     )

@@ -72,7 +72,7 @@ def test_the_exposure_level_is_the_documented_one(bare: Bare) -> None:
     told = bare.run("systemd-analyze", "security", "--offline=true", "--no-pager", unit).stdout
     level = told.rpartition("tierd.service: ")[2].split()[0]
     assert float(level) < 4
-    assert f"exposure level {level}" in (ROOT / "docs/operations.md").read_text()
+    assert f"exposure level {level}" in (ROOT / "docs/operate/README.md").read_text()
 
 
 def test_dkms_builds_the_module(bare: Bare) -> None:

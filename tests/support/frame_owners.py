@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asks the module whose page frames are, by the ioctl TIERD_IOC_RESOLVE (docs/kmod-resolve.md)."""
+"""Asks the module whose page frames are: TIERD_IOC_RESOLVE, docs/reference/kmod-resolve.md."""
 
 from __future__ import annotations
 

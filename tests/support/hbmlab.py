@@ -35,7 +35,7 @@ SETTINGS = "\n".join(
         "echo 1000000 > /proc/sys/vm/percpu_pagelist_high_fraction",
         # One run's watermark boost would be the next one's: 2 MiB of HBM that nobody may take.
         "echo 0 > /proc/sys/vm/watermark_boost_factor",
-        # Else khugepaged joins what tierd has split, 16 MiB every ten seconds (docs/hbm.md).
+        # Else khugepaged joins what tierd has split, 16 MiB in ten seconds (docs/concepts/hbm.md).
         "echo 4000000000 > /sys/kernel/mm/transparent_hugepage/khugepaged/scan_sleep_millisecs",
         "echo 3 > /proc/sys/vm/drop_caches",
     )

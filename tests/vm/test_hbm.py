@@ -120,7 +120,7 @@ def test_little_hbm_gets_what_gains_most_by_it(lab: HbmLab, case: hbmcases.Case)
     unmoved = min(found[name] for name in ("DRAM only", "HBM first", hbmcases.INTERLEAVED))
     best = min(found.values())
     assert best < 0.95 * unmoved
-    # By how much differs from run to run: docs/hbm.md.
+    # By how much differs from run to run: docs/concepts/hbm.md.
     assert sweep_ms(figures) < unmoved
 
 
@@ -180,7 +180,7 @@ def test_gains_are_as_predicted_and_no_minute_loses_more_than_a_few_moves(
 ) -> None:
     """Of all runs with tierd that this boot has seen, each by itself.
 
-    Some 28 epochs leave the rank correlation uncertain by 0.15; docs/hbm.md has figures of more.
+    28 epochs leave the rank correlation uncertain by 0.15; docs/concepts/hbm.md has more figures.
     """
     if sum(map(len, lab.epochs)) < 15:
         for case in (hbmcases.analytics(0.2), hbmcases.tenants(0.2), hbmcases.tenants(0.5)):
@@ -190,5 +190,5 @@ def test_gains_are_as_predicted_and_no_minute_loses_more_than_a_few_moves(
     print(f"rank correlation {found:.2f} of {len(epochs)} epochs; least gains {lab.worst_s}")
     assert len(epochs) >= 15
     assert found >= 0.5
-    # Pages that `restless` frees were moved for nothing: 1 to 2 ms a time (docs/hbm.md).
+    # Pages that `restless` frees were moved for nothing: 1 to 2 ms a time (docs/concepts/hbm.md).
     assert min(lab.worst_s) >= -0.01

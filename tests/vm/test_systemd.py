@@ -45,7 +45,7 @@ def test_the_package_installs_a_unit_without_a_complaint_and_does_not_start_it(f
 
 def test_the_exposure_level_is_the_documented_one(facts: Any) -> None:
     level = facts["installed"]["exposure"].split(":")[1].split()[0]
-    assert f"exposure level {level}" in (ROOT / "docs/operations.md").read_text()
+    assert f"exposure level {level}" in (ROOT / "docs/operate/README.md").read_text()
 
 
 def test_ready_only_after_the_first_good_pass(facts: Any) -> None:

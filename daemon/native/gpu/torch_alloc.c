@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Entry points for torch.cuda.memory.CUDAPluggableAllocator: PyTorch's memory becomes
- * tracked memory, without the shim. docs/examples/torch_allocator.py shows the use.
+ * tracked memory, without the shim. docs/operate/examples/torch_allocator.py shows the use.
  *
  * The same environment as the shim's: TIERD_GPU_SOCKET, TIERD_GPU_DRIVER. Allocations
  * below a chunk share none with others here, so PyTorch should be told to make few.

@@ -28,7 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> N
     parser.add_argument("--config", type=Path, metavar="FILE", help="configuration of the service")
     parser.add_argument("--socket", type=Path, metavar="PATH", help="overrides control.socket")
     if as_json:
-        parser.add_argument("--json", action="store_true", help="print JSON (docs/control.md)")
+        parser.add_argument(
+            "--json", action="store_true", help="print JSON (docs/operate/control.md)"
+        )
 
 
 def configured(args: argparse.Namespace) -> ControlConfig:

@@ -16,7 +16,7 @@ HELP = "say what tierd can use on this host, why not, and what conflicts with it
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd doctor`."""
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/topology.md)")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/operate/topology.md)")
     parser.add_argument(
         "--root",
         type=Path,

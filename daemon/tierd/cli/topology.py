@@ -20,7 +20,7 @@ HELP = "show the memory tiers, where each number comes from, and where the kerne
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd topology`."""
-    parser.add_argument("--json", action="store_true", help="print JSON (docs/topology.md)")
+    parser.add_argument("--json", action="store_true", help="print JSON (docs/operate/topology.md)")
     parser.add_argument(
         "--root",
         type=Path,

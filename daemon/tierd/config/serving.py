@@ -187,7 +187,7 @@ class MigrationTracingConfig:
 
 @dataclass(frozen=True, slots=True)
 class GpuConfig:
-    """[gpu]: lending free memory of GPUs to their neighbours (docs/gpu.md)."""
+    """[gpu]: lending free memory of GPUs to their neighbours (docs/operate/gpu.md)."""
 
     serve: bool = option(
         FLAG, False, "Lend free GPU memory to programs that use the client library."

@@ -166,7 +166,7 @@ class PmuConfig:
     events: tuple[str, ...] = option(
         ListOf(text(EVENT_ROLES), least=1, unique=True),
         ["l3-miss"],
-        "What is sampled; docs/ebpf.md tells what each means on which CPU.",
+        "What is sampled; docs/reference/ebpf.md tells what each means on which CPU.",
     )
     latency_cycles: int = option(number(3, 65535), 128, "Threshold of the load-latency event.")
     samples_per_s: int = option(

@@ -122,7 +122,7 @@ def neoprof_card(host: Host) -> Availability:
     if cards:
         told = [_card(host, f"{CLASS}/{name}", name) for name in cards]
         working = any(works for works, _ in told)
-        hint = "" if working else "reset it (docs/neoprof-driver.md), or look at its device"
+        hint = "" if working else "reset it (docs/hardware/driver.md), or look at its device"
         return Availability(working, "; ".join(text for _, text in told), hint)
     if not host.tree.exists("sys/module/tierd"):
         return Availability(False, "its driver, tierd.ko, is not loaded")

@@ -10,7 +10,7 @@ A phase is a time in which the hot set stays the same. Sources find its end, eac
   not reported again. A burst of either count shows this, and a new epoch finds those pages at once.
 
 `PhaseAge` is the time since the last of them. Heat itself forgets by its half-life alone: cooling
-it at a phase change gained 0.4 % at most (docs/benchmarks/ablations/README.md).
+it at a phase change gained 0.4 % at most (docs/research/benchmarks/ablations/README.md).
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class HmuDevices:
         """
         found = usable(self._cards.cards())
         if not found:
-            raise UnavailableError("no NeoProf card can count", hint="see docs/neomem.md")
+            raise UnavailableError("no NeoProf card can count", hint="see docs/concepts/neomem.md")
         # Counts of two kinds cannot be compared.
         able = all(Features.COALESCE in card.geometry.features for card in found)
         self._coalesce = self._settings.merge_requests and able
@@ -274,9 +274,11 @@ def availability(open_cards: Callable[[], Cards]) -> Availability:
     if able:
         return Availability(True, f"{len(able)} NeoProf card(s) of {len(found)} can count")
     if not found:
-        return Availability(False, "no NeoProf card was found", "docs/neomem.md says which are")
+        return Availability(
+            False, "no NeoProf card was found", "docs/concepts/neomem.md says which are"
+        )
     told = "; ".join(f"card {card.number}: {why_not(card)}" for card in found)
-    return Availability(False, f"no NeoProf card can count: {told}", "see docs/neomem.md")
+    return Availability(False, f"no NeoProf card can count: {told}", "see docs/concepts/neomem.md")
 
 
 def usable(cards: Sequence[Card]) -> list[Card]:

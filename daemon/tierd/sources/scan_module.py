@@ -17,7 +17,9 @@ def module_availability(root: Path) -> Availability:
     """Whether the module is loaded and lets us in; `root` is of /dev and /sys."""
     if not (root / DEVICE).exists():
         return Availability(
-            False, "the tierd kernel module is not loaded", "modprobe tierd (docs/kmod.md)"
+            False,
+            "the tierd kernel module is not loaded",
+            "modprobe tierd (docs/reference/kmod.md)",
         )
     if not os.access(root / DEVICE, os.R_OK | os.W_OK):
         return Availability(False, "/dev/tierd belongs to root", "run tierd as root")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A `TierMap` as text for people and as JSON for scripts; the files it is read from as one text.
 
-docs/topology.md describes the JSON. The text of the files is for bug reports, for tests and for
-looking at elsewhere; files that identify a machine, such as serial numbers, are not in it. It has
-a line for each file: its path without the leading slash, a tab, its content with backslash, tab
-and newline escaped. "-> TARGET" as content is a symbolic link, a path that ends in "/" an empty
+docs/operate/topology.md describes the JSON. The text of the files is for bug reports, for tests and
+for looking at elsewhere; files that identify a machine, such as serial numbers, are not in it. It
+has a line for each file: its path without the leading slash, a tab, its content with backslash,
+tab and newline escaped. "-> TARGET" as content is a symbolic link, a path that ends in "/" an empty
 folder, a line that starts with "#" a remark.
 """
 

@@ -244,7 +244,7 @@ class Card:
             errors = self.read(regs.VENDOR_CONFIG_ERROR)
             raise CardError(
                 f"the card refused the configuration: CONFIG_ERROR is 0x{errors:x} "
-                "(docs/neoprof-registers.md says what each bit means)"
+                "(docs/hardware/registers.md says what each bit means)"
             )
 
     def snapshot(self) -> Snapshot:

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The lab's QEMU plugin: the memory traffic of a virtual machine, as its last-level cache lets it
- * through, for simulated cards and for exact counts. docs/lab.md says how it is used.
+ * through, for simulated cards and for exact counts. docs/research/lab.md says how it is used.
  *
  * This file owns the order of things: what QEMU calls, and which room hears of it. The rooms know
  * nothing of each other: traffic (traffic.h: filters, cache, counts, cards), the window

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Modelled time of one processor: instructions take a fixed time, and a miss of the last-level
- * cache takes what the memory of its node takes. docs/lab.md has the model in words.
+ * cache takes what the memory of its node takes. docs/research/lab.md has the model in words.
  *
  * - A node serves one line after another, `line_ns` each (64 bytes by its bandwidth), and a
  *   line is there `latency_ns` after the node began with it. Work that the node has not begun

@@ -31,7 +31,7 @@ from tierd_lab import Machine
 from workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).resolve().parents[3]
-FOLDER = ROOT / "docs/benchmarks"
+FOLDER = ROOT / "docs/research/benchmarks"
 
 
 def show(cell: Cell, done: int, total: int, begun: float, host_s: float) -> None:

@@ -19,7 +19,7 @@ from workloads import WORKLOADS
 
 KERNEL = ("first-touch", "numa-balancing", "numa-balancing-1-3s", "damon")
 """What a stock kernel offers."""
-LAB = Path(__file__).resolve().parents[3] / "docs/lab.md"
+LAB = Path(__file__).resolve().parents[3] / "docs/research/lab.md"
 HEAD = """\
 <!-- SPDX-License-Identifier: Apache-2.0 -->
 # tierd against other ways of tiering, in modelled time
@@ -78,7 +78,7 @@ def markdown(
     Args:
         cells: those of the result file.
         wanted: keys of all cells that the page is about.
-        lab: where docs/lab.md lies, seen from the page.
+        lab: where docs/research/lab.md lies, seen from the page.
     """
     samples = Samples(cells.values())
     workloads = list(dict.fromkeys(key.workload for key in wanted))

@@ -34,7 +34,9 @@ WANTED = [Key("a", "x"), Key("a", "y"), Key("b", "x")]
 
 @pytest.mark.parametrize(("folder", "cells"), [("", 130), ("short", 130), ("seeds", 37)])
 def test_the_committed_results_can_be_read(folder: str, cells: int) -> None:
-    file = ResultFile(Path(__file__).resolve().parents[3] / "docs/benchmarks" / folder / FILE)
+    file = ResultFile(
+        Path(__file__).resolve().parents[3] / "docs/research/benchmarks" / folder / FILE
+    )
     assert (len(file.cells), file.damaged) == (cells, 0)
 
 

@@ -172,7 +172,7 @@ def test_sizes_and_durations_are_printed_exactly(number: int) -> None:
 
 
 def test_the_manual_describes_every_key() -> None:
-    manual = (Path(__file__).parents[3] / "docs" / "config.md").read_text()
+    manual = (Path(__file__).parents[3] / "docs/reference/config.md").read_text()
 
     def walk(cls: type[Any]) -> None:
         for key, (_, made) in options_of(cls).items():

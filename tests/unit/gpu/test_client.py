@@ -19,7 +19,7 @@ from tierd_gpu.wire import Kind, Op, StateFlag
 
 HOST = -1
 MOVES = int(os.environ.get("TIERD_GPU_MOVES", "20000"))
-"""Random moves in the byte tests; the long run (docs/gpu.md) makes a million."""
+"""Random moves in the byte tests; the long run (docs/operate/gpu.md) makes a million."""
 
 
 @pytest.fixture

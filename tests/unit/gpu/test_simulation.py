@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The whole of it in virtual time: real client library, real core, on the stand-in.
 
-Sizes are a 32nd of the paper's; docs/gpu.md has the full table (tests/bench/gpu_huvm.py).
+Sizes are a 32nd of the paper's; docs/operate/gpu.md has the full table (tests/bench/gpu_huvm.py).
 Every time here is virtual, so the same on every machine.
 """
 

@@ -3,7 +3,7 @@
 
     TIERD_GPU_MOVES=1000000 pytest -s tests/unit/gpu/test_storm.py
 
-makes a million moves in each mode and prints what happened (docs/gpu.md has it).
+makes a million moves in each mode and prints what happened (docs/operate/gpu.md has it).
 """
 
 from __future__ import annotations

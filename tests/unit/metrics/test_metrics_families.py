@@ -65,7 +65,7 @@ def test_every_family_is_exported(exported: str):
 
 
 def test_the_manual_has_the_table_of_all_families():
-    assert markdown() in (ROOT / "docs/metrics.md").read_text()
+    assert markdown() in (ROOT / "docs/reference/metrics.md").read_text()
 
 
 def series_names(exported: str) -> set[str]:

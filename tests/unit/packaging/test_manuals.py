@@ -109,6 +109,6 @@ def test_the_manifest_gives_a_pod_the_units_capabilities_and_no_more() -> None:
 
 
 def test_the_operators_page_names_every_capability() -> None:
-    page = (ROOT / "docs/operations.md").read_text()
+    page = (ROOT / "docs/operate/README.md").read_text()
     for name in capabilities():
         assert f"CAP_{name}" in page

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What half or twice the value of a constant changes in the golden recordings.
 
-Made by tests/bench/sensitivity.py --write; docs/benchmarks/sensitivity.md has more.
+Made by tests/bench/sensitivity.py --write, as docs/research/benchmarks/sensitivity.md.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ class PhaseTuning:
             "Fewer requests to slow memory than this between two checks are no miss burst; they "
             "are 20 ms of waiting if none overlap."
         ),
-        evidence="assumption (docs/neomem.md)",
+        evidence="assumption (docs/concepts/neomem.md)",
     )
     burst_settling_s: float = tuned(
         1.0,

@@ -141,13 +141,13 @@ class EbpfTuning:
         1.5,
         "ns",
         "CPU time of reading a page of the kernel's table, until it was measured.",
-        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
+        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
     )
     raw_sample_ns: float = tuned(
         150.0,
         "ns",
         "CPU time of reading a raw sample, until it was measured.",
-        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
+        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
     )
     interrupt_ns: float = tuned(
         1500.0,
@@ -159,7 +159,7 @@ class EbpfTuning:
         250.0,
         "ns",
         "CPU time of a software event of perf besides the program.",
-        "tests/bench/ebpf_cost.py (docs/ebpf.md, Costs)",
+        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
     )
 
 

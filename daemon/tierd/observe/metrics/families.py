@@ -3,8 +3,8 @@
 
 No label holds a process number, an address or a name that a process chose for itself;
 control groups are distinguished up to a configured number. Names are by Prometheus' naming guide
-(prefix, base unit, `_total` for counters). The table in docs/metrics.md, the dashboard and the
-alert rules are compared with this one.
+(prefix, base unit, `_total` for counters). The table in docs/reference/metrics.md, the dashboard
+and the alert rules are compared with this one.
 """
 
 from __future__ import annotations
@@ -257,7 +257,7 @@ FAMILIES: Final[dict[str, Family]] = _ALL
 
 
 def markdown() -> str:
-    """The table of docs/metrics.md."""
+    """The table of docs/reference/metrics.md."""
     rows = ["| metric | type | labels | meaning |", "|---|---|---|---|"]
     for family in FAMILIES.values():
         labels = ", ".join(f"`{label}`" for label in family.labels)

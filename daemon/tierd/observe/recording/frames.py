@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outer layer of a recording: a file header, then frames with a checksum each.
 
-Layout (little-endian; docs/recording.md): the file starts with `HEADER`; every frame is
+Layout (little-endian; docs/research/recording.md): the file starts with `HEADER`; every frame is
 `FRAME` and then `stored` bytes, which are `raw` bytes after decompression. The CRC-32
 (zlib's) covers the frame's header before it and the stored bytes.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a recording, field by field; docs/recording.md has the same for people."""
+"""The frames of a recording, field by field; docs/research/recording.md has the same for people."""
 
 from __future__ import annotations
 

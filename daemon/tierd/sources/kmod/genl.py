@@ -302,5 +302,5 @@ def _hint(refusal: OSError) -> str:
 def _not_loaded() -> UnavailableError:
     return UnavailableError(
         f"the kernel has no generic netlink family {FAMILY!r}: {os.strerror(errno.ENOENT)}",
-        hint="load the module: modprobe tierd (docs/kmod.md says how to build it)",
+        hint="load the module: modprobe tierd (docs/reference/kmod.md says how to build it)",
     )

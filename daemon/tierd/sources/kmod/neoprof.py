@@ -2,7 +2,7 @@
 """`Cards`: NeoProf cards through the module, by generic netlink.
 
 A card's hot pages come as records of kind `Kind.HOT` through `Ring.open(kinds=(Kind.HOT,))`.
-docs/neoprof-driver.md describes settings and fields.
+docs/hardware/driver.md describes settings and fields.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def histogram_edges() -> npt.NDArray[np.int64]:
     """Lower edges of the 64 bins, int64[64]; the last bin has no upper end.
 
     0 to 7 step 1, 8 to 22 step 2, 24 to 52 step 4, 56 to 112 step 8, and so on: runs of
-    eight, each of twice the step (the published NeoProf design; docs/neoprof.md).
+    eight, each of twice the step (the published NeoProf design; docs/hardware/README.md).
     """
     starts = [0]
     for run in range(BINS // 8):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch on memory that tierd may place: a pluggable allocator of libtierd-gpu.
 
-    TIERD_GPU_LIBRARY=build/gpu/libtierd-gpu.so python docs/examples/torch_allocator.py
+    TIERD_GPU_LIBRARY=build/gpu/libtierd-gpu.so python docs/operate/examples/torch_allocator.py
 
 Needs PyTorch with CUDA, and `tierd gpu serve` for anything to be moved; without the
 daemon the memory is managed memory, placed by the driver. The allocator must be set
