@@ -4,7 +4,8 @@
 `config/tierd.toml` (every key with its default), `config/tierd.schema.json`, and in
 `docs/reference/config.md` the table of profiles and the tables of keys; in
 `docs/reference/metrics.md` the table of metrics; and `docs/reference/tuning.md`, the tuning
-constants that no key sets. With `--check` nothing is written, and the exit status is 1 if a file is not what it would be.
+constants that no key sets. With `--check` nothing is written, and the exit status is 1 if a file
+is not what it would be.
 """
 
 from __future__ import annotations
