@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import NodeUsage
-from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, target_of
 from tierd.core.reasons import Reason
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Inputs
-from tierd.policy.limits import Budget
+from tierd.policy.limits import NO_LIMIT, Budget, Groups
+from tierd.policy.pageset import I64Array
 from tierd.policy.rule import Rule, Verdict
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
@@ -31,7 +32,16 @@ STAYS = {
     Reason.OVER_QUOTA,
     Reason.TOP_TIER,
     Reason.FAST_PATH,
+    Reason.GROUP_LIMIT,
 }
+TARGETS = 3
+"""The last one is in no group."""
+
+
+def make_keys_of(targets: I64Array) -> U64Array:
+    """Keys of pages of these targets, each its own page."""
+    own = targets.astype(np.uint64) << np.uint64(VPN_BITS)
+    return np.arange(len(targets), dtype=np.uint64) | own
 
 
 def tier_map() -> TierMap:
@@ -46,13 +56,33 @@ def tier_map() -> TierMap:
 
 
 @st.composite
+def groups_of(draw: st.DrawFn, tracked: PageSet) -> Groups | None:
+    """Two groups with floors, caps and budgets; none in half of all states."""
+    if draw(st.booleans()):
+        return None
+    shares = [sorted(draw(st.tuples(st.floats(0, 0.2), st.floats(0, 0.2)))) for _ in range(2)]
+    budgets = st.sampled_from([0, 3 * PAGE_SIZE, NO_LIMIT])
+    target = target_of(tracked.page).astype(np.int64)
+    return Groups(
+        of_target=np.array([0, 1, -1], np.int16),
+        floor=np.array([low for low, _ in shares]),
+        cap=np.array([high for _, high in shares]),
+        budget=np.array([draw(budgets), draw(budgets)], np.int64),
+        resident={
+            node: np.bincount(target[tracked.node == node], minlength=TARGETS)[:2] * PAGE_SIZE
+            for node in (0, 1)
+        },
+    )
+
+
+@st.composite
 def states(draw: st.DrawFn) -> tuple[PageSet, Inputs, WatermarkSettings]:
     """Pages on two nodes, more or less free memory, budget and limits."""
     n = draw(st.integers(1, 60))
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     level = draw(st.sampled_from([3.0, 20.0, 300.0]))
     tracked = PageSet(
-        page=np.arange(n, dtype=np.uint64),
+        page=np.sort(make_keys_of(random.integers(0, TARGETS, n))),
         heat=random.exponential(level, n).round(draw(st.integers(0, 3))).astype(np.float32),
         node=random.integers(0, 2, n).astype(np.int16),
         order=np.zeros(n, np.uint8),
@@ -69,7 +99,14 @@ def states(draw: st.DrawFn) -> tuple[PageSet, Inputs, WatermarkSettings]:
         confidence=draw(st.sampled_from([0.0, 2.5])),
         max_moves_per_tick=draw(st.sampled_from([4, 65536])),
     )
-    inputs = Inputs(ArrayHeat(tracked), tier_map(), usage, budget, exchanged=exchanged)
+    inputs = Inputs(
+        ArrayHeat(tracked),
+        tier_map(),
+        usage,
+        budget,
+        groups=draw(groups_of(tracked)),
+        exchanged=exchanged,
+    )
     return tracked, inputs, knobs
 
 
