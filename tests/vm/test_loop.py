@@ -33,12 +33,15 @@ def lines(guest: Any, script: str, *args: str, timeout: float) -> list[dict[str,
     return [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
 
 
-def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The demo's guest side with tierd only: the workload's end and tierd's totals."""
+def run_demo(guest: Any, *options: str) -> list[dict[str, Any]]:
+    """What the demo's guest side tells, with tierd only."""
     settings = ["--tierd", str(TIERD), "--config", str(ROOT / "tests/demo/tierd.toml")]
-    told = lines(
-        guest, "demo/guest.py", *TOOLS, *settings, "--without-seconds", "0", *options, timeout=580
-    )
+    command = [*TOOLS, *settings, "--without-seconds", "0", *options]
+    return lines(guest, "demo/guest.py", *command, timeout=580)
+
+
+def ended(told: list[dict[str, Any]]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The workload's end and tierd's totals."""
     end = next(x for x in told if x.get("event") == "end")
     totals = [x["tierd"] for x in told if "tierd" in x][-1]
     assert end["checksum_ok"] is True
@@ -53,34 +56,30 @@ def run_demo(guest: Any, *options: str) -> tuple[dict[str, Any], dict[str, Any]]
     return end, totals
 
 
-def test_hot_pages_end_in_dram_and_stay(vm: Any) -> None:
-    """The demo's run with DAMON: share served by DRAM, moves, contents."""
-    end, totals = run_demo(vm("dram-cxl"), "--with-seconds", "240", "--until", "0.95")
-    assert end["fast_share"] >= 0.95
-    assert totals["promoted_pages"] + totals["demoted_pages"] < 2 * end["hot_pages"]
-
-
-def test_undo_puts_each_page_back_where_it_was(vm: Any) -> None:
-    """By the workload's map of each page, which the kernel answers; contents by its checksum."""
-    settings = ["--tierd", str(TIERD), "--config", str(ROOT / "tests/demo/tierd.toml")]
-    run = ["--without-seconds", "0", "--with-seconds", "240", "--until", "0.5", "--map", "--undo"]
-    told = lines(vm("dram-cxl"), "demo/guest.py", *TOOLS, *settings, *run, timeout=580)
+def test_hot_pages_end_in_dram_and_stay_until_all_are_put_back(vm: Any) -> None:
+    """The demo's run with DAMON: share served by DRAM, moves, contents; then `tierd undo`."""
+    options = ["--with-seconds", "240", "--until", "0.95", "--map", "--undo"]
+    told = run_demo(vm("dram-cxl"), *options)
+    end, totals = ended(told)
     (undo,) = [each for each in told if each.get("event") == "undo"]
     assert undo["status"] == 0, undo["errors"]
+    back, others = undo["told"]["put_back"], undo["told"]["left_alone"]
+    reached = [each["fast_share"] for each in told[: told.index(undo)] if "fast_share" in each]
+    assert reached[-1] >= 0.95
+    assert totals["promoted_pages"] + totals["demoted_pages"] - back < 2 * end["hot_pages"]
+    # Each page is on its node of before, by the kernel's word, but for those that the kernel itself
+    # moved meanwhile (kswapd, kcompactd).
+    assert back > 0.9 * end["hot_pages"]
+    assert set(others) <= {"moved_by_others"}
     before, after = (each["map"] for each in told if "map" in each)
-    told_of = undo["told"]
-    assert told_of["put_back"] > 5000
-    # What the kernel moved meanwhile (kswapd, kcompactd) is left alone, and told.
-    assert set(told_of["left_alone"]) <= {"moved_by_others"}
     differ = sum(one != other for one, other in zip(before, after, strict=True))
-    assert differ <= told_of["left_alone"].get("moved_by_others", 0)
-    assert next(each for each in told if each.get("event") == "end")["checksum_ok"] is True
+    assert differ <= others.get("moved_by_others", 0)
 
 
 def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
     """6 MiB of 1200: DAMON's regions must not average it away."""
     options = ["--with-seconds", "240", "--until", "0.95", "--hot-share", "0.005"]
-    end, totals = run_demo(vm("dram-cxl"), *options)
+    end, totals = ended(run_demo(vm("dram-cxl"), *options))
     assert end["hot_on_node"]["0"] > 0.98
     assert totals["promoted_pages"] < 1.5 * end["hot_pages"]
 

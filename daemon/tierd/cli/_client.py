@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
 from tierd.control.kept import Pause, PauseFile, persist
@@ -21,6 +21,7 @@ from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 from tierd.core.logfmt import printable
 
 Answer = Mapping[str, Any]
+T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
@@ -199,7 +200,7 @@ def _pause_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
         yield f"  {answer['note']}"
 
 
-def _resume(args: argparse.Namespace) -> Iterator[Answer]:
+def resumed(args: argparse.Namespace) -> Iterator[Answer]:
     """A service that does not run forgets the pause that it would start with."""
     running = True
     try:
@@ -223,20 +224,30 @@ def _undo(args: argparse.Namespace) -> Iterator[Answer]:
     """Ask for it, and follow it to its end; to stop waiting does not stop it."""
     with connect(args) as client:
         client.ask("undo")
-        while (told := _undone(client))["active"] and not args.no_wait:
-            print(f"{told.get('pages_left', 'some')} pages are to be put back", file=sys.stderr)
+        while (told := undone(client))["active"] and not args.no_wait:
+            print(f"{told['pages_left']} pages are to be put back", file=sys.stderr)
             time.sleep(1)
     yield told | {"kept": "not_moved" not in told["left_alone"]}
 
 
-def _undone(client: Client) -> dict[str, Any]:
-    """How far an undo is; a loop that moves many pages has no time to say."""
-    try:
-        return dict(client.ask("status")["undo"])
-    except AnswerError as error:
-        if error.exit_code != ExitCode.TIMEOUT:
-            raise
-        return {"active": True, "left_alone": {}}
+def undone(client: Client) -> dict[str, Any]:
+    """How far an undo is."""
+    return dict(ask_patiently(client, "status")["undo"])
+
+
+def ask_patiently(client: Client, command: str) -> Any:
+    """`Client.ask`, `patiently`."""
+    return patiently(lambda: client.ask(command))
+
+
+def patiently(ask: Callable[[], T]) -> T:
+    """Ask again for as long as the loop has no time to answer: it moves many pages."""
+    while True:
+        try:
+            return ask()
+        except AnswerError as error:
+            if error.exit_code != ExitCode.TIMEOUT:
+                raise
 
 
 def _undo_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
@@ -333,7 +344,7 @@ COMMANDS: Final = {
         _reload,
         _reload_text,
     ),
-    "resume": Command("end a pause: move pages again", _resume, _resume_text),
+    "resume": Command("end a pause: move pages again", resumed, _resume_text),
     "undo": Command(
         "put pages back where tierd found them, and move nothing until tierd resume",
         _undo,

@@ -54,6 +54,8 @@ def head(told: Mapping[str, Any]) -> list[str]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(paused["since"]))
         why = f": {printable(paused['reason'])}" if paused["reason"] else ""
         lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
+    if told["undo"]["active"]:
+        lines.append(f"UNDOING, {told['undo']['pages_left']} pages are to be put back")
     ago = loop["last_tick_seconds_ago"]
     last = "none yet" if ago is None else f"last {ago:.1f} s ago"
     lines.append(f"ticks    {loop['ticks']}, one every {loop['interval_seconds']:g} s, {last}")

@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`tierd trial`: does tiering pay on this host? It is measured with tierd and without, by turns."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tierd.cli._client import add_arguments as add_common
+from tierd.cli._client import ask_patiently, connect, patiently, resumed, undone
+from tierd.control.protocol import Client
+from tierd.core.errors import ExitCode, TierdError, UnavailableError
+from tierd.core.units import format_size, parse_duration_ns
+from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
+
+HELP = "find out whether tiering pays here: with and without it, in random order"
+EXIT_CODES: Final = {
+    Answer.PAYS: ExitCode.OK,
+    Answer.DOES_NOT_PAY: ExitCode.NOTHING_TO_DO,
+    Answer.CANNOT_TELL: ExitCode.TIMEOUT,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time with tierd acting, or with its moves undone."""
+
+    acting: bool
+    measure: float
+    cpu_share: float
+    moved_bytes_per_s: float
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Arguments of `tierd trial`."""
+    add_common(parser)
+    parser.add_argument(
+        "--measure",
+        required=True,
+        metavar="COMMAND",
+        help="a command of the shell that prints one number, more for better",
+    )
+    parser.add_argument(
+        "--counter", action="store_true", help="the number only grows: its rate is what counts"
+    )
+    parser.add_argument(
+        "--lower-is-better", action="store_true", help="such as a latency, or the time of a query"
+    )
+    for name, default, what in (
+        ("--window", "60s", "what is measured in each window"),
+        ("--settle", "30s", "time for pages to come to their places, before a window with tierd"),
+        ("--wash-out", "10s", "time after an undo, before a window without"),
+    ):
+        parser.add_argument(name, type=_seconds, default=_seconds(default), metavar="TIME",
+                            help=f"{what} (default: {default})")  # fmt: skip
+    parser.add_argument(
+        "--pairs", type=_pairs, default=8, metavar="N", help=f"at least {LEAST_PAIRS} (default: 8)"
+    )
+    parser.add_argument(
+        "--worthwhile",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="a gain below this does not pay (default: 0.01)",
+    )
+    parser.add_argument("--seed", type=int, default=None, help="of the random order")
+
+
+def _seconds(text: str) -> float:
+    try:
+        return parse_duration_ns(text) / 1e9
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def _pairs(text: str) -> int:
+    if int(text) < LEAST_PAIRS:
+        raise argparse.ArgumentTypeError(f"at least {LEAST_PAIRS}: fewer prove nothing")
+    return int(text)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run all windows; whatever ends them, the service acts afterwards as it did before."""
+    with connect(args) as client:
+        if ask_patiently(client, "status")["paused"] is not None:
+            raise UnavailableError(
+                "the service is paused, and a trial begins and ends with it acting",
+                hint="tierd resume",
+            )
+        trial = Trial(client, Meter(args.measure, counter=args.counter), args)
+        with _acting_again(args):
+            windows = list(trial.windows(random.Random(args.seed)))
+    pairs = zip(windows[::2], windows[1::2], strict=True)
+    ordered = [sorted(pair, key=lambda each: each.acting) for pair in pairs]
+    ratios = [
+        off.measure / on.measure if args.lower_is_better else on.measure / off.measure
+        for off, on in ordered
+    ]
+    found = verdict(ratios, args.worthwhile)
+    acting = [each for each in windows if each.acting]
+    told = {
+        **asdict(found),
+        "pairs": len(ratios),
+        "ratios": [round(each, 6) for each in ratios],
+        "cpu_share": sum(each.cpu_share for each in acting) / len(acting),
+        "moved_bytes_per_s": sum(each.moved_bytes_per_s for each in acting) / len(acting),
+        "windows": [asdict(each) for each in windows],
+    }
+    if args.json:
+        print(json.dumps(told))
+    else:
+        print(f"tiering {found.answer} here: {found.why}")
+        print(
+            f"  with it, tierd took {told['cpu_share']:.2%} of a CPU and moved "
+            f"{format_size(told['moved_bytes_per_s'])} a second"
+        )
+    return EXIT_CODES[found.answer]
+
+
+@contextlib.contextmanager
+def _acting_again(args: argparse.Namespace) -> Iterator[None]:
+    """Resume at the end, by a new connection: the service may have been started again."""
+    try:
+        yield
+    finally:
+        patiently(lambda: list(resumed(args)))
+
+
+class Meter:
+    """Asks the command for its number.
+
+    Args:
+        command: of the shell.
+        counter: its number only grows.
+    """
+
+    def __init__(self, command: str, *, counter: bool) -> None:
+        self._command = command
+        self._counter = counter
+
+    def over(
+        self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
+    ) -> float:
+        """The measure of so many seconds: a counter's rate, or else the mean of samples.
+
+        Raises:
+            UnavailableError: the command fails, or prints no number above 0.
+        """
+        start, first = clock(), self._read()
+        if self._counter:
+            sleep(seconds)
+            value = (self._read() - first) / (clock() - start)
+        else:
+            samples = [first]
+            while (left := start + seconds - clock()) > 0:
+                sleep(min(left, seconds / 10))
+                samples.append(self._read())
+            value = sum(samples) / len(samples)
+        if not value > 0:
+            raise UnavailableError(
+                f"the measure of a window is {value:g}, and a gain is a ratio",
+                hint="is the load running? --counter is for numbers that only grow",
+            )
+        return value
+
+    def _read(self) -> float:
+        done = subprocess.run(
+            self._command, shell=True, capture_output=True, text=True, check=False
+        )
+        try:
+            if done.returncode:
+                raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}")
+            return float(done.stdout)
+        except ValueError as error:
+            raise UnavailableError(
+                f"--measure gave no number: {error}", hint=f"try it: {self._command}"
+            ) from None
+
+
+class Trial:
+    """Alternates windows.
+
+    Args:
+        client: of the running service, which acts.
+        meter: of what counts.
+        args: times and the number of pairs.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        meter: Meter,
+        args: argparse.Namespace,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._client, self._meter, self._args = client, meter, args
+        self._clock, self._sleep = clock, sleep
+        self._pid = int(ask_patiently(client, "status")["pid"])
+        self._acting = True
+
+    def windows(self, order: random.Random) -> Iterator[Window]:
+        """Two windows a pair, one with and one without tierd, in random order."""
+        count = 2 * self._args.pairs
+        for pair in range(self._args.pairs):
+            for half, acting in enumerate(order.choice(((True, False), (False, True)))):
+                begun, before = self._clock(), self._spent()
+                self._switch(acting=acting)
+                measure = self._meter.over(self._args.window, self._clock, self._sleep)
+                seconds = self._clock() - begun
+                cpu_s, moved = (now - then for now, then in zip(self._spent(), before, strict=True))
+                window = Window(acting, measure, cpu_s / seconds, moved / seconds)
+                number = 2 * pair + half + 1
+                what = "with tierd" if acting else "without"
+                print(f"[{number}/{count}] {what}: {measure:.6g}", file=sys.stderr, flush=True)
+                yield window
+
+    def _switch(self, *, acting: bool) -> None:
+        if acting:
+            if not self._acting:
+                ask_patiently(self._client, "resume")
+            self._sleep(self._args.settle)
+        else:
+            if self._acting:
+                ask_patiently(self._client, "undo")
+                while undone(self._client)["active"]:
+                    self._sleep(min(1.0, self._args.window))
+            self._sleep(self._args.wash_out)
+        self._acting = acting
+
+    def _spent(self) -> tuple[float, float]:
+        """CPU seconds of the service, and bytes that it has moved, since its start."""
+        status: dict[str, Any] = ask_patiently(self._client, "status")
+        try:
+            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+        except OSError as error:
+            raise TierdError(f"tierd (process {self._pid}) has ended: {error.strerror}") from None
+        ticks = int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK"), float(status["totals"]["moved_bytes"])
