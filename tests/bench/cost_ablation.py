@@ -71,7 +71,6 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "both roll-backs": [SERIES, ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
     "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
-    "model gain": [(FEEDBACK, "gain_weight", 0.0)],
     "hold and margin": [HOLD],
     "noise estimate": [(REGRESSION, "standard_deviations", 0.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],

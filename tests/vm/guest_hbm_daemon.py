@@ -45,7 +45,6 @@ class Notes:
                 "known": self._known(),
                 "ways": self._ways(tick),
                 "allowance": round(self._policy.outcomes.allowance, 3),
-                "trust": round(self._policy.outcomes.trust, 3),
                 "margin": round(self._policy.outcomes.margin, 3),
                 "alarms": self._policy.outcomes.alarms,
                 "held": dict(tick.plan.notes),

@@ -41,7 +41,7 @@ class CostPolicyState:
     Attributes:
         model: tiers, loads and their sources.
         loaded_ns: loaded latency by rank.
-        trust, margin: learned.
+        margin: learned.
         correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.
@@ -55,7 +55,6 @@ class CostPolicyState:
 
     model: TierModel
     loaded_ns: tuple[float, ...]
-    trust: float
     margin: float
     correlation: float
     predicted: float
@@ -124,7 +123,6 @@ class CostPolicy(Policy):
             work.keep_shares(tier)
         rule = Rule(
             horizon_s=self.settings.horizon_s,
-            trust=self.outcomes.trust,
             margin=self.outcomes.margin,
             folio_s=self.outcomes.folio_s or COST.remap_s,
         )
@@ -203,7 +201,6 @@ class CostPolicy(Policy):
             loaded_ns=tuple(
                 float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
             ),
-            trust=out.trust,
             margin=out.margin,
             correlation=out.correlation,
             predicted=out.predicted,

@@ -18,11 +18,9 @@ than chance explains, they are taken back, which is a test. If the rate recovers
 lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
 rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
 
-- `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
-  the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
-- If over the last minute the gains, each lasting for the horizon, did not make up for the time
-  that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
-  good epochs bring it down again.
+If over the last minute the gains, each lasting for the horizon, did not make up for the time
+that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
+good epochs bring it down again.
 """
 
 from __future__ import annotations
@@ -106,7 +104,6 @@ class FeedbackController:
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
         self.margin = margin
-        self.trust = 1.0
         self.epochs: deque[Epoch] = deque(maxlen=FEEDBACK.kept_epochs)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
@@ -242,8 +239,6 @@ class FeedbackController:
                 self._series.add(
                     self._before.page, self._before.source, self._before.lines, self._before.waits
                 )
-            else:
-                self._believe(FEEDBACK.gain_recovery * (1 - self.trust))
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
         return time_ns < self._still_until_ns or self._test is not None
 
@@ -268,10 +263,6 @@ class FeedbackController:
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
-        if epoch.predicted > 0:
-            least, most = FEEDBACK.min_observed_ratio, FEEDBACK.max_observed_ratio
-            part = min(most, max(least, observed / epoch.predicted))
-            self._believe(FEEDBACK.gain_weight * (part - self.trust))
         if self.last_minute_s(time_ns) < 0:
             self.margin = min(FEEDBACK.max_margin, 2 * max(self.margin, 0.1))
             self.stood_still += 1
@@ -327,6 +318,3 @@ class FeedbackController:
             for name, times in self.suspected.items()
         }
         self.suspected = {name: times for name, times in faded.items() if times > 1.05}
-
-    def _believe(self, change: float) -> None:
-        self.trust = min(FEEDBACK.max_gain, max(FEEDBACK.min_gain, self.trust + change))

@@ -254,7 +254,7 @@ def _bids(work: CostRound, rule: Rule, at: I64Array) -> Bids:
     return Bids(
         tier=tier,
         size=size,
-        gain=rule.trust * rule.horizon_s * rate * unit * 1e-9,
+        gain=rule.horizon_s * rate * unit * 1e-9,
         cost=(1 + rule.margin) * (copy + rule.folio_s),
     )
 

@@ -125,17 +125,6 @@ def test_a_program_that_waits_for_each_line_counts_by_its_waiting(
     assert course.out.alarms == alarms
 
 
-def test_trust_follows_what_is_observed_and_recovers() -> None:
-    course = Course()
-    for _ in range(20):
-        course.epoch(predicted=0.4)
-    assert course.out.trust == pytest.approx(0.25, abs=0.05)
-    low = course.out.trust
-    for _ in range(20):
-        course.epoch()
-    assert low < course.out.trust < 1
-
-
 def test_a_minute_of_losses_stops_moves_and_raises_the_margin() -> None:
     course = Course()
     course.now.gain = -0.1

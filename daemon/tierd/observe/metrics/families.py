@@ -248,7 +248,6 @@ COST_MINUTE = _gauge(
 COST_CORRELATION = _gauge(
     "tierd_cost_rank_correlation_ratio", "Of predicted with observed gains; absent until known."
 )
-COST_TRUST = _gauge("tierd_cost_model_gain_ratio", "Share of a predicted gain that is believed.")
 COST_MARGIN = _gauge("tierd_cost_margin_ratio", "By how much a gain must exceed its cost.")
 COST_STANDING = _gauge("tierd_cost_hold", "1 while nothing moves, as moves lost.")
 
