@@ -41,12 +41,9 @@ class CostPolicyState:
     Attributes:
         model: tiers, loads and their sources.
         loaded_ns: loaded latency by rank.
-        margin: learned.
-        correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.
-        last_minute_s: seconds gained in the last minute.
-        standing: true while nothing is moved because the last minute lost.
+        standing: true while nothing is moved because moves that lost are taken back.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
         kept, failed: slices that were tried (`tierd.policy.perturbation`) and stayed, or went back.
@@ -55,12 +52,9 @@ class CostPolicyState:
 
     model: TierModel
     loaded_ns: tuple[float, ...]
-    margin: float
-    correlation: float
     predicted: float
     observed: float
     spent_s: float
-    last_minute_s: float
     standing: bool
     suspected: dict[str, float]
     allowance: float
@@ -77,7 +71,7 @@ class CostPolicy(Policy):
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
+        self.outcomes = FeedbackController(settings.epoch_s)
         self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
         self._folios = SplitHistory()
         self._residual = ResidualLoad()
@@ -123,7 +117,7 @@ class CostPolicy(Policy):
             work.keep_shares(tier)
         rule = Rule(
             horizon_s=self.settings.horizon_s,
-            margin=self.outcomes.margin,
+            margin=self.settings.margin,
             folio_s=self.outcomes.folio_s or COST.remap_s,
         )
         if self.outcomes.undo is not None:
@@ -201,12 +195,9 @@ class CostPolicy(Policy):
             loaded_ns=tuple(
                 float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
             ),
-            margin=out.margin,
-            correlation=out.correlation,
             predicted=out.predicted,
             observed=out.observed,
             spent_s=out.spent_s,
-            last_minute_s=out.last_minute_s(traffic.time_ns),
             standing=standing,
             suspected=dict(out.suspected),
             allowance=out.allowance,

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves were predicted to save, and what was observed: the margin is learned from that.
+"""What moves were predicted to save, what was observed, and what is taken back.
 
 Time is cut into epochs. An epoch's predicted gain is the sum over its moves that
 were carried out. Its observed gain is taken one epoch later: what its pages, as they are
 accessed then, would make everybody wait more if they were back where they were, with the loads
 and latencies of then. So a page that has gone cold since counts nothing, and one that slows
-others down counts against. The pages looked at are a sample where there are many.
+others down counts against.
 
 The model could be wrong in a way that it cannot see itself: a tier that lies, and nobody who
 measures it. So moves begin slowly, as a sender does that does not know the network: in an epoch no
@@ -17,15 +17,10 @@ accesses are spread over memory as before (else a program does something else no
 than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
 lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
 rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
-
-If over the last minute the gains, each lasting for the horizon, did not make up for the time
-that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
-good epochs bring it down again.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -37,13 +32,7 @@ from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.pageset import sizes_of
-from tierd.policy.regression_window import (
-    Before,
-    Epoch,
-    NoiseEstimate,
-    RegressionWindow,
-    rank_correlation,
-)
+from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
 
 F64Array = npt.NDArray[np.float64]
 
@@ -82,7 +71,6 @@ class _Open:
     spent_s: float = 0.0
     page: U64Array | None = None
     source: I16Array | None = None
-    pages: int = 0
     then: Before = field(default_factory=Before)
     lines: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
@@ -92,24 +80,18 @@ class FeedbackController:
     """See the module's text.
 
     Args:
-        margin: the least, relative to a move's cost.
-        horizon_s: as of the rule.
         epoch_s: length of an epoch; None for `FEEDBACK.epoch_s`.
     """
 
-    def __init__(self, margin: float, horizon_s: float, epoch_s: float | None = None) -> None:
-        self._least_margin = margin
-        self._horizon_s = horizon_s
+    def __init__(self, epoch_s: float | None = None) -> None:
         self._epoch_ns = int((FEEDBACK.epoch_s if epoch_s is None else epoch_s) * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
-        self.margin = margin
-        self.epochs: deque[Epoch] = deque(maxlen=FEEDBACK.kept_epochs)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
         self.folio_s: float | None = None
         """What moving was seen to cost a folio."""
-        self.stood_still = self.alarms = 0
+        self.alarms = 0
         self.allowance = FEEDBACK.first_line_fraction
         """Share of all lines that may change tier in an epoch."""
         self.suspected: dict[str, float] = {}
@@ -130,20 +112,6 @@ class FeedbackController:
         self._begun_ns = 0
         self._rates: list[float] = []
         self._rate = 0.0
-        self._still_until_ns = 0
-
-    @property
-    def correlation(self) -> float:
-        """Rank correlation of predicted with observed gains; NaN until three are known."""
-        return rank_correlation(
-            np.array([each.predicted for each in self.epochs]),
-            np.array([each.observed for each in self.epochs]),
-        )
-
-    def last_minute_s(self, now_ns: int) -> float:
-        """Seconds gained by the moves of the last minute."""
-        since = now_ns - int(FEEDBACK.balance_window_s * 1e9)
-        return sum(e.gain_s(self._horizon_s) for e in self.epochs if e.end_ns >= since)
 
     @property
     def lines_left(self) -> float:
@@ -195,21 +163,19 @@ class FeedbackController:
         if not moved.any():
             return
         size = sizes_of(report.plan.order)
-        now, count = self._now, int(np.count_nonzero(moved))
+        now = self._now
         part = float(size[moved].sum()) / float(size[chosen].sum())
         now.predicted += planned.predicted * part
         for name in planned.lines:
             now.lines[name] = now.lines.get(name, 0.0) + planned.lines[name] * part
             now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
-        now.spent_s += report.cpu_ns / 1e9 * (count / carried)
+        now.spent_s += report.cpu_ns / 1e9 * (int(np.count_nonzero(moved)) / carried)
         page, source = report.plan.page[moved], report.plan.source[moved]
-        most = FEEDBACK.max_epoch_pages
-        now.page = page if now.page is None else np.concatenate([now.page, page])[:most]
-        now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
-        now.pages += count
+        now.page = page if now.page is None else np.concatenate([now.page, page])
+        now.source = source if now.source is None else np.concatenate([now.source, source])
 
     def update(self, time_ns: int, now: Now) -> bool:
-        """The present state of memory; true to stand still."""
+        """The present state of memory; true while it is seen whether taking moves back helps."""
         if not self._begun_ns:
             self._begun_ns = time_ns
         self._rates.append(now.lines_per_s)
@@ -225,7 +191,7 @@ class FeedbackController:
                 self._now = _Open()
                 self._series.forget()
             elif self._before is not None:
-                self._settle(time_ns, self._before, rate, now)
+                self._settle(self._before, rate, now)
             if self.tried:
                 self._series.forget()
             else:
@@ -240,15 +206,15 @@ class FeedbackController:
                     self._before.page, self._before.source, self._before.lines, self._before.waits
                 )
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
-        return time_ns < self._still_until_ns or self._test is not None
+        return self._test is not None
 
-    def _settle(self, time_ns: int, epoch: _Open, rate: float, now: Now) -> None:
+    def _settle(self, epoch: _Open, rate: float, now: Now) -> None:
         assert epoch.page is not None
         assert epoch.source is not None
         # A page that moved twice in the epoch came from where it was first.
         page, first = np.unique(epoch.page, return_index=True)
         saved, known = now.saved(page, epoch.source[first])
-        observed = saved * epoch.pages / known if known else 0.0
+        observed = saved * len(epoch.page) / known if known else 0.0
         if sum(epoch.lines.values()) >= FEEDBACK.min_line_fraction * epoch.then.rate:
             served = epoch.then.served(rate, self.mix)
             if served < 1 - FEEDBACK.alarm_loss - self._swing.chance(1, 1) and self.alike(
@@ -259,16 +225,9 @@ class FeedbackController:
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
             elif observed > 0 and served > 1 - FEEDBACK.alarm_loss:
                 self.allowance = min(1.0, 2 * self.allowance)
-        self.epochs.append(Epoch(time_ns, epoch.predicted, observed, epoch.spent_s))
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
-        if self.last_minute_s(time_ns) < 0:
-            self.margin = min(FEEDBACK.max_margin, 2 * max(self.margin, 0.1))
-            self.stood_still += 1
-            self._still_until_ns = time_ns + self._epoch_ns
-        elif observed > 0:
-            self.margin = max(self._least_margin, 0.8 * self.margin)
 
     def _observe_gain(self, rate: float, *, moved: bool) -> None:
         """Take a whole series of moves back that lost little by little."""

@@ -19,18 +19,6 @@ class FeedbackTuning:
         meaning="The effect of moves is observed for this time before the next moves.",
         evidence="assumption",
     )
-    kept_epochs: int = tuned(
-        256,
-        unit="count",
-        meaning="The rank correlation is taken over so many epochs with moves.",
-        evidence="assumption",
-    )
-    max_epoch_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of one epoch are looked at again or taken back.",
-        evidence="assumption",
-    )
     recovered_fraction: float = tuned(
         0.5,
         unit="ratio",
@@ -77,18 +65,6 @@ class FeedbackTuning:
         0.98,
         unit="ratio",
         meaning="This fraction of the derating of a tier is left after an epoch.",
-        evidence="assumption",
-    )
-    max_margin: float = tuned(
-        16.0,
-        unit="ratio",
-        meaning="The margin of a move over its cost grows to at most this after losses.",
-        evidence="assumption",
-    )
-    balance_window_s: float = tuned(
-        60.0,
-        unit="s",
-        meaning="The margin grows when the moves of the last so many seconds have lost time.",
         evidence="assumption",
     )
 
