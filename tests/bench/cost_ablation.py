@@ -57,14 +57,11 @@ def _here_only(search: Search) -> Iterator[Any]:
 SERIES = (RegressionWindow, "add", lambda *_: None)
 ALARM = (FEEDBACK, "alarm_loss", 9.0)
 TRIALS = (TRIAL, "overloaded_factor", math.inf)
-PROMISE = (TRIAL, "model_min_gain", 0.0)
 WHOLE = (CostRound, "_make_whole", lambda _: None)
 RESIDUAL = (ResidualLoad, "follow", _as_told)
 MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "nothing": [],
     "trials": [TRIALS],
-    "least promise": [PROMISE],
-    "trials and least promise": [TRIALS, PROMISE],
     "series of losses": [SERIES],
     "alarm after one epoch": [ALARM],
     "both roll-backs": [SERIES, ALARM],
@@ -81,8 +78,8 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],
-    "five heuristics": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL],
-    "all": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL, ALARM],
+    "four heuristics": [TRIALS, SERIES, WHOLE, RESIDUAL],
+    "all": [TRIALS, SERIES, WHOLE, RESIDUAL, ALARM],
 }
 """What is switched off, by putting something else in the place of an attribute."""
 

@@ -10,8 +10,7 @@ before. If more is served the slice stays and another follows; else it goes back
 at once. If the first slice fails one the other way is tried; then nothing, for ever longer.
 
 A slice that stays contradicts the model, which would take it back. What the model promises for
-that is what its promises must exceed from then on (`least`), until memory is used in another way;
-and at any time what it promises by chance.
+that is what its promises must exceed from then on (`least`), until memory is used in another way.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class HillClimber:
     def __init__(self, epoch_s: float, residency_s: float) -> None:
         self._epoch_ns = int(epoch_s * 1e9)
         self._epochs = max(TRIAL.epochs, int(np.ceil(residency_s / epoch_s)))
-        self.least = TRIAL.model_min_gain
+        self.least = 0.0
         """Part of what is waited that an end of the model's must save."""
         self.kept = self.failed = self.falls = 0
         """Slices that stayed, that went back, and how many of these did at once."""
@@ -126,14 +125,8 @@ class HillClimber:
         """Memory is used in another way, spread as `mix`."""
         self.reset_trials(time_ns)
         self.mix = mix
-        self.least, self._pause, self._wait, self._ways, self._avoid = (
-            TRIAL.model_min_gain,
-            TRIAL.pause_epochs[0],
-            0,
-            [],
-            {},
-        )
-        self._turn = 0
+        self.least, self._turn = 0.0, 0
+        self._pause, self._wait, self._ways, self._avoid = TRIAL.pause_epochs[0], 0, [], {}
 
     def update(self, time_ns: int, now: Present) -> bool:
         """Take in a tick; true at the end of an epoch of rest."""

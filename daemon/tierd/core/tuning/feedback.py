@@ -135,12 +135,6 @@ class TrialTuning:
         meaning="The model moves nothing for so many epochs after a slice went back.",
         evidence="assumption",
     )
-    model_min_gain: float = tuned(
-        0.02,
-        unit="ratio",
-        meaning="The model must promise this fraction of the waiting time, because less is chance.",
-        evidence="assumption",
-    )
     model_error_factor: float = tuned(
         1.5,
         unit="ratio",

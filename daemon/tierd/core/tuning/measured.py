@@ -94,7 +94,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "scan.warmup_scans": "rules 88 %, scan 27 %",
     "scan.warmup_speed": "cards 5 %, rules 35 %, scan 45 %",
     "trial.epochs": "no decision differs",
-    "trial.model_min_gain": "no decision differs",
     "trial.pause_epochs": "no decision differs",
     "value.move_s": "cards 67 %, scan 16 %",
     "value.moves_per_exchange": "cards 67 %, scan 16 %",
