@@ -31,12 +31,12 @@ from cost_loads import LOADS
 from lineloop import LineLoop
 from tierloop import Loop
 
-from tierd.core.tuning import COST, FEEDBACK, REGRESSION, TRIAL
+from tierd.core.tuning import COST, FEEDBACK, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
+from tierd.policy.feedback import Before
 from tierd.policy.placement import Search
-from tierd.policy.regression_window import Before, RegressionWindow
 from tierd.policy.residual_load import ResidualLoad
 
 
@@ -54,7 +54,6 @@ def _here_only(search: Search) -> Iterator[Any]:
     yield search._here
 
 
-SERIES = (RegressionWindow, "add", lambda *_: None)
 ALARM = (FEEDBACK, "alarm_loss", 9.0)
 TRIALS = (TRIAL, "overloaded_factor", math.inf)
 WHOLE = (CostRound, "_make_whole", lambda _: None)
@@ -62,12 +61,9 @@ RESIDUAL = (ResidualLoad, "follow", _as_told)
 MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "nothing": [],
     "trials": [TRIALS],
-    "series of losses": [SERIES],
-    "alarm after one epoch": [ALARM],
-    "both roll-backs": [SERIES, ALARM],
+    "rollback": [ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
     "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
-    "noise estimate": [(REGRESSION, "standard_deviations", 0.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
     "pause after a change": [(COST, "residual_load_fraction", math.inf)],
@@ -78,8 +74,8 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],
-    "four heuristics": [TRIALS, SERIES, WHOLE, RESIDUAL],
-    "all": [TRIALS, SERIES, WHOLE, RESIDUAL, ALARM],
+    "three heuristics": [TRIALS, WHOLE, RESIDUAL],
+    "all": [TRIALS, WHOLE, RESIDUAL, ALARM],
 }
 """What is switched off, by putting something else in the place of an attribute."""
 

@@ -152,7 +152,6 @@ class CostPolicy(Policy):
         self._folios.follow(traffic.time_ns, last)
         rest_s = COST.settling_half_lives * traffic.half_life_s
         work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
-        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
         if self.hill_climber.planned:
             self.hill_climber.carried_out(traffic.time_ns, last)
         else:
@@ -175,7 +174,7 @@ class CostPolicy(Policy):
                 work.take_back(*back)
             elif hill_climber.trying:
                 hill_climber.promised(work.promise(rule))
-            elif self.outcomes.settled:
+            else:
                 tried = hill_climber.due(
                     work,
                     model.loaded_ns(model.load, work.weight),

@@ -12,9 +12,8 @@ measures it. So moves begin slowly, as a sender does that does not know the netw
 more than `allowance` of all lines change tier, which doubles with each epoch that went well, and
 until all may, what came of one epoch is waited for before the next moves. And the rate at which
 memory serves lines is watched. Where it falls by more than `FEEDBACK.alarm_loss` after an epoch
-with moves, or little by little over a series of them (`tierd.policy.regression_window`), though
-accesses are spread over memory as before (else a program does something else now), and by more
-than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
+with moves, though accesses are spread over memory as before (else a program does something else
+now), they are taken back, which is a test. If the rate recovers, the tier that most
 lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
 rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
 """
@@ -22,7 +21,7 @@ rule decides with that. Suspicion fades, in minutes: the tier gets another trial
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,7 +31,6 @@ from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.pageset import sizes_of
-from tierd.policy.regression_window import Before, NoiseEstimate, RegressionWindow
 
 F64Array = npt.NDArray[np.float64]
 
@@ -61,6 +59,45 @@ class Now(Protocol):
     def saved(self, page: U64Array, source: I16Array) -> tuple[float, int]:
         """Seconds saved a second by pages being here, not on `source` nodes; pages known of."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class Before:
+    """How memory served before moves.
+
+    Attributes:
+        rate: lines a second.
+        mix: float64[parts] how they were spread over parts of memory, sum 1; None: not known.
+        waits: float64[parts] seconds that accesses to each waited, a second; None: not known.
+    """
+
+    rate: float = 0.0
+    mix: F64Array | None = None
+    waits: F64Array | None = None
+
+    def progress(self, rate: float, mix: F64Array | None) -> float:
+        """How quick programs are now, 1 for as before, each by what it waited then.
+
+        Lines of all programs together are no measure where these differ: one that waits for
+        each line serves few, and gains by moves that cost a stream many. Of threads that wait
+        most of their time, what they wait less is the change of their own lines, so the mean
+        (geometric) of all parts' changes is taken by what was waited in each.
+        """
+        if self.rate <= 0:
+            return 1.0
+        if mix is None or self.mix is None or self.waits is None:
+            return rate / self.rate
+        known = (self.waits > 0) & (self.mix > 0)
+        if not known.any():
+            return rate / self.rate
+        change = rate * mix[known] / (self.rate * self.mix[known])
+        change = np.log(np.clip(change, 1 / FEEDBACK.max_part_factor, FEEDBACK.max_part_factor))
+        return float(np.exp(np.average(change, weights=self.waits[known])))
+
+    def served(self, rate: float, mix: F64Array | None) -> float:
+        """Relative to then, lines or progress, whichever did better: to be a loss, both fall."""
+        lines = rate / self.rate if self.rate > 0 else 1.0
+        return max(lines, self.progress(rate, mix))
 
 
 @dataclass
@@ -101,10 +138,7 @@ class FeedbackController:
         self._spread: F64Array | None = None
         self.mix: F64Array | None = None
         """How accesses of the last epoch were spread over parts of memory, sum 1."""
-        self.tried = False
-        """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
-        self._series, self._swing = RegressionWindow(), NoiseEstimate()
         self._waits: F64Array | None = None
         self._planned = _Open()
         self._now = _Open()
@@ -119,11 +153,6 @@ class FeedbackController:
         if self._test is not None or (self.allowance < 1 and self._before is not None):
             return 0.0
         return max(0.0, self.allowance * self._rate - sum(self._now.lines.values()))
-
-    @property
-    def settled(self) -> bool:
-        """Whether it is known what all moves brought, and none is taken back."""
-        return not self._series.open and self._test is None
 
     def planned(
         self,
@@ -182,29 +211,15 @@ class FeedbackController:
         if time_ns - self._begun_ns >= self._epoch_ns:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
-            before = self.mix
-            then = Before(self._rate or rate, before, self._waits)
+            then = Before(self._rate or rate, self.mix, self._waits)
             self.mix, self._waits = self._fresh(now.spread(), time_ns - self._begun_ns), now.waits()
             self.undo = None
             if self._test is not None:
                 self._judge(rate, now)
                 self._now = _Open()
-                self._series.forget()
             elif self._before is not None:
                 self._settle(self._before, rate, now)
-            if self.tried:
-                self._series.forget()
-            else:
-                self._observe_gain(rate, moved=self._now.page is not None)
-                self._swing.add(rate, alike=self.alike(before))
-            self._before = self._now if self._now.page is not None else None
-            if self._before is not None:
-                self._before.then = then
-                assert self._before.page is not None
-                assert self._before.source is not None
-                self._series.add(
-                    self._before.page, self._before.source, self._before.lines, self._before.waits
-                )
+            self._before = None if self._now.page is None else replace(self._now, then=then)
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
         return self._test is not None
 
@@ -217,9 +232,7 @@ class FeedbackController:
         observed = saved * len(epoch.page) / known if known else 0.0
         if sum(epoch.lines.values()) >= FEEDBACK.min_line_fraction * epoch.then.rate:
             served = epoch.then.served(rate, self.mix)
-            if served < 1 - FEEDBACK.alarm_loss - self._swing.chance(1, 1) and self.alike(
-                epoch.then.mix
-            ):
+            if served < 1 - FEEDBACK.alarm_loss and self.alike(epoch.then.mix):
                 self.alarms += 1
                 self.allowance = FEEDBACK.first_line_fraction
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
@@ -228,21 +241,6 @@ class FeedbackController:
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
-
-    def _observe_gain(self, rate: float, *, moved: bool) -> None:
-        """Take a whole series of moves back that lost little by little."""
-        series = self._series
-        alike = self.alike(series.then.mix)
-        lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
-        if lost and self._test is None:
-            self.alarms += 1
-            self.allowance = FEEDBACK.first_line_fraction
-            whole = _Open(then=series.then, lines=dict(series.lines), waits=dict(series.waits))
-            self._test, self.undo = (whole, rate), series.moved()
-            self._now = _Open()
-        if lost or self._test is not None:
-            series.forget()
-        series.begins(self.mix, self._waits)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""

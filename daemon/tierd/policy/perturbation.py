@@ -22,7 +22,7 @@ import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
-from tierd.core.tuning import REGRESSION, TRIAL
+from tierd.core.tuning import TRIAL
 from tierd.policy.demand import F64Array
 
 
@@ -149,7 +149,7 @@ class HillClimber:
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
         over, falls = (
             count >= 2 * self._epochs,
-            gain < -TRIAL.sharp_loss - REGRESSION.standard_deviations * chance,
+            gain < -TRIAL.sharp_loss - TRIAL.standard_deviations * chance,
         )
         if falls or (count >= self._epochs and gain < TRIAL.min_gain):
             self.falls += falls
@@ -157,7 +157,7 @@ class HillClimber:
         if over and gain < TRIAL.min_gain + chance:
             return self._fails(trial)
         if not over and (
-            count < self._epochs or gain < TRIAL.min_gain + REGRESSION.standard_deviations * chance
+            count < self._epochs or gain < TRIAL.min_gain + TRIAL.standard_deviations * chance
         ):
             return None
         self._keeps(trial)

@@ -11,7 +11,7 @@ import pytest
 from tierd.core.migration import Direction, Fate, I16Array, MigrationPlan, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
-from tierd.policy.feedback import FeedbackController
+from tierd.policy.feedback import Before, FeedbackController
 
 EPOCH_NS = int(FEEDBACK.epoch_s * 1e9)
 
@@ -152,47 +152,6 @@ def test_a_fall_after_moves_takes_them_back_and_recovery_makes_suspicious() -> N
     assert course.out.suspected["hbm"] > 2
 
 
-def test_losses_too_small_to_be_seen_alone_are_taken_back_together() -> None:
-    course = Course()
-    for _ in range(4):
-        course.epoch()
-    for _ in range(3):
-        assert course.out.undo is None
-        course.epoch(predicted=0.2, lines=1e4)
-        course.now.lines_per_s *= 0.97
-    while course.out.undo is None:
-        assert course.now.lines_per_s > 0.8e6
-        course.epoch(predicted=0.2, lines=1e4)
-        course.now.lines_per_s *= 0.97
-    page, node = course.out.undo
-    assert (len(page), set(node)) == (100, {1})
-    assert course.out.alarms == 1
-    course.now.lines_per_s = 1e6
-    course.epoch()
-    assert course.out.suspected["hbm"] > 1
-
-
-def test_small_losses_with_other_accesses_are_the_programs_own() -> None:
-    course = Course()
-    for step in range(12):
-        course.epoch(predicted=0.2, lines=1e4)
-        course.now.lines_per_s *= 0.97
-        course.now.mix = (1.0 + 9 * (step % 2), 2.0, 10.0 - 9 * (step % 2))
-    assert not course.out.alarms
-
-
-def test_a_series_that_gained_is_the_measure_of_the_next() -> None:
-    course = Course()
-    for _ in range(4):
-        course.epoch()
-    for factor in (1.1, 1.1, 1.1, 1.0, 1.0, 1.0, 0.97, 0.97, 0.97, 0.97, 0.97, 0.97):
-        course.epoch(predicted=0.2, lines=1e4)
-        course.now.lines_per_s *= factor
-    # Less than at the best of times, more than at first.
-    assert course.now.lines_per_s > 1e6
-    assert course.out.alarms == 1
-
-
 def test_a_fall_that_goes_on_without_the_moves_was_the_programs_own() -> None:
     course = Course()
     course.epoch(predicted=0.2, lines=4e4)
@@ -224,3 +183,27 @@ def test_what_a_folio_costs_is_measured() -> None:
     course = Course()
     course.epoch(predicted=0.2, cpu_s=1e-3)
     assert course.out.folio_s == pytest.approx(1e-5)
+
+
+def test_progress_is_of_each_part_by_what_was_waited_in_it() -> None:
+    mix = np.array([0.2, 0.8])
+    then = Before(100.0, mix, np.array([3.0, 1.0]))
+    assert then.progress(100.0, mix) == pytest.approx(1)
+    assert then.progress(50.0, mix) == pytest.approx(0.5)
+    # The first twice as quick, the second half as quick: 40 and 40 lines.
+    now = np.array([0.5, 0.5])
+    assert then.progress(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
+    assert then.served(80.0, now) == pytest.approx(2**0.75 * 0.5**0.25)
+
+
+@pytest.mark.parametrize("before", [Before(100.0), Before(100.0, np.array([1.0]), np.zeros(1))])
+def test_where_parts_are_not_known_lines_stand_in(before: Before) -> None:
+    assert before.progress(80.0, np.array([1.0])) == pytest.approx(0.8)
+    assert Before().served(80.0, None) == 1
+
+
+def test_a_part_that_fell_silent_counts_no_more_than_so_much() -> None:
+    then = Before(100.0, np.array([0.5, 0.5]), np.ones(2))
+    assert then.progress(100.0, np.array([1.0, 0.0])) == pytest.approx(
+        (2 / FEEDBACK.max_part_factor) ** 0.5
+    )

@@ -43,6 +43,12 @@ class FeedbackTuning:
         ),
         evidence="assumption",
     )
+    max_part_factor: float = tuned(
+        4.0,
+        unit="ratio",
+        meaning="A part of memory counts as at most so many times faster or slower than before.",
+        evidence="assumption",
+    )
     first_line_fraction: float = tuned(
         0.05,
         unit="ratio",
@@ -106,6 +112,12 @@ class TrialTuning:
         meaning="The standard deviation of an epoch's rate is taken to be at least this fraction.",
         evidence="assumption",
     )
+    standard_deviations: float = tuned(
+        2.0,
+        unit="ratio",
+        meaning="What a slice brings must exceed chance by so many standard deviations.",
+        evidence="assumption",
+    )
     min_gain: float = tuned(
         0.005,
         unit="ratio",
@@ -144,93 +156,3 @@ class TrialTuning:
 
 
 TRIAL: Final = TrialTuning()
-
-
-@dataclass(slots=True)
-class RegressionTuning:
-    """The regression window of the policy `cost`: series of moves that lose are taken back."""
-
-    mean_epochs: int = tuned(
-        3,
-        unit="count",
-        meaning="The mean of so many of the latest epochs is compared.",
-        evidence="assumption",
-    )
-    max_loss: float = tuned(
-        0.05,
-        unit="ratio",
-        meaning="A series of moves may lose this fraction of the served lines.",
-        evidence="assumption",
-    )
-    min_gain: float = tuned(
-        0.02,
-        unit="ratio",
-        meaning="A series that gained more than this fraction is accepted.",
-        evidence="assumption",
-    )
-    settled_epochs: int = tuned(
-        4,
-        unit="count",
-        meaning="The effect of a series is known better after so many epochs without moves.",
-        evidence="assumption",
-    )
-    settled_max_loss: float = tuned(
-        0.01,
-        unit="ratio",
-        meaning=(
-            "A series of moves may have lost this fraction of the served lines after it has "
-            "settled."
-        ),
-        evidence="assumption",
-    )
-    max_epochs: int = tuned(
-        64,
-        unit="count",
-        meaning="A series is observed for at most so many epochs.",
-        evidence="assumption",
-    )
-    max_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of a series are taken back.",
-        evidence="assumption",
-    )
-    standard_deviations: float = tuned(
-        2.0,
-        unit="ratio",
-        meaning="A loss must exceed the allowed one by so many standard deviations.",
-        evidence="assumption",
-    )
-    initial_noise: float = tuned(
-        0.04,
-        unit="ratio",
-        meaning=(
-            "The relative standard deviation of an epoch's rate is taken to be this before it is "
-            "known."
-        ),
-        evidence="assumption",
-    )
-    max_change: float = tuned(
-        0.15,
-        unit="ratio",
-        meaning=(
-            "A change between two epochs counts as at most this fraction when the noise is "
-            "estimated."
-        ),
-        evidence="assumption",
-    )
-    noise_weight: float = tuned(
-        0.15,
-        unit="ratio",
-        meaning="The noise estimate follows an epoch with this weight.",
-        evidence="assumption",
-    )
-    max_part_factor: float = tuned(
-        4.0,
-        unit="ratio",
-        meaning="A part of memory counts as at most so many times faster or slower than before.",
-        evidence="assumption",
-    )
-
-
-REGRESSION: Final = RegressionTuning()
