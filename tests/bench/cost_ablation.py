@@ -66,7 +66,6 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
-    "pause after a change": [(COST, "residual_load_fraction", math.inf)],
     "whole regions": [WHOLE],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_beginnings", _here_only)],

@@ -164,9 +164,7 @@ class CostPolicy(Policy):
         hill_climber, model = self.hill_climber, work.model
         if not self.outcomes.alike(hill_climber.mix):
             hill_climber.forget(time_ns, self.outcomes.mix)
-        # A slice that is too much is a surprise itself.
-        surprised = work.surprised and not hill_climber.trying
-        if surprised or work.moves or "none" in model.source:
+        if work.moves or "none" in model.source:
             hill_climber.reset_trials(time_ns)
         elif hill_climber.update(time_ns, work):
             back = hill_climber.verdict()

@@ -23,7 +23,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "cost.polish_groups": "no decision differs",
     "cost.polish_min_gain": "no decision differs",
     "cost.remap_s": "no decision differs",
-    "cost.residual_load_fraction": "no decision differs",
     "cost.settling_half_lives": "cost 58 %",
     "cost.spread_parts": "no decision differs",
     "cost.stall_classes": "cost 19 %",

@@ -142,7 +142,7 @@ class CostTuning:
     settling_half_lives: float = tuned(
         2.0,
         unit="ratio",
-        meaning="After a change, the use of memory is unknown for so many half-lives of heat.",
+        meaning="After a split, how a page is used is unknown for so many half-lives of heat.",
         evidence="assumption",
     )
     quiet_s: float = tuned(
@@ -301,15 +301,6 @@ class CostTuning:
         unit="ratio",
         meaning=(
             "A measurement that finds a tier so many times slower than its description is believed."
-        ),
-        evidence="assumption",
-    )
-    residual_load_fraction: float = tuned(
-        0.3,
-        unit="ratio",
-        meaning=(
-            "The use of memory is taken to have changed when this fraction of all load is "
-            "elsewhere than expected."
         ),
         evidence="assumption",
     )
