@@ -63,7 +63,7 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "trials": [TRIALS],
     "rollback": [ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
-    "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
+    "ramp-up": [(FEEDBACK, "slice_fraction", 1.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
     "whole regions": [WHOLE],

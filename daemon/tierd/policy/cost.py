@@ -19,7 +19,7 @@ from functools import partial
 from itertools import pairwise
 
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.tuning import COST
+from tierd.core.tuning import COST, VALUE
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import Kinds
@@ -89,7 +89,7 @@ class CostPolicy(Policy):
     def busy(self) -> bool:
         """Whether it moved, split or tried something lately, or nothing may be moved now."""
         trying = self.hill_climber.busy or self.hill_climber.planned
-        return trying or self.holds or self._quiet_s < COST.quiet_s
+        return trying or self.holds or self._quiet_s < self.hill_climber.longest_s
 
     @property
     def holds(self) -> bool:
@@ -118,7 +118,7 @@ class CostPolicy(Policy):
         rule = Rule(
             horizon_s=self.settings.horizon_s,
             margin=self.settings.margin,
-            folio_s=self.outcomes.folio_s or COST.remap_s,
+            folio_s=self.outcomes.folio_s or VALUE.move_s,
         )
         if self.outcomes.undo is not None:
             work.take_back(*self.outcomes.undo)

@@ -129,7 +129,7 @@ class FeedbackController:
         self.folio_s: float | None = None
         """What moving was seen to cost a folio."""
         self.alarms = 0
-        self.allowance = FEEDBACK.first_line_fraction
+        self.allowance = FEEDBACK.slice_fraction
         """Share of all lines that may change tier in an epoch."""
         self.suspected: dict[str, float] = {}
         """Tier name → how many times slower than it says it is thought to be."""
@@ -234,7 +234,7 @@ class FeedbackController:
             served = epoch.then.served(rate, self.mix)
             if served < 1 - FEEDBACK.alarm_loss and self.alike(epoch.then.mix):
                 self.alarms += 1
-                self.allowance = FEEDBACK.first_line_fraction
+                self.allowance = FEEDBACK.slice_fraction
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
             elif observed > 0 and served > 1 - FEEDBACK.alarm_loss:
                 self.allowance = min(1.0, 2 * self.allowance)

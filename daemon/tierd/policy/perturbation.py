@@ -4,7 +4,7 @@
 Tiers that are both full are levelled by a model of a queue, and the best split depends on what no
 model of load and latency knows: whether programs wait for one tier after another or for all at
 once, which streams come together. So when the model has come to rest and a tier is overloaded, a
-slice of what is streamed there, `TRIAL.slice_line_fraction` of all lines in whole regions, goes to
+slice of what is streamed there, `FEEDBACK.slice_fraction` of all lines in whole regions, goes to
 the tier that is least used, and what memory serves in the epochs after is compared with the epochs
 before. If more is served the slice stays and another follows; else it goes back, after a sharp fall
 at once. If the first slice fails one the other way is tried; then nothing, for ever longer.
@@ -22,7 +22,7 @@ import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
-from tierd.core.tuning import TRIAL
+from tierd.core.tuning import FEEDBACK, TRIAL
 from tierd.policy.demand import F64Array
 
 
@@ -81,6 +81,11 @@ class HillClimber:
         self._pause, self._wait, self._rest = TRIAL.pause_epochs[0], 0, 0
         self.mix: F64Array | None = None
         """How accesses were spread when what is known began to hold."""
+
+    @property
+    def longest_s(self) -> float:
+        """What a trial takes at most, with the rest that it is compared with."""
+        return 2 * (TRIAL.epochs + self._epochs) * self._epoch_ns / 1e9
 
     @property
     def busy(self) -> bool:
@@ -149,7 +154,7 @@ class HillClimber:
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
         over, falls = (
             count >= 2 * self._epochs,
-            gain < -TRIAL.sharp_loss - TRIAL.standard_deviations * chance,
+            gain < -FEEDBACK.slice_fraction - TRIAL.standard_deviations * chance,
         )
         if falls or (count >= self._epochs and gain < TRIAL.min_gain):
             self.falls += falls
@@ -179,7 +184,7 @@ class HillClimber:
         self._ways = [each for each in self._ways if each != way]
         if not self._ways:
             self._leave_it()
-        self._trial, self._rates, self._planned, self._rest = None, [], True, TRIAL.rest_epochs
+        self._trial, self._rates, self._planned, self._rest = None, [], True, TRIAL.epochs
         return trial.page, trial.node
 
     def _ways_of(self, hot: int, used: F64Array) -> list[tuple[int, int]]:
@@ -213,7 +218,7 @@ class HillClimber:
         noise = max(TRIAL.min_noise, float(recent.std(ddof=1)) / base)
         for source, dest in list(self._ways):
             avoid = self._avoid.get((source, dest), np.empty(0, np.uint64))
-            page, region = now.slice_of(source, dest, TRIAL.slice_line_fraction, avoid)
+            page, region = now.slice_of(source, dest, FEEDBACK.slice_fraction, avoid)
             if not len(page):
                 self._ways.remove((source, dest))
                 continue

@@ -112,7 +112,7 @@ class Search:
             waited += folios * (self._cost[group, dest] - self._cost[group, source])
             now = float(self._model.loaded_ns(load, weight) @ weight) * 1e-9
             best = int(waited.argmin()) if len(waited) else -1
-            if best < 0 or waited[best] >= now * (1 - COST.polish_min_gain):
+            if best < 0 or waited[best] >= now * (1 - COST.placement_min_gain):
                 break
             placed = placed.copy()
             placed[group[best], source[best]] -= folios[best]

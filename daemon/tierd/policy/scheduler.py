@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tierd.core.tuning import COST
+from tierd.core.tuning import COST, VALUE
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
 from tierd.policy.placement import Search, Target
@@ -48,7 +48,7 @@ class Rule:
 
     horizon_s: float = 10.0
     margin: float = 0.5
-    folio_s: float = field(default_factory=lambda: COST.remap_s)
+    folio_s: float = field(default_factory=lambda: VALUE.move_s)
     least: float = 0.0
 
 

@@ -21,7 +21,6 @@ from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
-from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Inputs
@@ -299,5 +298,5 @@ def test_the_policy_is_busy_until_it_has_planned_nothing_for_a_while() -> None:
     assert isinstance(made, CostPolicy)
     loop.run(5)
     assert made.busy
-    loop.run(COST.quiet_s + 60)
+    loop.run(made.hill_climber.longest_s + 60)
     assert not made.busy

@@ -130,11 +130,11 @@ def test_nothing_changes_tier_before_the_first_rate_is_known() -> None:
 
 def test_lines_begin_slowly_and_double() -> None:
     course = Course()
-    assert course.out.lines_left == pytest.approx(FEEDBACK.first_line_fraction * 1e6)
+    assert course.out.lines_left == pytest.approx(FEEDBACK.slice_fraction * 1e6)
     course.epoch(predicted=0.2, lines=4e4)
     assert course.out.lines_left == 0  # what came of it is waited for
     course.epoch()
-    assert course.out.lines_left == pytest.approx(2 * FEEDBACK.first_line_fraction * 1e6)
+    assert course.out.lines_left == pytest.approx(2 * FEEDBACK.slice_fraction * 1e6)
 
 
 def test_a_fall_after_moves_takes_them_back_and_recovery_makes_suspicious() -> None:

@@ -49,10 +49,13 @@ class FeedbackTuning:
         meaning="A part of memory counts as at most so many times faster or slower than before.",
         evidence="assumption",
     )
-    first_line_fraction: float = tuned(
+    slice_fraction: float = tuned(
         0.05,
         unit="ratio",
-        meaning="At most this fraction of all lines changes tier in the first epoch.",
+        meaning=(
+            "At most this fraction of all lines changes tier in the first epoch and in a trial; a "
+            "trial that loses more of them beyond chance ends at once."
+        ),
         evidence="assumption",
     )
     min_line_fraction: float = tuned(
@@ -82,12 +85,6 @@ FEEDBACK: Final = FeedbackTuning()
 class TrialTuning:
     """Trials of the policy `cost` (perturb and observe): a slice moves, and the rate decides."""
 
-    slice_line_fraction: float = tuned(
-        0.05,
-        unit="ratio",
-        meaning="A slice has this fraction of all lines, and at least one region.",
-        evidence="assumption",
-    )
     epochs: int = tuned(
         4,
         unit="count",
@@ -124,14 +121,6 @@ class TrialTuning:
         meaning="A slice must bring this fraction of the served lines beyond chance.",
         evidence="assumption",
     )
-    sharp_loss: float = tuned(
-        0.05,
-        unit="ratio",
-        meaning=(
-            "One epoch is enough to end a trial that loses more than this fraction beyond chance."
-        ),
-        evidence="assumption",
-    )
     pause_epochs: tuple[int, int] = tuned(
         (16, 256),
         unit="count",
@@ -139,12 +128,6 @@ class TrialTuning:
             "After two failed directions there is no trial for the first number of epochs, which "
             "grows up to the second."
         ),
-        evidence="assumption",
-    )
-    rest_epochs: int = tuned(
-        3,
-        unit="count",
-        meaning="The model moves nothing for so many epochs after a slice went back.",
         evidence="assumption",
     )
     model_error_factor: float = tuned(

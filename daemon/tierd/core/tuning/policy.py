@@ -145,28 +145,10 @@ class CostTuning:
         meaning="After a split, how a page is used is unknown for so many half-lives of heat.",
         evidence="assumption",
     )
-    quiet_s: float = tuned(
-        30.0,
-        unit="s",
-        meaning=(
-            "The loop may wait longer than a tick once the policy has planned nothing for this "
-            "time; a change of the load wakes nobody."
-        ),
-        evidence="assumption: longer than trials and their judgement take",
-    )
     spread_parts: int = tuned(
         256,
         unit="count",
         meaning="The distribution of accesses is compared over so many parts of memory.",
-        evidence="assumption",
-    )
-    unknown_streaming_fraction: float = tuned(
-        0.0,
-        unit="ratio",
-        meaning=(
-            "The streaming fraction is taken to be this where no source reports it, so that every "
-            "access waits."
-        ),
         evidence="assumption",
     )
     min_heat_level: float = tuned(
@@ -190,16 +172,10 @@ class CostTuning:
         meaning="Page classes divide each doubling of the access rate into so many steps.",
         evidence="assumption",
     )
-    stall_classes: int = tuned(
+    fraction_classes: int = tuned(
         4,
         unit="count",
-        meaning="Page classes divide the stall fraction into so many steps.",
-        evidence="assumption",
-    )
-    write_classes: int = tuned(
-        4,
-        unit="count",
-        meaning="Page classes divide the written fraction into so many steps.",
+        meaning="Page classes divide the stall and the written fraction into so many steps.",
         evidence="assumption",
     )
     placement_iterations: int = tuned(
@@ -211,15 +187,7 @@ class CostTuning:
     placement_min_gain: float = tuned(
         5e-4,
         unit="ratio",
-        meaning=(
-            "An iteration of the placement optimiser must save this fraction of the waiting time."
-        ),
-        evidence="assumption",
-    )
-    polish_min_gain: float = tuned(
-        1e-5,
-        unit="ratio",
-        meaning="A single group that moves after that must save this fraction of the waiting time.",
+        meaning="A step of the placement optimiser must save this fraction of the waiting time.",
         evidence="assumption",
     )
     polish_groups: int = tuned(
@@ -266,25 +234,10 @@ class CostTuning:
         ),
         evidence="assumption",
     )
-    remap_s: float = tuned(
-        3e-6,
-        unit="s",
-        meaning=(
-            "Unmapping, flushing TLBs and mapping a folio again costs this CPU time until it was "
-            "measured."
-        ),
-        evidence="assumption",
-    )
     streamed_stall_fraction: float = tuned(
         0.5,
         unit="ratio",
         meaning="An access whose stall fraction is at most this is taken for part of a stream.",
-        evidence="assumption",
-    )
-    alike_rate_fraction: float = tuned(
-        0.5,
-        unit="ratio",
-        meaning="Streams whose rates differ by at most this fraction may stand for each other.",
         evidence="assumption",
     )
     stream_lines: int = tuned(
