@@ -37,7 +37,7 @@ from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
 from tierd.policy.feedback import Before
 from tierd.policy.placement import Search
-from tierd.policy.residual_load import ResidualLoad
+from tierd.policy.tiermodel import ResidualLoad
 
 
 def _as_told(_: ResidualLoad, model: Any, known: Any, *__: object) -> Any:

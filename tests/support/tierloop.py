@@ -23,7 +23,7 @@ from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget
-from tierd.policy.traffic import LoadSource, Traffic
+from tierd.policy.tiermodel import LoadSource, Traffic
 
 LINES = PAGE_SIZE // LINE_BYTES
 STANDS_FOR = 64

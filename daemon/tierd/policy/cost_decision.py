@@ -18,11 +18,9 @@ from tierd.policy import pageset
 from tierd.policy.demand import Demand, estimate, kinds_of
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
-from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
-from tierd.policy.tiermodel import TierModel
-from tierd.policy.traffic import Traffic
+from tierd.policy.tiermodel import ResidualLoad, TierModel, Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 
 LATENCY_MODELS = ("loaded", "idle")

@@ -25,7 +25,7 @@ from tierd.core.tuning import COST, HOTNESS
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
-from tierd.policy.traffic import Traffic
+from tierd.policy.tiermodel import Traffic
 
 F64Array = npt.NDArray[np.float64]
 

@@ -25,7 +25,7 @@ from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import NO_LIMIT, Budget, Groups
-from tierd.policy.traffic import LoadSource, Traffic
+from tierd.policy.tiermodel import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
