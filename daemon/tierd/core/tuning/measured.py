@@ -19,7 +19,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "cost.min_region_pages": "no decision differs",
     "cost.placement_iterations": "no decision differs",
     "cost.placement_min_gain": "no decision differs",
-    "cost.polish_groups": "no decision differs",
     "cost.settling_half_lives": "cost 58 %",
     "cost.spread_parts": "no decision differs",
     "cost.fraction_classes": "cost 19 %",
