@@ -62,9 +62,7 @@ class Regions:
             return members
         lines = float(self._lines[members].mean())
         alike = self._movable & ~taken & (self._tier == source)
-        # No further apart than the rates of one page class.
-        apart = 2 ** (1 / COST.classes_per_doubling)
-        alike &= (self._lines >= lines / apart) & (self._lines <= lines * apart)
+        alike &= np.abs(self._lines - lines) <= COST.alike_rate_fraction * lines
         others = np.ones(len(self._page), np.bool_)
         others[members] = False
         pool = np.flatnonzero(alike | ~others)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 MEASURED: Final[Mapping[str, str]] = {
+    "cost.alike_rate_fraction": "no decision differs",
     "cost.classes_per_doubling": "cost 11 %",
     "cost.free_load": "no decision differs",
     "cost.gradient_points": "no decision differs",

@@ -234,6 +234,15 @@ class CostTuning:
         meaning="An access whose stall fraction is at most this is taken for part of a stream.",
         evidence="assumption",
     )
+    alike_rate_fraction: float = tuned(
+        0.5,
+        unit="ratio",
+        meaning="Streams whose rates differ by at most this fraction may stand for each other.",
+        evidence=(
+            "docs/benchmarks/cost-ablation.md: with 0.41, the width of a page class, uneven "
+            "streams are up to 4 % slower"
+        ),
+    )
     stream_lines: int = tuned(
         24,
         unit="count",
