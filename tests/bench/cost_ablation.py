@@ -35,7 +35,7 @@ from tierd.core.tuning import COST, FEEDBACK, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
-from tierd.policy.feedback import Before
+from tierd.policy.feedback import Before, FeedbackController
 from tierd.policy.placement import Search
 from tierd.policy.tiermodel import ResidualLoad
 
@@ -63,7 +63,7 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "trials": [TRIALS],
     "rollback": [ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
-    "ramp-up": [(FEEDBACK, "slice_fraction", 1.0)],
+    "ramp-up": [(FeedbackController, "lines_left", property(lambda _: math.inf))],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
     "whole regions": [WHOLE],

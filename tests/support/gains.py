@@ -30,5 +30,5 @@ class Epochs:
 
 def rank_correlation(one: np.ndarray, other: np.ndarray) -> float:
     """Spearman's, for values of which few are the same."""
-    ranks = [np.argsort(np.argsort(each)) for each in (one, other)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    ranks = np.array([np.argsort(np.argsort(each)) for each in (one, other)])
+    return float(np.corrcoef(ranks)[0, 1])

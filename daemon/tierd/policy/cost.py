@@ -247,3 +247,6 @@ def sentence(
         f"{rule.horizon_s:g} s, beyond what the move costs: it moves when room and budget allow, "
         "if what would give way loses less"
     )
+
+
+__all__ = ["CostPolicy", "CostPolicyState", "CostSettings"]
