@@ -239,7 +239,7 @@ class CostTuning:
         unit="ratio",
         meaning="Streams whose rates differ by at most this fraction may stand for each other.",
         evidence=(
-            "docs/benchmarks/cost-ablation.md: with 0.41, the width of a page class, uneven "
+            "docs/research/benchmarks/cost-ablation.md: with 0.41, the width of a class, uneven "
             "streams are up to 4 % slower"
         ),
     )
