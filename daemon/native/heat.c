@@ -97,7 +97,6 @@ static void maintain(struct tierd_heat *heat, float factor)
 	if (heat->filter_stale > 0)
 		table_rebuild_filter(heat);
 	heat->maintained_ns = heat->now_ns;
-	heat->hist_valid = false;
 }
 
 static uint64_t maintain_every(const struct tierd_heat *heat)
@@ -173,7 +172,6 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
-	heat->hist_valid = false;
 }
 
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
@@ -191,7 +189,6 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 	heat->now_ns = time_ns;
 	set_epoch(heat, (time_ns - heat->born_ns) / heat->refresh_ns);
 	exponent = (double)(time_ns - heat->origin_ns) / heat->half_life_ns;
-	heat->hist_valid = false;
 	if (exponent >= 60.0) {
 		rebase(heat);
 		return;
@@ -209,17 +206,13 @@ uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
 
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
 {
-	uint64_t rows = 0;
-
-	for (int node = 0; node < 256; node++)
-		rows += heat->row_used[node];
 	*stats = (struct tierd_heat_stats){
 	    .tracked = heat->tracked,
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
 	    .slots = slot_count(heat),
 	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
-			    rows * sizeof(struct hist_row) + offsetof(struct tierd_heat, rows),
+			    sizeof(*heat),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
 	    .dropped_invalid = heat->dropped_invalid,
@@ -227,69 +220,4 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	    .folded = heat->folded,
 	    .split = heat->split,
 	};
-}
-
-/* At four fifths full, runs of used slots are hundreds long; a probe passes all of one. */
-static uint64_t longest_run_allowed(const struct tierd_heat *heat)
-{
-	uint64_t part = slot_count(heat) / 16;
-
-	return part < 4096 ? 4096 : part;
-}
-
-/* Whether the slots counted by node and warmth are those that the tags tell of. */
-static bool warm_counts_hold(const struct tierd_heat *heat)
-{
-	int64_t left[COUNTED][WARMTHS];
-
-	for (unsigned int row = 0; row < COUNTED; row++)
-		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
-			left[row][warmth] = heat->warm[row][warmth];
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		unsigned int row = counted_at(heat->tags.node[i]);
-
-		if (row < COUNTED)
-			left[row][heat->tags.warmth[i]]--;
-	}
-	for (unsigned int row = 0; row < COUNTED; row++)
-		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
-			if (left[row][warmth] != 0)
-				return false;
-	return true;
-}
-
-/* Whether counters and probe sequences are sound; for tests. */
-int tierd_heat_check(struct tierd_heat *heat)
-{
-	uint64_t tracked = 0, huge = 0, unplaced = 0, run = 0;
-
-	if (!warm_counts_hold(heat))
-		return -EBADR;
-
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		const struct slot *slot = &heat->slots[i];
-
-		if (heat->tags.node[i] != (slot_used(slot) ? slot->node : NO_TAG) ||
-		    heat->tags.warmth[i] != warmth_of(slot->heat))
-			return -EBADMSG;
-		run = slot_used(slot) ? run + 1 : 0;
-		if (run > longest_run_allowed(heat))
-			return -ELOOP;
-		if (run == 0)
-			continue;
-		tracked++;
-		huge += slot_huge(slot);
-		unplaced += slot_unplaced(heat, slot);
-		if ((slot->node == TIERD_NODE_UNKNOWN) && (slot->flags & EPOCH_MASK) != 0)
-			return -EILSEQ;
-		if (table_find(heat, slot_key(slot)) != slot)
-			return -EUCLEAN;
-		if (slot_huge(slot) && !filter_hit(heat, slot_key(slot)))
-			return -EBADF;
-		if (!(slot->heat >= 0.0F))
-			return -ERANGE;
-	}
-	return tracked == heat->tracked && huge == heat->huge && unplaced == table_unplaced(heat)
-		   ? 0
-		   : -EPROTO;
 }

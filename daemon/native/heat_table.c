@@ -13,6 +13,9 @@ enum {
 	SMALL_LINES = 1 << 16,
 	FILTER_BITS_PER_SLOT = 2,
 	HUGE_PAGE_BYTES = 2 << 20,
+	/* Of the bits of a float: what eviction tells apart. */
+	BIN_SHIFT = 20,
+	BINS = 1 << (31 - BIN_SHIFT),
 };
 
 /* Zeroed memory, in 2 MiB pages where the kernel has them: probes are random. */
@@ -126,6 +129,66 @@ static int grow(struct tierd_heat *heat)
 	return 0;
 }
 
+/* Whether a slot is used, and its node is one of the kept. */
+static bool is_of(const struct tierd_heat *heat, const struct slot *slot, bool kept)
+{
+	return slot_used(slot) && heat->keep_node[slot->node] == kept;
+}
+
+/* Exponent of stored heat and three bits of its mantissa. */
+static unsigned int bin_of(float stored)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &stored, sizeof(bits));
+	return bits >> BIN_SHIFT;
+}
+
+/*
+ * Remove up to `wanted` of the coldest slots whose node is kept, or is not. Where not all of
+ * the last bin go, every nth does: taken from one end, they would leave the other so full that
+ * probes there become searches.
+ */
+static uint64_t evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
+{
+	uint64_t in_bin[BINS] = {0}, gone = 0, before = 0, from_edge, due = 0;
+	unsigned int edge = 0;
+
+	for (uint64_t i = 0; i < slot_count(heat); i++)
+		in_bin[bin_of(heat->slots[i].heat)] += is_of(heat, &heat->slots[i], kept);
+	while (edge < BINS - 1 && before + in_bin[edge] < wanted)
+		before += in_bin[edge++];
+	from_edge = wanted - before;
+	for (uint64_t i = 0; i < slot_count(heat);) {
+		struct slot *slot = &heat->slots[i];
+		const unsigned int bin = bin_of(slot->heat);
+
+		if (!is_of(heat, slot, kept) || bin > edge ||
+		    (bin == edge && (due += from_edge) < in_bin[edge])) {
+			i++;
+			continue;
+		}
+		if (bin == edge)
+			due -= in_bin[edge];
+		/* The slot that moves here is checked next. */
+		table_remove(heat, slot);
+		gone++;
+	}
+	heat->evicted += gone;
+	return gone;
+}
+
+/* False where less than a sixteenth of the table could go. */
+static bool evict(struct tierd_heat *heat, bool may_evict_kept)
+{
+	const uint64_t wanted = heat->capacity / 16 + 1;
+	uint64_t gone = evict_group(heat, false, wanted);
+
+	if (may_evict_kept && gone < wanted)
+		gone += evict_group(heat, true, wanted - gone);
+	return gone >= wanted;
+}
+
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
 {
 	struct slot *slot;
@@ -137,7 +200,7 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	}
 	if (heat->tracked >= heat->capacity) {
 		if (may_evict_kept || !heat->nothing_to_evict)
-			heat->nothing_to_evict = !table_evict(heat, may_evict_kept);
+			heat->nothing_to_evict = !evict(heat, may_evict_kept);
 		if (heat->tracked >= heat->capacity) {
 			heat->dropped_full++;
 			return NULL;
@@ -148,7 +211,6 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	tag_slot(heat, slot);
 	heat->tracked++;
 	heat->of_epoch[0]++;
-	heat->hist_valid = false;
 	return slot;
 }
 
@@ -176,7 +238,6 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	heat->slots[hole] = (struct slot){0};
 	tag_slot(heat, &heat->slots[hole]);
 	heat->tracked--;
-	heat->hist_valid = false;
 }
 
 void table_set_huge(struct tierd_heat *heat, struct slot *slot)
@@ -186,7 +247,6 @@ void table_set_huge(struct tierd_heat *heat, struct slot *slot)
 	slot->flags |= FLAG_HUGE;
 	heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
 	heat->huge++;
-	heat->hist_valid = false;
 }
 
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
@@ -195,7 +255,6 @@ void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
 	heat->huge--;
 	/* The bit stays until a rebuild, because another folio may share it. */
 	heat->filter_stale++;
-	heat->hist_valid = false;
 }
 
 void table_rebuild_filter(struct tierd_heat *heat)

@@ -32,9 +32,6 @@ struct tierd_heat_stats {
 	uint64_t split;
 };
 
-/* Heat bins: bin 0 is below 2^-14, then 8 a power of two up to 2^22. */
-enum { TIERD_HEAT_BINS = 289 };
-
 /* The node numbers that the table can hold, and the two that are not nodes. */
 enum { TIERD_NODE_MAX = 253, TIERD_NODE_UNPLACED = 254, TIERD_NODE_UNKNOWN = 255 };
 
@@ -63,13 +60,10 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 float tierd_heat_least(struct tierd_heat *heat, int node);
 /* Folios in the table. */
 uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
-void tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
-float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
 /* The node of each page's folio, -1 where it is unknown or the page not tracked. */
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node);
-int tierd_heat_check(struct tierd_heat *heat);
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats);
 
 /* ---- mover ---- */
