@@ -26,7 +26,6 @@ SOURCES = (
     "promote_read.c",
     "promote_tap.c",
     "promote_wait.c",
-    "recent.c",
     "records.c",
     "regions.c",
     "residency.c",

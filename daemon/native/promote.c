@@ -90,7 +90,7 @@ void tierd_promoter_free(struct tierd_promoter *promoter)
 	pthread_mutex_destroy(&promoter->lock);
 	free((void *)promoter->orders.span);
 	free(promoter->outcome);
-	tap_free(promoter->tap);
+	free(promoter->tap);
 	free(promoter);
 }
 
@@ -328,12 +328,5 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 		stats->ring_dropped = info->dropped;
 		stats->ring_closing = info->closing;
 	}
-	pthread_mutex_unlock(&promoter->lock);
-}
-
-void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors)
-{
-	pthread_mutex_lock(&promoter->lock);
-	memcpy(errors, promoter->errors, sizeof(promoter->errors));
 	pthread_mutex_unlock(&promoter->lock);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the promoter: hot records become candidates (promote_read.c). Candidates become
- * moves (promote_pick.c) or wait (promote_wait.c). The mover executes moves (promote_move.c).
- * promote.c has the thread, its interval and its orders. A small table keeps recent moves
- * (recent.c).
+ * Inside the promoter: hot records become candidates (promote_read.c, which knows what moved
+ * recently). Candidates become moves (promote_pick.c) or wait (promote_wait.c). The mover executes
+ * moves (promote_move.c). promote.c has the thread, its interval and its orders.
  */
 #ifndef TIERD_PROMOTE_H
 #define TIERD_PROMOTE_H
@@ -16,7 +15,6 @@
 
 #include "bucket.h"
 #include "pagekey.h"
-#include "rule.h"
 #include "tierd_promoter.h"
 
 enum {
@@ -141,13 +139,13 @@ struct tierd_promoter {
 	struct tierd_outcome *outcome;
 	size_t outcomes;
 	struct tierd_promoter_stats stats;
-	/* 4 KiB pages that failed, by errno. */
-	uint64_t errors[TIERD_ERRNO_MAX + 1];
 };
 
 /* promote_read.c */
 uint64_t ring_waiting(const struct ring *ring);
 void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
+/* Whether the move is ping-pong: a promotion soon after the page's demotion. */
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 /* promote_wait.c */
 void waiting_init(struct waiting *waiting);
 /* Of two entries of a page the hotter stays. False if there is no space. */
@@ -155,10 +153,8 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate);
 /* The hottest; there must be one. */
 struct candidate waiting_pop(struct waiting *waiting);
 bool waiting_remove(struct waiting *waiting, uint64_t page);
-/* Remove candidates seen no later than that, at most `room`; returns their number. */
-size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
-/* Remove the coldest beyond `keep`; returns their number. */
-size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
+/* Remove candidates seen no later than that; returns their number. */
+size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out);
 /* promote_pick.c */
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);
@@ -187,16 +183,6 @@ void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate
 bool tap_fates(struct tierd_promoter *promoter, struct moves *moves, int direction);
 /* The results of a whole job. */
 void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int direction);
-void tap_free(struct tap *tap);
-/* recent.c */
-const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
-/* Whether the move is ping-pong: a promotion soon after the page's demotion. */
-bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
-
-static inline int recent_direction(const struct recent *recent)
-{
-	return (int)(recent->time_ns & 1);
-}
 
 /* Plan one more move; the caller has checked that there is space for it. */
 static inline void plan_move(struct moves *moves, const struct candidate *of, uint8_t order)

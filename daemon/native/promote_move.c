@@ -126,7 +126,7 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	stats->moved_bytes += job.moved_bytes;
 	stats->retries += job.retries;
 	for (size_t i = 0; job.failed > 0 && i <= TIERD_ERRNO_MAX; i++)
-		promoter->errors[i] += job.errors[i];
+		stats->errors[i] += job.errors[i];
 	if (job.longest_call_ns > stats->longest_call_ns)
 		stats->longest_call_ns = job.longest_call_ns;
 	return pages;

@@ -159,10 +159,7 @@ static size_t at_a_time(const struct tierd_promoter *promoter)
 	double pages = settings->batch_quota_factor * (double)settings->quota_bytes_per_s *
 		       ((double)settings->interval_ns * 1e-9) / (double)PAGE_BYTES;
 
-	if (pages < (double)settings->min_batch_pages)
-		return settings->min_batch_pages < MOVES_MAX ? settings->min_batch_pages
-							     : MOVES_MAX;
-	return pages < (double)MOVES_MAX ? (size_t)pages : MOVES_MAX;
+	return (size_t)fmin(fmax(pages, settings->min_batch_pages), MOVES_MAX);
 }
 
 /* Whether some candidate waits on a node that is not closed. */
@@ -190,16 +187,22 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 	if (now_ns - promoter->swept_ns >= patience_ns / promoter->settings.timeout_sweeps &&
 	    since_ns > patience_ns) {
 		promoter->swept_ns = now_ns;
-		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
+		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside);
 		for (size_t i = 0; i < n; i++)
 			hold_back(promoter, &promoter->aside[i], reason, now_ns);
 	}
-	/* Not one by one: putting thousands in order costs more than moving some. */
+	/* Not one by one: to put thousands in order costs much. */
 	if (waiting->n <= WAITING_MAX + WAITING_MAX / 2)
 		return;
-	n = waiting_beyond(waiting, WAITING_MAX, promoter->aside);
+	for (n = 0; n < WAITING_MAX; n++)
+		promoter->aside[n] = waiting_pop(waiting);
+	while (waiting->n > 0) {
+		struct candidate candidate = waiting_pop(waiting);
+
+		hold_back(promoter, &candidate, TIERD_OVERFLOW, now_ns);
+	}
 	for (size_t i = 0; i < n; i++)
-		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
+		(void)waiting_add(waiting, &promoter->aside[i]);
 }
 
 /*
@@ -251,15 +254,18 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
  */
 void pick_ahead(struct tierd_promoter *promoter)
 {
+	const struct tierd_estimate sure = {0};
 	const struct tierd_victim *victim;
 	uint64_t now_ns = tap_now(promoter);
 
 	if (!(promoter->demand >= (double)PAGE_BYTES) || isnan(promoter->coldest_promoted))
 		return;
 	while ((victim = next_victim(promoter, NULL)) != NULL) {
+		struct tierd_terms terms;
+
+		tierd_rule_terms(&promoter->rule, &sure, victim->heat, &terms);
 		if ((double)promoter->room[victim->node] >= promoter->demand ||
-		    !(promoter->coldest_promoted > rule_bar(&promoter->rule, 0.0F, victim->heat)) ||
-		    !demote(promoter, victim, now_ns))
+		    !(promoter->coldest_promoted > terms.bar) || !demote(promoter, victim, now_ns))
 			return;
 	}
 }

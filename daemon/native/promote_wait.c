@@ -4,9 +4,6 @@
  * candidates, with a table from page to candidate, so that an interval costs what it changes
  * and not what waits.
  */
-#define _GNU_SOURCE
-#include <stdlib.h>
-
 #include "promote.h"
 
 static bool before(const struct waiting *waiting, struct waiter a, struct waiter b)
@@ -143,11 +140,11 @@ bool waiting_remove(struct waiting *waiting, uint64_t page)
 	return true;
 }
 
-size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room)
+size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out)
 {
 	size_t found = 0;
 
-	for (size_t i = 0; i < waiting->n && found < room; i++) {
+	for (size_t i = 0; i < waiting->n; i++) {
 		const struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
 
 		if (candidate->seen_ns <= seen_ns)
@@ -155,30 +152,5 @@ size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate
 	}
 	for (size_t i = 0; i < found; i++)
 		waiting_remove(waiting, out[i].page);
-	return found;
-}
-
-static int by_heat(const void *a, const void *b, void *waiting)
-{
-	return before(waiting, *(const struct waiter *)b, *(const struct waiter *)a) -
-	       before(waiting, *(const struct waiter *)a, *(const struct waiter *)b);
-}
-
-size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out)
-{
-	size_t found = 0;
-
-	if (waiting->n <= keep)
-		return 0;
-	/* What is in order is a heap. */
-	qsort_r(waiting->heap, waiting->n, sizeof(*waiting->heap), by_heat, waiting);
-	for (size_t i = 0; i < waiting->n; i++)
-		waiting->at[waiting->heap[i].index] = (uint16_t)i;
-	while (waiting->n > keep) {
-		uint16_t index = waiting->heap[waiting->n - 1].index;
-
-		out[found++] = waiting->pool[index];
-		take_out(waiting, index);
-	}
 	return found;
 }

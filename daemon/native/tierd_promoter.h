@@ -150,6 +150,7 @@ struct tierd_promoter_stats {
 	uint64_t moved_bytes;
 	uint64_t retries;
 	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
+	uint64_t errors[256];	   /* 4 KiB pages that failed, by errno */
 };
 
 struct tierd_promoter;
@@ -187,8 +188,6 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 			 const uint8_t *order, const uint8_t *fate, const uint8_t *direction,
 			 size_t n, uint64_t time_ns);
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
-/* 4 KiB pages that failed since the start, by errno, in 256 places. */
-void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors);
 
 /*
  * ---- a tap: what a promoter was told, and what it chose ----
@@ -264,10 +263,11 @@ struct tierd_tap_column {
 	size_t n;
 };
 
-/* Note from now on what the promoter is told and chooses; right after tierd_promoter_new. */
-int tierd_promoter_tap(struct tierd_promoter *promoter);
-/* Note nothing any more; what was noted is gone. */
-void tierd_promoter_untap(struct tierd_promoter *promoter);
+/*
+ * Note from now on what the promoter is told and chooses, right after tierd_promoter_new; or
+ * nothing any more, and what was noted is gone.
+ */
+int tierd_promoter_tap(struct tierd_promoter *promoter, int on);
 /*
  * What was noted since the last call; it stays as it is until the next one. Returns 0, or how many
  * calls were not noted since the first for which there was no room: none is from there on.

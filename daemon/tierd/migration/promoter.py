@@ -40,11 +40,10 @@ from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steere
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
-    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
+    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name not in ("held", "errors")
 )
 _NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
-_ERRNO_MAX: Final = int(lib.TIERD_ERRNO_MAX)
 
 
 class _Counters(Mapping[str, int]):
@@ -107,7 +106,7 @@ class Promoter:
         Raises:
             MemoryError: no memory for it.
         """
-        _check(lib.tierd_promoter_tap(self._promoter), "tap")
+        _check(lib.tierd_promoter_tap(self._promoter, True), "tap")
         self._reported = [self._settings]
 
     def tapped(self) -> FastPathLog | None:
@@ -121,7 +120,7 @@ class Promoter:
 
     def untap(self) -> None:
         """Stop recording."""
-        lib.tierd_promoter_untap(self._promoter)
+        lib.tierd_promoter_tap(self._promoter, False)
         self._reported = None
 
     def replay(self, given: FastPathLog) -> None:
@@ -290,8 +289,9 @@ class Promoter:
 
     def errors(self) -> dict[int, int]:
         """4 KiB pages that failed since the promoter was made, by errno."""
-        errors = np.empty(_ERRNO_MAX + 1, np.uint64)
-        lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
+        stats = ffi.new("struct tierd_promoter_stats *")
+        lib.tierd_promoter_get_stats(self._promoter, stats)
+        errors = np.frombuffer(ffi.buffer(stats.errors), np.uint64)
         return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
 
     def close(self) -> None:

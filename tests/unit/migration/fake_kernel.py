@@ -33,7 +33,6 @@ PROMOTER = (
     "promote_read.c",
     "promote_tap.c",
     "promote_wait.c",
-    "recent.c",
     "rule.c",
 )
 
