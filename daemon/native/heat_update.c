@@ -182,33 +182,24 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 	return 0;
 }
 
-static bool in_ranges(uint64_t vpn, const uint64_t *start, const uint64_t *end, size_t n)
-{
-	size_t low = 0, high = n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (end[middle] <= vpn)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < n && start[low] <= vpn;
-}
-
-void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
-		     const uint64_t *end, size_t n)
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
+		     size_t n)
 {
 	for (uint64_t i = 0; i < slot_count(heat);) {
 		struct slot *slot = &heat->slots[i];
+		const uint64_t key = slot_key(slot);
+		bool keeps = !slot_used(slot) || key_target(key) != target;
 
+		if (!keeps) {
+			const size_t at = span_at(span, n, key_vpn(key));
+
+			keeps = at < n && span[at].start <= key_vpn(key);
+		}
 		/* The slot that moves into the place of a removed one is checked next. */
-		if (slot_used(slot) && key_target(slot_key(slot)) == target &&
-		    !in_ranges(key_vpn(slot_key(slot)), start, end, n))
-			table_remove(heat, slot);
-		else
+		if (keeps)
 			i++;
+		else
+			table_remove(heat, slot);
 	}
 }
 

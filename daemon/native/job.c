@@ -76,16 +76,6 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 	return bytes;
 }
 
-static void settle_all(struct batch *batch, uint8_t fate, int err)
-{
-	for (size_t i = 0; i < batch->n; i++) {
-		if (batch->fate[i] == FATE_OPEN) {
-			batch->fate[i] = fate;
-			batch->error[i] = err;
-		}
-	}
-}
-
 static bool is_full(const struct tierd_mover *mover, int node)
 {
 	return node >= 0 && node < FULL_NODES && mover->full[node] >= FULL_CALLS;
@@ -177,7 +167,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	size_t open = 0;
 
 	if (process == NULL || process->pidfd < 0 || sys_exited(process->pidfd))
-		settle_all(batch, TIERD_GONE, ESRCH);
+		batch_settle_open(batch, ESRCH);
 	else
 		batch_look(batch, process->pid, job->order, job->pass > 0);
 	skip_full_nodes(mover);
@@ -200,7 +190,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 			if (batch->fate[i] == TIERD_FAILED)
 				batch->fate[i] = FATE_OPEN;
 		}
-		settle_all(batch, TIERD_GONE, ESRCH);
+		batch_settle_open(batch, ESRCH);
 	}
 	pages = write_down(mover, job);
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());

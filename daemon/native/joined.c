@@ -51,20 +51,6 @@ static int64_t is_mapped_huge(int pagemap, uint64_t page)
 				  1, &walk_end);
 }
 
-/* Where joined pages are: not where they were, if most of their folio was elsewhere. */
-static void find_nodes(struct batch *batch, int pid, size_t joined)
-{
-	if (joined == 0)
-		return;
-	for (size_t k = 0; k < joined; k++) {
-		batch->ask_address[k] = batch->address[batch->asked[k]];
-		batch->status[k] = -1;
-	}
-	(void)sys_move_pages(pid, joined, batch->ask_address, NULL, batch->status);
-	for (size_t k = 0; k < joined; k++)
-		batch->after[batch->asked[k]] = batch->status[k];
-}
-
 void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 {
 	size_t joined = 0, end;
@@ -92,5 +78,8 @@ void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 	}
 	if (pagemap >= 0)
 		close(pagemap);
-	find_nodes(batch, pid, joined);
+	/* Not where they were, if most of their folio was elsewhere. */
+	(void)batch_ask(batch, pid, joined, -1);
+	for (size_t k = 0; k < joined; k++)
+		batch->after[batch->asked[k]] = batch->status[k];
 }

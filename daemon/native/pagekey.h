@@ -6,7 +6,9 @@
 #ifndef TIERD_PAGEKEY_H
 #define TIERD_PAGEKEY_H
 
-#include <stdint.h>
+#include <stdbool.h>
+
+#include "tierd_native.h"
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1UL << PAGE_SHIFT)
@@ -31,6 +33,22 @@ static inline uint32_t key_target(uint64_t key)
 static inline uint64_t key_head(uint64_t key)
 {
 	return key & ~(uint64_t)(HUGE_PAGES - 1);
+}
+
+/* The first of spans, which ascend and are apart, that ends behind a page; n if there is none. */
+static inline size_t span_at(const struct tierd_span *span, size_t n, uint64_t page)
+{
+	size_t low = 0;
+
+	while (low < n) {
+		size_t middle = low + (n - low) / 2;
+
+		if (span[middle].end <= page)
+			low = middle + 1;
+		else
+			n = middle;
+	}
+	return low;
 }
 
 #endif

@@ -132,39 +132,30 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	return pages;
 }
 
-/* Below the watermark no room is seen, and what left just now makes room all the same. */
-static void exchange_room(struct tierd_promoter *promoter)
-{
-	const struct moves *down = &promoter->down;
-	int64_t left[TIERD_NODES] = {0};
-
-	for (size_t i = 0; i < down->n; i++)
-		if (down->fate[i] == TIERD_MOVED)
-			left[down->source[i]] += (int64_t)(PAGE_BYTES << down->order[i]);
-	for (size_t i = 0; i < down->n; i++)
-		if (promoter->room[down->source[i]] < left[down->source[i]])
-			promoter->room[down->source[i]] = left[down->source[i]];
-}
-
-/* Demotions that did not happen leave less room than was planned with. */
+/* Demotions that did not happen leave less room than was planned with: the coldest wait. */
 static void drop_unplaced(struct tierd_promoter *promoter)
 {
+	const struct moves *down = &promoter->down;
 	struct moves *up = &promoter->up;
-	size_t planned = up->n;
+	const size_t planned = up->n;
+	int64_t missing[TIERD_NODES] = {0};
 
-	read_room(promoter);
-	exchange_room(promoter);
-	up->n = 0;
-	for (size_t i = 0; i < planned; i++) {
-		struct candidate candidate = up->of[i];
+	for (size_t i = 0; i < down->n; i++)
+		if (down->fate[i] != TIERD_MOVED)
+			missing[down->source[i]] += (int64_t)order_bytes(down->order[i]);
+	for (size_t i = planned; i-- > 0;) {
+		const int node = up->dest[i];
 
-		if (promoter->room[candidate.dest] < (int64_t)PAGE_BYTES) {
-			put_back(promoter, candidate);
-			continue;
+		if (missing[node] > 0 && missing[node] > promoter->room[node]) {
+			missing[node] -= (int64_t)PAGE_BYTES;
+			put_back(promoter, up->of[i]);
+			up->dest[i] = -1;
 		}
-		promoter->room[candidate.dest] -= (int64_t)PAGE_BYTES;
-		plan_move(up, &candidate, 0);
 	}
+	up->n = 0;
+	for (size_t i = 0; i < planned; i++)
+		if (up->dest[i] >= 0)
+			plan_move(up, &up->of[i], 0);
 }
 
 /*

@@ -77,20 +77,11 @@ bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, u
 static bool movable(struct tierd_promoter *promoter, uint64_t page)
 {
 	const struct tierd_orders *orders = &promoter->orders;
-	size_t low = 0, high = orders->spans, last = promoter->last_span;
+	size_t at = promoter->last_span;
 
-	if (last < high && orders->span[last].start <= page && page < orders->span[last].end)
-		return true;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (orders->span[middle].end <= page)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	promoter->last_span = low;
-	return low < orders->spans && orders->span[low].start <= page;
+	if (at >= orders->spans || page < orders->span[at].start || page >= orders->span[at].end)
+		at = promoter->last_span = span_at(orders->span, orders->spans, page);
+	return at < orders->spans && orders->span[at].start <= page;
 }
 
 /*

@@ -14,6 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Pages [start, end). */
+struct tierd_span {
+	uint64_t start;
+	uint64_t end;
+};
+
 /* ---- heat ---- */
 
 struct tierd_heat;
@@ -47,8 +53,9 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 		     const uint8_t *order, size_t n, const uint8_t *insert_on);
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
 		     const int16_t *node, const uint8_t *order, size_t n);
-void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
-		     const uint64_t *end, size_t n);
+/* Drop the pages of a target outside of spans of its page numbers, which ascend and are apart. */
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
+		     size_t n);
 /*
  * huge: huge folios only, not all. among: a byte for each target number, 0 leaves its pages out;
  * NULL: all count.
@@ -156,6 +163,11 @@ int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
 int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
+/*
+ * Runs of pages in [start, end) (addresses) that have all categories of `need` and none of
+ * `without`, at most `max_pages` 4 KiB pages of them (0: no limit), by PAGEMAP_SCAN (Linux 6.7).
+ * Returns the number of regions; `*walk_end` is where to go on.
+ */
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);

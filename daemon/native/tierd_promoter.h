@@ -68,12 +68,6 @@ struct tierd_victim {
 	uint8_t pad;
 };
 
-/* Page keys [start, end) that may be moved. */
-struct tierd_span {
-	uint64_t start;
-	uint64_t end;
-};
-
 struct tierd_promoter_settings {
 	uint64_t interval_ns;
 	uint64_t quota_bytes_per_s; /* promoted, in any second */

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Memory use of nodes, from a few lines of the kernel's texts. */
+/* The zones of nodes, from a few lines of the kernel's zoneinfo. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
-#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,44 +11,35 @@
 
 enum { PIECE = 1 << 16 };
 
-/* A whole file, ended by a NUL; NULL and a negative errno. */
-static char *read_all(const char *path, int *error)
+/* A whole file, ended by a NUL; NULL and errno. */
+static char *read_all(const char *path)
 {
-	size_t size = PIECE, length = 0;
-	char *text = malloc(size);
-	ssize_t got;
-	int fd;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	size_t size = 0, length = 0;
+	char *text = NULL;
+	ssize_t got = fd == -1 ? -1 : 1;
 
-	*error = -ENOMEM;
-	if (text == NULL)
-		return NULL;
-	fd = open(path, O_RDONLY | O_CLOEXEC);
-	if (fd == -1) {
-		*error = -errno;
-		free(text);
-		return NULL;
-	}
-	while ((got = read(fd, text + length, size - 1 - length)) > 0) {
-		char *larger;
+	while (got > 0) {
+		if (length + 1 >= size) {
+			char *larger = realloc(text, size = 2 * size + PIECE);
 
-		length += (size_t)got;
-		if (length + 1 < size)
-			continue;
-		larger = realloc(text, 2 * size);
-		if (larger == NULL)
-			break;
-		text = larger;
-		size *= 2;
+			if (larger == NULL) {
+				got = -1;
+				break;
+			}
+			text = larger;
+		}
+		got = read(fd, text + length, size - 1 - length);
+		length += got > 0 ? (size_t)got : 0;
 	}
-	if (got < 0)
-		*error = -errno;
-	close(fd);
-	if (got != 0) {
-		free(text);
-		return NULL;
+	if (fd != -1)
+		close(fd);
+	if (got == 0) {
+		text[length] = '\0';
+		return text;
 	}
-	text[length] = '\0';
-	return text;
+	free(text);
+	return NULL;
 }
 
 /* What follows `name` (of `size` bytes) at `at`, as a number of pages; 0 for another line. */
@@ -78,11 +68,10 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 	struct tierd_node_zones *zone = NULL;
 	size_t n = 0;
 	const char *line;
-	int error;
-	char *text = read_all(path, &error);
+	char *text = read_all(path);
 
 	if (text == NULL)
-		return error;
+		return -errno;
 	for (line = text; line != NULL; line = strchr(line, '\n')) {
 		if (*line == '\n')
 			line++;
@@ -98,38 +87,4 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 	}
 	free(text);
 	return (int)n;
-}
-
-/* What follows `name` in a text, in bytes; false if it is not there. */
-static bool kilobytes_after(const char *text, const char *name, uint64_t *bytes)
-{
-	const char *at = strstr(text, name);
-	char *end;
-
-	if (at == NULL)
-		return false;
-	at += strlen(name);
-	*bytes = strtoull(at, &end, 10) * 1024;
-	return end != at && strncmp(end, " kB", 3) == 0;
-}
-
-int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes)
-{
-	/* Total and free are the first two lines. */
-	char text[1024];
-	ssize_t length;
-	int fd = open(path, O_RDONLY | O_CLOEXEC), error;
-
-	if (fd == -1)
-		return -errno;
-	length = read(fd, text, sizeof(text) - 1);
-	error = errno;
-	close(fd);
-	if (length < 0)
-		return -error;
-	text[length] = '\0';
-	return kilobytes_after(text, "MemTotal:", total) &&
-		       kilobytes_after(text, "MemFree:", free_bytes)
-		   ? 0
-		   : -EINVAL;
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +17,6 @@ from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
 from tierd.hotness.view import HeatStats, PageSet
 
-_EMPTY_RANGE: Final = np.array([], np.uint64)
 
 
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -199,16 +198,11 @@ class HeatTable:
         """
         if not 0 <= target < MAX_TARGETS:
             raise ValueError(f"target number {target} is not in 0..{MAX_TARGETS - 1}")
-        ordered = sorted(ranges, key=lambda each: each.start)
-        start = np.array([each.start for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
-        end = np.array([each.end for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        spans = sorted((each.start, each.end) for each in ranges)
+        given = np.array(spans, np.uint64).reshape(-1, 2)
         with self._lock:
             lib.tierd_heat_keep(
-                self._heat,
-                target,
-                _pointer("uint64_t[]", start),
-                _pointer("uint64_t[]", end),
-                len(start),
+                self._heat, target, _pointer("struct tierd_span[]", given), len(given)
             )
 
     def hottest(

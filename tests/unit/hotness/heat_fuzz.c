@@ -21,7 +21,8 @@ static uint64_t next(void)
 
 int main(int argc, char **argv)
 {
-	static uint64_t page[N], start[1], end[1];
+	static uint64_t page[N];
+	static struct tierd_span span;
 	static float count[N], value[N], idle[N];
 	static int16_t node[N], on[N];
 	static uint8_t order[N], fate[N], insert_on[256], among[1 << 16];
@@ -54,9 +55,9 @@ int main(int argc, char **argv)
 			tierd_heat_moved(heat, page, fate, node, order, n);
 			break;
 		case 2:
-			start[0] = next() % SPACE;
-			end[0] = start[0] + next() % SPACE;
-			tierd_heat_keep(heat, next() % 2, start, end, next() % 8 != 0);
+			span.start = next() % SPACE;
+			span.end = span.start + next() % SPACE;
+			tierd_heat_keep(heat, next() % 2, &span, next() % 8 != 0);
 			break;
 		case 3:
 			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, next() % 2,
