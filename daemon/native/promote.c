@@ -30,7 +30,6 @@ static int check(const struct tierd_promoter_settings *settings)
 		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
 		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
 		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F &&
-		       settings->timeout_sweeps > 0 && settings->min_batch_pages > 0 &&
 		       settings->slice_ns > 0 && settings->min_epoch_age_ns > 0 &&
 		       settings->demand_weight > 0.0 && settings->demand_weight <= 1.0
 		   ? 0
@@ -99,11 +98,9 @@ int tierd_promoter_set(struct tierd_promoter *promoter,
 {
 	if (check(settings) != 0)
 		return -EINVAL;
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_SET);
+	enter(promoter, TIERD_TAP_SET);
 	apply(promoter, settings);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 	return 0;
 }
 
@@ -163,8 +160,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	fresh.span = copy(&at, orders->span, spans);
 	fresh.victim = copy(&at, orders->victim, victims);
 	fresh.process = copy(&at, orders->process, processes);
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_STEER);
+	enter(promoter, TIERD_TAP_STEER);
 	old = promoter->orders.span;
 	promoter->orders = fresh;
 	promoter->ordered_ns = tap_now(promoter);
@@ -172,8 +168,7 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 	free((void *)old);
 	return 0;
 }
@@ -182,11 +177,9 @@ int64_t tierd_promoter_step(struct tierd_promoter *promoter)
 {
 	int64_t pages;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_STEP);
+	enter(promoter, TIERD_TAP_STEP);
 	pages = promote_work(promoter);
-	tap_end(promoter, (uint64_t)pages);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, (uint64_t)pages);
 	return pages;
 }
 
@@ -281,13 +274,11 @@ uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 {
 	uint64_t quota, spent, left;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_QUOTA);
+	enter(promoter, TIERD_TAP_QUOTA);
 	quota = promoter->settings.quota_bytes_per_s;
 	spent = promoted_lately(promoter);
 	left = quota > spent ? quota - spent : 0;
-	tap_end(promoter, left);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, left);
 	return left;
 }
 
@@ -297,8 +288,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 {
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_NOTE);
+	enter(promoter, TIERD_TAP_NOTE);
 	for (size_t i = 0; i < n; i++) {
 		if (fate[i] != TIERD_MOVED)
 			continue;
@@ -312,8 +302,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 		promoter->stats.bounced += recent_add(promoter, page[i], direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 }
 
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats)

@@ -130,7 +130,7 @@ struct tierd_promoter {
 	struct waiting waiting;
 	/* Those that could not be placed in this interval, and those given up. */
 	struct candidate aside[CANDIDATES_MAX];
-	/* Time of the last check for candidates that waited too long. */
+	/* Time of the orders by which candidates that waited too long were rejected. */
 	uint64_t swept_ns;
 	struct moves up;
 	struct moves down;
@@ -168,10 +168,10 @@ uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /*
  * promote_tap.c: all inputs of the promoter but records, orders and settings, and all its
- * choices, pass through these functions. Between begin and end the lock is held.
+ * choices, pass through these functions. A call enters, which takes the lock, and leaves.
  */
-void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
-void tap_end(struct tierd_promoter *promoter, uint64_t value);
+void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
+void leave(struct tierd_promoter *promoter, uint64_t value);
 uint64_t tap_now(struct tierd_promoter *promoter);
 uint64_t tap_node_free(struct tierd_promoter *promoter, int node);
 /* Whether to move nothing now. */

@@ -152,16 +152,6 @@ static void promote(struct tierd_promoter *promoter, const struct candidate *can
 		promoter->coldest_promoted = candidate->hot.heat;
 }
 
-/* Pages planned in one interval at most: a multiple of what the quota allows in it. */
-static size_t at_a_time(const struct tierd_promoter *promoter)
-{
-	const struct tierd_promoter_settings *settings = &promoter->settings;
-	double pages = settings->batch_quota_factor * (double)settings->quota_bytes_per_s *
-		       ((double)settings->interval_ns * 1e-9) / (double)PAGE_BYTES;
-
-	return (size_t)fmin(fmax(pages, settings->min_batch_pages), MOVES_MAX);
-}
-
 /* Whether some candidate waits on a node that is not closed. */
 static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 {
@@ -184,9 +174,8 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 	uint64_t patience_ns = promoter->settings.patience_ns, since_ns = promoter->ordered_ns;
 	size_t n;
 
-	if (now_ns - promoter->swept_ns >= patience_ns / promoter->settings.timeout_sweeps &&
-	    since_ns > patience_ns) {
-		promoter->swept_ns = now_ns;
+	if (promoter->swept_ns < since_ns && since_ns > patience_ns) {
+		promoter->swept_ns = since_ns;
 		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside);
 		for (size_t i = 0; i < n; i++)
 			hold_back(promoter, &promoter->aside[i], reason, now_ns);
@@ -221,8 +210,8 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	bucket_fill(&promoter->quota, now_ns);
 	tokens = promoter->quota.tokens > 0.0 ? promoter->quota.tokens : 0.0;
 	affordable = (size_t)(tokens / (double)PAGE_BYTES);
-	if (affordable > at_a_time(promoter))
-		affordable = at_a_time(promoter);
+	if (affordable > MOVES_MAX)
+		affordable = MOVES_MAX;
 	while (promoter->up.n < affordable && waiting->n > 0) {
 		struct candidate candidate = waiting_pop(waiting);
 		enum tierd_reason reason = TIERD_NO_PLACE;

@@ -81,6 +81,63 @@ static const void *next(struct tap *tap, enum tierd_tap_part part)
 	return (char *)tap->given[part].item + tap->used[part]++ * COLUMN[part].size;
 }
 
+static void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
+{
+	struct tap *tap = promoter->tap;
+	const struct tierd_tap_call *told;
+
+	if (tap == NULL)
+		return;
+	tap->full = false;
+	tap->call = (struct tierd_tap_call){.kind = (uint8_t)kind};
+	memset(tap->noted, 0, sizeof(tap->noted));
+	if (tap->given == NULL)
+		return;
+	tap->left[TIERD_TAP_CALLS] = tap->used[TIERD_TAP_CALLS] < tap->given[TIERD_TAP_CALLS].n;
+	told = next(tap, TIERD_TAP_CALLS);
+	tap->left[TIERD_TAP_CLOCKS] = told == NULL ? 0 : told->clocks;
+	tap->left[TIERD_TAP_FREES] = told == NULL ? 0 : told->frees;
+	tap->left[TIERD_TAP_JOBS] = told == NULL ? 0 : told->jobs;
+	tap->stood = told != NULL && told->stood != 0;
+}
+
+static void tap_end(struct tierd_promoter *promoter, uint64_t value)
+{
+	struct tap *tap = promoter->tap;
+	const struct tierd_tap_job *job;
+
+	if (tap == NULL)
+		return;
+	tap->call.value = value;
+	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
+	tap->call.frees = tap->noted[TIERD_TAP_FREES];
+	tap->call.records = tap->noted[TIERD_TAP_RECORDS];
+	tap->call.jobs = tap->noted[TIERD_TAP_JOBS];
+	note(tap, TIERD_TAP_CALLS, &tap->call);
+	if (tap->full) {
+		for (int i = 0; i < COLUMNS; i++)
+			tap->filled->n[i] -= tap->noted[i];
+		tap->dropped++;
+	}
+	/* The next call is told what comes after all that this one was told, used or not. */
+	tap->used[TIERD_TAP_CLOCKS] += tap->left[TIERD_TAP_CLOCKS];
+	tap->used[TIERD_TAP_FREES] += tap->left[TIERD_TAP_FREES];
+	while ((job = next(tap, TIERD_TAP_JOBS)) != NULL)
+		tap->used[TIERD_TAP_MOVES] += job->moves;
+}
+
+void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
+{
+	pthread_mutex_lock(&promoter->lock);
+	tap_begin(promoter, kind);
+}
+
+void leave(struct tierd_promoter *promoter, uint64_t value)
+{
+	tap_end(promoter, value);
+	pthread_mutex_unlock(&promoter->lock);
+}
+
 static struct tap *tap_new(void)
 {
 	struct tap *tap = calloc(1, sizeof(*tap));
@@ -147,51 +204,6 @@ int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_ta
 	}
 	pthread_mutex_unlock(&promoter->lock);
 	return 0;
-}
-
-void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
-{
-	struct tap *tap = promoter->tap;
-	const struct tierd_tap_call *told;
-
-	if (tap == NULL)
-		return;
-	tap->full = false;
-	tap->call = (struct tierd_tap_call){.kind = (uint8_t)kind};
-	memset(tap->noted, 0, sizeof(tap->noted));
-	if (tap->given == NULL)
-		return;
-	tap->left[TIERD_TAP_CALLS] = tap->used[TIERD_TAP_CALLS] < tap->given[TIERD_TAP_CALLS].n;
-	told = next(tap, TIERD_TAP_CALLS);
-	tap->left[TIERD_TAP_CLOCKS] = told == NULL ? 0 : told->clocks;
-	tap->left[TIERD_TAP_FREES] = told == NULL ? 0 : told->frees;
-	tap->left[TIERD_TAP_JOBS] = told == NULL ? 0 : told->jobs;
-	tap->stood = told != NULL && told->stood != 0;
-}
-
-void tap_end(struct tierd_promoter *promoter, uint64_t value)
-{
-	struct tap *tap = promoter->tap;
-	const struct tierd_tap_job *job;
-
-	if (tap == NULL)
-		return;
-	tap->call.value = value;
-	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
-	tap->call.frees = tap->noted[TIERD_TAP_FREES];
-	tap->call.records = tap->noted[TIERD_TAP_RECORDS];
-	tap->call.jobs = tap->noted[TIERD_TAP_JOBS];
-	note(tap, TIERD_TAP_CALLS, &tap->call);
-	if (tap->full) {
-		for (int i = 0; i < COLUMNS; i++)
-			tap->filled->n[i] -= tap->noted[i];
-		tap->dropped++;
-	}
-	/* The next call is told what comes after all that this one was told, used or not. */
-	tap->used[TIERD_TAP_CLOCKS] += tap->left[TIERD_TAP_CLOCKS];
-	tap->used[TIERD_TAP_FREES] += tap->left[TIERD_TAP_FREES];
-	while ((job = next(tap, TIERD_TAP_JOBS)) != NULL)
-		tap->used[TIERD_TAP_MOVES] += job->moves;
 }
 
 uint64_t tap_now(struct tierd_promoter *promoter)

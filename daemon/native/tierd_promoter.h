@@ -84,15 +84,12 @@ struct tierd_promoter_settings {
 	float return_rate;   /* ... that are worth them at once, after a demotion; 0: none are */
 	uint32_t expected;   /* victims' heat is what is to be expected, not what was seen */
 	/* Constants of tierd.core.tuning; what each means is said there. */
-	uint32_t timeout_sweeps;
-	uint32_t min_batch_pages;
 	uint64_t work_limit_ns;
 	uint64_t slice_ns;
 	uint64_t rest_ns;
 	uint64_t free_read_ns;
 	uint64_t min_epoch_age_ns;
 	uint64_t copy_settles_ns;
-	double batch_quota_factor;
 	double burst_fraction;
 	double min_burst_bytes;
 	double demand_weight;

@@ -50,8 +50,6 @@ MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
 MOVE_CALL_NS: Final = 10 * 10**6
 """Planned time of one call of move_pages: a tenth of the time within which a stop is obeyed."""
-TIMEOUT_SWEEPS: Final = 8
-"""Searches for pages that have waited too long, in the time that they may wait."""
 
 # Sources.
 MODULE_ANSWER_S: Final = 5.0

@@ -325,13 +325,10 @@ def _settings(settings: PromoterSettings) -> Any:
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
     for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
-    given.timeout_sweeps = bounds.TIMEOUT_SWEEPS
-    given.min_batch_pages = FAST_PATH.min_batch_pages
     given.work_limit_ns = bounds.NATIVE_CALL_NS
     given.slice_ns = bounds.MOVER_SLICE_NS
     given.rest_ns = FAST_PATH.retry_ns
     given.free_read_ns = FAST_PATH.retry_ns
-    given.batch_quota_factor = FAST_PATH.batch_quota_factor
     given.burst_fraction = MIGRATION.burst_s
     given.min_burst_bytes = FAST_PATH.min_batch_pages * PAGE_SIZE
     given.demand_weight = FAST_PATH.demand_weight

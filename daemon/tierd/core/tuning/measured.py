@@ -32,7 +32,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "cost.streamed_stall_fraction": "cost 0.68 %",
     "cost.unknown_streaming_fraction": "no decision differs",
     "cost.write_classes": "cost 3 %",
-    "fast_path.batch_quota_factor": "no decision differs",
     "fast_path.demand_weight": "cards 98 %",
     "fast_path.free_floor_fraction": "cards 33 %",
     "fast_path.memory_s": "cards 34 %",
