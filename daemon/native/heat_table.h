@@ -106,15 +106,6 @@ struct tierd_heat {
 	uint64_t split;
 };
 
-/*
- * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
- * upper bits alone are used.
- */
-static inline uint64_t hash_key(uint64_t key)
-{
-	return key * UINT64_C(0x9E3779B97F4A7C15);
-}
-
 static inline uint64_t scale(uint64_t hash, uint64_t buckets)
 {
 	return (uint64_t)(((unsigned __int128)hash * buckets) >> 64);

@@ -15,8 +15,6 @@
 #include "pagekey.h"
 #include "tierd_native.h"
 
-#define HUGE_BYTES (HUGE_PAGES * PAGE_BYTES)
-
 enum {
 	BATCH_MAX = 8192,
 	FULL_NODES = 1024,

@@ -7,9 +7,7 @@ enum { QUERY_BATCH = 4096 };
 
 static size_t home_of(uint64_t page, size_t slots)
 {
-	uint64_t hash = page * UINT64_C(0x9E3779B97F4A7C15);
-
-	return (size_t)((hash >> 32) & (slots - 1));
+	return (size_t)((hash_key(page) >> 32) & (slots - 1));
 }
 
 /* Where a page is, or would be. Pages are inverted, so that an empty slot is 0. */

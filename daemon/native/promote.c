@@ -135,16 +135,6 @@ static const void *copy(char **at, const void *array, size_t bytes)
 	return copied;
 }
 
-/* Nodes that candidates wait on may have lost their ways since: the number never falls. */
-static int nodes_of(const struct tierd_orders *orders, int nodes)
-{
-	for (int node = nodes; node < TIERD_NODES; node++) {
-		if (orders->free_fd[node] >= 0 || orders->up[node][0] >= 0)
-			nodes = node + 1;
-	}
-	return nodes;
-}
-
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
 	const size_t spans = orders->spans * sizeof(*orders->span);
@@ -165,7 +155,6 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	promoter->orders = fresh;
 	promoter->ordered_ns = tap_now(promoter);
 	promoter->next_victim = promoter->last_span = 0;
-	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
 	leave(promoter, 0);
@@ -293,7 +282,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 		if (fate[i] != TIERD_MOVED)
 			continue;
 		if (direction[i] == TIERD_PROMOTE) {
-			bytes += order_bytes(order[i]);
+			bytes += folio_bytes(order[i]);
 			/* It need not wait to be promoted any more. */
 			if (promoter->waiting.n > 0)
 				promoter->stats.stale +=

@@ -108,8 +108,6 @@ struct tierd_promoter {
 	size_t next_victim;
 	/* The span of the last record's page, in which the next one often is. */
 	size_t last_span;
-	/* Nodes with candidates, free memory or targets have lower numbers than this. */
-	int nodes;
 	struct ring ring;
 	struct bucket quota;
 	/* Bytes promoted in a recent interval; as much is made free ahead. */
@@ -148,8 +146,8 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
 bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 /* promote_wait.c */
 void waiting_init(struct waiting *waiting);
-/* Of two entries of a page the hotter stays. False if there is no space. */
-bool waiting_add(struct waiting *waiting, const struct candidate *candidate);
+/* Of two entries of a page the hotter stays. There is space for it. */
+void waiting_add(struct waiting *waiting, const struct candidate *candidate);
 /* The hottest; there must be one. */
 struct candidate waiting_pop(struct waiting *waiting);
 bool waiting_remove(struct waiting *waiting, uint64_t page);
@@ -194,11 +192,6 @@ static inline void plan_move(struct moves *moves, const struct candidate *of, ui
 	moves->source[i] = of->node;
 	moves->dest[i] = of->dest;
 	moves->order[i] = order;
-}
-
-static inline uint64_t order_bytes(uint8_t order)
-{
-	return order >= HUGE_ORDER ? HUGE_PAGES * PAGE_BYTES : PAGE_BYTES;
 }
 
 #endif

@@ -46,12 +46,12 @@ static bool interrupted(const struct tierd_promoter *promoter)
 static void put_back(struct tierd_promoter *promoter, struct candidate candidate)
 {
 	candidate.dest = -1;
-	(void)waiting_add(&promoter->waiting, &candidate);
+	waiting_add(&promoter->waiting, &candidate);
 }
 
 static void note_moved(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
 {
-	int64_t bytes = (int64_t)order_bytes(moves->order[i]);
+	int64_t bytes = (int64_t)folio_bytes(moves->order[i]);
 	int source = moves->source[i], dest = moves->dest[i];
 
 	if (dest >= 0 && dest < TIERD_NODES)
@@ -75,7 +75,7 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 			continue;
 		}
 		if (moves->fate[i] == TIERD_MOVED) {
-			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
+			pages += folio_bytes(moves->order[i]) / PAGE_BYTES;
 			note_moved(promoter, moves, i);
 			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
 		}
@@ -142,7 +142,7 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 
 	for (size_t i = 0; i < down->n; i++)
 		if (down->fate[i] != TIERD_MOVED)
-			missing[down->source[i]] += (int64_t)order_bytes(down->order[i]);
+			missing[down->source[i]] += (int64_t)folio_bytes(down->order[i]);
 	for (size_t i = planned; i-- > 0;) {
 		const int node = up->dest[i];
 

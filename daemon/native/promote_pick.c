@@ -26,7 +26,7 @@ void note_free(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = tap_now(promoter);
 
-	for (int node = 0; node < promoter->nodes; node++) {
+	for (int node = 0; node < TIERD_NODES; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
@@ -47,7 +47,7 @@ void read_room(struct tierd_promoter *promoter)
 	uint64_t now_ns = tap_now(promoter);
 
 	memset(promoter->room, 0, sizeof(promoter->room));
-	for (int node = 0; node < promoter->nodes; node++) {
+	for (int node = 0; node < TIERD_NODES; node++) {
 		int64_t free, known, most;
 
 		if (orders->free_fd[node] < 0)
@@ -104,7 +104,7 @@ static bool demote(struct tierd_promoter *promoter, const struct tierd_victim *v
 				   .hot = {.heat = victim->heat},
 				   .bar = NAN,
 				   .node = victim->node};
-	uint64_t bytes = order_bytes(victim->order);
+	uint64_t bytes = folio_bytes(victim->order);
 	int dest = with_room(promoter->room, promoter->orders.down[victim->node], bytes);
 
 	if (dest < 0 || promoter->down.n == MOVES_MAX)
@@ -158,7 +158,7 @@ static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 	const struct waiting *waiting = &promoter->waiting;
 	size_t shut = 0;
 
-	for (int node = 0; node < promoter->nodes; node++)
+	for (int node = 0; node < TIERD_NODES; node++)
 		shut += closed[node] ? waiting->of_node[node] : 0;
 	return waiting->n > shut;
 }
@@ -191,7 +191,7 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 		hold_back(promoter, &candidate, TIERD_OVERFLOW, now_ns);
 	}
 	for (size_t i = 0; i < n; i++)
-		(void)waiting_add(waiting, &promoter->aside[i]);
+		waiting_add(waiting, &promoter->aside[i]);
 }
 
 /*
@@ -233,7 +233,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 		}
 	}
 	for (size_t i = 0; i < put_aside; i++)
-		(void)waiting_add(waiting, &promoter->aside[i]);
+		waiting_add(waiting, &promoter->aside[i]);
 	give_up(promoter, waits_for, now_ns);
 }
 

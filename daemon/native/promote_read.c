@@ -28,9 +28,8 @@ static inline int recent_direction(const struct recent *recent)
 
 static struct recent *set_of(const struct tierd_promoter *promoter, uint64_t page)
 {
-	uint64_t hash = page * UINT64_C(0x9E3779B97F4A7C15);
+	const uint64_t hash = hash_key(page) ^ hash_key(page) >> 32;
 
-	hash ^= hash >> 32;
 	return (struct recent *)&promoter->recent[(hash % RECENT_SETS) * RECENT_WAYS];
 }
 
@@ -174,7 +173,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 	else if (candidate.hot.uncapped < promoter->rule.cost)
 		hold_back(promoter, &candidate, TIERD_NOT_WORTH, now_ns);
 	else if (!moved_lately(promoter, record, recent, &candidate, a_second, now_ns))
-		(void)waiting_add(&promoter->waiting, &candidate);
+		waiting_add(&promoter->waiting, &candidate);
 }
 
 /* What is waiting, as far as there is room for it; the rest stays in the ring. */

@@ -43,9 +43,7 @@ static size_t sink(struct waiting *waiting, size_t at)
 
 static size_t home_of(uint64_t page)
 {
-	uint64_t hash = page * UINT64_C(0x9E3779B97F4A7C15);
-
-	return (size_t)(hash >> 32) % WAITING_SLOTS;
+	return (size_t)(hash_key(page) >> 32) % WAITING_SLOTS;
 }
 
 /* The slot that holds a page's candidate, or the free one where it would be. */
@@ -79,7 +77,7 @@ void waiting_init(struct waiting *waiting)
 		waiting->heap[i].index = (uint16_t)i;
 }
 
-bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
+void waiting_add(struct waiting *waiting, const struct candidate *candidate)
 {
 	size_t slot = slot_of(waiting, candidate->page);
 	struct candidate *known;
@@ -95,17 +93,14 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
 			rise(waiting, waiting->at[index],
 			     (struct waiter){candidate->hot.heat, index});
 		}
-		return true;
+		return;
 	}
-	if (waiting->n == CANDIDATES_MAX)
-		return false;
 	/* Beyond the heap's end lie the indices that are free. */
 	index = waiting->heap[waiting->n].index;
 	waiting->pool[index] = *candidate;
 	waiting->slot[slot] = (uint16_t)(index + 1);
 	waiting->of_node[candidate->node]++;
 	rise(waiting, waiting->n++, (struct waiter){candidate->hot.heat, index});
-	return true;
 }
 
 static void take_out(struct waiting *waiting, uint16_t index)

@@ -28,7 +28,6 @@ struct tierd_heat_stats {
 	uint64_t tracked;
 	uint64_t huge;
 	uint64_t capacity;
-	uint64_t slots;
 	uint64_t memory_bytes;
 	uint64_t ingested;
 	uint64_t evicted;
