@@ -66,7 +66,7 @@ struct tierd_mover {
 	struct batch batch;
 };
 
-/* mover.c: a target's process, NULL if there is none; they ascend by target. */
+/* mover.c: a target's process, NULL if there is none. */
 const struct tierd_process *mover_process(const struct tierd_process *process, size_t n,
 					  uint32_t target);
 /* Delay later work until the CPU time that work since `start_ns` took is within the share. */

@@ -71,7 +71,7 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 		return -ENOMEM;
 	}
 	promoter->mover = mover;
-	waiting_init(&promoter->waiting);
+	waiting_clear(&promoter->waiting);
 	promoter->quota.filled_ns = sys_monotonic_ns();
 	apply(promoter, settings);
 	memset(promoter->orders.up, 0xff, sizeof(promoter->orders.up));

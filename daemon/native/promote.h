@@ -118,10 +118,9 @@ struct tierd_promoter {
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
-	/* By node: time and value of the last MemFree, and net bytes moved in until then. */
+	/* By node: time of the last MemFree, and what it said before anything had moved in. */
 	uint64_t asked_ns[TIERD_NODES];
 	int64_t free_said[TIERD_NODES];
-	int64_t in_then[TIERD_NODES];
 	uint64_t step[STEPS_KEPT];
 	uint64_t last_step;
 
@@ -145,7 +144,7 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
 /* Whether the move is ping-pong: a promotion soon after the page's demotion. */
 bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 /* promote_wait.c */
-void waiting_init(struct waiting *waiting);
+void waiting_clear(struct waiting *waiting);
 /* Of two entries of a page the hotter stays. There is space for it. */
 void waiting_add(struct waiting *waiting, const struct candidate *candidate);
 /* The hottest; there must be one. */

@@ -138,24 +138,25 @@ static void drop_unplaced(struct tierd_promoter *promoter)
 	const struct moves *down = &promoter->down;
 	struct moves *up = &promoter->up;
 	const size_t planned = up->n;
-	int64_t missing[TIERD_NODES] = {0};
+	int64_t missing[TIERD_NODES] = {0}, coming[TIERD_NODES] = {0};
 
 	for (size_t i = 0; i < down->n; i++)
 		if (down->fate[i] != TIERD_MOVED)
 			missing[down->source[i]] += (int64_t)folio_bytes(down->order[i]);
-	for (size_t i = planned; i-- > 0;) {
-		const int node = up->dest[i];
-
-		if (missing[node] > 0 && missing[node] > promoter->room[node]) {
-			missing[node] -= (int64_t)PAGE_BYTES;
-			put_back(promoter, up->of[i]);
-			up->dest[i] = -1;
-		}
-	}
-	up->n = 0;
 	for (size_t i = 0; i < planned; i++)
-		if (up->dest[i] >= 0)
-			plan_move(up, &up->of[i], 0);
+		coming[up->dest[i]] += (int64_t)PAGE_BYTES;
+	up->n = 0;
+	for (size_t i = 0; i < planned; i++) {
+		const struct candidate candidate = up->of[i];
+		const int64_t left = promoter->room[candidate.dest];
+
+		if (coming[candidate.dest] <
+		    missing[candidate.dest] - (left > 0 ? left : 0) + (int64_t)PAGE_BYTES)
+			put_back(promoter, candidate);
+		else
+			plan_move(up, &candidate, 0);
+		coming[candidate.dest] -= (int64_t)PAGE_BYTES;
+	}
 }
 
 /*

@@ -5,19 +5,12 @@
 
 #include "promote.h"
 
+/* MemFree, and what has moved in since the orders came: it need not be read at each change. */
 static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
-	promoter->free_said[node] = (int64_t)tap_node_free(promoter, node);
-	promoter->in_then[node] = promoter->moved_in[node];
+	promoter->free_said[node] =
+	    (int64_t)tap_node_free(promoter, node) + promoter->moved_in[node];
 	promoter->asked_ns[node] = now_ns;
-}
-
-/* The last MemFree less what has moved in since; reading meminfo anew is slow. */
-static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_ns)
-{
-	if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
-		ask(promoter, node, now_ns);
-	return promoter->free_said[node] - promoter->moved_in[node] + promoter->in_then[node];
 }
 
 /* Free bytes when new orders come. */
@@ -52,7 +45,9 @@ void read_room(struct tierd_promoter *promoter)
 
 		if (orders->free_fd[node] < 0)
 			continue;
-		free = free_on(promoter, node, now_ns);
+		if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
+			ask(promoter, node, now_ns);
+		free = promoter->free_said[node] - promoter->moved_in[node];
 		known = promoter->free_then[node] - promoter->moved_in[node];
 		most = free + (int64_t)orders->held[node] + promoter->left[node];
 		if (known > most)
@@ -185,11 +180,9 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 		return;
 	for (n = 0; n < WAITING_MAX; n++)
 		promoter->aside[n] = waiting_pop(waiting);
-	while (waiting->n > 0) {
-		struct candidate candidate = waiting_pop(waiting);
-
-		hold_back(promoter, &candidate, TIERD_OVERFLOW, now_ns);
-	}
+	for (size_t i = 0; i < waiting->n; i++)
+		hold_back(promoter, &waiting->pool[waiting->heap[i].index], TIERD_OVERFLOW, now_ns);
+	waiting_clear(waiting);
 	for (size_t i = 0; i < n; i++)
 		waiting_add(waiting, &promoter->aside[i]);
 }

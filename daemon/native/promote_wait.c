@@ -4,6 +4,8 @@
  * candidates, with a table from page to candidate, so that an interval costs what it changes
  * and not what waits.
  */
+#include <string.h>
+
 #include "promote.h"
 
 static bool before(const struct waiting *waiting, struct waiter a, struct waiter b)
@@ -71,8 +73,11 @@ static void clear_slot(struct waiting *waiting, size_t hole)
 	waiting->slot[hole] = 0;
 }
 
-void waiting_init(struct waiting *waiting)
+void waiting_clear(struct waiting *waiting)
 {
+	waiting->n = 0;
+	memset(waiting->slot, 0, sizeof(waiting->slot));
+	memset(waiting->of_node, 0, sizeof(waiting->of_node));
 	for (size_t i = 0; i < CANDIDATES_MAX; i++)
 		waiting->heap[i].index = (uint16_t)i;
 }

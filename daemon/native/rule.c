@@ -8,10 +8,13 @@ void tierd_rule_terms(const struct tierd_rule *rule, const struct tierd_estimate
 {
 	const float loss = victim * (1.0F + rule->margin);
 
-	if (rule->posterior && victim > 0.0F)
+	if (rule->posterior && victim > 0.0F) {
 		out->bar = loss + sqrtf(page->variance);
-	else
-		out->bar = fmaxf(loss + rule->sigmas * sqrtf(page->variance + victim), rule->least);
+	} else {
+		out->bar = loss + rule->sigmas * sqrtf(page->variance + victim);
+		if (!(out->bar > rule->least))
+			out->bar = rule->least;
+	}
 	out->price = loss + rule->cost;
 	out->promotes = page->heat > out->bar && page->uncapped >= out->price;
 }

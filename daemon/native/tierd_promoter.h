@@ -99,7 +99,7 @@ struct tierd_promoter_settings {
 struct tierd_orders {
 	const struct tierd_span *span;
 	size_t spans;
-	const struct tierd_process *process; /* ascending by target */
+	const struct tierd_process *process;
 	size_t processes;
 	const struct tierd_victim *victim; /* coldest first */
 	size_t victims;
