@@ -17,8 +17,8 @@ SOURCES = (
     "job.c",
     "joined.c",
     "mover.c",
+    "nodes.c",
     "pages.c",
-    "probe.c",
     "promote.c",
     "promote_move.c",
     "promote_pick.c",
@@ -30,9 +30,8 @@ SOURCES = (
     "rule.c",
     "split.c",
     "sys.c",
-    "usage.c",
 )
-HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
+HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h")
 """In the order of what they need of each other; the last one includes all."""
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 

@@ -16,7 +16,7 @@
 #include <emmintrin.h>
 #endif
 
-enum { FEW = 16, MOST_BITS = 11, LEAST_ROOM = 1024 };
+enum { FEW = 16, MOST_BITS = 11, LEAST_ROOM = 1024, SAMPLE = 256 };
 
 /* True heat is stored heat times a gain, with a relative rounding error below this. */
 static const float SLACK = 0x1p-20F;
@@ -47,6 +47,8 @@ struct query {
 	size_t n;
 	size_t room;
 	size_t most;
+	/* A pass ends when it has so many. */
+	size_t enough;
 };
 
 static inline uint32_t order_of(bool hottest, float heat)
@@ -80,16 +82,12 @@ static inline void sort_few(struct rank *rank, size_t n)
 	}
 }
 
-static void sort(struct rank *rank, struct rank *spare, size_t n);
-static void sort_by_key(struct rank *rank, struct rank *spare, size_t n);
-
 /*
  * Spread over as many buckets as there are slots, by the part of heat in which they differ, most
  * are alone; what shares a bucket is spread again. Slots of equal heat are spread by key. `spare`
  * has space for as many.
  */
-__attribute__((always_inline)) static inline void spread(struct rank *rank, struct rank *spare,
-							 size_t n, bool by_key)
+static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key)
 {
 	uint32_t end[1 << MOST_BITS], first = 0;
 	uint64_t least = UINT64_MAX, most = 0;
@@ -103,7 +101,7 @@ __attribute__((always_inline)) static inline void spread(struct rank *rank, stru
 	}
 	if (least == most) {
 		if (!by_key)
-			sort_by_key(rank, spare, n);
+			sort(rank, spare, n, true);
 		return;
 	}
 	while (bits < MOST_BITS && (size_t)2 << bits <= n)
@@ -127,21 +125,9 @@ __attribute__((always_inline)) static inline void spread(struct rank *rank, stru
 	for (unsigned int i = 0; i < buckets; first = end[i++]) {
 		if (end[i] - first <= FEW)
 			sort_few(rank + first, end[i] - first);
-		else if (by_key)
-			sort_by_key(rank + first, spare, end[i] - first);
 		else
-			sort(rank + first, spare, end[i] - first);
+			sort(rank + first, spare, end[i] - first, by_key);
 	}
-}
-
-static void sort(struct rank *rank, struct rank *spare, size_t n)
-{
-	spread(rank, spare, n, false);
-}
-
-static void sort_by_key(struct rank *rank, struct rank *spare, size_t n)
-{
-	spread(rank, spare, n, true);
 }
 
 /* Put the best `most` first, in any order (Hoare's selection). */
@@ -253,9 +239,10 @@ static inline bytes matches(const struct tierd_heat *heat, uint64_t first, uint8
 
 /* Most slots are passed over, many at a time, by their tags. `plain`: these tell all. */
 __attribute__((always_inline)) static inline void
-pass(const struct tierd_heat *heat, struct query *query, bool hottest, bool plain)
+pass_over(const struct tierd_heat *heat, struct query *query, bool hottest, bool plain)
 {
-	for (uint64_t first = 0; first < slot_count(heat); first += TAGS_AT_ONCE) {
+	for (uint64_t first = 0; first < slot_count(heat) && query->n < query->enough;
+	     first += TAGS_AT_ONCE) {
 		uint64_t left = 0;
 
 #pragma GCC unroll 4
@@ -271,7 +258,7 @@ pass(const struct tierd_heat *heat, struct query *query, bool hottest, bool plai
 
 /*
  * Where slots are counted, finds the warmth beyond which none is wanted. Returns how many a pass
- * may find.
+ * finds, SIZE_MAX if that is not known.
  */
 static size_t narrow(const struct tierd_heat *heat, struct query *query)
 {
@@ -280,7 +267,7 @@ static size_t narrow(const struct tierd_heat *heat, struct query *query)
 	size_t sum;
 
 	if (row >= COUNTED || query->among != NULL || query->huge)
-		return heat->tracked;
+		return SIZE_MAX;
 	query->warmth = query->hottest ? WARMTHS - 1 : 0;
 	for (sum = heat->warm[row][query->warmth]; sum < query->most && query->warmth != last;
 	     sum += heat->warm[row][query->warmth])
@@ -288,9 +275,41 @@ static size_t narrow(const struct tierd_heat *heat, struct query *query)
 	return sum;
 }
 
+static void pass(const struct tierd_heat *heat, struct query *query, size_t enough)
+{
+	query->n = 0;
+	query->enough = enough;
+	if (query->among != NULL || query->huge || query->node == TIERD_NODE_UNPLACED)
+		pass_over(heat, query, query->hottest, false);
+	else if (query->hottest)
+		pass_over(heat, query, true, true);
+	else
+		pass_over(heat, query, false, true);
+}
+
+/*
+ * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
+ * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
+ */
+static bool guess_worst(const struct tierd_heat *heat, struct query *query, size_t found)
+{
+	const float share = (float)query->most / (float)found * (float)SAMPLE;
+	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
+
+	if (found == SIZE_MAX || at >= SAMPLE || query->room < SAMPLE + TAGS_AT_ONCE)
+		return false;
+	pass(heat, query, SAMPLE);
+	if (query->n < SAMPLE)
+		return false;
+	sort(query->rank, query->rank + query->room, query->n, false);
+	query->worst = query->rank[at];
+	return true;
+}
+
 /* `in_order`: sort them, though they be no more than are wanted. */
 static int find(const struct tierd_heat *heat, struct query *query, bool in_order)
 {
+	const struct rank worst = query->worst;
 	const size_t found = narrow(heat, query);
 
 	query->room = 2 * query->most > LEAST_ROOM ? 2 * query->most : LEAST_ROOM;
@@ -302,17 +321,18 @@ static int find(const struct tierd_heat *heat, struct query *query, bool in_orde
 	query->rank = malloc(2 * query->room * sizeof(*query->rank));
 	if (query->rank == NULL)
 		return -ENOMEM;
-	if (query->among != NULL || query->huge || query->node == TIERD_NODE_UNPLACED)
-		pass(heat, query, query->hottest, false);
-	else if (query->hottest)
-		pass(heat, query, true, true);
-	else
-		pass(heat, query, false, true);
+	if (guess_worst(heat, query, found)) {
+		pass(heat, query, SIZE_MAX);
+		if (query->n < query->most)
+			query->worst = worst;
+	}
+	if (query->n < query->most || query->enough != SIZE_MAX)
+		pass(heat, query, SIZE_MAX);
 	/* To find the best of them costs half as much as to sort them. */
 	if (query->n > query->most + (in_order ? query->most / 2 : 0))
 		drop_worse(query);
 	if (in_order)
-		sort(query->rank, query->rank + query->room, query->n);
+		sort(query->rank, query->rank + query->room, query->n, false);
 	if (query->n > query->most)
 		query->n = query->most;
 	return 0;

@@ -234,16 +234,6 @@ void tierd_promoter_release(struct tierd_promoter *promoter)
 	atomic_fetch_sub(&promoter->holds, 1);
 }
 
-size_t tierd_promoter_outcomes(struct tierd_promoter *promoter)
-{
-	size_t n;
-
-	pthread_mutex_lock(&promoter->lock);
-	n = promoter->outcomes;
-	pthread_mutex_unlock(&promoter->lock);
-	return n;
-}
-
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out, size_t room)
 {
 	size_t n;

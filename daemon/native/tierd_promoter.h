@@ -167,9 +167,7 @@ int64_t tierd_promoter_step(struct tierd_promoter *promoter);
 /* Between these nothing is moved; hold waits for the work in hand. */
 void tierd_promoter_hold(struct tierd_promoter *promoter);
 void tierd_promoter_release(struct tierd_promoter *promoter);
-/* How many outcomes there are to be taken. */
-size_t tierd_promoter_outcomes(struct tierd_promoter *promoter);
-/* Outcomes since the last call, oldest first; their number. */
+/* Outcomes that were not taken yet, oldest first; their number. */
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out,
 			    size_t room);
 /* Bytes that may be promoted at once, now: what the last second has left of the quota. */

@@ -98,6 +98,8 @@ class Promoter:
         self._paths: Any = None
         self._reported: list[SplitRecord] | None = None
         self._given: list[Any] = []
+        self._space = np.empty(bounds.OUTCOMES_AT_ONCE, OUTCOME)
+        self._outcomes = ffi.from_buffer("struct tierd_outcome[]", self._space)
         self.running = False
 
     def tap(self) -> None:
@@ -256,13 +258,10 @@ class Promoter:
 
     def take(self) -> OutcomeArray:
         """Results since the last call, `OUTCOME`[n], oldest first."""
-        count = lib.tierd_promoter_outcomes(self._promoter)
-        if not count:
-            return _NONE
-        found = np.empty(count, OUTCOME)
-        buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
-        lib.tierd_promoter_take(self._promoter, buffer, count)
-        return found
+        found = []
+        while count := lib.tierd_promoter_take(self._promoter, self._outcomes, len(self._space)):
+            found.append(self._space[:count].copy())
+        return np.concatenate(found) if found else _NONE
 
     def quota_left(self) -> int:
         """Bytes that may be promoted now within the rate limit of any second."""
