@@ -18,7 +18,6 @@ from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
 from tierd.hotness.view import HeatStats, PageSet
 
 
-
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
     return np.ascontiguousarray(values, dtype=dtype)
 

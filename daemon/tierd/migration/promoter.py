@@ -40,7 +40,9 @@ from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steere
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
-    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name not in ("held", "errors")
+    name
+    for name, _ in ffi.typeof("struct tierd_promoter_stats").fields
+    if name not in ("held", "errors")
 )
 _NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
