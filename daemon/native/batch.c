@@ -46,7 +46,7 @@ static void settle(struct batch *batch, size_t i, int err)
 	batch->error[i] = err;
 }
 
-static void settle_open(struct batch *batch, int err)
+void batch_settle_open(struct batch *batch, int err)
 {
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] == FATE_OPEN)
@@ -54,21 +54,23 @@ static void settle_open(struct batch *batch, int err)
 	}
 }
 
+long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
+{
+	for (size_t k = 0; k < n; k++) {
+		batch->ask_address[k] = batch->address[batch->asked[k]];
+		batch->status[k] = unknown;
+	}
+	return n == 0 ? 0 : sys_move_pages(pid, n, batch->ask_address, NULL, batch->status);
+}
+
 /* Look up the first `asked` of batch->asked; how many were not where they were thought. */
 static size_t look_at(struct batch *batch, int pid, size_t asked)
 {
+	const long result = batch_ask(batch, pid, asked, -EIO);
 	size_t elsewhere = 0;
-	long result;
 
-	if (asked == 0)
-		return 0;
-	for (size_t k = 0; k < asked; k++) {
-		batch->ask_address[k] = batch->address[batch->asked[k]];
-		batch->status[k] = -EIO;
-	}
-	result = sys_move_pages(pid, asked, batch->ask_address, NULL, batch->status);
 	if (result < 0) {
-		settle_open(batch, (int)-result);
+		batch_settle_open(batch, (int)-result);
 		return 0;
 	}
 	for (size_t k = 0; k < asked; k++) {
@@ -188,15 +190,6 @@ static void read_statuses(struct batch *batch, size_t asked, long result)
 	}
 }
 
-/*
- * A folio that has not moved as a whole although the kernel said so, or in part: the
- * kernel splits a folio for which the destination has no room and moves what fits.
- */
-static void settle_part(struct batch *batch, size_t i, uint32_t pages)
-{
-	settle(batch, i, pages == 0 ? EBUSY : ENOMEM);
-}
-
 /* Untouched pages may have moved nevertheless; folios may have been split. */
 static void verify(struct batch *batch, int pid, size_t asked, const uint8_t *order)
 {
@@ -216,17 +209,13 @@ static void verify(struct batch *batch, int pid, size_t asked, const uint8_t *or
 			if (pages > 0 && pages == present)
 				batch->fate[i] = TIERD_MOVED;
 			else if (pages > 0 || batch->fate[i] == TIERD_MOVED)
-				settle_part(batch, i, pages);
+				/* In part: it was split, for the destination had no room. */
+				settle(batch, i, pages == 0 ? EBUSY : ENOMEM);
 		} else if (batch->status[k] == UNTOUCHED) {
-			batch->ask_address[doubtful] = batch->address[i];
 			batch->asked[doubtful++] = i;
 		}
 	}
-	if (doubtful == 0)
-		return;
-	for (size_t k = 0; k < doubtful; k++)
-		batch->status[k] = -ESRCH;
-	(void)sys_move_pages(pid, doubtful, batch->ask_address, NULL, batch->status);
+	(void)batch_ask(batch, pid, doubtful, -ESRCH);
 	for (size_t k = 0; k < doubtful; k++) {
 		size_t i = batch->asked[k];
 

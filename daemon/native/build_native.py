@@ -11,35 +11,27 @@ HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
     "heat.c",
-    "heat_hist.c",
-    "heat_ingest.c",
-    "heat_pass.c",
-    "heat_place.c",
     "heat_select.c",
-    "heat_sort.c",
     "heat_table.c",
+    "heat_update.c",
     "job.c",
     "joined.c",
-    "members.c",
-    "mempolicy.c",
     "mover.c",
-    "probe.c",
+    "nodes.c",
+    "pages.c",
     "promote.c",
     "promote_move.c",
     "promote_pick.c",
     "promote_read.c",
     "promote_tap.c",
     "promote_wait.c",
-    "recent.c",
     "records.c",
     "regions.c",
-    "residency.c",
     "rule.c",
     "split.c",
     "sys.c",
-    "usage.c",
 )
-HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h", "tierd_records.h")
+HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h")
 """In the order of what they need of each other; the last one includes all."""
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 

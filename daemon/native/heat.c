@@ -72,13 +72,25 @@ float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns)
 	return (float)tierd_heat_power_of_two(fmax(since / heat->half_life_ns, -120.0));
 }
 
+static uint64_t maintain_every(const struct tierd_heat *heat)
+{
+	uint64_t ticks = (uint64_t)TICK_NS * (TICKS_REMEMBERED / 2);
+	uint64_t epochs = heat->refresh_ns * (EPOCHS - 3);
+
+	return ticks < epochs ? ticks : epochs;
+}
+
 /*
- * One pass over all slots: heats back to the origin, moves and placements that are
- * too old for their few bits become "never", the filter of huge folios exact.
+ * One pass over all slots: heats times a factor, moves and placements that are too old for their
+ * few bits become "never", the filter of huge folios exact. After a pause longer than these bits
+ * can count, all are that old.
  */
 static void maintain(struct tierd_heat *heat, float factor)
 {
-	uint16_t tick = moved_tick(heat);
+	const uint64_t since_ns = heat->now_ns - heat->maintained_ns;
+	const bool places = since_ns > maintain_every(heat) + heat->refresh_ns;
+	const bool moves = since_ns / TICK_NS > TICKS_REMEMBERED;
+	const uint16_t tick = moved_tick(heat);
 
 	for (uint64_t i = 0; i < slot_count(heat); i++) {
 		struct slot *slot = &heat->slots[i];
@@ -88,38 +100,16 @@ static void maintain(struct tierd_heat *heat, float factor)
 		slot->heat *= factor;
 		if (slot->heat < HEAT_MIN * heat->gain)
 			slot->heat = 0.0F;
-		if (slot->moved != 0 && (uint16_t)(tick - slot->moved) >= TICKS_REMEMBERED)
+		if (slot->moved != 0 &&
+		    (moves || (uint16_t)(tick - slot->moved) >= TICKS_REMEMBERED))
 			slot->moved = 0;
-		if (slot_unplaced(heat, slot))
+		if (places || slot_unplaced(heat, slot))
 			slot_set_epoch(heat, slot, 0);
 		tag_slot(heat, slot);
 	}
 	if (heat->filter_stale > 0)
 		table_rebuild_filter(heat);
 	heat->maintained_ns = heat->now_ns;
-	heat->hist_valid = false;
-}
-
-static uint64_t maintain_every(const struct tierd_heat *heat)
-{
-	uint64_t ticks = (uint64_t)TICK_NS * (TICKS_REMEMBERED / 2);
-	uint64_t epochs = heat->refresh_ns * (EPOCHS - 3);
-
-	return ticks < epochs ? ticks : epochs;
-}
-
-/* After a pause longer than the few bits can count, ages are as if long past. */
-static void forget_ages(struct tierd_heat *heat, uint64_t since_maintained_ns)
-{
-	bool epochs = since_maintained_ns > maintain_every(heat) + heat->refresh_ns;
-	bool moves = since_maintained_ns / TICK_NS > TICKS_REMEMBERED;
-
-	for (uint64_t i = 0; i < slot_count(heat) && (epochs || moves); i++) {
-		if (epochs && slot_used(&heat->slots[i]))
-			slot_set_epoch(heat, &heat->slots[i], 0);
-		if (moves)
-			heat->slots[i].moved = 0;
-	}
 }
 
 /* Stored heats become true ones, with now as the origin. */
@@ -159,21 +149,13 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		 * So much that nothing is left, time would begin before its beginning, or heat
 		 * would be stored in less than its own size.
 		 */
-		const float factor = (float)tierd_heat_power_of_two(-half_lives);
-
-		for (uint64_t i = 0; i < slot_count(heat); i++) {
-			if (heat->tags.warmth[i] == 0)
-				continue;
-			heat->slots[i].heat *= factor;
-			tag_slot(heat, &heat->slots[i]);
-		}
+		maintain(heat, (float)tierd_heat_power_of_two(-half_lives));
 	} else {
 		heat->origin_ns = back > 0.0 ? heat->origin_ns - (uint64_t)back
 					     : heat->origin_ns + (uint64_t)-back;
 		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
-	heat->hist_valid = false;
 }
 
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
@@ -187,11 +169,9 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 	}
 	if (time_ns <= heat->now_ns)
 		return;
-	forget_ages(heat, time_ns - heat->maintained_ns);
 	heat->now_ns = time_ns;
 	set_epoch(heat, (time_ns - heat->born_ns) / heat->refresh_ns);
 	exponent = (double)(time_ns - heat->origin_ns) / heat->half_life_ns;
-	heat->hist_valid = false;
 	if (exponent >= 60.0) {
 		rebase(heat);
 		return;
@@ -209,17 +189,12 @@ uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
 
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
 {
-	uint64_t rows = 0;
-
-	for (int node = 0; node < 256; node++)
-		rows += heat->row_used[node];
 	*stats = (struct tierd_heat_stats){
 	    .tracked = heat->tracked,
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
-	    .slots = slot_count(heat),
 	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
-			    rows * sizeof(struct hist_row) + offsetof(struct tierd_heat, rows),
+			    sizeof(*heat),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
 	    .dropped_invalid = heat->dropped_invalid,
@@ -227,69 +202,4 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	    .folded = heat->folded,
 	    .split = heat->split,
 	};
-}
-
-/* At four fifths full, runs of used slots are hundreds long; a probe passes all of one. */
-static uint64_t longest_run_allowed(const struct tierd_heat *heat)
-{
-	uint64_t part = slot_count(heat) / 16;
-
-	return part < 4096 ? 4096 : part;
-}
-
-/* Whether the slots counted by node and warmth are those that the tags tell of. */
-static bool warm_counts_hold(const struct tierd_heat *heat)
-{
-	int64_t left[COUNTED][WARMTHS];
-
-	for (unsigned int row = 0; row < COUNTED; row++)
-		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
-			left[row][warmth] = heat->warm[row][warmth];
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		unsigned int row = counted_at(heat->tags.node[i]);
-
-		if (row < COUNTED)
-			left[row][heat->tags.warmth[i]]--;
-	}
-	for (unsigned int row = 0; row < COUNTED; row++)
-		for (unsigned int warmth = 0; warmth < WARMTHS; warmth++)
-			if (left[row][warmth] != 0)
-				return false;
-	return true;
-}
-
-/* Whether counters and probe sequences are sound; for tests. */
-int tierd_heat_check(struct tierd_heat *heat)
-{
-	uint64_t tracked = 0, huge = 0, unplaced = 0, run = 0;
-
-	if (!warm_counts_hold(heat))
-		return -EBADR;
-
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		const struct slot *slot = &heat->slots[i];
-
-		if (heat->tags.node[i] != (slot_used(slot) ? slot->node : NO_TAG) ||
-		    heat->tags.warmth[i] != warmth_of(slot->heat))
-			return -EBADMSG;
-		run = slot_used(slot) ? run + 1 : 0;
-		if (run > longest_run_allowed(heat))
-			return -ELOOP;
-		if (run == 0)
-			continue;
-		tracked++;
-		huge += slot_huge(slot);
-		unplaced += slot_unplaced(heat, slot);
-		if ((slot->node == TIERD_NODE_UNKNOWN) && (slot->flags & EPOCH_MASK) != 0)
-			return -EILSEQ;
-		if (table_find(heat, slot_key(slot)) != slot)
-			return -EUCLEAN;
-		if (slot_huge(slot) && !filter_hit(heat, slot_key(slot)))
-			return -EBADF;
-		if (!(slot->heat >= 0.0F))
-			return -ERANGE;
-	}
-	return tracked == heat->tracked && huge == heat->huge && unplaced == table_unplaced(heat)
-		   ? 0
-		   : -EPROTO;
 }

@@ -1,164 +1,369 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Queries of the table: hottest and coldest of a node, and single pages. */
-#include "heat_pass.h"
+/*
+ * Queries of the table: the hottest and the coldest of a node, and single pages.
+ *
+ * A pass over all slots finds what matches, many at a time, by their tags. Where slots are counted
+ * by warmth, it passes over what cannot be among the best. What is left is sorted by stored heat,
+ * which is in the order of the true one, and then by key, so that replays agree.
+ */
 #include "heat_table.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
-enum { SAMPLE = 256 };
+enum { FEW = 16, MOST_BITS = 11, LEAST_ROOM = 1024, SAMPLE = 256 };
 
-static float idle_seconds(uint16_t tick, const struct slot *slot)
+/* True heat is stored heat times a gain, with a relative rounding error below this. */
+static const float SLACK = 0x1p-20F;
+
+/*
+ * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`
+ * is these, inverted where the hottest come first.
+ */
+struct rank {
+	uint32_t order;
+	uint32_t slot;
+	uint64_t key;
+};
+
+/* A question, and its best matches so far: when there is no room for more, the worse half goes. */
+struct query {
+	/* TIERD_NODE_UNPLACED: what is of any and not lately confirmed. */
+	uint8_t node;
+	bool hottest;
+	/* Huge folios only. */
+	bool huge;
+	const uint8_t *among;
+	/* Colder slots, or hotter ones where the coldest are asked for, are passed over. */
+	uint8_t warmth;
+	/* All that are wanted come before it. */
+	struct rank worst;
+	struct rank *rank;
+	size_t n;
+	size_t room;
+	size_t most;
+	/* A pass ends when it has so many. */
+	size_t enough;
+};
+
+static inline uint32_t order_of(bool hottest, float heat)
 {
-	if (slot->moved == 0)
-		return INFINITY;
-	return (float)(uint16_t)(tick - slot->moved) * (TICK_NS * 1e-9F);
+	uint32_t bits;
+
+	memcpy(&bits, &heat, sizeof(bits));
+	return hottest ? ~bits : bits;
+}
+
+/* Whether `a` comes before `b` in the answer. */
+static inline bool rank_before(const struct rank *a, const struct rank *b)
+{
+	return a->order != b->order ? a->order < b->order : a->key < b->key;
+}
+
+static inline uint64_t value_of(const struct rank *rank, bool by_key)
+{
+	return by_key ? rank->key : rank->order;
+}
+
+static inline void sort_few(struct rank *rank, size_t n)
+{
+	for (size_t i = 1; i < n; i++) {
+		struct rank item = rank[i];
+		size_t at = i;
+
+		for (; at > 0 && rank_before(&item, &rank[at - 1]); at--)
+			rank[at] = rank[at - 1];
+		rank[at] = item;
+	}
+}
+
+static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key);
+
+/*
+ * Spread over as many buckets as there are slots, by the part of heat in which they differ, most
+ * are alone; what shares a bucket is spread again. Slots of equal heat are spread by key. `spare`
+ * has space for as many.
+ */
+__attribute__((always_inline)) static inline void spread(struct rank *rank, struct rank *spare,
+							 size_t n, bool by_key)
+{
+	uint32_t end[1 << MOST_BITS], first = 0;
+	uint64_t least = UINT64_MAX, most = 0;
+	unsigned int bits = 0, wide, shift, buckets;
+
+	for (size_t i = 0; i < n; i++) {
+		uint64_t value = value_of(&rank[i], by_key);
+
+		least = value < least ? value : least;
+		most = value > most ? value : most;
+	}
+	if (least == most) {
+		if (!by_key)
+			sort(rank, spare, n, true);
+		return;
+	}
+	while (bits < MOST_BITS && (size_t)2 << bits <= n)
+		bits++;
+	wide = 64 - (unsigned int)__builtin_clzll(most - least);
+	shift = wide > bits ? wide - bits : 0;
+	buckets = (unsigned int)((most - least) >> shift) + 1;
+	memset(end, 0, buckets * sizeof(*end));
+	for (size_t i = 0; i < n; i++)
+		end[(value_of(&rank[i], by_key) - least) >> shift]++;
+	for (unsigned int i = 0; i < buckets; i++) {
+		uint32_t own = end[i];
+
+		end[i] = first;
+		first += own;
+	}
+	for (size_t i = 0; i < n; i++)
+		spare[end[(value_of(&rank[i], by_key) - least) >> shift]++] = rank[i];
+	memcpy(rank, spare, n * sizeof(*rank));
+	first = 0;
+	for (unsigned int i = 0; i < buckets; first = end[i++]) {
+		if (end[i] - first <= FEW)
+			sort_few(rank + first, end[i] - first);
+		else
+			sort(rank + first, spare, end[i] - first, by_key);
+	}
+}
+
+/* Compiled for each of both, for it is most of what a tick's questions execute. */
+static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key)
+{
+	if (by_key)
+		spread(rank, spare, n, true);
+	else
+		spread(rank, spare, n, false);
+}
+
+/* Put the best `most` first, in any order (Hoare's selection). */
+static void select_most(struct rank *rank, size_t n, size_t most)
+{
+	size_t low = 0, high = n - 1;
+
+	while (low < high) {
+		const struct rank pivot = rank[low + (high - low) / 2];
+		size_t i = low, j = high;
+
+		for (;;) {
+			struct rank swap;
+
+			while (rank_before(&rank[i], &pivot))
+				i++;
+			while (rank_before(&pivot, &rank[j]))
+				j--;
+			if (i >= j)
+				break;
+			swap = rank[i];
+			rank[i++] = rank[j];
+			rank[j--] = swap;
+		}
+		/* All up to j are no worse than all behind it. */
+		if (j == high)
+			j--;
+		if (j >= most)
+			high = j;
+		else
+			low = j + 1;
+	}
+}
+
+/* Keep the best `most`: there are more. Worse ones are not taken any more. */
+static void drop_worse(struct query *query)
+{
+	uint32_t bits;
+	float stored;
+
+	select_most(query->rank, query->n, query->most);
+	query->n = query->most;
+	query->worst = query->rank[0];
+	for (size_t i = 1; i < query->n; i++) {
+		if (rank_before(&query->worst, &query->rank[i]))
+			query->worst = query->rank[i];
+	}
+	bits = query->hottest ? ~query->worst.order : query->worst.order;
+	memcpy(&stored, &bits, sizeof(stored));
+	query->warmth = warmth_of(stored);
+}
+
+/* What the tags do not tell. */
+static inline bool asked_for(const struct tierd_heat *heat, const struct query *query,
+			     const struct slot *slot)
+{
+	if (query->among != NULL && query->among[key_target(slot_key(slot))] == 0)
+		return false;
+	if (query->huge && !slot_huge(slot))
+		return false;
+	return query->node != TIERD_NODE_UNPLACED || slot_unplaced(heat, slot);
+}
+
+static inline void take(const struct tierd_heat *heat, struct query *query, uint64_t i,
+			bool hottest, bool plain)
+{
+	const struct slot *slot = &heat->slots[i];
+	const struct rank item = {order_of(hottest, slot->heat), (uint32_t)i, slot_key(slot)};
+
+	if (!rank_before(&item, &query->worst) || (!plain && !asked_for(heat, query, slot)))
+		return;
+	if (query->n == query->room) {
+		drop_worse(query);
+		if (!rank_before(&item, &query->worst))
+			return;
+	}
+	query->rank[query->n++] = item;
+}
+
+typedef uint8_t bytes __attribute__((vector_size(16)));
+enum { AT_ONCE = sizeof(bytes), PARTS = TAGS_AT_ONCE / AT_ONCE };
+
+/* A bit for each byte that matches. */
+static inline uint64_t bits_of(bytes hit)
+{
+#ifdef __SSE2__
+	return (unsigned int)_mm_movemask_epi8((__m128i)hit);
+#else
+	uint64_t bits = 0;
+
+	for (unsigned int i = 0; i < AT_ONCE; i++)
+		bits |= (uint64_t)(hit[i] & 1) << i;
+	return bits;
+#endif
+}
+
+/* Which slots are of the node and warm, or cold, enough. */
+static inline bytes matches(const struct tierd_heat *heat, uint64_t first, uint8_t node,
+			    bool hottest, bool plain, uint8_t warmth)
+{
+	const bytes nodes = *(const bytes *)(const void *)(heat->tags.node + first);
+	const bytes warm = *(const bytes *)(const void *)(heat->tags.warmth + first);
+	/* A free slot has the number of what is unplaced. */
+	const bytes here =
+	    !plain && node == TIERD_NODE_UNPLACED ? (bytes)(nodes != node) : (bytes)(nodes == node);
+
+	return here & (hottest ? (bytes)(warm >= warmth) : (bytes)(warm <= warmth));
+}
+
+/* Most slots are passed over, many at a time, by their tags. `plain`: these tell all. */
+__attribute__((always_inline)) static inline void
+pass_over(const struct tierd_heat *heat, struct query *query, bool hottest, bool plain)
+{
+	for (uint64_t first = 0; first < slot_count(heat) && query->n < query->enough;
+	     first += TAGS_AT_ONCE) {
+		uint64_t left = 0;
+
+#pragma GCC unroll 4
+		for (unsigned int i = 0; i < PARTS; i++)
+			left |= bits_of(matches(heat, first + AT_ONCE * i, query->node, hottest,
+						plain, query->warmth))
+				<< (AT_ONCE * i);
+		for (; left != 0; left &= left - 1)
+			take(heat, query, first + (unsigned int)__builtin_ctzll(left), hottest,
+			     plain);
+	}
 }
 
 /*
- * Where slots are counted by warmth, a pass need not find more than are wanted, and those that
- * share the last warmth with them. Returns how many it may find; SIZE_MAX if that is not known.
+ * Where slots are counted, finds the warmth beyond which none is wanted. Returns how many a pass
+ * finds, SIZE_MAX if that is not known.
  */
-static size_t narrow(const struct tierd_heat *heat, struct question *question, size_t most)
+static size_t narrow(const struct tierd_heat *heat, struct query *query)
 {
-	const unsigned int row = counted_at(question->node);
-	const int step = question->hottest ? -1 : 1;
-	const int last = (int)question->last;
-	int warmth = question->hottest ? WARMTHS - 1 : 0;
-	size_t sum = 0;
+	const unsigned int row = counted_at(query->node);
+	const uint8_t last = query->warmth;
+	size_t sum;
 
-	question->beyond = -1;
-	question->warmth = question->last;
-	if (row >= COUNTED || question->among != NULL || question->huge)
+	if (row >= COUNTED || query->among != NULL || query->huge)
 		return SIZE_MAX;
-	for (; sum < most && step * warmth <= step * last; warmth += step)
-		sum += heat->warm[row][warmth];
-	question->warmth = (unsigned int)(warmth - step);
-	for (; step * warmth <= step * last && heat->warm[row][warmth] == 0; warmth += step)
-		;
-	if (step * warmth <= step * last)
-		question->beyond = warmth;
+	query->warmth = query->hottest ? WARMTHS - 1 : 0;
+	for (sum = heat->warm[row][query->warmth]; sum < query->most && query->warmth != last;
+	     sum += heat->warm[row][query->warmth])
+		query->warmth = (uint8_t)(query->warmth + (query->hottest ? -1 : 1));
 	return sum;
 }
 
-/*
- * Whether a slot beyond the last warmth of the scan could be among the best as well. Compared
- * heat is rounded, so that its lower key may come before the worst of them.
- */
-static bool may_be_beyond(const struct tierd_heat *heat, const struct question *question,
-			  const struct best *best)
+static void pass(const struct tierd_heat *heat, struct query *query, size_t enough)
 {
-	float edge, worst;
-
-	if (question->beyond < 0 || best->n < best->most)
-		return false;
-	edge = warmth_edge((unsigned int)question->beyond + question->hottest) * heat->inverse_gain;
-	worst = rank_heat(best->hottest, &best->rank[best->most - 1]);
-	return question->hottest ? worst <= edge : worst >= edge;
-}
-
-static int sort_best(struct best *best, bool in_order)
-{
-	struct rank *spare;
-
-	if (!in_order && best->n <= best->most)
-		return 0;
-
-	/* To find the best of them costs half as much as to sort them. */
-	if (best->n > best->most + best->most / 2)
-		heat_drop_worse(best);
-	if (best->n == 0)
-		return 0;
-	spare = malloc(best->n * sizeof(*spare));
-	if (spare == NULL)
-		return -ENOMEM;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
-	free(spare);
-	if (best->n > best->most)
-		best->n = best->most;
-	return 0;
-}
-
-/* What all that are asked for come before. */
-static struct rank no_bar(const struct question *question)
-{
-	/* Least heat below 0 leaves nothing out; what is added makes -0 be 0. */
-	if (question->hottest && !(question->least < 0.0F))
-		return (struct rank){.order = order_of(true, question->least + 0.0F)};
-	return (struct rank){.order = UINT32_MAX, .key = UINT64_MAX};
+	query->n = 0;
+	query->enough = enough;
+	if (query->among != NULL || query->huge || query->node == TIERD_NODE_UNPLACED)
+		pass_over(heat, query, query->hottest, false);
+	else if (query->hottest)
+		pass_over(heat, query, true, true);
+	else
+		pass_over(heat, query, false, true);
 }
 
 /*
  * Of many more than are wanted, `found`, some tell what the wanted ones come before, but for
  * chance (Floyd and Rivest, 1975). Slots lie in the order of their hashes: any are a sample.
  */
-static int guess_bar(const struct tierd_heat *heat, const struct question *question, size_t found,
-		     struct best *best)
+static bool guess_worst(const struct tierd_heat *heat, struct query *query, size_t found)
 {
-	const float share = (float)best->most / (float)found * (float)SAMPLE;
+	const float share = (float)query->most / (float)found * (float)SAMPLE;
 	const size_t at = (size_t)(share + 2.0F * sqrtf(share)) + 2;
-	struct rank spare[SAMPLE + TAGS_AT_ONCE];
-	int err;
 
-	if (at >= SAMPLE || best->room < SAMPLE + TAGS_AT_ONCE)
+	if (found == SIZE_MAX || at >= SAMPLE || query->room < SAMPLE + TAGS_AT_ONCE)
+		return false;
+	pass(heat, query, SAMPLE);
+	if (query->n < SAMPLE)
+		return false;
+	sort(query->rank, query->rank + query->room, query->n, false);
+	query->worst = query->rank[at];
+	return true;
+}
+
+/* `in_order`: sort them, though they be no more than are wanted. */
+static int find(const struct tierd_heat *heat, struct query *query, bool in_order)
+{
+	const struct rank worst = query->worst;
+	const size_t found = narrow(heat, query);
+
+	query->room = 2 * query->most > LEAST_ROOM ? 2 * query->most : LEAST_ROOM;
+	if (query->room > found)
+		query->room = found;
+	if (query->room == 0 || query->most == 0)
 		return 0;
-	best->enough = SAMPLE;
-	err = heat_pass(heat, question, best);
-	best->enough = SIZE_MAX;
-	if (err != 0 || best->n < SAMPLE)
-		return err;
-	heat_rank_sort(best->hottest, best->rank, spare, best->n);
-	best->worst = best->rank[at];
+	/* The second half is for sorting. */
+	query->rank = malloc(2 * query->room * sizeof(*query->rank));
+	if (query->rank == NULL)
+		return -ENOMEM;
+	if (guess_worst(heat, query, found)) {
+		pass(heat, query, SIZE_MAX);
+		if (query->n < query->most)
+			query->worst = worst;
+	}
+	if (query->n < query->most || query->enough != SIZE_MAX)
+		pass(heat, query, SIZE_MAX);
+	/* To find the best of them costs half as much as to sort them. */
+	if (query->n > query->most + (in_order ? query->most / 2 : 0))
+		drop_worse(query);
+	if (in_order)
+		sort(query->rank, query->rank + query->room, query->n, false);
+	if (query->n > query->most)
+		query->n = query->most;
 	return 0;
 }
 
-/* Room for as many as may be found, or twice as many as are wanted. */
-static int make_first_room(struct best *best, size_t found)
+float tierd_heat_least(struct tierd_heat *heat, int node)
 {
-	const size_t room = found < 2 * best->most ? found : 2 * best->most;
+	struct query query = {.node = (uint8_t)node,
+			      .warmth = WARMTHS - 1,
+			      .worst = {UINT32_MAX, 0, UINT64_MAX},
+			      .most = 1};
+	float least = INFINITY;
 
-	if (found == SIZE_MAX || room <= best->room)
-		return 0;
-	free(best->rank);
-	best->rank = malloc(room * sizeof(*best->rank));
-	best->room = best->rank == NULL ? 0 : room;
-	return best->rank == NULL ? -ENOMEM : 0;
-}
-
-/* The best of one warmth after another, until none beyond can be among them. */
-static int find_best(const struct tierd_heat *heat, struct question *question, struct best *best,
-		     bool in_order)
-{
-	size_t wanted = best->most;
-
-	for (;;) {
-		const size_t found = narrow(heat, question, wanted);
-		bool guessed = false;
-		int err;
-
-		best->n = 0;
-		if (found == 0)
-			return 0;
-		best->worst = no_bar(question);
-		err = make_first_room(best, found);
-		if (err == 0 && found != SIZE_MAX && found / 2 > best->most) {
-			err = guess_bar(heat, question, found, best);
-			guessed = true;
-		}
-		if (err == 0)
-			err = heat_pass(heat, question, best);
-		if (err == 0 && guessed && best->n < best->most) {
-			best->worst = no_bar(question);
-			err = heat_pass(heat, question, best);
-		}
-		if (err == 0)
-			err = sort_best(best, in_order);
-		if (err != 0 || !may_be_beyond(heat, question, best))
-			return err;
-		wanted = found + 1;
-	}
+	if (counted_at(query.node) < COUNTED && heat->warm[counted_at(query.node)][0] > 0)
+		return 0.0F;
+	if (find(heat, &query, true) == 0 && query.n > 0)
+		least = heat->slots[query.rank[0].slot].heat * heat->inverse_gain;
+	free(query.rank);
+	return least;
 }
 
 /* Slots whose node is not known: all that are unplaced, where no place is old. */
@@ -172,46 +377,55 @@ static uint64_t of_unknown_node(const struct tierd_heat *heat)
 	return sum;
 }
 
-/* A warmth that no page of more heat lies below. */
-static unsigned int hotter_than(const struct tierd_heat *heat, float least)
+/* What a question tells of a folio, at place `i` of its answer. */
+static inline void tell(const struct tierd_heat *heat, uint16_t tick, const struct slot *slot,
+			size_t i, float *value, int16_t *node, uint8_t *order, float *idle_s)
 {
-	return least >= 0.0F ? warmth_of(fmaxf(least * heat->gain * (1.0F - HEAT_SLACK), 0x1p-149F))
-			     : 0;
+	value[i] = slot->heat * heat->inverse_gain;
+	node[i] = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
+	order[i] = slot_huge(slot) ? HUGE_ORDER : 0;
+	idle_s[i] =
+	    slot->moved == 0 ? INFINITY : (float)(uint16_t)(tick - slot->moved) * (TICK_NS * 1e-9F);
 }
 
 int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int huge, float min_heat,
 			  const uint8_t *among, size_t n, uint64_t *page, float *value, int16_t *on,
 			  uint8_t *order, float *idle_s)
 {
-	struct best best = {.hottest = hottest != 0,
-			    .enough = SIZE_MAX,
-			    .most = n < heat->tracked ? n : (size_t)heat->tracked};
-	struct question question = {.node = (uint8_t)node,
-				    .hottest = best.hottest,
-				    .huge = huge != 0,
-				    .least = min_heat,
-				    .among = among};
+	struct query query = {.node = (uint8_t)node,
+			      .hottest = hottest != 0,
+			      .huge = huge != 0,
+			      .among = among,
+			      .warmth = hottest ? 0 : WARMTHS - 1,
+			      .worst = {UINT32_MAX, 0, UINT64_MAX},
+			      .most = n < heat->tracked ? n : (size_t)heat->tracked};
 	const uint16_t tick = moved_tick(heat);
+	size_t told = 0;
 	int err;
 
 	if (node == TIERD_NODE_UNPLACED && table_unplaced(heat) == of_unknown_node(heat))
-		question.node = TIERD_NODE_UNKNOWN;
-	question.last = best.hottest ? hotter_than(heat, min_heat) : WARMTHS - 1;
-	if (question.huge && best.most > heat->huge)
-		best.most = heat->huge;
-	/* Where pages are is asked of all of them together, in any order. */
-	err = best.most == 0 ? 0 : find_best(heat, &question, &best, node != TIERD_NODE_UNPLACED);
-	for (size_t i = 0; err == 0 && i < best.n; i++) {
-		const struct slot *slot = &heat->slots[best.rank[i].slot];
+		query.node = TIERD_NODE_UNKNOWN;
+	if (query.huge && query.most > heat->huge)
+		query.most = heat->huge;
+	/* Least heat below 0 leaves nothing out. */
+	if (query.hottest && min_heat >= 0.0F) {
+		const float stored = fabsf(min_heat) * heat->gain * (1.0F - SLACK);
 
-		page[i] = best.rank[i].key;
-		value[i] = rank_heat(best.hottest, &best.rank[i]);
-		on[i] = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
-		order[i] = slot_huge(slot) ? HUGE_ORDER : 0;
-		idle_s[i] = idle_seconds(tick, slot);
+		query.worst = (struct rank){.order = order_of(true, stored)};
+		query.warmth = warmth_of(fmaxf(stored, 0x1p-149F));
 	}
-	free(best.rank);
-	return err == 0 ? (int64_t)best.n : err;
+	/* Where pages are is asked of all of them together, in any order. */
+	err = find(heat, &query, node != TIERD_NODE_UNPLACED);
+	for (size_t i = 0; i < query.n; i++) {
+		const struct slot *slot = &heat->slots[query.rank[i].slot];
+
+		if (query.hottest && slot->heat * heat->inverse_gain <= min_heat)
+			continue;
+		page[told] = query.rank[i].key;
+		tell(heat, tick, slot, told++, value, on, order, idle_s);
+	}
+	free(query.rank);
+	return err == 0 ? (int64_t)told : err;
 }
 
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
@@ -221,10 +435,7 @@ int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int1
 
 	if (slot == NULL)
 		return -ENOENT;
-	*value = slot->heat * heat->inverse_gain;
-	*node = slot->node == TIERD_NODE_UNKNOWN ? -1 : slot->node;
-	*order = slot_huge(slot) ? HUGE_ORDER : 0;
-	*idle_s = idle_seconds(moved_tick(heat), slot);
+	tell(heat, moved_tick(heat), slot, 0, value, node, order, idle_s);
 	return 0;
 }
 

@@ -3,7 +3,6 @@
 #include "heat_table.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -13,29 +12,31 @@ enum {
 	SMALL_LINES = 1 << 16,
 	FILTER_BITS_PER_SLOT = 2,
 	HUGE_PAGE_BYTES = 2 << 20,
+	/* Of the bits of a float: what eviction tells apart. */
+	BIN_SHIFT = 20,
+	BINS = 1 << (31 - BIN_SHIFT),
 };
-
-/* Zeroed memory, in 2 MiB pages where the kernel has them: probes are random. */
-static void *map_zeroed(size_t bytes)
-{
-	void *memory =
-	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-	if (memory == MAP_FAILED)
-		return NULL;
-	if (bytes >= HUGE_PAGE_BYTES)
-		(void)madvise(memory, bytes, MADV_HUGEPAGE);
-	return memory;
-}
 
 static size_t slot_bytes(uint64_t lines)
 {
 	return lines * SLOTS_PER_LINE * sizeof(struct slot);
 }
 
+/* Bytes of one kind of tag: passes read beyond the last slot. */
+static size_t tag_bytes(uint64_t lines)
+{
+	return (lines * SLOTS_PER_LINE + TAGS_AT_ONCE - 1) / TAGS_AT_ONCE * TAGS_AT_ONCE;
+}
+
 static uint64_t filter_words(uint64_t lines)
 {
 	return (lines * SLOTS_PER_LINE * FILTER_BITS_PER_SLOT + 63) / 64;
+}
+
+/* Of a table of so many lines: slots, both kinds of tags, the filter. */
+static size_t table_bytes(uint64_t lines)
+{
+	return slot_bytes(lines) + 2 * tag_bytes(lines) + filter_words(lines) * sizeof(uint64_t);
 }
 
 /* Four fifths of the slots, or the bound if that comes first. */
@@ -46,35 +47,21 @@ static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
 	return lines >= heat->max_lines || at > heat->capacity ? heat->capacity : at;
 }
 
-/* Bytes of one kind of tag: passes read beyond the last slot. */
-static size_t tag_bytes(uint64_t lines)
-{
-	return (lines * SLOTS_PER_LINE + TAGS_AT_ONCE - 1) / TAGS_AT_ONCE * TAGS_AT_ONCE;
-}
-
-static void unmap(struct slot *slots, uint64_t *filter, uint8_t *tags, uint64_t lines)
-{
-	if (slots != NULL)
-		munmap(slots, slot_bytes(lines));
-	if (tags != NULL)
-		munmap(tags, 2 * tag_bytes(lines));
-	free(filter);
-}
-
 static int set_lines(struct tierd_heat *heat, uint64_t lines)
 {
-	struct slot *slots = map_zeroed(slot_bytes(lines));
-	uint64_t *filter = calloc(filter_words(lines), sizeof(*filter));
-	uint8_t *tags = map_zeroed(2 * tag_bytes(lines));
+	uint8_t *memory = mmap(NULL, table_bytes(lines), PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (slots == NULL || filter == NULL || tags == NULL) {
-		unmap(slots, filter, tags, lines);
+	if (memory == MAP_FAILED)
 		return -ENOMEM;
-	}
-	memset(tags, NO_TAG, tag_bytes(lines));
-	heat->slots = slots;
-	heat->tags = (struct tags){.node = tags, .warmth = tags + tag_bytes(lines)};
-	heat->filter = filter;
+	/* In 2 MiB pages where the kernel has them: probes are random. */
+	if (table_bytes(lines) >= HUGE_PAGE_BYTES)
+		(void)madvise(memory, table_bytes(lines), MADV_HUGEPAGE);
+	heat->slots = (struct slot *)(void *)memory;
+	heat->tags.node = memory + slot_bytes(lines);
+	heat->tags.warmth = heat->tags.node + tag_bytes(lines);
+	heat->filter = (uint64_t *)(void *)(heat->tags.warmth + tag_bytes(lines));
+	memset(heat->tags.node, NO_TAG, tag_bytes(lines));
 	heat->filter_bits = filter_words(lines) * 64;
 	heat->lines = lines;
 	heat->grow_at = grow_threshold(heat, lines);
@@ -92,13 +79,12 @@ int table_init(struct tierd_heat *heat, uint64_t capacity)
 
 void table_free(struct tierd_heat *heat)
 {
-	unmap(heat->slots, heat->filter, heat->tags.node, heat->lines);
+	munmap(heat->slots, table_bytes(heat->lines));
 }
 
 static int grow(struct tierd_heat *heat)
 {
 	struct slot *old = heat->slots;
-	uint64_t *old_filter = heat->filter;
 	const struct tags old_tags = heat->tags;
 	const uint64_t old_lines = heat->lines;
 	uint64_t lines = old_lines < SMALL_LINES ? 2 * old_lines : old_lines + old_lines / 5 + 1;
@@ -121,9 +107,69 @@ static int grow(struct tierd_heat *heat)
 		heat->tags.node[slot - heat->slots] = old_tags.node[i];
 		heat->tags.warmth[slot - heat->slots] = old_tags.warmth[i];
 	}
-	unmap(old, old_filter, old_tags.node, old_lines);
+	munmap(old, table_bytes(old_lines));
 	table_rebuild_filter(heat);
 	return 0;
+}
+
+/* Whether a slot is used, and its node is one of the kept. */
+static bool is_of(const struct tierd_heat *heat, const struct slot *slot, bool kept)
+{
+	return slot_used(slot) && heat->keep_node[slot->node] == kept;
+}
+
+/* Exponent of stored heat and three bits of its mantissa. */
+static unsigned int bin_of(float stored)
+{
+	uint32_t bits;
+
+	memcpy(&bits, &stored, sizeof(bits));
+	return bits >> BIN_SHIFT;
+}
+
+/*
+ * Remove up to `wanted` of the coldest slots whose node is kept, or is not. Where not all of
+ * the last bin go, every nth does: taken from one end, they would leave the other so full that
+ * probes there become searches.
+ */
+static uint64_t evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
+{
+	uint64_t in_bin[BINS] = {0}, gone = 0, before = 0, from_edge, due = 0;
+	unsigned int edge = 0;
+
+	for (uint64_t i = 0; i < slot_count(heat); i++)
+		in_bin[bin_of(heat->slots[i].heat)] += is_of(heat, &heat->slots[i], kept);
+	while (edge < BINS - 1 && before + in_bin[edge] < wanted)
+		before += in_bin[edge++];
+	from_edge = wanted - before;
+	for (uint64_t i = 0; i < slot_count(heat);) {
+		struct slot *slot = &heat->slots[i];
+		const unsigned int bin = bin_of(slot->heat);
+
+		if (!is_of(heat, slot, kept) || bin > edge ||
+		    (bin == edge && (due += from_edge) < in_bin[edge])) {
+			i++;
+			continue;
+		}
+		if (bin == edge)
+			due -= in_bin[edge];
+		/* The slot that moves here is checked next. */
+		table_remove(heat, slot);
+		gone++;
+	}
+	heat->evicted += gone;
+	return gone;
+}
+
+/* False where less than a sixteenth of the table could go. */
+static bool evict(struct tierd_heat *heat, bool may_evict_kept)
+{
+	const uint64_t wanted = heat->capacity / 16 + 1;
+	uint64_t gone = evict_group(heat, false, wanted);
+
+	if (may_evict_kept && gone < wanted)
+		gone += evict_group(heat, true, wanted - gone);
+	return gone >= wanted;
 }
 
 struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_kept)
@@ -137,7 +183,7 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	}
 	if (heat->tracked >= heat->capacity) {
 		if (may_evict_kept || !heat->nothing_to_evict)
-			heat->nothing_to_evict = !table_evict(heat, may_evict_kept);
+			heat->nothing_to_evict = !evict(heat, may_evict_kept);
 		if (heat->tracked >= heat->capacity) {
 			heat->dropped_full++;
 			return NULL;
@@ -148,7 +194,6 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 	tag_slot(heat, slot);
 	heat->tracked++;
 	heat->of_epoch[0]++;
-	heat->hist_valid = false;
 	return slot;
 }
 
@@ -176,17 +221,20 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	heat->slots[hole] = (struct slot){0};
 	tag_slot(heat, &heat->slots[hole]);
 	heat->tracked--;
-	heat->hist_valid = false;
+}
+
+static void filter_set(struct tierd_heat *heat, const struct slot *slot)
+{
+	uint64_t bit = filter_bit(heat, slot_key(slot));
+
+	heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
 }
 
 void table_set_huge(struct tierd_heat *heat, struct slot *slot)
 {
-	uint64_t bit = filter_bit(heat, slot_key(slot));
-
 	slot->flags |= FLAG_HUGE;
-	heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
+	filter_set(heat, slot);
 	heat->huge++;
-	heat->hist_valid = false;
 }
 
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
@@ -195,7 +243,6 @@ void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
 	heat->huge--;
 	/* The bit stays until a rebuild, because another folio may share it. */
 	heat->filter_stale++;
-	heat->hist_valid = false;
 }
 
 void table_rebuild_filter(struct tierd_heat *heat)
@@ -204,11 +251,7 @@ void table_rebuild_filter(struct tierd_heat *heat)
 	heat->filter_stale = 0;
 	if (heat->huge == 0)
 		return;
-	for (uint64_t i = 0; i < slot_count(heat); i++) {
-		if (slot_used(&heat->slots[i]) && slot_huge(&heat->slots[i])) {
-			uint64_t bit = filter_bit(heat, slot_key(&heat->slots[i]));
-
-			heat->filter[bit / 64] |= UINT64_C(1) << (bit % 64);
-		}
-	}
+	for (uint64_t i = 0; i < slot_count(heat); i++)
+		if (slot_used(&heat->slots[i]) && slot_huge(&heat->slots[i]))
+			filter_set(heat, &heat->slots[i]);
 }

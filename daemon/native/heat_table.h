@@ -50,12 +50,6 @@ enum {
 	TICK_NS = 125000000,
 };
 
-/* Folios, and the huge ones among them, in each bin of one node. */
-struct hist_row {
-	uint32_t folios[TIERD_HEAT_BINS];
-	uint32_t huge[TIERD_HEAT_BINS];
-};
-
 /*
  * What a scan compares, a byte a slot, so that many are compared at once. In a free slot both are
  * what no question is about. `warmth` rises with the stored heat.
@@ -104,11 +98,6 @@ struct tierd_heat {
 	/* Nothing more can be evicted in this tierd_heat_place; each try would scan all slots. */
 	bool nothing_to_evict;
 
-	bool hist_valid;
-	/* Nodes that any slot had: memory of the rows of others was never written to. */
-	bool row_used[256];
-	struct hist_row rows[256];
-
 	uint64_t ingested;
 	uint64_t evicted;
 	uint64_t dropped_invalid;
@@ -116,15 +105,6 @@ struct tierd_heat {
 	uint64_t folded;
 	uint64_t split;
 };
-
-/*
- * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
- * upper bits alone are used.
- */
-static inline uint64_t hash_key(uint64_t key)
-{
-	return key * UINT64_C(0x9E3779B97F4A7C15);
-}
 
 static inline uint64_t scale(uint64_t hash, uint64_t buckets)
 {
@@ -168,18 +148,6 @@ static inline uint8_t warmth_of(float stored)
 	if (step < 1)
 		return stored > 0.0F;
 	return step < UINT8_MAX ? (uint8_t)step : UINT8_MAX;
-}
-
-/* The least stored heat of a warmth. */
-static inline float warmth_edge(unsigned int warmth)
-{
-	uint32_t bits = (warmth - 1 + WARMTH_BASE) << WARMTH_SHIFT;
-	float edge;
-
-	if (warmth < 2)
-		return warmth == 0 ? 0.0F : 0x1p-149F;
-	memcpy(&edge, &bits, sizeof(edge));
-	return edge;
 }
 
 /* Row of a node in `warm`, or beyond its last. */
@@ -307,51 +275,10 @@ void table_set_huge(struct tierd_heat *heat, struct slot *slot);
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot);
 void table_rebuild_filter(struct tierd_heat *heat);
 
-/* heat_hist.c */
-/* False where less than a sixteenth of the table could go. */
-bool table_evict(struct tierd_heat *heat, bool may_evict_kept);
-
 /* Slots of which slot_unplaced is true. */
 static inline uint64_t table_unplaced(const struct tierd_heat *heat)
 {
 	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
 }
-
-/*
- * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`
- * is these, inverted where the hottest come first. Of equal heat the lower key does, so that
- * replays agree.
- */
-struct rank {
-	uint32_t order;
-	uint32_t slot;
-	uint64_t key;
-};
-
-static inline uint32_t order_of(bool hottest, float heat)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &heat, sizeof(bits));
-	return hottest ? ~bits : bits;
-}
-
-static inline float rank_heat(bool hottest, const struct rank *rank)
-{
-	const uint32_t bits = hottest ? ~rank->order : rank->order;
-	float heat;
-
-	memcpy(&heat, &bits, sizeof(heat));
-	return heat;
-}
-
-/* Whether `a` comes before `b` in the answer. */
-static inline bool rank_before(const struct rank *a, const struct rank *b)
-{
-	return a->order != b->order ? a->order < b->order : a->key < b->key;
-}
-
-/* Sorts; `spare` has space for as many. */
-void heat_rank_sort(bool hottest, struct rank *rank, struct rank *spare, size_t n);
 
 #endif

@@ -8,14 +8,9 @@
 
 enum { FULL_CALLS = 2, LEAST_PAGES = 16 };
 
-static uint64_t item_bytes(const struct tierd_job *job, size_t i)
-{
-	return job->order[i] >= HUGE_ORDER ? HUGE_BYTES : PAGE_BYTES;
-}
-
 void job_count_error(struct tierd_job *job, size_t i, int err)
 {
-	uint64_t pages = item_bytes(job, i) / PAGE_BYTES;
+	uint64_t pages = folio_bytes(job->order[i]) / PAGE_BYTES;
 
 	job->errors[err > TIERD_ERRNO_MAX ? TIERD_ERRNO_MAX : err] += pages;
 	job->failed += pages;
@@ -53,7 +48,7 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 	while (job->cursor < job->n && !job_is_due(job, job->cursor))
 		job->cursor++;
 	for (size_t i = job->cursor; i < job->n && n < BATCH_MAX; i++) {
-		const uint64_t key = page[i], size = item_bytes(job, i);
+		const uint64_t key = page[i], size = folio_bytes(job->order[i]);
 
 		if (!job_is_due(job, i))
 			continue;
@@ -74,16 +69,6 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 	memset(batch->error, 0, n * sizeof(batch->error[0]));
 	memset(batch->fate, FATE_OPEN, n);
 	return bytes;
-}
-
-static void settle_all(struct batch *batch, uint8_t fate, int err)
-{
-	for (size_t i = 0; i < batch->n; i++) {
-		if (batch->fate[i] == FATE_OPEN) {
-			batch->fate[i] = fate;
-			batch->error[i] = err;
-		}
-	}
 }
 
 static bool is_full(const struct tierd_mover *mover, int node)
@@ -149,7 +134,7 @@ static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)
 		/* A second try may find that the first one moved it after all. */
 		if (batch->fate[i] == TIERD_ALREADY_THERE && job->pass > 0) {
 			batch->fate[i] = TIERD_MOVED;
-			pages += item_bytes(job, item) / PAGE_BYTES;
+			pages += folio_bytes(job->order[item]) / PAGE_BYTES;
 		}
 		record(mover, job, item, batch->fate[i], batch->error[i], node);
 	}
@@ -177,7 +162,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 	size_t open = 0;
 
 	if (process == NULL || process->pidfd < 0 || sys_exited(process->pidfd))
-		settle_all(batch, TIERD_GONE, ESRCH);
+		batch_settle_open(batch, ESRCH);
 	else
 		batch_look(batch, process->pid, job->order, job->pass > 0);
 	skip_full_nodes(mover);
@@ -185,7 +170,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 		batch_settle_joined(batch, process->pid, job->order);
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] == FATE_OPEN)
-			open += item_bytes(job, batch->item[i]) / PAGE_BYTES;
+			open += folio_bytes(job->order[batch->item[i]]) / PAGE_BYTES;
 	}
 	job->retries += job->pass > 0 ? open : 0;
 	if (open > 0) {
@@ -200,7 +185,7 @@ void job_carry_out(struct tierd_mover *mover, struct tierd_job *job)
 			if (batch->fate[i] == TIERD_FAILED)
 				batch->fate[i] = FATE_OPEN;
 		}
-		settle_all(batch, TIERD_GONE, ESRCH);
+		batch_settle_open(batch, ESRCH);
 	}
 	pages = write_down(mover, job);
 	bucket_take(&mover->bytes, (double)(pages * PAGE_BYTES), sys_monotonic_ns());

@@ -14,17 +14,11 @@
 const struct tierd_process *mover_process(const struct tierd_process *process, size_t n,
 					  uint32_t target)
 {
-	size_t low = 0, high = n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (process[middle].target < target)
-			low = middle + 1;
-		else
-			high = middle;
+	for (size_t i = 0; i < n; i++) {
+		if (process[i].target == target)
+			return &process[i];
 	}
-	return low < n && process[low].target == target ? &process[low] : NULL;
+	return NULL;
 }
 
 void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_ns)

@@ -15,8 +15,6 @@
 #include "pagekey.h"
 #include "tierd_native.h"
 
-#define HUGE_BYTES (HUGE_PAGES * PAGE_BYTES)
-
 enum {
 	BATCH_MAX = 8192,
 	FULL_NODES = 1024,
@@ -68,13 +66,20 @@ struct tierd_mover {
 	struct batch batch;
 };
 
-/* mover.c: a target's process, NULL if there is none; they ascend by target. */
+/* mover.c: a target's process, NULL if there is none. */
 const struct tierd_process *mover_process(const struct tierd_process *process, size_t n,
 					  uint32_t target);
 /* Delay later work until the CPU time that work since `start_ns` took is within the share. */
 void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_ns);
 
-/* batch.c: make the call for a batch, and find the result of each folio. */
+/* batch.c: settle all that is open. */
+void batch_settle_open(struct batch *batch, int err);
+/*
+ * Ask the kernel for the nodes of the first n of batch->asked: batch->status, which is `unknown`
+ * where it does not say. A negative errno if it says nothing.
+ */
+long batch_ask(struct batch *batch, int pid, size_t n, int unknown);
+/* Make the call for a batch, and find the result of each folio. */
 void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *call_ns);
 /*
  * Find out where the folios of a batch are and settle those that need no move. If not

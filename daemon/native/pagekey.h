@@ -6,7 +6,9 @@
 #ifndef TIERD_PAGEKEY_H
 #define TIERD_PAGEKEY_H
 
-#include <stdint.h>
+#include <stdbool.h>
+
+#include "tierd_native.h"
 
 #define PAGE_SHIFT 12
 #define PAGE_BYTES (1UL << PAGE_SHIFT)
@@ -16,6 +18,7 @@
 /* The one folio size above 4 KiB that tierd handles as a whole: 2 MiB. */
 #define HUGE_ORDER 9
 #define HUGE_PAGES (1UL << HUGE_ORDER)
+#define HUGE_BYTES (HUGE_PAGES * PAGE_BYTES)
 
 static inline uint64_t key_vpn(uint64_t key)
 {
@@ -31,6 +34,36 @@ static inline uint32_t key_target(uint64_t key)
 static inline uint64_t key_head(uint64_t key)
 {
 	return key & ~(uint64_t)(HUGE_PAGES - 1);
+}
+
+static inline uint64_t folio_bytes(uint8_t order)
+{
+	return order >= HUGE_ORDER ? HUGE_BYTES : PAGE_BYTES;
+}
+
+/*
+ * 2^64 over the golden ratio: neighbours lie as far apart as they can (Knuth, volume 3, 6.4). Its
+ * upper bits alone are used.
+ */
+static inline uint64_t hash_key(uint64_t key)
+{
+	return key * UINT64_C(0x9E3779B97F4A7C15);
+}
+
+/* The first of spans, which ascend and are apart, that ends behind a page; n if there is none. */
+static inline size_t span_at(const struct tierd_span *span, size_t n, uint64_t page)
+{
+	size_t low = 0;
+
+	while (low < n) {
+		size_t middle = low + (n - low) / 2;
+
+		if (span[middle].end <= page)
+			low = middle + 1;
+		else
+			n = middle;
+	}
+	return low;
 }
 
 #endif

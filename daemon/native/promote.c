@@ -30,7 +30,6 @@ static int check(const struct tierd_promoter_settings *settings)
 		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
 		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
 		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F &&
-		       settings->timeout_sweeps > 0 && settings->min_batch_pages > 0 &&
 		       settings->slice_ns > 0 && settings->min_epoch_age_ns > 0 &&
 		       settings->demand_weight > 0.0 && settings->demand_weight <= 1.0
 		   ? 0
@@ -72,7 +71,7 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 		return -ENOMEM;
 	}
 	promoter->mover = mover;
-	waiting_init(&promoter->waiting);
+	waiting_clear(&promoter->waiting);
 	promoter->quota.filled_ns = sys_monotonic_ns();
 	apply(promoter, settings);
 	memset(promoter->orders.up, 0xff, sizeof(promoter->orders.up));
@@ -90,7 +89,7 @@ void tierd_promoter_free(struct tierd_promoter *promoter)
 	pthread_mutex_destroy(&promoter->lock);
 	free((void *)promoter->orders.span);
 	free(promoter->outcome);
-	tap_free(promoter->tap);
+	free(promoter->tap);
 	free(promoter);
 }
 
@@ -99,11 +98,9 @@ int tierd_promoter_set(struct tierd_promoter *promoter,
 {
 	if (check(settings) != 0)
 		return -EINVAL;
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_SET);
+	enter(promoter, TIERD_TAP_SET);
 	apply(promoter, settings);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 	return 0;
 }
 
@@ -138,16 +135,6 @@ static const void *copy(char **at, const void *array, size_t bytes)
 	return copied;
 }
 
-/* Nodes that candidates wait on may have lost their ways since: the number never falls. */
-static int nodes_of(const struct tierd_orders *orders, int nodes)
-{
-	for (int node = nodes; node < TIERD_NODES; node++) {
-		if (orders->free_fd[node] >= 0 || orders->up[node][0] >= 0)
-			nodes = node + 1;
-	}
-	return nodes;
-}
-
 int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_orders *orders)
 {
 	const size_t spans = orders->spans * sizeof(*orders->span);
@@ -163,17 +150,14 @@ int tierd_promoter_steer(struct tierd_promoter *promoter, const struct tierd_ord
 	fresh.span = copy(&at, orders->span, spans);
 	fresh.victim = copy(&at, orders->victim, victims);
 	fresh.process = copy(&at, orders->process, processes);
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_STEER);
+	enter(promoter, TIERD_TAP_STEER);
 	old = promoter->orders.span;
 	promoter->orders = fresh;
 	promoter->ordered_ns = tap_now(promoter);
 	promoter->next_victim = promoter->last_span = 0;
-	promoter->nodes = nodes_of(&fresh, promoter->nodes);
 	promoter->rest_until_ns = 0;
 	note_free(promoter);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 	free((void *)old);
 	return 0;
 }
@@ -182,11 +166,9 @@ int64_t tierd_promoter_step(struct tierd_promoter *promoter)
 {
 	int64_t pages;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_STEP);
+	enter(promoter, TIERD_TAP_STEP);
 	pages = promote_work(promoter);
-	tap_end(promoter, (uint64_t)pages);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, (uint64_t)pages);
 	return pages;
 }
 
@@ -252,16 +234,6 @@ void tierd_promoter_release(struct tierd_promoter *promoter)
 	atomic_fetch_sub(&promoter->holds, 1);
 }
 
-size_t tierd_promoter_outcomes(struct tierd_promoter *promoter)
-{
-	size_t n;
-
-	pthread_mutex_lock(&promoter->lock);
-	n = promoter->outcomes;
-	pthread_mutex_unlock(&promoter->lock);
-	return n;
-}
-
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out, size_t room)
 {
 	size_t n;
@@ -281,13 +253,11 @@ uint64_t tierd_promoter_quota_left(struct tierd_promoter *promoter)
 {
 	uint64_t quota, spent, left;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_QUOTA);
+	enter(promoter, TIERD_TAP_QUOTA);
 	quota = promoter->settings.quota_bytes_per_s;
 	spent = promoted_lately(promoter);
 	left = quota > spent ? quota - spent : 0;
-	tap_end(promoter, left);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, left);
 	return left;
 }
 
@@ -297,13 +267,12 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 {
 	uint64_t bytes = 0;
 
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, TIERD_TAP_NOTE);
+	enter(promoter, TIERD_TAP_NOTE);
 	for (size_t i = 0; i < n; i++) {
 		if (fate[i] != TIERD_MOVED)
 			continue;
 		if (direction[i] == TIERD_PROMOTE) {
-			bytes += order_bytes(order[i]);
+			bytes += folio_bytes(order[i]);
 			/* It need not wait to be promoted any more. */
 			if (promoter->waiting.n > 0)
 				promoter->stats.stale +=
@@ -312,8 +281,7 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 		promoter->stats.bounced += recent_add(promoter, page[i], direction[i], time_ns);
 	}
 	spend_quota(promoter, bytes);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
+	leave(promoter, 0);
 }
 
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats)
@@ -328,12 +296,5 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 		stats->ring_dropped = info->dropped;
 		stats->ring_closing = info->closing;
 	}
-	pthread_mutex_unlock(&promoter->lock);
-}
-
-void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors)
-{
-	pthread_mutex_lock(&promoter->lock);
-	memcpy(errors, promoter->errors, sizeof(promoter->errors));
 	pthread_mutex_unlock(&promoter->lock);
 }

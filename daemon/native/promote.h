@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Inside the promoter: hot records become candidates (promote_read.c). Candidates become
- * moves (promote_pick.c) or wait (promote_wait.c). The mover executes moves (promote_move.c).
- * promote.c has the thread, its interval and its orders. A small table keeps recent moves
- * (recent.c).
+ * Inside the promoter: hot records become candidates (promote_read.c, which knows what moved
+ * recently). Candidates become moves (promote_pick.c) or wait (promote_wait.c). The mover executes
+ * moves (promote_move.c). promote.c has the thread, its interval and its orders.
  */
 #ifndef TIERD_PROMOTE_H
 #define TIERD_PROMOTE_H
@@ -16,7 +15,6 @@
 
 #include "bucket.h"
 #include "pagekey.h"
-#include "rule.h"
 #include "tierd_promoter.h"
 
 enum {
@@ -110,8 +108,6 @@ struct tierd_promoter {
 	size_t next_victim;
 	/* The span of the last record's page, in which the next one often is. */
 	size_t last_span;
-	/* Nodes with candidates, free memory or targets have lower numbers than this. */
-	int nodes;
 	struct ring ring;
 	struct bucket quota;
 	/* Bytes promoted in a recent interval; as much is made free ahead. */
@@ -122,17 +118,16 @@ struct tierd_promoter {
 	int64_t free_then[TIERD_NODES];
 	int64_t moved_in[TIERD_NODES];
 	int64_t left[TIERD_NODES];
-	/* By node: time and value of the last MemFree, and net bytes moved in until then. */
+	/* By node: time of the last MemFree, and what it said before anything had moved in. */
 	uint64_t asked_ns[TIERD_NODES];
 	int64_t free_said[TIERD_NODES];
-	int64_t in_then[TIERD_NODES];
 	uint64_t step[STEPS_KEPT];
 	uint64_t last_step;
 
 	struct waiting waiting;
 	/* Those that could not be placed in this interval, and those given up. */
 	struct candidate aside[CANDIDATES_MAX];
-	/* Time of the last check for candidates that waited too long. */
+	/* Time of the orders by which candidates that waited too long were rejected. */
 	uint64_t swept_ns;
 	struct moves up;
 	struct moves down;
@@ -141,24 +136,22 @@ struct tierd_promoter {
 	struct tierd_outcome *outcome;
 	size_t outcomes;
 	struct tierd_promoter_stats stats;
-	/* 4 KiB pages that failed, by errno. */
-	uint64_t errors[TIERD_ERRNO_MAX + 1];
 };
 
 /* promote_read.c */
 uint64_t ring_waiting(const struct ring *ring);
 void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
+/* Whether the move is ping-pong: a promotion soon after the page's demotion. */
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
 /* promote_wait.c */
-void waiting_init(struct waiting *waiting);
-/* Of two entries of a page the hotter stays. False if there is no space. */
-bool waiting_add(struct waiting *waiting, const struct candidate *candidate);
+void waiting_clear(struct waiting *waiting);
+/* Of two entries of a page the hotter stays. There is space for it. */
+void waiting_add(struct waiting *waiting, const struct candidate *candidate);
 /* The hottest; there must be one. */
 struct candidate waiting_pop(struct waiting *waiting);
 bool waiting_remove(struct waiting *waiting, uint64_t page);
-/* Remove candidates seen no later than that, at most `room`; returns their number. */
-size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room);
-/* Remove the coldest beyond `keep`; returns their number. */
-size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out);
+/* Remove candidates seen no later than that; returns their number. */
+size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out);
 /* promote_pick.c */
 void read_room(struct tierd_promoter *promoter);
 void pick(struct tierd_promoter *promoter, uint64_t now_ns);
@@ -172,10 +165,10 @@ uint64_t promoted_lately(struct tierd_promoter *promoter);
 void spend_quota(struct tierd_promoter *promoter, uint64_t bytes);
 /*
  * promote_tap.c: all inputs of the promoter but records, orders and settings, and all its
- * choices, pass through these functions. Between begin and end the lock is held.
+ * choices, pass through these functions. A call enters, which takes the lock, and leaves.
  */
-void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
-void tap_end(struct tierd_promoter *promoter, uint64_t value);
+void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind);
+void leave(struct tierd_promoter *promoter, uint64_t value);
 uint64_t tap_now(struct tierd_promoter *promoter);
 uint64_t tap_node_free(struct tierd_promoter *promoter, int node);
 /* Whether to move nothing now. */
@@ -187,16 +180,6 @@ void tap_held(struct tierd_promoter *promoter, const struct candidate *candidate
 bool tap_fates(struct tierd_promoter *promoter, struct moves *moves, int direction);
 /* The results of a whole job. */
 void tap_job(struct tierd_promoter *promoter, const struct moves *moves, int direction);
-void tap_free(struct tap *tap);
-/* recent.c */
-const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page);
-/* Whether the move is ping-pong: a promotion soon after the page's demotion. */
-bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);
-
-static inline int recent_direction(const struct recent *recent)
-{
-	return (int)(recent->time_ns & 1);
-}
 
 /* Plan one more move; the caller has checked that there is space for it. */
 static inline void plan_move(struct moves *moves, const struct candidate *of, uint8_t order)
@@ -208,11 +191,6 @@ static inline void plan_move(struct moves *moves, const struct candidate *of, ui
 	moves->source[i] = of->node;
 	moves->dest[i] = of->dest;
 	moves->order[i] = order;
-}
-
-static inline uint64_t order_bytes(uint8_t order)
-{
-	return order >= HUGE_ORDER ? HUGE_PAGES * PAGE_BYTES : PAGE_BYTES;
 }
 
 #endif

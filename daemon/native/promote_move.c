@@ -46,12 +46,12 @@ static bool interrupted(const struct tierd_promoter *promoter)
 static void put_back(struct tierd_promoter *promoter, struct candidate candidate)
 {
 	candidate.dest = -1;
-	(void)waiting_add(&promoter->waiting, &candidate);
+	waiting_add(&promoter->waiting, &candidate);
 }
 
 static void note_moved(struct tierd_promoter *promoter, const struct moves *moves, size_t i)
 {
-	int64_t bytes = (int64_t)order_bytes(moves->order[i]);
+	int64_t bytes = (int64_t)folio_bytes(moves->order[i]);
 	int source = moves->source[i], dest = moves->dest[i];
 
 	if (dest >= 0 && dest < TIERD_NODES)
@@ -75,7 +75,7 @@ static uint64_t write_down(struct tierd_promoter *promoter, const struct moves *
 			continue;
 		}
 		if (moves->fate[i] == TIERD_MOVED) {
-			pages += order_bytes(moves->order[i]) / PAGE_BYTES;
+			pages += folio_bytes(moves->order[i]) / PAGE_BYTES;
 			note_moved(promoter, moves, i);
 			stats->bounced += recent_add(promoter, moves->page[i], direction, now_ns);
 		}
@@ -126,44 +126,36 @@ static uint64_t carry_out(struct tierd_promoter *promoter, struct moves *moves, 
 	stats->moved_bytes += job.moved_bytes;
 	stats->retries += job.retries;
 	for (size_t i = 0; job.failed > 0 && i <= TIERD_ERRNO_MAX; i++)
-		promoter->errors[i] += job.errors[i];
+		stats->errors[i] += job.errors[i];
 	if (job.longest_call_ns > stats->longest_call_ns)
 		stats->longest_call_ns = job.longest_call_ns;
 	return pages;
 }
 
-/* Below the watermark no room is seen, and what left just now makes room all the same. */
-static void exchange_room(struct tierd_promoter *promoter)
-{
-	const struct moves *down = &promoter->down;
-	int64_t left[TIERD_NODES] = {0};
-
-	for (size_t i = 0; i < down->n; i++)
-		if (down->fate[i] == TIERD_MOVED)
-			left[down->source[i]] += (int64_t)(PAGE_BYTES << down->order[i]);
-	for (size_t i = 0; i < down->n; i++)
-		if (promoter->room[down->source[i]] < left[down->source[i]])
-			promoter->room[down->source[i]] = left[down->source[i]];
-}
-
-/* Demotions that did not happen leave less room than was planned with. */
+/* Demotions that did not happen leave less room than was planned with: the coldest wait. */
 static void drop_unplaced(struct tierd_promoter *promoter)
 {
+	const struct moves *down = &promoter->down;
 	struct moves *up = &promoter->up;
-	size_t planned = up->n;
+	const size_t planned = up->n;
+	int64_t missing[TIERD_NODES] = {0}, coming[TIERD_NODES] = {0};
 
-	read_room(promoter);
-	exchange_room(promoter);
+	for (size_t i = 0; i < down->n; i++)
+		if (down->fate[i] != TIERD_MOVED)
+			missing[down->source[i]] += (int64_t)folio_bytes(down->order[i]);
+	for (size_t i = 0; i < planned; i++)
+		coming[up->dest[i]] += (int64_t)PAGE_BYTES;
 	up->n = 0;
 	for (size_t i = 0; i < planned; i++) {
-		struct candidate candidate = up->of[i];
+		const struct candidate candidate = up->of[i];
+		const int64_t left = promoter->room[candidate.dest];
 
-		if (promoter->room[candidate.dest] < (int64_t)PAGE_BYTES) {
+		if (coming[candidate.dest] <
+		    missing[candidate.dest] - (left > 0 ? left : 0) + (int64_t)PAGE_BYTES)
 			put_back(promoter, candidate);
-			continue;
-		}
-		promoter->room[candidate.dest] -= (int64_t)PAGE_BYTES;
-		plan_move(up, &candidate, 0);
+		else
+			plan_move(up, &candidate, 0);
+		coming[candidate.dest] -= (int64_t)PAGE_BYTES;
 	}
 }
 

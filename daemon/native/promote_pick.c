@@ -5,19 +5,12 @@
 
 #include "promote.h"
 
+/* MemFree, and what has moved in since the orders came: it need not be read at each change. */
 static void ask(struct tierd_promoter *promoter, int node, uint64_t now_ns)
 {
-	promoter->free_said[node] = (int64_t)tap_node_free(promoter, node);
-	promoter->in_then[node] = promoter->moved_in[node];
+	promoter->free_said[node] =
+	    (int64_t)tap_node_free(promoter, node) + promoter->moved_in[node];
 	promoter->asked_ns[node] = now_ns;
-}
-
-/* The last MemFree less what has moved in since; reading meminfo anew is slow. */
-static int64_t free_on(struct tierd_promoter *promoter, int node, uint64_t now_ns)
-{
-	if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
-		ask(promoter, node, now_ns);
-	return promoter->free_said[node] - promoter->moved_in[node] + promoter->in_then[node];
 }
 
 /* Free bytes when new orders come. */
@@ -26,7 +19,7 @@ void note_free(struct tierd_promoter *promoter)
 	const struct tierd_orders *orders = &promoter->orders;
 	uint64_t now_ns = tap_now(promoter);
 
-	for (int node = 0; node < promoter->nodes; node++) {
+	for (int node = 0; node < TIERD_NODES; node++) {
 		promoter->free_then[node] = promoter->moved_in[node] = promoter->left[node] = 0;
 		if (orders->free_fd[node] < 0)
 			continue;
@@ -47,12 +40,14 @@ void read_room(struct tierd_promoter *promoter)
 	uint64_t now_ns = tap_now(promoter);
 
 	memset(promoter->room, 0, sizeof(promoter->room));
-	for (int node = 0; node < promoter->nodes; node++) {
+	for (int node = 0; node < TIERD_NODES; node++) {
 		int64_t free, known, most;
 
 		if (orders->free_fd[node] < 0)
 			continue;
-		free = free_on(promoter, node, now_ns);
+		if (now_ns - promoter->asked_ns[node] >= promoter->settings.free_read_ns)
+			ask(promoter, node, now_ns);
+		free = promoter->free_said[node] - promoter->moved_in[node];
 		known = promoter->free_then[node] - promoter->moved_in[node];
 		most = free + (int64_t)orders->held[node] + promoter->left[node];
 		if (known > most)
@@ -104,7 +99,7 @@ static bool demote(struct tierd_promoter *promoter, const struct tierd_victim *v
 				   .hot = {.heat = victim->heat},
 				   .bar = NAN,
 				   .node = victim->node};
-	uint64_t bytes = order_bytes(victim->order);
+	uint64_t bytes = folio_bytes(victim->order);
 	int dest = with_room(promoter->room, promoter->orders.down[victim->node], bytes);
 
 	if (dest < 0 || promoter->down.n == MOVES_MAX)
@@ -152,26 +147,13 @@ static void promote(struct tierd_promoter *promoter, const struct candidate *can
 		promoter->coldest_promoted = candidate->hot.heat;
 }
 
-/* Pages planned in one interval at most: a multiple of what the quota allows in it. */
-static size_t at_a_time(const struct tierd_promoter *promoter)
-{
-	const struct tierd_promoter_settings *settings = &promoter->settings;
-	double pages = settings->batch_quota_factor * (double)settings->quota_bytes_per_s *
-		       ((double)settings->interval_ns * 1e-9) / (double)PAGE_BYTES;
-
-	if (pages < (double)settings->min_batch_pages)
-		return settings->min_batch_pages < MOVES_MAX ? settings->min_batch_pages
-							     : MOVES_MAX;
-	return pages < (double)MOVES_MAX ? (size_t)pages : MOVES_MAX;
-}
-
 /* Whether some candidate waits on a node that is not closed. */
 static bool any_open(const struct tierd_promoter *promoter, const bool *closed)
 {
 	const struct waiting *waiting = &promoter->waiting;
 	size_t shut = 0;
 
-	for (int node = 0; node < promoter->nodes; node++)
+	for (int node = 0; node < TIERD_NODES; node++)
 		shut += closed[node] ? waiting->of_node[node] : 0;
 	return waiting->n > shut;
 }
@@ -187,19 +169,22 @@ static void give_up(struct tierd_promoter *promoter, enum tierd_reason reason, u
 	uint64_t patience_ns = promoter->settings.patience_ns, since_ns = promoter->ordered_ns;
 	size_t n;
 
-	if (now_ns - promoter->swept_ns >= patience_ns / promoter->settings.timeout_sweeps &&
-	    since_ns > patience_ns) {
-		promoter->swept_ns = now_ns;
-		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside, CANDIDATES_MAX);
+	if (promoter->swept_ns < since_ns && since_ns > patience_ns) {
+		promoter->swept_ns = since_ns;
+		n = waiting_since(waiting, since_ns - patience_ns, promoter->aside);
 		for (size_t i = 0; i < n; i++)
 			hold_back(promoter, &promoter->aside[i], reason, now_ns);
 	}
-	/* Not one by one: putting thousands in order costs more than moving some. */
+	/* Not one by one: to put thousands in order costs much. */
 	if (waiting->n <= WAITING_MAX + WAITING_MAX / 2)
 		return;
-	n = waiting_beyond(waiting, WAITING_MAX, promoter->aside);
+	for (n = 0; n < WAITING_MAX; n++)
+		promoter->aside[n] = waiting_pop(waiting);
+	for (size_t i = 0; i < waiting->n; i++)
+		hold_back(promoter, &waiting->pool[waiting->heap[i].index], TIERD_OVERFLOW, now_ns);
+	waiting_clear(waiting);
 	for (size_t i = 0; i < n; i++)
-		hold_back(promoter, &promoter->aside[i], TIERD_OVERFLOW, now_ns);
+		waiting_add(waiting, &promoter->aside[i]);
 }
 
 /*
@@ -218,8 +203,8 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 	bucket_fill(&promoter->quota, now_ns);
 	tokens = promoter->quota.tokens > 0.0 ? promoter->quota.tokens : 0.0;
 	affordable = (size_t)(tokens / (double)PAGE_BYTES);
-	if (affordable > at_a_time(promoter))
-		affordable = at_a_time(promoter);
+	if (affordable > MOVES_MAX)
+		affordable = MOVES_MAX;
 	while (promoter->up.n < affordable && waiting->n > 0) {
 		struct candidate candidate = waiting_pop(waiting);
 		enum tierd_reason reason = TIERD_NO_PLACE;
@@ -241,7 +226,7 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
 		}
 	}
 	for (size_t i = 0; i < put_aside; i++)
-		(void)waiting_add(waiting, &promoter->aside[i]);
+		waiting_add(waiting, &promoter->aside[i]);
 	give_up(promoter, waits_for, now_ns);
 }
 
@@ -251,15 +236,18 @@ void pick(struct tierd_promoter *promoter, uint64_t now_ns)
  */
 void pick_ahead(struct tierd_promoter *promoter)
 {
+	const struct tierd_estimate sure = {0};
 	const struct tierd_victim *victim;
 	uint64_t now_ns = tap_now(promoter);
 
 	if (!(promoter->demand >= (double)PAGE_BYTES) || isnan(promoter->coldest_promoted))
 		return;
 	while ((victim = next_victim(promoter, NULL)) != NULL) {
+		struct tierd_terms terms;
+
+		tierd_rule_terms(&promoter->rule, &sure, victim->heat, &terms);
 		if ((double)promoter->room[victim->node] >= promoter->demand ||
-		    !(promoter->coldest_promoted > rule_bar(&promoter->rule, 0.0F, victim->heat)) ||
-		    !demote(promoter, victim, now_ns))
+		    !(promoter->coldest_promoted > terms.bar) || !demote(promoter, victim, now_ns))
 			return;
 	}
 }

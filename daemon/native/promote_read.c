@@ -20,23 +20,67 @@ uint64_t ring_waiting(const struct ring *ring)
 	return tail - ring->head;
 }
 
+/* Recent moves are in a bounded table that forgets the oldest first. */
+static inline int recent_direction(const struct recent *recent)
+{
+	return (int)(recent->time_ns & 1);
+}
+
+static struct recent *set_of(const struct tierd_promoter *promoter, uint64_t page)
+{
+	const uint64_t hash = hash_key(page) ^ hash_key(page) >> 32;
+
+	return (struct recent *)&promoter->recent[(hash % RECENT_SETS) * RECENT_WAYS];
+}
+
+static const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page)
+{
+	const struct recent *set = set_of(promoter, page);
+
+	for (int way = 0; way < RECENT_WAYS; way++) {
+		/* Most of them are others: the rest is asked of few. */
+		if (set[way].page == page && set[way].time_ns != 0)
+			return &set[way];
+	}
+	return NULL;
+}
+
+bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns)
+{
+	struct recent *set = set_of(promoter, page), *oldest = &set[0];
+	uint64_t keep = promoter->settings.residency_ns, bounce_ns = promoter->settings.bounce_ns;
+	bool known = false, bounced;
+
+	if (bounce_ns > keep)
+		keep = bounce_ns;
+	for (int way = 0; way < RECENT_WAYS; way++) {
+		if (set[way].time_ns != 0 && set[way].page == page) {
+			oldest = &set[way];
+			known = true;
+			break;
+		}
+		if (set[way].time_ns < oldest->time_ns)
+			oldest = &set[way];
+	}
+	bounced = known && direction == TIERD_PROMOTE && recent_direction(oldest) == TIERD_DEMOTE &&
+		  now_ns - oldest->time_ns < bounce_ns;
+	if (!known && oldest->time_ns != 0 && now_ns - oldest->time_ns < keep)
+		promoter->stats.recent_forgotten++;
+	oldest->page = page;
+	oldest->time_ns = (now_ns & ~UINT64_C(1)) | (direction == TIERD_PROMOTE);
+	if (oldest->time_ns == 0)
+		oldest->time_ns = 2;
+	return bounced;
+}
+
 static bool movable(struct tierd_promoter *promoter, uint64_t page)
 {
 	const struct tierd_orders *orders = &promoter->orders;
-	size_t low = 0, high = orders->spans, last = promoter->last_span;
+	size_t at = promoter->last_span;
 
-	if (last < high && orders->span[last].start <= page && page < orders->span[last].end)
-		return true;
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (orders->span[middle].end <= page)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	promoter->last_span = low;
-	return low < orders->spans && orders->span[low].start <= page;
+	if (at >= orders->spans || page < orders->span[at].start || page >= orders->span[at].end)
+		at = promoter->last_span = span_at(orders->span, orders->spans, page);
+	return at < orders->spans && orders->span[at].start <= page;
 }
 
 /*
@@ -126,10 +170,10 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		hold_back(promoter, &candidate, TIERD_NOT_MOVABLE, now_ns);
 	else if (record->order >= HUGE_ORDER)
 		hold_back(promoter, &candidate, TIERD_PART_OF_HUGE, now_ns);
-	else if (candidate.hot.uncapped < rule_price(&promoter->rule, 0.0F))
+	else if (candidate.hot.uncapped < promoter->rule.cost)
 		hold_back(promoter, &candidate, TIERD_NOT_WORTH, now_ns);
 	else if (!moved_lately(promoter, record, recent, &candidate, a_second, now_ns))
-		(void)waiting_add(&promoter->waiting, &candidate);
+		waiting_add(&promoter->waiting, &candidate);
 }
 
 /* What is waiting, as far as there is room for it; the rest stays in the ring. */

@@ -13,21 +13,36 @@
 
 enum { COLUMNS = TIERD_TAP_MOVES + 1 };
 
+/* The columns' items; memory that is not used is never touched. */
+struct set {
+	struct tierd_tap_call call[1 << 13];
+	uint64_t clock[1 << 17];
+	struct tierd_tap_free free[1 << 15];
+	struct tierd_hot_record record[1 << 17];
+	struct tierd_tap_job job[1 << 14];
+	struct tierd_tap_move move[1 << 16];
+	size_t n[COLUMNS];
+};
+
+#define COLUMN_OF(of)                                                                              \
+	{                                                                                          \
+		offsetof(struct set, of), sizeof(((struct set *)0)->of[0]),                        \
+		    sizeof(((struct set *)0)->of) / sizeof(((struct set *)0)->of[0])               \
+	}
+
 static const struct {
+	size_t at;
 	size_t size;
 	size_t most;
 } COLUMN[COLUMNS] = {
-    [TIERD_TAP_CALLS] = {sizeof(struct tierd_tap_call), 1 << 13},
-    [TIERD_TAP_CLOCKS] = {sizeof(uint64_t), 1 << 17},
-    [TIERD_TAP_FREES] = {sizeof(struct tierd_tap_free), 1 << 15},
-    [TIERD_TAP_RECORDS] = {sizeof(struct tierd_hot_record), 1 << 17},
-    [TIERD_TAP_JOBS] = {sizeof(struct tierd_tap_job), 1 << 14},
-    [TIERD_TAP_MOVES] = {sizeof(struct tierd_tap_move), 1 << 16},
+    [TIERD_TAP_CALLS] = COLUMN_OF(call), [TIERD_TAP_CLOCKS] = COLUMN_OF(clock),
+    [TIERD_TAP_FREES] = COLUMN_OF(free), [TIERD_TAP_RECORDS] = COLUMN_OF(record),
+    [TIERD_TAP_JOBS] = COLUMN_OF(job),	 [TIERD_TAP_MOVES] = COLUMN_OF(move),
 };
 
 struct tap {
-	struct tierd_tap_column set[2][COLUMNS];
-	struct tierd_tap_column *filled;
+	struct set set[2];
+	struct set *filled;
 	/* The call in hand, and how many items it has of each column. */
 	struct tierd_tap_call call;
 	uint32_t noted[COLUMNS];
@@ -44,43 +59,16 @@ struct tap {
 	uint64_t last_free[TIERD_NODES];
 };
 
-void tap_free(struct tap *tap)
-{
-	for (int i = 0; tap != NULL && i < COLUMNS; i++) {
-		free(tap->set[0][i].item);
-		free(tap->set[1][i].item);
-	}
-	free(tap);
-}
-
-static struct tap *tap_new(void)
-{
-	struct tap *tap = calloc(1, sizeof(*tap));
-
-	if (tap == NULL)
-		return NULL;
-	tap->filled = tap->set[0];
-	for (int i = 0; i < 2 * COLUMNS; i++) {
-		struct tierd_tap_column *column = &tap->set[i / COLUMNS][i % COLUMNS];
-
-		column->item = malloc(COLUMN[i % COLUMNS].size * COLUMN[i % COLUMNS].most);
-		if (column->item == NULL) {
-			tap_free(tap);
-			return NULL;
-		}
-	}
-	return tap;
-}
-
 /* Add an item to a column, unless part of the call is left out. */
 static void note(struct tap *tap, enum tierd_tap_part part, const void *item)
 {
-	struct tierd_tap_column *column = &tap->filled[part];
+	size_t *n = &tap->filled->n[part];
 
-	tap->full = tap->full || tap->dropped > 0 || column->n == COLUMN[part].most;
+	tap->full = tap->full || tap->dropped > 0 || *n == COLUMN[part].most;
 	if (tap->full)
 		return;
-	memcpy((char *)column->item + column->n++ * COLUMN[part].size, item, COLUMN[part].size);
+	memcpy((char *)tap->filled + COLUMN[part].at + (*n)++ * COLUMN[part].size, item,
+	       COLUMN[part].size);
 	tap->noted[part]++;
 }
 
@@ -93,28 +81,88 @@ static const void *next(struct tap *tap, enum tierd_tap_part part)
 	return (char *)tap->given[part].item + tap->used[part]++ * COLUMN[part].size;
 }
 
-int tierd_promoter_tap(struct tierd_promoter *promoter)
+static void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
 {
-	struct tap *tap = tap_new();
+	struct tap *tap = promoter->tap;
+	const struct tierd_tap_call *told;
 
 	if (tap == NULL)
-		return -ENOMEM;
-	pthread_mutex_lock(&promoter->lock);
-	tap_free(promoter->tap);
-	promoter->tap = tap;
-	tap_begin(promoter, TIERD_TAP_NEW);
-	note(tap, TIERD_TAP_CLOCKS, &promoter->quota.filled_ns);
-	tap_end(promoter, 0);
-	pthread_mutex_unlock(&promoter->lock);
-	return 0;
+		return;
+	tap->full = false;
+	tap->call = (struct tierd_tap_call){.kind = (uint8_t)kind};
+	memset(tap->noted, 0, sizeof(tap->noted));
+	if (tap->given == NULL)
+		return;
+	tap->left[TIERD_TAP_CALLS] = tap->used[TIERD_TAP_CALLS] < tap->given[TIERD_TAP_CALLS].n;
+	told = next(tap, TIERD_TAP_CALLS);
+	tap->left[TIERD_TAP_CLOCKS] = told == NULL ? 0 : told->clocks;
+	tap->left[TIERD_TAP_FREES] = told == NULL ? 0 : told->frees;
+	tap->left[TIERD_TAP_JOBS] = told == NULL ? 0 : told->jobs;
+	tap->stood = told != NULL && told->stood != 0;
 }
 
-void tierd_promoter_untap(struct tierd_promoter *promoter)
+static void tap_end(struct tierd_promoter *promoter, uint64_t value)
+{
+	struct tap *tap = promoter->tap;
+	const struct tierd_tap_job *job;
+
+	if (tap == NULL)
+		return;
+	tap->call.value = value;
+	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
+	tap->call.frees = tap->noted[TIERD_TAP_FREES];
+	tap->call.records = tap->noted[TIERD_TAP_RECORDS];
+	tap->call.jobs = tap->noted[TIERD_TAP_JOBS];
+	note(tap, TIERD_TAP_CALLS, &tap->call);
+	if (tap->full) {
+		for (int i = 0; i < COLUMNS; i++)
+			tap->filled->n[i] -= tap->noted[i];
+		tap->dropped++;
+	}
+	/* The next call is told what comes after all that this one was told, used or not. */
+	tap->used[TIERD_TAP_CLOCKS] += tap->left[TIERD_TAP_CLOCKS];
+	tap->used[TIERD_TAP_FREES] += tap->left[TIERD_TAP_FREES];
+	while ((job = next(tap, TIERD_TAP_JOBS)) != NULL)
+		tap->used[TIERD_TAP_MOVES] += job->moves;
+}
+
+void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
 {
 	pthread_mutex_lock(&promoter->lock);
-	tap_free(promoter->tap);
-	promoter->tap = NULL;
+	tap_begin(promoter, kind);
+}
+
+void leave(struct tierd_promoter *promoter, uint64_t value)
+{
+	tap_end(promoter, value);
 	pthread_mutex_unlock(&promoter->lock);
+}
+
+static struct tap *tap_new(void)
+{
+	struct tap *tap = calloc(1, sizeof(*tap));
+
+	if (tap != NULL)
+		tap->filled = tap->set;
+	return tap;
+}
+
+int tierd_promoter_tap(struct tierd_promoter *promoter, int on)
+{
+	struct tap *tap = on ? tap_new() : NULL;
+
+	if (on && tap == NULL)
+		return -ENOMEM;
+	pthread_mutex_lock(&promoter->lock);
+	free(promoter->tap);
+	promoter->tap = tap;
+	if (on) {
+		tap_begin(promoter, TIERD_TAP_NEW);
+		note(tap, TIERD_TAP_CLOCKS, &promoter->quota.filled_ns);
+		tap_end(promoter, 0);
+	}
+	pthread_mutex_unlock(&promoter->lock);
+	return 0;
 }
 
 uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap_column *out)
@@ -126,11 +174,12 @@ uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap
 	pthread_mutex_lock(&promoter->lock);
 	tap = promoter->tap;
 	if (tap != NULL) {
-		memcpy(out, tap->filled, COLUMNS * sizeof(*out));
-		dropped = tap->dropped;
-		tap->filled = tap->set[tap->filled == tap->set[0]];
 		for (int i = 0; i < COLUMNS; i++)
-			tap->filled[i].n = 0;
+			out[i] = (struct tierd_tap_column){(char *)tap->filled + COLUMN[i].at,
+							   tap->filled->n[i]};
+		dropped = tap->dropped;
+		tap->filled = &tap->set[tap->filled == tap->set];
+		memset(tap->filled->n, 0, sizeof(tap->filled->n));
 	}
 	pthread_mutex_unlock(&promoter->lock);
 	return dropped;
@@ -155,51 +204,6 @@ int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_ta
 	}
 	pthread_mutex_unlock(&promoter->lock);
 	return 0;
-}
-
-void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
-{
-	struct tap *tap = promoter->tap;
-	const struct tierd_tap_call *told;
-
-	if (tap == NULL)
-		return;
-	tap->full = false;
-	tap->call = (struct tierd_tap_call){.kind = (uint8_t)kind};
-	memset(tap->noted, 0, sizeof(tap->noted));
-	if (tap->given == NULL)
-		return;
-	tap->left[TIERD_TAP_CALLS] = tap->used[TIERD_TAP_CALLS] < tap->given[TIERD_TAP_CALLS].n;
-	told = next(tap, TIERD_TAP_CALLS);
-	tap->left[TIERD_TAP_CLOCKS] = told == NULL ? 0 : told->clocks;
-	tap->left[TIERD_TAP_FREES] = told == NULL ? 0 : told->frees;
-	tap->left[TIERD_TAP_JOBS] = told == NULL ? 0 : told->jobs;
-	tap->stood = told != NULL && told->stood != 0;
-}
-
-void tap_end(struct tierd_promoter *promoter, uint64_t value)
-{
-	struct tap *tap = promoter->tap;
-	const struct tierd_tap_job *job;
-
-	if (tap == NULL)
-		return;
-	tap->call.value = value;
-	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
-	tap->call.frees = tap->noted[TIERD_TAP_FREES];
-	tap->call.records = tap->noted[TIERD_TAP_RECORDS];
-	tap->call.jobs = tap->noted[TIERD_TAP_JOBS];
-	note(tap, TIERD_TAP_CALLS, &tap->call);
-	if (tap->full) {
-		for (int i = 0; i < COLUMNS; i++)
-			tap->filled[i].n -= tap->noted[i];
-		tap->dropped++;
-	}
-	/* The next call is told what comes after all that this one was told, used or not. */
-	tap->used[TIERD_TAP_CLOCKS] += tap->left[TIERD_TAP_CLOCKS];
-	tap->used[TIERD_TAP_FREES] += tap->left[TIERD_TAP_FREES];
-	while ((job = next(tap, TIERD_TAP_JOBS)) != NULL)
-		tap->used[TIERD_TAP_MOVES] += job->moves;
 }
 
 uint64_t tap_now(struct tierd_promoter *promoter)

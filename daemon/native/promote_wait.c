@@ -4,8 +4,7 @@
  * candidates, with a table from page to candidate, so that an interval costs what it changes
  * and not what waits.
  */
-#define _GNU_SOURCE
-#include <stdlib.h>
+#include <string.h>
 
 #include "promote.h"
 
@@ -46,9 +45,7 @@ static size_t sink(struct waiting *waiting, size_t at)
 
 static size_t home_of(uint64_t page)
 {
-	uint64_t hash = page * UINT64_C(0x9E3779B97F4A7C15);
-
-	return (size_t)(hash >> 32) % WAITING_SLOTS;
+	return (size_t)(hash_key(page) >> 32) % WAITING_SLOTS;
 }
 
 /* The slot that holds a page's candidate, or the free one where it would be. */
@@ -76,13 +73,16 @@ static void clear_slot(struct waiting *waiting, size_t hole)
 	waiting->slot[hole] = 0;
 }
 
-void waiting_init(struct waiting *waiting)
+void waiting_clear(struct waiting *waiting)
 {
+	waiting->n = 0;
+	memset(waiting->slot, 0, sizeof(waiting->slot));
+	memset(waiting->of_node, 0, sizeof(waiting->of_node));
 	for (size_t i = 0; i < CANDIDATES_MAX; i++)
 		waiting->heap[i].index = (uint16_t)i;
 }
 
-bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
+void waiting_add(struct waiting *waiting, const struct candidate *candidate)
 {
 	size_t slot = slot_of(waiting, candidate->page);
 	struct candidate *known;
@@ -98,17 +98,14 @@ bool waiting_add(struct waiting *waiting, const struct candidate *candidate)
 			rise(waiting, waiting->at[index],
 			     (struct waiter){candidate->hot.heat, index});
 		}
-		return true;
+		return;
 	}
-	if (waiting->n == CANDIDATES_MAX)
-		return false;
 	/* Beyond the heap's end lie the indices that are free. */
 	index = waiting->heap[waiting->n].index;
 	waiting->pool[index] = *candidate;
 	waiting->slot[slot] = (uint16_t)(index + 1);
 	waiting->of_node[candidate->node]++;
 	rise(waiting, waiting->n++, (struct waiter){candidate->hot.heat, index});
-	return true;
 }
 
 static void take_out(struct waiting *waiting, uint16_t index)
@@ -143,11 +140,11 @@ bool waiting_remove(struct waiting *waiting, uint64_t page)
 	return true;
 }
 
-size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out, size_t room)
+size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate *out)
 {
 	size_t found = 0;
 
-	for (size_t i = 0; i < waiting->n && found < room; i++) {
+	for (size_t i = 0; i < waiting->n; i++) {
 		const struct candidate *candidate = &waiting->pool[waiting->heap[i].index];
 
 		if (candidate->seen_ns <= seen_ns)
@@ -155,30 +152,5 @@ size_t waiting_since(struct waiting *waiting, uint64_t seen_ns, struct candidate
 	}
 	for (size_t i = 0; i < found; i++)
 		waiting_remove(waiting, out[i].page);
-	return found;
-}
-
-static int by_heat(const void *a, const void *b, void *waiting)
-{
-	return before(waiting, *(const struct waiter *)b, *(const struct waiter *)a) -
-	       before(waiting, *(const struct waiter *)a, *(const struct waiter *)b);
-}
-
-size_t waiting_beyond(struct waiting *waiting, size_t keep, struct candidate *out)
-{
-	size_t found = 0;
-
-	if (waiting->n <= keep)
-		return 0;
-	/* What is in order is a heap. */
-	qsort_r(waiting->heap, waiting->n, sizeof(*waiting->heap), by_heat, waiting);
-	for (size_t i = 0; i < waiting->n; i++)
-		waiting->at[waiting->heap[i].index] = (uint16_t)i;
-	while (waiting->n > keep) {
-		uint16_t index = waiting->heap[waiting->n - 1].index;
-
-		out[found++] = waiting->pool[index];
-		take_out(waiting, index);
-	}
 	return found;
 }

@@ -5,7 +5,7 @@
 
 #include <stdbool.h>
 
-#include "tierd_records.h"
+#include "tierd_promoter.h"
 
 /* What was counted, and in which epoch. */
 struct counted {

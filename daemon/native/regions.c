@@ -11,30 +11,21 @@
 
 static const char EVENT[] = "damon_aggregated: target_id=";
 
-/* A number of decimal digits at *at; false where there is none, or it is above 64 bits. */
-static bool number(const char **at, const char *end, uint64_t *value)
+/* A decimal number behind a word, both at *at; false where they are not, or it is above 64 bits. */
+static inline bool field(const char **at, const char *end, const char *word, uint64_t *value)
 {
-	const char *digit = *at;
+	const size_t length = strlen(word);
+	const char *const first = *at + length, *digit = first;
 
+	if ((size_t)(end - *at) < length || memcmp(*at, word, length) != 0)
+		return false;
 	for (*value = 0; digit < end && *digit >= '0' && *digit <= '9'; digit++) {
 		if (__builtin_mul_overflow(*value, 10, value) ||
 		    __builtin_add_overflow(*value, (uint64_t)(*digit - '0'), value))
 			return false;
 	}
-	if (digit == *at)
-		return false;
 	*at = digit;
-	return true;
-}
-
-static bool word(const char **at, const char *end, const char *expected)
-{
-	const size_t length = strlen(expected);
-
-	if ((size_t)(end - *at) < length || memcmp(*at, expected, length) != 0)
-		return false;
-	*at += length;
-	return true;
+	return digit > first;
 }
 
 /* The event's fields behind its name: target, start, end, accesses. */
@@ -42,10 +33,9 @@ static bool fields(const char *at, const char *end, uint64_t region[4])
 {
 	uint64_t regions;
 
-	return number(&at, end, &region[0]) && word(&at, end, " nr_regions=") &&
-	       number(&at, end, &regions) && word(&at, end, " ") && number(&at, end, &region[1]) &&
-	       word(&at, end, "-") && number(&at, end, &region[2]) && word(&at, end, ": ") &&
-	       number(&at, end, &region[3]);
+	return field(&at, end, "", &region[0]) && field(&at, end, " nr_regions=", &regions) &&
+	       field(&at, end, " ", &region[1]) && field(&at, end, "-", &region[2]) &&
+	       field(&at, end, ": ", &region[3]);
 }
 
 /* The event's name in a line: mostly where it was in the one before. */

@@ -1,13 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The rule of tierd_rule.h, as Python asks it. */
-#include "rule.h"
+#include <math.h>
+
+#include "tierd_rule.h"
 
 void tierd_rule_terms(const struct tierd_rule *rule, const struct tierd_estimate *page,
 		      float victim, struct tierd_terms *out)
 {
-	out->bar = rule_bar(rule, page->variance, victim);
-	out->price = rule_price(rule, victim);
-	out->promotes = rule_promotes(rule, page, victim);
+	const float loss = victim * (1.0F + rule->margin);
+
+	if (rule->posterior && victim > 0.0F) {
+		out->bar = loss + sqrtf(page->variance);
+	} else {
+		out->bar = loss + rule->sigmas * sqrtf(page->variance + victim);
+		if (!(out->bar > rule->least))
+			out->bar = rule->least;
+	}
+	out->price = loss + rule->cost;
+	out->promotes = page->heat > out->bar && page->uncapped >= out->price;
 }
 
 size_t tierd_rule_winners(const struct tierd_rule *rule, const float *heat, const float *victim,
@@ -15,12 +24,13 @@ size_t tierd_rule_winners(const struct tierd_rule *rule, const float *heat, cons
 {
 	size_t i = 0;
 
-	while (i < n) {
-		struct tierd_estimate page = {heat[i], heat[i], heat[i]};
+	for (; i < n; i++) {
+		const struct tierd_estimate page = {heat[i], heat[i], heat[i]};
+		struct tierd_terms terms;
 
-		if (!rule_promotes(rule, &page, victim[i]))
+		tierd_rule_terms(rule, &page, victim[i], &terms);
+		if (!terms.promotes)
 			break;
-		i++;
 	}
 	return i;
 }

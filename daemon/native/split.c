@@ -13,25 +13,6 @@
 #include "mover.h"
 #include "sys.h"
 
-enum { RUNS = 2 };
-
-enum view { IS_HUGE, IS_SMALL, IS_GONE };
-
-/* How a block of 2 MiB is mapped: an `enum view`, or a negative errno. */
-static int look(int pagemap, uint64_t start)
-{
-	struct tierd_region run[RUNS];
-	uint64_t walk_end;
-	int64_t found = tierd_pagemap_scan(pagemap, start, start + HUGE_BYTES, TIERD_PAGE_PRESENT,
-					   TIERD_PAGE_PFNZERO, 0, run, RUNS, &walk_end);
-
-	if (found < 0)
-		return (int)found;
-	if (found == 0)
-		return IS_GONE;
-	return (run[0].categories & TIERD_PAGE_HUGE) != 0 ? IS_HUGE : IS_SMALL;
-}
-
 static uint8_t fate_of_errno(int err)
 {
 	switch (err) {
@@ -51,23 +32,35 @@ static uint8_t fate_of_errno(int err)
 	}
 }
 
+/* How a block of 2 MiB is mapped: FATE_OPEN if as one folio. */
+static uint8_t look(int pagemap, uint64_t start)
+{
+	struct tierd_region run;
+	uint64_t walk_end;
+	int64_t found = tierd_pagemap_scan(pagemap, start, start + HUGE_BYTES, TIERD_PAGE_PRESENT,
+					   TIERD_PAGE_PFNZERO, 0, &run, 1, &walk_end);
+
+	if (found < 0)
+		return fate_of_errno((int)-found);
+	if (found == 0)
+		return TIERD_SPLIT_GONE;
+	return (run.categories & TIERD_PAGE_HUGE) != 0 ? FATE_OPEN : TIERD_SPLIT_ALREADY;
+}
+
 static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
 {
-	int view = look(pagemap, start), result;
+	uint8_t view = look(pagemap, start);
+	int result;
 
-	if (view < 0)
-		return fate_of_errno(-view);
-	if (view != IS_HUGE)
-		return view == IS_GONE ? TIERD_SPLIT_GONE : TIERD_SPLIT_ALREADY;
+	if (view != FATE_OPEN)
+		return view;
 	result = sys_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
 	if (result < 0)
 		return fate_of_errno(-result);
 	view = look(pagemap, start);
-	if (view < 0)
-		return fate_of_errno(-view);
-	if (view == IS_HUGE)
+	if (view == FATE_OPEN)
 		return TIERD_SPLIT_REFUSED;
-	return view == IS_GONE ? TIERD_SPLIT_GONE : TIERD_SPLIT_DONE;
+	return view == TIERD_SPLIT_ALREADY ? TIERD_SPLIT_DONE : view;
 }
 
 void tierd_mover_split(struct tierd_mover *mover, const uint64_t *page, size_t n,

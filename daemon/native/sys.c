@@ -17,9 +17,31 @@
 #include <unistd.h>
 
 /* uapi: linux/mempolicy.h, asm-generic/mman-common.h, asm-generic/unistd.h */
-enum { MPOL_MF_MOVE = 1 << 1, COLD = 20, PROCESS_MADVISE = 440 };
+enum {
+	MPOL_PREFERRED = 1,
+	MPOL_MF_MOVE = 1 << 1,
+	COLD = 20,
+	PROCESS_MADVISE = 440,
+	NODE_BITS = 8 * sizeof(((struct tierd_mempolicy *)0)->nodes),
+};
 
-#define PAGEMAP_SCAN_IOCTL _IOWR('f', 16, struct sys_pm_scan)
+/* struct pm_scan_arg: see Documentation/admin-guide/mm/pagemap.rst. */
+struct pm_scan {
+	uint64_t size;
+	uint64_t flags;
+	uint64_t start;
+	uint64_t end;
+	uint64_t walk_end;
+	uint64_t vec;
+	uint64_t vec_len;
+	uint64_t max_pages;
+	uint64_t category_inverted;
+	uint64_t category_mask;
+	uint64_t category_anyof_mask;
+	uint64_t return_mask;
+};
+
+#define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan)
 
 long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
 {
@@ -28,11 +50,25 @@ long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes
 	return result == -1 ? -errno : result;
 }
 
-int sys_pagemap_scan(int fd, struct sys_pm_scan *scan)
+int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
+			   uint64_t max_pages, struct tierd_region *region, size_t regions,
+			   uint64_t *walk_end)
 {
-	int result = ioctl(fd, PAGEMAP_SCAN_IOCTL, scan);
+	struct pm_scan scan = {
+	    .size = sizeof(scan),
+	    .start = start,
+	    .end = end,
+	    .vec = (uint64_t)(uintptr_t)region,
+	    .vec_len = regions,
+	    .max_pages = max_pages,
+	    .category_inverted = without,
+	    .category_mask = need | without,
+	    .return_mask = TIERD_PAGE_HUGE,
+	};
+	int found = ioctl(fd, PAGEMAP_SCAN, &scan);
 
-	return result == -1 ? -errno : result;
+	*walk_end = scan.walk_end;
+	return found == -1 ? -errno : found;
 }
 
 int sys_open_pagemap(int pid)
@@ -60,19 +96,71 @@ bool sys_exited(int pidfd)
 	return poll(&poll_fd, 1, 0) == 1;
 }
 
+int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before)
+{
+	uint64_t nodes[sizeof(before->nodes) / sizeof(before->nodes[0])] = {0};
+
+	memset(before, 0, sizeof(*before));
+	if (node < 0 || node >= NODE_BITS)
+		return -EINVAL;
+	nodes[node / 64] = UINT64_C(1) << node % 64;
+	/* The kernel reads one bit less than the number given. */
+	if (syscall(SYS_get_mempolicy, &before->mode, before->nodes, NODE_BITS, NULL, 0) != 0 ||
+	    syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes, NODE_BITS + 1) != 0)
+		return -errno;
+	return 0;
+}
+
+int tierd_mempolicy_restore(const struct tierd_mempolicy *before)
+{
+	return syscall(SYS_set_mempolicy, before->mode, before->nodes, NODE_BITS + 1) == 0 ? 0
+											   : -errno;
+}
+
+/* What follows `name` in a text, in bytes; false if it is not there. */
+static bool kilobytes_after(const char *text, const char *name, uint64_t *bytes)
+{
+	const char *at = strstr(text, name);
+	char *end;
+
+	if (at == NULL)
+		return false;
+	at += strlen(name);
+	*bytes = strtoull(at, &end, 10) * 1024;
+	return end != at && strncmp(end, " kB", 3) == 0;
+}
+
+/* Of a node's meminfo, whose first two lines these are. */
+static int read_memory(int fd, uint64_t *total, uint64_t *free_bytes)
+{
+	char text[1024];
+	ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+
+	if (length < 0)
+		return -errno;
+	text[length] = '\0';
+	return kilobytes_after(text, "MemTotal:", total) &&
+		       kilobytes_after(text, "MemFree:", free_bytes)
+		   ? 0
+		   : -EINVAL;
+}
+
 uint64_t sys_node_free(int fd)
 {
-	static const char NAME[] = "MemFree:";
-	char text[1024];
-	const char *at;
-	ssize_t length;
+	uint64_t total, free_bytes;
 
-	length = pread(fd, text, sizeof(text) - 1, 0);
-	if (length <= 0)
-		return 0;
-	text[length] = '\0';
-	at = strstr(text, NAME);
-	return at == NULL ? 0 : strtoull(at + sizeof(NAME) - 1, NULL, 10) * 1024;
+	return read_memory(fd, &total, &free_bytes) == 0 ? free_bytes : 0;
+}
+
+int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC), error;
+
+	if (fd == -1)
+		return -errno;
+	error = read_memory(fd, total, free_bytes);
+	close(fd);
+	return error;
 }
 
 static uint64_t clock_ns(clockid_t clock)

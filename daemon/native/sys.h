@@ -19,24 +19,6 @@
  */
 long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
 
-/* PAGEMAP_SCAN (Linux 6.7): see Documentation/admin-guide/mm/pagemap.rst. */
-struct sys_pm_scan {
-	uint64_t size;
-	uint64_t flags;
-	uint64_t start;
-	uint64_t end;
-	uint64_t walk_end;
-	uint64_t vec;
-	uint64_t vec_len;
-	uint64_t max_pages;
-	uint64_t category_inverted;
-	uint64_t category_mask;
-	uint64_t category_anyof_mask;
-	uint64_t return_mask;
-};
-
-int sys_pagemap_scan(int fd, struct sys_pm_scan *scan);
-
 /* /proc/PID/pagemap, open for reading. */
 int sys_open_pagemap(int pid);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * What Python sees of the native code, with tierd_promoter.h and tierd_records.h. build_native.py
+ * What Python sees of the native code, with tierd_rule.h and tierd_promoter.h. build_native.py
  * hands their text to cffi with the preprocessor lines taken out, so they hold plain declarations
  * only.
  *
@@ -14,6 +14,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Pages [start, end). */
+struct tierd_span {
+	uint64_t start;
+	uint64_t end;
+};
+
 /* ---- heat ---- */
 
 struct tierd_heat;
@@ -22,7 +28,6 @@ struct tierd_heat_stats {
 	uint64_t tracked;
 	uint64_t huge;
 	uint64_t capacity;
-	uint64_t slots;
 	uint64_t memory_bytes;
 	uint64_t ingested;
 	uint64_t evicted;
@@ -31,9 +36,6 @@ struct tierd_heat_stats {
 	uint64_t folded;
 	uint64_t split;
 };
-
-/* Heat bins: bin 0 is below 2^-14, then 8 a power of two up to 2^22. */
-enum { TIERD_HEAT_BINS = 289 };
 
 /* The node numbers that the table can hold, and the two that are not nodes. */
 enum { TIERD_NODE_MAX = 253, TIERD_NODE_UNPLACED = 254, TIERD_NODE_UNKNOWN = 255 };
@@ -46,12 +48,15 @@ int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float
 		      const int16_t *node, size_t n, uint64_t time_ns);
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
 int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
+/* Cool all heat at once by so many half-lives; fewer than none raise it. */
+void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
 int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		     const uint8_t *order, size_t n, const uint8_t *insert_on);
 int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
 		     const int16_t *node, const uint8_t *order, size_t n);
-void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
-		     const uint64_t *end, size_t n);
+/* Drop the pages of a target outside of spans of its page numbers, which ascend and are apart. */
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
+		     size_t n);
 /*
  * huge: huge folios only, not all. among: a byte for each target number, 0 leaves its pages out;
  * NULL: all count.
@@ -63,13 +68,10 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 float tierd_heat_least(struct tierd_heat *heat, int node);
 /* Folios in the table. */
 uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
-void tierd_heat_histogram(struct tierd_heat *heat, int node, int64_t *pages);
-float tierd_heat_bin_edge(int bin);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
 /* The node of each page's folio, -1 where it is unknown or the page not tracked. */
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node);
-int tierd_heat_check(struct tierd_heat *heat);
 void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats);
 
 /* ---- mover ---- */
@@ -162,6 +164,11 @@ int tierd_mempolicy_prefer(int node, struct tierd_mempolicy *before);
 int tierd_mempolicy_restore(const struct tierd_mempolicy *before);
 
 size_t tierd_damon_regions(const char *text, size_t length, uint64_t *region, size_t most);
+/*
+ * Runs of pages in [start, end) (addresses) that have all categories of `need` and none of
+ * `without`, at most `max_pages` 4 KiB pages of them (0: no limit), by PAGEMAP_SCAN (Linux 6.7).
+ * Returns the number of regions; `*walk_end` is where to go on.
+ */
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
 			   uint64_t max_pages, struct tierd_region *region, size_t regions,
 			   uint64_t *walk_end);
@@ -215,8 +222,56 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most);
 /* Of a node's meminfo file, in bytes; -EINVAL where it does not say. */
 int tierd_node_memory(const char *path, uint64_t *total, uint64_t *free_bytes);
 
-/* ---- heat, in another unit ---- */
+/* ---- records of the module's scanner and of cards ---- */
 
-void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
+struct tierd_hot_record;
+
+/* The values of a record's history, and the most scans that it covers. */
+enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
+
+/* Kinds and flags of records, as kmod/uapi/tierd.h has them (a test compares). */
+enum {
+	TIERD_KIND_PAGE = 1,
+	TIERD_KIND_ROUND = 2,
+	TIERD_RECORD_HOT = 1,
+	TIERD_RECORD_CHANGED = 2,
+	TIERD_RECORD_DIRTY = 4,
+	TIERD_RECORD_PMD = 32,
+};
+
+/*
+ * The hot pages among records of a scan, and the accesses that each stands for.
+ *
+ * keep: NULL, or which records to take, by record. stays, becomes: accesses, by depth and
+ * history, of a page that stays hot and of one that has become so. dirty: NULL, or room for
+ * whether each page was written to. node: where each was met, -1 for one of a huge folio. Returns
+ * the number of pages.
+ */
+size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
+			  const float *stays, const float *becomes, uint64_t *page, float *count,
+			  uint8_t *dirty, int16_t *node);
+
+/* The first record from `at` on that tells of a scan's end; `n` if there is none. */
+size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at);
+
+/* What a card's records are weighed with; arrays are by card. */
+struct tierd_hot_epochs {
+	uint64_t start_ns[256];
+	uint64_t before_ns[256];
+	float scale[256];
+	uint64_t least_age_ns;
+	float rate_cap;
+	float copy_requests;
+	float visits; /* a request stands for */
+};
+
+/*
+ * The hot records of cards, and the accesses since the start of their epoch that each stands
+ * for. copied: NULL, or whether requests of the page's own copy are among them, by record.
+ * current: whether its epoch still lasts. node: as above. Returns the number of pages.
+ */
+size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
+			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
+			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node);
 
 #endif

@@ -68,12 +68,6 @@ struct tierd_victim {
 	uint8_t pad;
 };
 
-/* Page keys [start, end) that may be moved. */
-struct tierd_span {
-	uint64_t start;
-	uint64_t end;
-};
-
 struct tierd_promoter_settings {
 	uint64_t interval_ns;
 	uint64_t quota_bytes_per_s; /* promoted, in any second */
@@ -90,15 +84,12 @@ struct tierd_promoter_settings {
 	float return_rate;   /* ... that are worth them at once, after a demotion; 0: none are */
 	uint32_t expected;   /* victims' heat is what is to be expected, not what was seen */
 	/* Constants of tierd.core.tuning; what each means is said there. */
-	uint32_t timeout_sweeps;
-	uint32_t min_batch_pages;
 	uint64_t work_limit_ns;
 	uint64_t slice_ns;
 	uint64_t rest_ns;
 	uint64_t free_read_ns;
 	uint64_t min_epoch_age_ns;
 	uint64_t copy_settles_ns;
-	double batch_quota_factor;
 	double burst_fraction;
 	double min_burst_bytes;
 	double demand_weight;
@@ -108,7 +99,7 @@ struct tierd_promoter_settings {
 struct tierd_orders {
 	const struct tierd_span *span;
 	size_t spans;
-	const struct tierd_process *process; /* ascending by target */
+	const struct tierd_process *process;
 	size_t processes;
 	const struct tierd_victim *victim; /* coldest first */
 	size_t victims;
@@ -150,6 +141,7 @@ struct tierd_promoter_stats {
 	uint64_t moved_bytes;
 	uint64_t retries;
 	uint64_t most_in_a_second; /* bytes promoted in any second of 10 ms steps, at most */
+	uint64_t errors[256];	   /* 4 KiB pages that failed, by errno */
 };
 
 struct tierd_promoter;
@@ -175,9 +167,7 @@ int64_t tierd_promoter_step(struct tierd_promoter *promoter);
 /* Between these nothing is moved; hold waits for the work in hand. */
 void tierd_promoter_hold(struct tierd_promoter *promoter);
 void tierd_promoter_release(struct tierd_promoter *promoter);
-/* How many outcomes there are to be taken. */
-size_t tierd_promoter_outcomes(struct tierd_promoter *promoter);
-/* Outcomes since the last call, oldest first; their number. */
+/* Outcomes that were not taken yet, oldest first; their number. */
 int64_t tierd_promoter_take(struct tierd_promoter *promoter, struct tierd_outcome *out,
 			    size_t room);
 /* Bytes that may be promoted at once, now: what the last second has left of the quota. */
@@ -187,8 +177,6 @@ void tierd_promoter_note(struct tierd_promoter *promoter, const uint64_t *page,
 			 const uint8_t *order, const uint8_t *fate, const uint8_t *direction,
 			 size_t n, uint64_t time_ns);
 void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_promoter_stats *stats);
-/* 4 KiB pages that failed since the start, by errno, in 256 places. */
-void tierd_promoter_get_errors(struct tierd_promoter *promoter, uint64_t *errors);
 
 /*
  * ---- a tap: what a promoter was told, and what it chose ----
@@ -264,10 +252,11 @@ struct tierd_tap_column {
 	size_t n;
 };
 
-/* Note from now on what the promoter is told and chooses; right after tierd_promoter_new. */
-int tierd_promoter_tap(struct tierd_promoter *promoter);
-/* Note nothing any more; what was noted is gone. */
-void tierd_promoter_untap(struct tierd_promoter *promoter);
+/*
+ * Note from now on what the promoter is told and chooses, right after tierd_promoter_new; or
+ * nothing any more, and what was noted is gone.
+ */
+int tierd_promoter_tap(struct tierd_promoter *promoter, int on);
 /*
  * What was noted since the last call; it stays as it is until the next one. Returns 0, or how many
  * calls were not noted since the first for which there was no room: none is from there on.

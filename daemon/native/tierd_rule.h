@@ -12,7 +12,8 @@
  * A page is promoted if heat > bar and uncapped >= price. `victim` is the hotness of the page that
  * has to leave, 0 where there is free memory. `doubt` is `sigmas` standard deviations of the
  * difference. Where `victim` is a posterior mean, `doubt` is one standard deviation of the page's
- * own count, and `least` does not apply. The tick, the fast path and
+ * own count, and `least` does not apply: a promotion by chance loses the cost of two moves, which
+ * the price covers. The tick, the fast path and
  * `tierd explain` use the functions below and no other rule.
  */
 #ifndef TIERD_RULE_H

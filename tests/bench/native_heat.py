@@ -60,7 +60,6 @@ def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str
     done = samples // batch * batch
     questions: dict[str, float] = {}
     for name, ask in (
-        ("histogram_ms", lambda: table.histogram(0)),
         ("hottest_10k_ms", lambda: table.hottest(1, 10_000)),
         ("coldest_10k_ms", lambda: table.coldest(0, 10_000)),
         ("unplaced_10k_ms", lambda: table.unplaced(10_000)),
@@ -68,7 +67,6 @@ def measure(pages: int, samples: int, batch: int, huge_share: float) -> dict[str
         start = time.perf_counter()
         ask()
         questions[name] = (time.perf_counter() - start) * 1e3
-    table.check()
     return {
         "pages": pages,
         "batch": batch,

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from heat_words import check
 
 from tierd import config
 from tierd.core.pagekey import make_keys
@@ -125,7 +126,7 @@ def test_hostile_processes_neither_stop_nor_mislead_the_loops_rooms(
             seen |= set(tracking.pids.values())
             for target in registry.targets.values():
                 assert os.fstat(target.pidfd)
-        heat.check()
+        check(heat)
         assert set(pids.values()) <= seen
         assert all(child.poll() is None for child, _ in children.values())
         number = next(n for n, pid in tracking.pids.items() if pid == pids["honest"])

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tierd.core.pagekey import BoolArray, target_of
-from tierd.hotness.view import Histogram, PageSet
+from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 
 
@@ -43,9 +43,6 @@ class ArrayHeat:
         if among is not None:
             chosen &= among[target_of(self.pages.page).astype(np.int64)]
         return pageset.take(self.pages, chosen)
-
-    def histogram(self, node: int) -> Histogram:
-        raise AssertionError("the watermark policy asks for no histogram")
 
     def quantile(self, node: int, q: float) -> float:
         raise AssertionError("the watermark policy asks for no quantile")

@@ -3,11 +3,17 @@
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import math
+import subprocess
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tierd._native import ffi
 from tierd.core.access import AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.hotness.table import HeatTable
@@ -15,6 +21,24 @@ from tierd.hotness.table import HeatTable
 S = 10**9
 T = 3 << 48
 HUGE = 512
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@functools.cache
+def _checker() -> Any:
+    """The checks of heat_check.c, compiled for what the service's library has in memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        built = f"{folder}/heat_check.so"
+        source = ROOT / "tests/unit/hotness/heat_check.c"
+        flags = ["-std=c11", "-O2", "-fPIC", "-shared", f"-I{ROOT / 'daemon/native'}"]
+        subprocess.run(["cc", *flags, "-o", built, source], check=True)
+        return ctypes.CDLL(built).heat_check
+
+
+def check(table: HeatTable) -> None:
+    """Check the table's counters, tags and probe sequences."""
+    handle = int(ffi.cast("uintptr_t", table._heat))
+    assert _checker()(ctypes.c_void_p(handle)) == 0
 
 
 def batch(page: Any, count: Any = 1.0, *, at: int = S, node: Any = None) -> AccessBatch:

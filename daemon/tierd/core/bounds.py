@@ -48,10 +48,10 @@ NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
 MOVER_SLICE_NS: Final = 5 * 10**6
 """Time after which the mover returns to the promoter."""
+OUTCOMES_AT_ONCE: Final = 8192
+"""Results that are taken from the promoter in one call."""
 MOVE_CALL_NS: Final = 10 * 10**6
 """Planned time of one call of move_pages: a tenth of the time within which a stop is obeyed."""
-TIMEOUT_SWEEPS: Final = 8
-"""Searches for pages that have waited too long, in the time that they may wait."""
 
 # Sources.
 MODULE_ANSWER_S: Final = 5.0

@@ -5,19 +5,17 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
 from tierd.core import bounds
-from tierd.core.access import AccessBatch, F32Array, WatchedRange
+from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
-from tierd.hotness.view import HeatStats, Histogram, PageSet
-
-_EMPTY_RANGE: Final = np.array([], np.uint64)
+from tierd.hotness.view import HeatStats, PageSet
 
 
 def _array(values: npt.NDArray[Any], dtype: type[np.generic]) -> npt.NDArray[Any]:
@@ -199,22 +197,19 @@ class HeatTable:
         """
         if not 0 <= target < MAX_TARGETS:
             raise ValueError(f"target number {target} is not in 0..{MAX_TARGETS - 1}")
-        ordered = sorted(ranges, key=lambda each: each.start)
-        start = np.array([each.start for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
-        end = np.array([each.end for each in ordered], np.uint64) if ordered else _EMPTY_RANGE
+        spans = sorted((each.start, each.end) for each in ranges)
+        given = np.array(spans, np.uint64).reshape(-1, 2)
         with self._lock:
             lib.tierd_heat_keep(
-                self._heat,
-                target,
-                _pointer("uint64_t[]", start),
-                _pointer("uint64_t[]", end),
-                len(start),
+                self._heat, target, _pointer("struct tierd_span[]", given), len(given)
             )
 
     def hottest(
         self, node: int, n: int, min_heat: float = 0.0, among: BoolArray | None = None
     ) -> PageSet:
-        """At most `n` folios on `node`, hottest first (then by key), with heat > `min_heat`.
+        """At most `n` folios on `node`, hottest first, with heat > `min_heat`.
+
+        Of equal heat, as it is counted, the lower key comes first.
 
         Where `among`, bool[targets], is given, only pages of targets t with among[t] count.
         """
@@ -228,7 +223,7 @@ class HeatTable:
         return self._select(node, n, hottest=True, huge=True, min_heat=min_heat, among=among)
 
     def coldest(self, node: int, n: int, among: BoolArray | None = None) -> PageSet:
-        """At most `n` folios on `node`, coldest first (then by key); `among` as above."""
+        """At most `n` folios on `node`, coldest first; key order and `among` as above."""
         return self._select(_checked(node), n, hottest=False, min_heat=0.0, among=among)
 
     def least(self, node: int) -> float:
@@ -242,13 +237,6 @@ class HeatTable:
         They are in no order. Pages of no more heat than `least` are left out.
         """
         return self._select(lib.TIERD_NODE_UNPLACED, n, hottest=True, min_heat=least).page
-
-    def histogram(self, node: int) -> Histogram:
-        """4 KiB pages on `node` by heat: bin 0 is below 2^-14, then 8 bins a doubling."""
-        pages = np.zeros(lib.TIERD_HEAT_BINS, np.int64)
-        with self._lock:
-            lib.tierd_heat_histogram(self._heat, _checked(node), _pointer("int64_t[]", pages))
-        return Histogram(edges=_EDGES, pages=pages)
 
     def lookup(self, key: int) -> PageSet:
         """The folio whose first page is `key`; empty if it is not tracked."""
@@ -299,17 +287,6 @@ class HeatTable:
             dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
         )
 
-    def check(self) -> None:
-        """Check the table's invariants (for tests).
-
-        Raises:
-            AssertionError: a probe sequence or a counter is wrong.
-        """
-        with self._lock:
-            result = lib.tierd_heat_check(self._heat)
-        if result != 0:
-            raise AssertionError(f"the heat table is broken: {result}")
-
     def _select(
         self,
         node: int,
@@ -354,9 +331,3 @@ def _error(result: int, what: str) -> Exception:
     if result == -errno.ENOMEM:
         return MemoryError(f"heat table: {what}")
     return ValueError(f"heat table: {what}: {os.strerror(-result)}")
-
-
-_EDGES: Final[F32Array] = np.array(
-    [lib.tierd_heat_bin_edge(each) for each in range(lib.TIERD_HEAT_BINS)], np.float32
-)
-_EDGES.setflags(write=False)

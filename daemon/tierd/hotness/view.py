@@ -7,9 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from tierd.core.access import F32Array
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import BoolArray, U64Array
@@ -66,40 +63,6 @@ class PageSet:
         return len(self.page)
 
 
-@dataclass(frozen=True, slots=True)
-class Histogram:
-    """Distribution of heat over tracked folios.
-
-    Attributes:
-        edges: float32[bins] lower edge of each bin; the first is 0 and holds
-            pages with no heat.
-        pages: int64[bins] number of 4 KiB pages in each bin.
-    """
-
-    edges: F32Array
-    pages: npt.NDArray[np.int64]
-
-    def quantile(self, q: float) -> float:
-        """The `q`-quantile of heat; 0 without pages.
-
-        It is linear within a bin, so its error is at most a bin's width.
-
-        Raises:
-            ValueError: `q` is not between 0 and 1.
-        """
-        if not 0.0 <= q <= 1.0:
-            raise ValueError(f"{q} is not a share between 0 and 1")
-        below = np.cumsum(self.pages)
-        wanted = q * float(below[-1])
-        index = int(np.searchsorted(below, wanted))
-        if wanted == 0 or index == 0:
-            return 0.0
-        low = float(self.edges[index])
-        high = float(self.edges[index + 1]) if index + 1 < len(self.edges) else 2 * low
-        inside = (wanted - float(below[index - 1])) / float(self.pages[index])
-        return low + (high - low) * inside
-
-
 class HeatView(Protocol):
     """The policy's queries; answers are snapshots at the time of the last tick.
 
@@ -124,8 +87,4 @@ class HeatView(Protocol):
 
     def least(self, node: int) -> float:
         """A lower bound of the heat of folios on `node`; infinity if none is tracked there."""
-        ...
-
-    def histogram(self, node: int) -> Histogram:
-        """How heat is distributed over the tracked folios of `node`."""
         ...

@@ -40,11 +40,12 @@ from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steere
 NODES: Final = int(lib.TIERD_NODES)
 WAYS: Final = int(lib.TIERD_WAYS)
 _COUNTERS: Final = tuple(
-    name for name, _ in ffi.typeof("struct tierd_promoter_stats").fields if name != "held"
+    name
+    for name, _ in ffi.typeof("struct tierd_promoter_stats").fields
+    if name not in ("held", "errors")
 )
 _NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
-_ERRNO_MAX: Final = int(lib.TIERD_ERRNO_MAX)
 
 
 class _Counters(Mapping[str, int]):
@@ -99,6 +100,8 @@ class Promoter:
         self._paths: Any = None
         self._reported: list[SplitRecord] | None = None
         self._given: list[Any] = []
+        self._space = np.empty(bounds.OUTCOMES_AT_ONCE, OUTCOME)
+        self._outcomes = ffi.from_buffer("struct tierd_outcome[]", self._space)
         self.running = False
 
     def tap(self) -> None:
@@ -107,7 +110,7 @@ class Promoter:
         Raises:
             MemoryError: no memory for it.
         """
-        _check(lib.tierd_promoter_tap(self._promoter), "tap")
+        _check(lib.tierd_promoter_tap(self._promoter, True), "tap")
         self._reported = [self._settings]
 
     def tapped(self) -> FastPathLog | None:
@@ -121,7 +124,7 @@ class Promoter:
 
     def untap(self) -> None:
         """Stop recording."""
-        lib.tierd_promoter_untap(self._promoter)
+        lib.tierd_promoter_tap(self._promoter, False)
         self._reported = None
 
     def replay(self, given: FastPathLog) -> None:
@@ -257,13 +260,10 @@ class Promoter:
 
     def take(self) -> OutcomeArray:
         """Results since the last call, `OUTCOME`[n], oldest first."""
-        count = lib.tierd_promoter_outcomes(self._promoter)
-        if not count:
-            return _NONE
-        found = np.empty(count, OUTCOME)
-        buffer = ffi.from_buffer("struct tierd_outcome[]", found, require_writable=True)
-        lib.tierd_promoter_take(self._promoter, buffer, count)
-        return found
+        found = []
+        while count := lib.tierd_promoter_take(self._promoter, self._outcomes, len(self._space)):
+            found.append(self._space[:count].copy())
+        return np.concatenate(found) if found else _NONE
 
     def quota_left(self) -> int:
         """Bytes that may be promoted now within the rate limit of any second."""
@@ -290,8 +290,9 @@ class Promoter:
 
     def errors(self) -> dict[int, int]:
         """4 KiB pages that failed since the promoter was made, by errno."""
-        errors = np.empty(_ERRNO_MAX + 1, np.uint64)
-        lib.tierd_promoter_get_errors(self._promoter, ffi.from_buffer("uint64_t[]", errors))
+        stats = ffi.new("struct tierd_promoter_stats *")
+        lib.tierd_promoter_get_stats(self._promoter, stats)
+        errors = np.frombuffer(ffi.buffer(stats.errors), np.uint64)
         return {int(code): int(errors[code]) for code in np.flatnonzero(errors)}
 
     def close(self) -> None:
@@ -325,13 +326,10 @@ def _settings(settings: PromoterSettings) -> Any:
     names = ("margin", "confidence", "heat_s", "rate_cap", "visits", "copy_requests")
     for name in (*names, "least_rate", "return_rate", "expected"):
         setattr(given, name, getattr(settings, name))
-    given.timeout_sweeps = bounds.TIMEOUT_SWEEPS
-    given.min_batch_pages = FAST_PATH.min_batch_pages
     given.work_limit_ns = bounds.NATIVE_CALL_NS
     given.slice_ns = bounds.MOVER_SLICE_NS
     given.rest_ns = FAST_PATH.retry_ns
     given.free_read_ns = FAST_PATH.retry_ns
-    given.batch_quota_factor = FAST_PATH.batch_quota_factor
     given.burst_fraction = MIGRATION.burst_s
     given.min_burst_bytes = FAST_PATH.min_batch_pages * PAGE_SIZE
     given.demand_weight = FAST_PATH.demand_weight

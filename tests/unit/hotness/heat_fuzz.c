@@ -7,6 +7,8 @@
 
 enum { N = 700, SPACE = 1 << 14 };
 
+int heat_check(const struct tierd_heat *heat);
+
 static uint64_t state;
 
 static uint64_t next(void)
@@ -19,11 +21,11 @@ static uint64_t next(void)
 
 int main(int argc, char **argv)
 {
-	static uint64_t page[N], start[1], end[1];
+	static uint64_t page[N];
+	static struct tierd_span span;
 	static float count[N], value[N], idle[N];
 	static int16_t node[N], on[N];
 	static uint8_t order[N], fate[N], insert_on[256], among[1 << 16];
-	static int64_t histogram[TIERD_HEAT_BINS];
 	uint64_t now = 1000;
 	struct tierd_heat *heat;
 
@@ -53,16 +55,15 @@ int main(int argc, char **argv)
 			tierd_heat_moved(heat, page, fate, node, order, n);
 			break;
 		case 2:
-			start[0] = next() % SPACE;
-			end[0] = start[0] + next() % SPACE;
-			tierd_heat_keep(heat, next() % 2, start, end, next() % 8 != 0);
+			span.start = next() % SPACE;
+			span.end = span.start + next() % SPACE;
+			tierd_heat_keep(heat, next() % 2, &span, next() % 8 != 0);
 			break;
 		case 3:
 			if (tierd_heat_select(heat, (int)(next() % 256), next() % 2, next() % 2,
 					      0.5F, next() % 2 ? NULL : among, n, page, value, on,
 					      order, idle) < 0)
 				return 4;
-			tierd_heat_histogram(heat, (int)(next() % 256), histogram);
 			tierd_heat_where(heat, page, n, on);
 			if (!(tierd_heat_least(heat, (int)(next() % 254)) >= 0.0F))
 				return 5;
@@ -71,7 +72,7 @@ int main(int argc, char **argv)
 			tierd_heat_ingest(heat, page, count, next() % 2 ? NULL : node, n, now);
 			break;
 		}
-		if (tierd_heat_check(heat) != 0) {
+		if (heat_check(heat) != 0) {
 			fprintf(stderr, "unsound after step %ld\n", step);
 			return 1;
 		}

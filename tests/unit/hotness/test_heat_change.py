@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from heat_words import check
 
 from tierd.core.access import AccessBatch
 from tierd.hotness.table import HeatTable
@@ -35,7 +36,7 @@ def test_fading_is_what_so_many_half_lives_would_do(half_lives: float) -> None:
     assert heat_of(table, 1) == pytest.approx(64 * 0.5**half_lives, rel=1e-4)
     table.advance(1005 * S)
     assert heat_of(table, 1) == pytest.approx(32 * 0.5**half_lives, rel=1e-4)
-    table.check()
+    check(table)
 
 
 def test_what_comes_after_fading_counts_in_full() -> None:
@@ -54,7 +55,7 @@ def test_fading_again_and_again_stays_sound() -> None:
         table.ingest(batch([1, 2], 10.0, (1000 + second) * S))
         table.fade(3)
     assert heat_of(table, 1) == pytest.approx(10 / 8 / (1 - 1 / 32), rel=0.01)
-    table.check()
+    check(table)
 
 
 def test_more_half_lives_than_there_were_leave_nothing() -> None:
@@ -65,7 +66,7 @@ def test_more_half_lives_than_there_were_leave_nothing() -> None:
     assert heat_of(table, 1) == pytest.approx(8, rel=1e-4)
     table.fade(100)
     assert heat_of(table, 1) == pytest.approx(0, abs=1e-20)
-    table.check()
+    check(table)
 
 
 def test_heat_grows_by_half_lives_that_are_taken_back() -> None:
@@ -79,7 +80,7 @@ def test_heat_grows_by_half_lives_that_are_taken_back() -> None:
     table.fade(-2)
     table.advance(1005 * S)
     assert heat_of(table, 1) == pytest.approx(128, rel=1e-4)
-    table.check()
+    check(table)
 
 
 @pytest.mark.parametrize("half_lives", [0.0, -1000.0, float("nan")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from heat_words import HUGE, T, batch, heat_of, place, report, table
+from heat_words import HUGE, T, batch, check, heat_of, place, report, table
 
 from tierd.core.migration import Fate
 
@@ -88,7 +88,7 @@ def test_a_folio_that_moved_before_its_first_access_was_told_is_one() -> None:
     one.moved(moved)
     assert one.stats().huge == 1
     assert one.lookup(T).node.tolist() == [0]
-    one.check()
+    check(one)
 
 
 def test_a_page_of_a_huge_folio_does_not_tell_where_that_is() -> None:
@@ -96,20 +96,3 @@ def test_a_page_of_a_huge_folio_does_not_tell_where_that_is() -> None:
     place(one, [T], 0, order=9, insert_on=[0])
     one.ingest(batch([T + 5], 2.0, node=2))
     assert one.where(np.array([T + 5], np.uint64)).tolist() == [0]
-
-
-def test_histogram_counts_4k_pages_and_quantiles_follow_it() -> None:
-    one = table()
-    place(one, [T + 10 * HUGE], 0, order=9, insert_on=[0])
-    one.ingest(batch(T + np.arange(1, 1001, dtype=np.uint64), np.arange(1, 1001)))
-    place(one, T + np.arange(1, 1001, dtype=np.uint64), 1)
-    assert one.histogram(0).pages.tolist()[0] == HUGE
-    histogram = one.histogram(1)
-    assert histogram.pages.sum() == 1000
-    assert len(histogram.edges) == len(histogram.pages)
-    below = np.searchsorted(histogram.edges, np.arange(1, 1001), side="right") - 1
-    assert np.bincount(below, minlength=len(histogram.pages)).tolist() == histogram.pages.tolist()
-    for share in (0.1, 0.5, 0.9, 1.0):
-        assert histogram.quantile(share) == pytest.approx(1000 * share, rel=0.13)
-    with pytest.raises(ValueError, match="share"):
-        histogram.quantile(1.1)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import numpy as np
-from heat_words import HUGE, S, T, batch, place, report
+from heat_words import HUGE, S, T, batch, check, place, report
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -125,7 +125,7 @@ class Model(RuleBasedStateMachine):
 
     @invariant()
     def agrees(self) -> None:
-        self.table.check()
+        check(self.table)
         assert self.table.stats().tracked == len(self.heat)
         for node in range(3):
             mine = {key: heat for key, heat in self.heat.items() if self.node[key] == node}

@@ -18,7 +18,7 @@ def fuzz(tmp_path_factory: pytest.TempPathFactory) -> Path:
     compiler = shutil.which("gcc") or shutil.which("cc")
     assert compiler is not None, "building tierd needs a C compiler"
     program = tmp_path_factory.mktemp("heat_fuzz") / "heat_fuzz"
-    sources = [HERE / "heat_fuzz.c", *sorted(NATIVE.glob("heat*.c"))]
+    sources = [HERE / "heat_fuzz.c", HERE / "heat_check.c", *sorted(NATIVE.glob("heat*.c"))]
     flags = ["-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror"]
     sanitize = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
     subprocess.run(

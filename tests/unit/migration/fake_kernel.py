@@ -24,7 +24,7 @@ def declarations(path: Path) -> str:
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
-MOVER = ("mover.c", "job.c", "batch.c", "joined.c", "residency.c")
+MOVER = ("mover.c", "job.c", "batch.c", "joined.c")
 PROMOTER = (
     *MOVER,
     "promote.c",
@@ -33,7 +33,6 @@ PROMOTER = (
     "promote_read.c",
     "promote_tap.c",
     "promote_wait.c",
-    "recent.c",
     "rule.c",
 )
 
@@ -47,6 +46,7 @@ def build(folder: Path, *, promoter: bool = False) -> Any:
     builder = cffi.FFI()
     text = declarations(NATIVE / "tierd_native.h")
     start, end = text.index("/* ---- mover"), text.index("/* ---- where pages are")
+    builder.cdef(text[text.index("/* Pages [start") : text.index("/* ---- heat")])
     builder.cdef(text[start:end])
     if promoter:
         builder.cdef(declarations(NATIVE / "tierd_rule.h"))

@@ -154,16 +154,17 @@ int sys_open_pagemap(int pid)
 }
 
 /* Only whether there is something mapped huge is told: that is all the mover asks. */
-int sys_pagemap_scan(int fd, struct sys_pm_scan *scan)
+int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
+			   uint64_t max_pages, struct tierd_region *region, size_t regions,
+			   uint64_t *walk_end)
 {
-	int first = (int)(scan->start >> 12) - FIRST_PAGE,
-	    last = (int)(scan->end >> 12) - FIRST_PAGE;
+	int first = (int)(start >> 12) - FIRST_PAGE, last = (int)(end >> 12) - FIRST_PAGE;
 
-	(void)fd;
+	(void)fd, (void)need, (void)without, (void)max_pages, (void)region, (void)regions;
 	if (no_scan)
 		return -ENOTTY;
 	scans++;
-	scan->walk_end = scan->end;
+	*walk_end = end;
 	for (int page = first; page < last; page++) {
 		if (joined[page / BLOCK_PAGES])
 			return 1;

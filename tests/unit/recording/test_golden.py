@@ -199,8 +199,8 @@ def test_another_formula_of_the_fast_path_is_found(
     ("line", "other"),
     [
         ("coldest_promoted = NAN;", "coldest_promoted = NAN;\n(void)tap_now(promoter);"),
-        ("for (int node = 0; node < promoter->nodes; node++) {\n\t\tpromoter->free_then",
-         "for (int node = promoter->nodes; node-- > 0;) {\n\t\tpromoter->free_then"),
+        ("for (int node = 0; node < TIERD_NODES; node++) {\n\t\tpromoter->free_then",
+         "for (int node = TIERD_NODES; node-- > 0;) {\n\t\tpromoter->free_then"),
     ],
 )  # fmt: skip
 def test_how_often_and_in_which_order_the_kernel_is_asked_is_no_decision(

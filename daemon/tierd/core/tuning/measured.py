@@ -26,7 +26,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "cost.step_sizes": "no decision differs",
     "cost.stream_lines": "cost 14 %",
     "cost.streamed_stall_fraction": "no decision differs",
-    "fast_path.batch_quota_factor": "no decision differs",
     "fast_path.demand_weight": "cards 98 %",
     "fast_path.free_floor_fraction": "cards 33 %",
     "fast_path.memory_s": "cards 34 %",

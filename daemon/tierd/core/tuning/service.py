@@ -91,12 +91,7 @@ class FastPathTuning:
         "Free memory is read, and pages without a place are tried, again after this time.",
         "trials.md: the kernel printed `meminfo` 1,361 times for 75 million instructions before",
     )
-    batch_quota_factor: float = tuned(
-        2.0, "ratio", "One interval plans at most this multiple of what the quota allows in it."
-    )
-    min_batch_pages: int = tuned(
-        64, "pages", "One interval may plan, and the quota's bucket holds, so many pages at least."
-    )
+    min_batch_pages: int = tuned(64, "pages", "The quota's bucket holds so many pages at least.")
     demand_weight: float = tuned(
         0.125, "ratio", "The mean of bytes promoted in an interval follows with this weight."
     )

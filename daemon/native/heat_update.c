@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Page locations: placement, moves, and removal of pages. */
+/* What changes the table: samples, placement, moves, and removal of pages. */
 #include "heat_table.h"
 
 enum { LOOKAHEAD = 24 };
+
+/* With a gain of at most 2^60, stored heats stay well below what a float can hold. */
+static const float HEAT_MAX = 0x1p60F;
+
+/* Of a folio of less heat, no pages are made when it is split. */
+static const float SPLIT_MIN = 0x1p-14F;
 
 static void set_place(struct tierd_heat *heat, struct slot *slot, uint8_t node)
 {
@@ -25,8 +31,7 @@ static void split_folio(struct tierd_heat *heat, struct slot *slot)
 	table_clear_huge(heat, slot);
 	heat->split++;
 	parent = *slot;
-	if (parent.heat * heat->inverse_gain < tierd_heat_bin_edge(1) &&
-	    !heat->keep_node[parent.node])
+	if (parent.heat * heat->inverse_gain < SPLIT_MIN && !heat->keep_node[parent.node])
 		return;
 	for (uint64_t i = 1; i < HUGE_PAGES; i++) {
 		uint64_t key = head + i;
@@ -103,7 +108,6 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 	heat->nothing_to_evict = false;
 	if (n == 0)
 		return 0;
-	heat->hist_valid = false;
 	for (size_t i = 0; i < n; i++) {
 		bool huge = order[i] >= HUGE_ORDER;
 		uint64_t key = huge ? key_head(page[i]) : page[i];
@@ -127,7 +131,6 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 		else
 			place_page(heat, key, on, heat->keep_node[on]);
 	}
-	heat->hist_valid = false;
 	return 0;
 }
 
@@ -154,7 +157,7 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 {
 	if (n == 0)
 		return 0;
-	heat->nothing_to_evict = heat->hist_valid = false;
+	heat->nothing_to_evict = false;
 	for (size_t i = 0; i < n; i++) {
 		struct slot *slot;
 
@@ -176,36 +179,100 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 		if (fate[i] == TIERD_MOVED)
 			slot->moved = moved_tick(heat);
 	}
-	heat->hist_valid = false;
 	return 0;
 }
 
-static bool in_ranges(uint64_t vpn, const uint64_t *start, const uint64_t *end, size_t n)
-{
-	size_t low = 0, high = n;
-
-	while (low < high) {
-		size_t middle = low + (high - low) / 2;
-
-		if (end[middle] <= vpn)
-			low = middle + 1;
-		else
-			high = middle;
-	}
-	return low < n && start[low] <= vpn;
-}
-
-void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const uint64_t *start,
-		     const uint64_t *end, size_t n)
+void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
+		     size_t n)
 {
 	for (uint64_t i = 0; i < slot_count(heat);) {
 		struct slot *slot = &heat->slots[i];
+		const uint64_t key = slot_key(slot);
+		bool keeps = !slot_used(slot) || key_target(key) != target;
 
+		if (!keeps) {
+			const size_t at = span_at(span, n, key_vpn(key));
+
+			keeps = at < n && span[at].start <= key_vpn(key);
+		}
 		/* The slot that moves into the place of a removed one is checked next. */
-		if (slot_used(slot) && key_target(slot_key(slot)) == target &&
-		    !in_ranges(key_vpn(slot_key(slot)), start, end, n))
-			table_remove(heat, slot);
-		else
+		if (keeps)
 			i++;
+		else
+			table_remove(heat, slot);
 	}
+}
+
+/* Whether the table takes it: above 0, and no more than that; the bits of these are in order. */
+static inline bool counts(float count)
+{
+	uint32_t bits, most;
+
+	memcpy(&bits, &count, sizeof(bits));
+	memcpy(&most, &HEAT_MAX, sizeof(most));
+	return bits - 1 < most;
+}
+
+/*
+ * A source has met a page on `node`. What is known otherwise is not changed by that: pages that
+ * moved since then are known, and a source's report may be older than the move.
+ */
+static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t node)
+{
+	if ((slot->flags & EPOCH_MASK) == heat->epoch_now || (uint16_t)node > TIERD_NODE_MAX ||
+	    slot_huge(slot))
+		return;
+	if (slot_unplaced(heat, slot))
+		slot->node = (uint8_t)node;
+	if (slot->node == node)
+		slot_set_epoch(heat, slot, heat->epoch_now);
+}
+
+/* Where the search for a page's folio begins. */
+static inline const struct slot *first_slot(const struct tierd_heat *heat, uint64_t page)
+{
+	const bool huge = heat->huge != 0 && filter_hit(heat, page);
+
+	return &heat->slots[home_of(heat, huge ? key_head(page) : page)];
+}
+
+/* False if there is no space for the page. */
+static inline bool add_sample(struct tierd_heat *heat, uint64_t page, float amount, float most,
+			      int16_t node)
+{
+	struct slot *slot = table_folio(heat, page);
+
+	if (slot == NULL)
+		slot = table_insert(heat, page, true);
+	if (slot == NULL)
+		return false;
+	if (slot_huge(slot))
+		amount *= 1.0F / (float)HUGE_PAGES;
+	amount += slot->heat;
+	slot->heat = amount < most ? amount : most;
+	met_on(heat, slot, node);
+	tag_slot(heat, slot);
+	return true;
+}
+
+int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
+		      const int16_t *node, size_t n, uint64_t time_ns)
+{
+	float gain, most;
+
+	tierd_heat_advance(heat, time_ns);
+	gain = heat_gain_at(heat, time_ns);
+	most = HEAT_MAX * heat->gain;
+	for (size_t i = 0; i < n && i < LOOKAHEAD; i++)
+		__builtin_prefetch(first_slot(heat, page[i]), 1);
+	for (size_t i = 0; i < n; i++) {
+		if (n - i > LOOKAHEAD)
+			__builtin_prefetch(first_slot(heat, page[i + LOOKAHEAD]), 1);
+		if (counts(count[i]) && ~page[i] != 0)
+			heat->ingested += add_sample(heat, page[i], count[i] * gain, most,
+						     node == NULL ? -1 : node[i]);
+		else
+			heat->dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
+	}
+	return 0;
 }
