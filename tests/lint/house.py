@@ -21,7 +21,7 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 37655,
+    "python_lines": 37650,
     "python_modules": 207,
     "native_lines": 6231,
     "loose_constants": 16,
