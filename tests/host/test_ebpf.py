@@ -38,7 +38,6 @@ EXACT = (
     "pmu_raw_on_the_software_event",
     "loss_is_counted",
     "ring_loss_is_counted",
-    "modes_follow_the_load",
     "period_follows_the_rate",
     "target_dies",
     "nothing_leaks",

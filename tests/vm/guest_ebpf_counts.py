@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of what is counted: exact pages, loss, periods, ways of counting."""
+"""Checks of what is counted: exact pages, loss, periods."""
 
 from __future__ import annotations
 
@@ -9,9 +9,6 @@ from pathlib import Path
 from guest_ebpf_ground import Ground, Result, Touch, per_page
 
 from tierd.config.watching import FaultsConfig, PmuConfig
-from tierd.core.tuning import PACING
-from tierd.sources.ebpf import host
-from tierd.sources.ebpf.adapt import ModeControl
 from tierd.sources.ebpf.table import EventPlan, SamplerSettings
 from tierd.sources.faults import FaultSource, fault_event
 from tierd.sources.pmu import PmuSource
@@ -86,62 +83,6 @@ class Counts(Ground):
                 "sampled": counted,
                 "lost": lost,
                 "touched": 50_000,
-            }
-
-    def modes_follow_the_load(self) -> Result:
-        """Counting goes where the loss is not: out of the table, and back out of the rings.
-
-        The clock is the check's own, so that a second of adaptation takes none.
-        """
-        now = [0]
-        touch = Touch(self.program, 4000, 1, 0)
-        source = FaultSource(
-            FaultsConfig(samples_per_s=10**9, cpu_limit=1e3, mode="auto"),
-            sampler=SamplerSettings(
-                table_bytes=1 << 16,
-                ring_bytes=256 * host.possible_cpus() * 4096,
-                ways=self.ways,
-            ),
-            clock=lambda: now[0],
-        )
-        with self.watching(source, touch) as told:
-            sampler = source._sampler
-            assert sampler is not None
-
-            def second(goes: int) -> int:
-                for _ in range(goes):
-                    touch.say("go")
-                now[0] += PACING.upkeep_interval_ns + 1
-                return int(per_page(source.poll(), touch).sum())
-
-            second(0)
-            modes, total, lost = [source.totals.mode], 0, source.totals.lost
-            # More pages than the table has room for: the rings hold them.
-            total += second(1)
-            modes.append(source.totals.mode)
-            lossless = source.totals.lost
-            total += second(1)
-            lossless = source.totals.lost - lossless
-            # A switch because of loss is kept for a while, then may be taken back.
-            for _ in range(ModeControl.HOLD):
-                second(0)
-            modes.append(source.totals.mode)
-            # More samples than a CPU's ring holds: the table counts them, or says so.
-            flood = sampler.ring_samples // len(host.online_cpus()) // touch.pages + 2
-            total += second(flood)
-            modes.append(source.totals.mode)
-            touched = (2 + flood) * touch.pages
-            return told | {
-                "ok": modes == ["table", "raw", "raw", "table"]
-                and lossless == 0
-                and source.totals.mode_changes == 2
-                and 0 <= total + source.totals.lost - lost - touched <= 320,
-                "modes": modes,
-                "room": {"table": sampler.size.pages, "rings": sampler.ring_samples},
-                "lost_in_the_rings_that_hold": lossless,
-                "sampled": total,
-                "lost": source.totals.lost - lost,
-                "touched": touched,
             }
 
     def period_follows_the_rate(self) -> Result:

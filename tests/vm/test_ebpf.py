@@ -39,7 +39,6 @@ PREBUILT = (
     "pmu_raw_on_the_software_event",
     "ring_loss_is_counted",
     "period_follows_the_rate",
-    "modes_follow_the_load",
     "cpu_hotplug",
     "target_dies",
     "nothing_leaks",

@@ -14,7 +14,7 @@ SOURCES = ("neoprof", "scan", "pmu", "damon", "faults")
 """Sources that `sources.order` may name."""
 EVENT_ROLES = ("l3-miss", "load-latency", "stores", "cxl", "ops")
 """What `sources.pmu.events` may name; a test compares it with `tierd.sources.ebpf.events.ROLES`."""
-SAMPLE_MODES = ("auto", "table", "raw")
+SAMPLE_MODES = ("table", "raw")
 ACCESS_TYPES = ("auto", "reads", "writes", "both")
 """What `sources.neoprof.access_type` may be; a test compares it with the source's."""
 
@@ -177,7 +177,9 @@ class PmuConfig:
         "3%",
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
-    mode: str = option(text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    mode: str = option(
+        text(SAMPLE_MODES), "table", "Samples are counted by the program, or passed on raw."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,9 @@ class FaultsConfig:
         "Share of one CPU that sampling may use; it samples less often when that is used up.",
     )
     hint_faults: bool = option(FLAG, True, "Tell NUMA hint faults apart where the kernel can.")
-    mode: str = option(text(SAMPLE_MODES), "auto", "Where samples are counted.")
+    mode: str = option(
+        text(SAMPLE_MODES), "table", "Samples are counted by the program, or passed on raw."
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
-from tierd.sources.ebpf.table import Mode
+from tierd.sources.ebpf.adapt import Interval, PeriodControl
 
 
 def control(**changes: float) -> PeriodControl:
@@ -74,66 +73,3 @@ def test_the_period_stays_in_its_bounds(history):
     for samples, throttled, cost in history:
         made.step(Interval(1.0, samples, runs=samples, throttled=throttled, kernel_ns_per_run=cost))
         assert 100 <= made.period <= 1 << 20
-
-
-def modes(**changes: float) -> ModeControl:
-    values = {"scan_ns": 1e6, "sample_ns": 100.0, "ring_samples": 100_000}
-    return ModeControl(**(values | changes))  # type: ignore[arg-type]
-
-
-def test_few_samples_are_cheaper_raw():
-    made = modes()
-    for _ in range(ModeControl.PATIENCE):
-        made.step(Interval(1.0, 50))
-    assert made.mode == Mode.PASS
-
-
-def test_many_samples_are_cheaper_in_the_table():
-    made = modes(mode=Mode.PASS)
-    for _ in range(ModeControl.PATIENCE):
-        made.step(Interval(1.0, 90_000, user_ns=9e6))
-    assert made.mode == Mode.COUNT
-
-
-def test_measured_costs_replace_the_guesses():
-    """Raw samples turn out dearer than thought: the table is taken."""
-    made = modes(mode=Mode.PASS, scan_ns=1e5, sample_ns=10.0)
-    switched = [made.step(Interval(1.0, 5000, user_ns=5000 * 400.0)) for _ in range(5)]
-    assert switched.count(True) == 1
-    assert made.sample_ns > 40
-
-
-def test_one_odd_interval_changes_nothing():
-    made = modes()
-    made.step(Interval(1.0, 50))
-    made.step(Interval(1.0, 90_000))
-    made.step(Interval(1.0, 50))
-    made.step(Interval(1.0, 50))
-    assert made.mode == Mode.COUNT
-
-
-def test_loss_in_the_table_leads_to_raw_samples_if_the_rings_hold_them():
-    made = modes()
-    assert made.step(Interval(1.0, 40_000, lost=5000))
-    assert made.mode == Mode.PASS
-    other = modes()
-    assert not other.step(Interval(1.0, 80_000, lost=5000))
-    assert other.mode == Mode.COUNT
-
-
-def test_loss_in_the_rings_leads_to_the_table():
-    made = modes(mode=Mode.PASS)
-    assert made.step(Interval(1.0, 200_000, lost=90_000))
-    assert made.mode == Mode.COUNT
-
-
-def test_loss_on_both_sides_does_not_flap():
-    made = modes()
-    changes = sum(made.step(Interval(1.0, 40_000, lost=5000)) for _ in range(300))
-    assert changes <= 5
-
-
-def test_a_mode_that_was_asked_for_stays():
-    made = modes(allowed=False)
-    for samples in (10, 10, 10, 90_000, 90_000):
-        assert not made.step(Interval(1.0, samples, lost=samples // 2))

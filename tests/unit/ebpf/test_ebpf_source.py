@@ -23,7 +23,6 @@ from tierd.sources.ebpf.table import (
     STATS,
     EventPlan,
     Layout,
-    Mode,
     PageTable,
     Sampled,
     SamplerSettings,
@@ -52,8 +51,6 @@ class FakeSampler:
         self.modes: list[int] = []
         self.closed = False
         self.samples, self.lost, self.throttled = 0, 0, 0
-        self.ring_samples = 1000
-        self.size = type("Size", (), {"pages": 100})()
 
     def start(self) -> None:
         pass
@@ -97,18 +94,6 @@ class FakeSampler:
 
     def close(self) -> None:
         self.closed = True
-
-
-class CostlySampler(FakeSampler):
-    """A look at the table takes 1 ms of the CPU, a raw sample 100 ns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spent_ns = 0
-
-    def drain(self, watched: Watched) -> Sampled:
-        self.spent_ns += 10**6 if self.modes[-1] == Mode.COUNT else 100 * self.samples
-        return super().drain(watched)
 
 
 class Source(SampledSource):
@@ -279,25 +264,3 @@ def test_nobody_can_tell_writes_of_one_mixed_event():
     for fd in maps.values():
         os.close(fd)
     assert got.is_write is None and got.count.tolist() == [5.0]
-
-
-def test_counting_goes_to_the_rings_and_back_with_rate_and_loss(monkeypatch):
-    """Both switches, as the sampler is told of them."""
-    sampler = CostlySampler()
-    monkeypatch.setattr("tierd.sources.ebpf.source.time.thread_time_ns", lambda: sampler.spent_ns)
-    source = Source(sampler)
-    source.watch(TARGETS)
-    assert (sampler.modes, source.totals.mode) == ([Mode.COUNT], "table")
-
-    def step(samples: int, lost: int) -> str:
-        sampler.samples, sampler.lost = samples, lost
-        source.now += PACING.upkeep_interval_ns
-        source.poll()
-        return source.totals.mode
-
-    assert step(1000, 5) == "table", "half a percent is no reason"
-    assert step(300, 30) == "raw", "the table is too small, and the rings hold 1000"
-    assert [step(300, 0) for _ in range(40)] == ["raw"] * 40
-    assert step(3000, 2000) == "table", "the rings are too small"
-    assert sampler.modes == [Mode.COUNT, Mode.PASS, Mode.COUNT]
-    assert source.totals.mode_changes == 2 and source.totals.lost == 2035

@@ -137,18 +137,6 @@ class EbpfTuning:
     calm_steps: int = tuned(
         10, "count", "The period may shrink again after so many steps without throttling."
     )
-    table_read_ns_per_page: float = tuned(
-        1.5,
-        "ns",
-        "CPU time of reading a page of the kernel's table, until it was measured.",
-        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
-    )
-    raw_sample_ns: float = tuned(
-        150.0,
-        "ns",
-        "CPU time of reading a raw sample, until it was measured.",
-        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
-    )
     interrupt_ns: float = tuned(
         1500.0,
         "ns",

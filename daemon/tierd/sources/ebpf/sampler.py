@@ -16,7 +16,7 @@ from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.loader import Loaded, Loading, Program
-from tierd.sources.ebpf.perf import Ring, sample_dtype
+from tierd.sources.ebpf.perf import Ring
 from tierd.sources.ebpf.table import (
     EventPlan,
     PageTable,
@@ -213,12 +213,6 @@ class Sampler:
         """Count in the kernel's table, or pass samples on."""
         if self.table is not None:
             self.table.mode = mode
-
-    @property
-    def ring_samples(self) -> int:
-        """Samples that the ring buffers of one plan hold on all CPUs."""
-        size = sample_dtype(self._plans[0].attr.sample).itemsize
-        return len(self._cpus) * self._ring_pages * mmap.PAGESIZE // size
 
     def missed(self) -> int:
         """Events on which the kernel did not run the program; right for a period of 1.

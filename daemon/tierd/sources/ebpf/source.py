@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import time
 from abc import abstractmethod
@@ -14,13 +13,11 @@ from dataclasses import dataclass, replace
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF, PACING
+from tierd.core.tuning import PACING
 from tierd.sources.ebpf import syscalls
-from tierd.sources.ebpf.adapt import Interval, ModeControl, PeriodControl
+from tierd.sources.ebpf.adapt import Interval, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.table import Mode, Watched
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +28,7 @@ class Budget:
         samples_per_s: wanted rate. cpu_share: most of one CPU.
         interrupt_ns: what a sample costs the kernel before the program runs.
         least_period, most_period: bounds of the period, in events.
-        mode: "auto", "table" or "raw".
+        mode: "table" or "raw".
     """
 
     samples_per_s: float
@@ -39,7 +36,7 @@ class Budget:
     interrupt_ns: float
     least_period: int
     most_period: int
-    mode: str = "auto"
+    mode: str = "table"
 
 
 @dataclass(slots=True)
@@ -49,7 +46,7 @@ class Totals:
     Attributes:
         samples: of watched processes; of these, outside: not in watched ranges, and
         lost: given way or without room. throttled: times.
-        period: now. mode: "table" or "raw" now. mode_changes, period_changes: times.
+        period: now. mode: "table" or "raw". period_changes: times.
         cpu_share: of one CPU, in the last interval.
     """
 
@@ -59,7 +56,6 @@ class Totals:
     throttled: int = 0
     period: int = 0
     mode: str = "table"
-    mode_changes: int = 0
     period_changes: int = 0
     cpu_share: float = 0.0
 
@@ -83,7 +79,6 @@ class SampledSource(AccessSource):
         self._sampler: Sampler | None = None
         self._watched = Watched(())
         self._period: PeriodControl | None = None
-        self._mode: ModeControl | None = None
         self._failed: tuple[int, str] | None = None
         self._statistics_fd = -1
         self._first_period = 1
@@ -111,7 +106,7 @@ class SampledSource(AccessSource):
         return 1
 
     def mode(self) -> str:
-        """Where samples are counted: "auto", "table" or "raw"."""
+        """Where samples are counted: "table" or "raw"."""
         return self._budget.mode
 
     def started(self, sampler: Sampler) -> None:
@@ -179,17 +174,10 @@ class SampledSource(AccessSource):
             samples_per_s=budget.samples_per_s,
             cpu_share=budget.cpu_share,
         )
-        self._mode = ModeControl(
-            Mode.PASS if self.mode() == "raw" else Mode.COUNT,
-            scan_ns=EBPF.table_read_ns_per_page * sampler.size.pages,
-            sample_ns=EBPF.raw_sample_ns,
-            ring_samples=sampler.ring_samples,
-            allowed=self.mode() == "auto",
-        )
-        sampler.set_mode(self._mode.mode)
+        self.totals.mode = self.mode()
+        sampler.set_mode(Mode.PASS if self.totals.mode == "raw" else Mode.COUNT)
         sampler.set_targets(self._watched.targets)
         self.totals.period = self._period.period
-        self.totals.mode = "raw" if self._mode.mode == Mode.PASS else "table"
         self.started(sampler)
 
     def poll(self) -> list[AccessBatch]:
@@ -240,11 +228,7 @@ class SampledSource(AccessSource):
         return False
 
     def _adapt(self, sampler: Sampler, now: int) -> None:
-        if (
-            now - self._mark_ns < PACING.upkeep_interval_ns
-            or self._period is None
-            or self._mode is None
-        ):
+        if now - self._mark_ns < PACING.upkeep_interval_ns or self._period is None:
             return
         assert sampler.table is not None
         seen = sampler.table.stat("seen")
@@ -252,7 +236,6 @@ class SampledSource(AccessSource):
         interval = Interval(
             seconds=(now - self._mark_ns) / 1e9,
             samples=self.totals.samples - self._mark.samples,
-            lost=self.totals.lost - self._mark.lost,
             runs=seen - self._seen,
             throttled=self.totals.throttled - self._mark.throttled,
             kernel_ns_per_run=self._budget.interrupt_ns + self._run_ns,
@@ -265,17 +248,6 @@ class SampledSource(AccessSource):
             sampler.set_period(self._period.period)
             self.totals.period = self._period.period
             self.totals.period_changes += 1
-        if self._mode.step(interval):
-            sampler.set_mode(self._mode.mode)
-            self.totals.mode = "raw" if self._mode.mode == Mode.PASS else "table"
-            self.totals.mode_changes += 1
-            log.info(
-                "event=counting_changed source=%s mode=%s samples=%d lost=%d",
-                self.name,
-                self.totals.mode,
-                interval.samples,
-                interval.lost,
-            )
 
     def _measure_runs(self, sampler: Sampler) -> None:
         """Let the kernel time the programs in one interval of many."""
