@@ -69,7 +69,6 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "whole regions": [WHOLE],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_beginnings", _here_only)],
-    "polish": [(COST, "polish_groups", 0)],
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],

@@ -21,7 +21,6 @@ MEASURED: Final[Mapping[str, str]] = {
     "cost.placement_iterations": "no decision differs",
     "cost.placement_min_gain": "no decision differs",
     "cost.settling_half_lives": "no decision differs",
-    "cost.polish_groups": "no decision differs",
     "cost.spread_parts": "no decision differs",
     "cost.fraction_classes": "cost 20 %",
     "cost.step_sizes": "no decision differs",

@@ -190,12 +190,6 @@ class CostTuning:
         meaning="A step of the placement optimiser must save this fraction of the waiting time.",
         evidence="assumption",
     )
-    polish_groups: int = tuned(
-        32,
-        unit="count",
-        meaning="At most so many single groups move after the iterations.",
-        evidence="assumption",
-    )
     step_sizes: tuple[float, ...] = tuned(
         (1.0, 0.75, 0.5, 0.35, 0.25, 0.125, 0.06, 0.03),
         unit="ratio",
