@@ -31,13 +31,13 @@ from cost_loads import LOADS
 from lineloop import LineLoop
 from tierloop import Loop
 
-from tierd.core.tuning import COST, FEEDBACK, TRIAL
+from tierd.core.tuning import COST, FEEDBACK, REGRESSION, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
 from tierd.policy.cost_decision import CostRound
-from tierd.policy.feedback import Before, FeedbackController
 from tierd.policy.placement import Search
-from tierd.policy.tiermodel import ResidualLoad
+from tierd.policy.regression_window import Before, RegressionWindow
+from tierd.policy.residual_load import ResidualLoad
 
 
 def _as_told(_: ResidualLoad, model: Any, known: Any, *__: object) -> Any:
@@ -54,26 +54,38 @@ def _here_only(search: Search) -> Iterator[Any]:
     yield search._here
 
 
+SERIES = (RegressionWindow, "add", lambda *_: None)
 ALARM = (FEEDBACK, "alarm_loss", 9.0)
 TRIALS = (TRIAL, "overloaded_factor", math.inf)
+PROMISE = (TRIAL, "model_min_gain", 0.0)
 WHOLE = (CostRound, "_make_whole", lambda _: None)
 RESIDUAL = (ResidualLoad, "follow", _as_told)
+HOLD = (FEEDBACK, "balance_window_s", -1.0)
 MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "nothing": [],
     "trials": [TRIALS],
-    "rollback": [ALARM],
+    "least promise": [PROMISE],
+    "trials and least promise": [TRIALS, PROMISE],
+    "series of losses": [SERIES],
+    "alarm after one epoch": [ALARM],
+    "both roll-backs": [SERIES, ALARM],
     "derating": [(FEEDBACK, "derating_range", (1.0, 1.0))],
-    "ramp-up": [(FeedbackController, "lines_left", property(lambda _: math.inf))],
+    "ramp-up": [(FEEDBACK, "first_line_fraction", 1.0)],
+    "model gain": [(FEEDBACK, "gain_weight", 0.0)],
+    "hold and margin": [HOLD],
+    "noise estimate": [(REGRESSION, "standard_deviations", 0.0)],
     "progress by parts": [(Before, "progress", lambda s, rate, _: rate / s.rate if s.rate else 1)],
     "residual load": [RESIDUAL],
+    "pause after a change": [(COST, "residual_load_fraction", math.inf)],
     "whole regions": [WHOLE],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_beginnings", _here_only)],
+    "polish": [(COST, "polish_groups", 0)],
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],
-    "three heuristics": [TRIALS, WHOLE, RESIDUAL],
-    "all": [TRIALS, WHOLE, RESIDUAL, ALARM],
+    "five heuristics": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL],
+    "all": [TRIALS, PROMISE, SERIES, WHOLE, RESIDUAL, ALARM, HOLD],
 }
 """What is switched off, by putting something else in the place of an attribute."""
 

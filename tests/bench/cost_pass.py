@@ -28,7 +28,7 @@ from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 TICKS = 9

@@ -29,9 +29,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 import hbmcases
 import numpy as np
-from gains import rank_correlation
 from hbmcases import MIB, Case, sweep_ms
 from hbmlab import CONFIG, DRAM, HBM, ROOT, HbmLab
+
+from tierd.policy.regression_window import rank_correlation
 
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}
 """The chase's 8 MiB and two of the triad's arrays of 8 MiB fit DRAM, all three of them HBM."""
@@ -52,7 +53,7 @@ def tell(name: str, figures: Mapping[str, Any]) -> None:
         told["moved pages"] = daemon["totals"]["migration_results"]
         told["lost samples"] = daemon["lost"]
         told["epochs"] = len(daemon["epochs"])
-        for key in ("alarms", "pages"):
+        for key in ("alarms", "stood_still", "correlation", "pages"):
             told[key] = daemon[key]
     print(json.dumps(told), flush=True)
 

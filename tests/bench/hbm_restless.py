@@ -20,7 +20,6 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from gains import rank_correlation
 from tierloop import restless
 from tiersim import SimTier
 
@@ -47,24 +46,24 @@ def half_hour(seed: int, minutes: float) -> dict[str, Any]:
     moves = loop.moves_of[loop.node >= 0]
     low = np.floor([0.02 * tier.pages for tier in loop.machine.tiers])
     free = np.array([tick.free for tick in loop.history[10:]])
-    epochs = np.array(loop.epochs.rows)
     told = {
         "seed": seed,
         "minutes": minutes,
-        "epochs": len(epochs),
-        "rank_correlation": rank_correlation(epochs[:, 1], epochs[:, 2]),
+        "epochs": len(policy.outcomes.epochs),
+        "rank_correlation": policy.outcomes.correlation,
         "worst_minute_s": float(minute.min()),
         "minutes_lost_share": float((minute < 0).mean()),
         "moves_a_page": float(moves.mean()),
         "most_moves_of_a_page": int(moves.max()),
         "most_by_residency": minutes * 60 / RESIDENCY_S,
         "watermarks_kept": bool(np.all(free >= low)),
+        "stood_still": policy.outcomes.stood_still,
         "alarms": policy.outcomes.alarms,
     }
     told["held"] = bool(
         told["watermarks_kept"]
         and minute.min() >= 0
-        and told["rank_correlation"] >= 0.7
+        and policy.outcomes.correlation >= 0.7
         and moves.max() <= told["most_by_residency"]
     )
     return told

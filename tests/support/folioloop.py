@@ -22,7 +22,7 @@ from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 FOLIO = 512
 TICK_S = 1.0

@@ -180,7 +180,7 @@ def record_cost(path: Path, times: int = 1) -> RecorderStats:
             for array, each in zip(arrays, lines, strict=True):
                 array.lines = each
             machine.refresh()
-            loop.run(5)
+            loop.run(6)
     return stats[0]
 
 

@@ -26,7 +26,7 @@ from tierd.core.nodes import Measured
 from tierd.core.tiermap import TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 ROOT = Path(__file__).resolve().parents[2]
 COPY_NS = 2000.0

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from gains import Epochs
 from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.access import LINE_BYTES, AccessBatch
@@ -20,10 +19,9 @@ from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 LINES = PAGE_SIZE // LINE_BYTES
 STANDS_FOR = 64
@@ -83,7 +81,6 @@ class Loop:
         self.patterns = PatternTracker(self.HALF_LIFE_S)
         self.now_ns = 10**9
         self.history: list[Tick] = []
-        self.epochs = Epochs()
         self._period = 0.0
         self.last: MigrationResult | None = None
         self.tiers = machine.map()
@@ -147,8 +144,6 @@ class Loop:
         budget = Budget(int(self.rate * self.tick_s))
         inputs = Inputs(self.heat, self.tiers, usage, budget, self.last, traffic=traffic)
         plan = self.policy.decide(inputs)
-        if isinstance(self.policy, CostPolicy):
-            self.epochs.note(self.now_ns / 1e9, self.policy.outcomes)
         before = self.shares()
         self.last = self._move(plan)
         gained = self._gained(before) if len(plan) else 0.0

@@ -14,7 +14,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-from gains import Epochs
 from movewatch import MoveWatch
 from window_source import WindowSource
 
@@ -32,12 +31,10 @@ class Notes:
     def __init__(self, policy: Any) -> None:
         self._policy = policy
         self.ticks: list[dict[str, Any]] = []
-        self.epochs = Epochs()
 
     def on_tick(self, tick: TickRecord) -> None:
         """Note it."""
         sight = self._policy.state
-        self.epochs.note(tick.time_ns / 1e9, self._policy.outcomes)
         self.ticks.append(
             {
                 "s": tick.time_ns / 1e9,
@@ -48,6 +45,8 @@ class Notes:
                 "known": self._known(),
                 "ways": self._ways(tick),
                 "allowance": round(self._policy.outcomes.allowance, 3),
+                "trust": round(self._policy.outcomes.trust, 3),
+                "margin": round(self._policy.outcomes.margin, 3),
                 "alarms": self._policy.outcomes.alarms,
                 "held": dict(tick.plan.notes),
             }
@@ -93,12 +92,14 @@ def main() -> int:
                 "totals": service.totals.as_json(),
                 "cost": None if policy.state is None else cost_of(tiers, policy.state),
                 "epochs": [
-                    [end_s, predicted, observed, observed * policy.settings.horizon_s - spent_s]
-                    for end_s, predicted, observed, spent_s in notes.epochs.rows
+                    [e.end_ns / 1e9, e.predicted, e.observed, e.gain_s(policy.settings.horizon_s)]
+                    for e in out.epochs
                 ],
                 # Both take moves back before residency has passed.
                 "alarms": out.alarms + policy.hill_climber.falls,
                 "slices": [policy.hill_climber.kept, policy.hill_climber.failed],
+                "correlation": out.correlation,
+                "stood_still": out.stood_still,
                 "pages": watch.as_json(),
                 "ticks": notes.ticks,
             }

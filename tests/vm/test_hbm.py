@@ -19,9 +19,10 @@ from typing import Any
 import hbmcases
 import numpy as np
 import pytest
-from gains import rank_correlation
 from hbmcases import MIB, sweep_ms
 from hbmlab import CONFIG, CXL, DRAM, HBM, ROOT, HbmLab
+
+from tierd.policy.regression_window import rank_correlation
 
 MINUTES = float(os.environ.get("TIERD_HBM_MINUTES", "2"))
 FREE = {DRAM: 26 * MIB, HBM: 34 * MIB}

@@ -20,7 +20,7 @@ from tierd.hotness.view import PageSet
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget, Groups, Pressure, RateLimiter, RateLimiterSettings
 from tierd.policy.rule import Verdict
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 
 class DecisionContext:

@@ -16,7 +16,7 @@ from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.nodes import NodeUsage
 from tierd.core.tiermap import TierMap
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 log = logging.getLogger(__name__)
 

@@ -18,20 +18,20 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 
-import numpy as np
-
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.tiermap import TierMap
-from tierd.core.tuning import COST, VALUE
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.cost_decision import CostRound, CostSettings
-from tierd.policy.demand import estimate, kinds_of
+from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
+from tierd.policy.demand import Kinds
+from tierd.policy.explain_cost import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.perturbation import HillClimber
-from tierd.policy.scheduler import MigrationScheduler, Rule
-from tierd.policy.tiermodel import F64Array, ResidualLoad, TierModel, Traffic, make_model
+from tierd.policy.residual_load import ResidualLoad
+from tierd.policy.scheduler import Rule
+from tierd.policy.tiermodel import TierModel, make_model
+from tierd.policy.traffic import Traffic
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,12 @@ class CostPolicyState:
     Attributes:
         model: tiers, loads and their sources.
         loaded_ns: loaded latency by rank.
+        trust, margin: learned.
+        correlation: of predicted with observed gains, NaN until known.
         predicted, observed: seconds saved a second, all epochs together.
         spent_s: seconds of moving in them.
-        standing: true while nothing is moved because moves that lost are taken back.
+        last_minute_s: seconds gained in the last minute.
+        standing: true while nothing is moved because the last minute lost.
         suspected: tier name → how many times slower than it says it is thought to be.
         allowance: share of all lines that may change tier in an epoch.
         kept, failed: slices that were tried (`tierd.policy.perturbation`) and stayed, or went back.
@@ -52,9 +55,13 @@ class CostPolicyState:
 
     model: TierModel
     loaded_ns: tuple[float, ...]
+    trust: float
+    margin: float
+    correlation: float
     predicted: float
     observed: float
     spent_s: float
+    last_minute_s: float
     standing: bool
     suspected: dict[str, float]
     allowance: float
@@ -71,7 +78,7 @@ class CostPolicy(Policy):
 
     def __init__(self, settings: CostSettings) -> None:
         self.settings = settings
-        self.outcomes = FeedbackController(settings.epoch_s)
+        self.outcomes = FeedbackController(settings.margin, settings.horizon_s, settings.epoch_s)
         self.hill_climber = HillClimber(settings.epoch_s, settings.watermarks.min_residency_s)
         self._folios = SplitHistory()
         self._residual = ResidualLoad()
@@ -89,7 +96,7 @@ class CostPolicy(Policy):
     def busy(self) -> bool:
         """Whether it moved, split or tried something lately, or nothing may be moved now."""
         trying = self.hill_climber.busy or self.hill_climber.planned
-        return trying or self.holds or self._quiet_s < self.hill_climber.longest_s
+        return trying or self.holds or self._quiet_s < COST.quiet_s
 
     @property
     def holds(self) -> bool:
@@ -117,8 +124,9 @@ class CostPolicy(Policy):
             work.keep_shares(tier)
         rule = Rule(
             horizon_s=self.settings.horizon_s,
-            margin=self.settings.margin,
-            folio_s=self.outcomes.folio_s or VALUE.move_s,
+            trust=self.outcomes.trust,
+            margin=self.outcomes.margin,
+            folio_s=self.outcomes.folio_s or COST.remap_s,
         )
         if self.outcomes.undo is not None:
             work.take_back(*self.outcomes.undo)
@@ -152,6 +160,7 @@ class CostPolicy(Policy):
         self._folios.follow(traffic.time_ns, last)
         rest_s = COST.settling_half_lives * traffic.half_life_s
         work.pages = self._folios.rested(work.pages, traffic.time_ns, rest_s)
+        self.outcomes.tried = self.hill_climber.busy or self.hill_climber.planned
         if self.hill_climber.planned:
             self.hill_climber.carried_out(traffic.time_ns, last)
         else:
@@ -164,7 +173,9 @@ class CostPolicy(Policy):
         hill_climber, model = self.hill_climber, work.model
         if not self.outcomes.alike(hill_climber.mix):
             hill_climber.forget(time_ns, self.outcomes.mix)
-        if work.moves or "none" in model.source:
+        # A slice that is too much is a surprise itself.
+        surprised = work.surprised and not hill_climber.trying
+        if surprised or work.moves or "none" in model.source:
             hill_climber.reset_trials(time_ns)
         elif hill_climber.update(time_ns, work):
             back = hill_climber.verdict()
@@ -172,7 +183,7 @@ class CostPolicy(Policy):
                 work.take_back(*back)
             elif hill_climber.trying:
                 hill_climber.promised(work.promise(rule))
-            else:
+            elif self.outcomes.settled:
                 tried = hill_climber.due(
                     work,
                     model.loaded_ns(model.load, work.weight),
@@ -192,9 +203,13 @@ class CostPolicy(Policy):
             loaded_ns=tuple(
                 float(each) for each in work.reported.loaded_ns(work.reported.load, work.weight)
             ),
+            trust=out.trust,
+            margin=out.margin,
+            correlation=out.correlation,
             predicted=out.predicted,
             observed=out.observed,
             spent_s=out.spent_s,
+            last_minute_s=out.last_minute_s(traffic.time_ns),
             standing=standing,
             suspected=dict(out.suspected),
             allowance=out.allowance,
@@ -205,48 +220,4 @@ class CostPolicy(Policy):
         return standing
 
 
-def sentence(
-    page: PageSet,
-    tiers: TierMap,
-    *,
-    traffic: Traffic,
-    model: TierModel,
-    weight: F64Array,
-    rule: Rule,
-    confidence: float,
-) -> str:
-    """What the rule says of one page on a known node.
-
-    Args:
-        page: one folio.
-        tiers: the map.
-        traffic, model, weight, rule, confidence: of the last decision.
-    """
-    here = tiers.tier_of(int(page.node[0]))
-    demand = estimate(page, traffic)
-    kinds = kinds_of(page, np.array([here.rank]), demand, confidence)
-    space = np.zeros(len(tiers.tiers), np.int64)
-    net = MigrationScheduler(model, kinds, weight, space=space, spare=space, rule=rule).net()[0]
-    loaded = model.loaded_ns(model.load, weight)
-    times = ", ".join(
-        f"{tier.name} {loaded[tier.rank]:.0f} ns "
-        f"({model.load[tier.rank] / model.bytes_per_s[tier.rank]:.0%} used, "
-        f"by {model.source[tier.rank]})"
-        for tier in tiers.tiers
-    )
-    streamed = float(np.clip((1 - demand.share[0]) / (1 - 1 / COST.stream_lines), 0, 1))
-    text = (
-        f"{demand.lines[0]:.3g} lines a second, {streamed:.0%} of them streamed or written; "
-        f"loaded latencies: {times}; "
-    )
-    best = int(net.argmax())
-    if net[best] <= 0 or not np.isfinite(net[best]):
-        return text + f"it stays on {here.name}: no move saves more than it costs"
-    return text + (
-        f"on {tiers.tiers[best].name} it would save {net[best] * 1e6:.3g} us over "
-        f"{rule.horizon_s:g} s, beyond what the move costs: it moves when room and budget allow, "
-        "if what would give way loses less"
-    )
-
-
-__all__ = ["CostPolicy", "CostPolicyState", "CostSettings"]
+__all__ = ["LATENCY_MODELS", "CostPolicy", "CostPolicyState", "CostSettings", "Kinds"]

@@ -18,9 +18,11 @@ from tierd.policy import pageset
 from tierd.policy.demand import Demand, estimate, kinds_of
 from tierd.policy.inputs import Inputs
 from tierd.policy.pageset import I64Array
+from tierd.policy.residual_load import ResidualLoad
 from tierd.policy.scheduler import MigrationScheduler, Rule, Step
 from tierd.policy.streaming_regions import Regions
-from tierd.policy.tiermodel import ResidualLoad, TierModel, Traffic
+from tierd.policy.tiermodel import TierModel
+from tierd.policy.traffic import Traffic
 from tierd.policy.watermark import Round, WatermarkSettings
 
 LATENCY_MODELS = ("loaded", "idle")
@@ -65,7 +67,9 @@ class CostRound(Round):
         self.tier = _ranks(inputs.tiers, self.pages.node)
         self.demand = estimate(self.pages, traffic)
         known = _by_tier(len(model.load), self.tier, self.demand.lines * self.demand.moved)
-        self.model = residual.follow(model, known, traffic)
+        wait_s = COST.settling_half_lives * traffic.half_life_s
+        self.model = residual.follow(model, known, traffic, wait_s)
+        self.surprised = residual.surprised(wait_s)
         if settings.latency_model == "idle":
             self.model = self.model.without_load()
             self.demand = replace(self.demand, share=np.ones(len(self.pages)))
@@ -225,7 +229,9 @@ class CostRound(Round):
                 left -= done
                 if done < need:
                     self.notes["no_demotion_target"] += (need - done) // 4096
-        if trade and len(work.kinds):
+        if self.surprised:
+            self.notes["phase_change"] += 1
+        elif trade and len(work.kinds):
             work.trade(left)
         self.notes.update(work.notes)
         self.steps = work.steps

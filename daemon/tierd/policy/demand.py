@@ -25,7 +25,7 @@ from tierd.core.tuning import COST, HOTNESS
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 F64Array = npt.NDArray[np.float64]
 
@@ -53,7 +53,7 @@ class Demand:
 def estimate(pages: PageSet, traffic: Traffic) -> Demand:
     """The demand of `pages`."""
     known = traffic.patterns.at(pages.page)
-    parallel = np.nan_to_num(known.parallel)  # where nobody tells, every access waits
+    parallel = np.where(np.isnan(known.parallel), COST.unknown_streaming_fraction, known.parallel)
     written = np.nan_to_num(known.written)
     heat, variance = _smoothed(pages, known.counted, parallel)
     tau_s = traffic.half_life_s / math.log(2)
@@ -152,8 +152,8 @@ def kinds_of(pages: PageSet, tier: I64Array, demand: Demand, confidence: float) 
     with np.errstate(divide="ignore"):
         rate = np.floor(np.log2(per_page) * COST.classes_per_doubling)
     rate = np.clip(np.where(per_page > 0, rate, -200), -200, 200).astype(np.int64) + 200
-    part = np.round(demand.share * COST.fraction_classes).astype(np.int64)
-    written = np.round((demand.moved / LINE_BYTES - 1) * COST.fraction_classes).astype(np.int64)
+    part = np.round(demand.share * COST.stall_classes).astype(np.int64)
+    written = np.round((demand.moved / LINE_BYTES - 1) * COST.write_classes).astype(np.int64)
     key = (((tier * 64 + pages.order) * 8 + part) * 8 + written) * 512 + rate
     # Those of streams differ by chance; neighbours, which are read together, go together.
     order = np.where(part == 0, 0.0, -demand.lines)

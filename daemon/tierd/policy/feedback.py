@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What moves were predicted to save, what was observed, and what is taken back.
+"""What moves were predicted to save, and what was observed: the margin is learned from that.
 
 Time is cut into epochs. An epoch's predicted gain is the sum over its moves that
 were carried out. Its observed gain is taken one epoch later: what its pages, as they are
 accessed then, would make everybody wait more if they were back where they were, with the loads
 and latencies of then. So a page that has gone cold since counts nothing, and one that slows
-others down counts against.
+others down counts against. The pages looked at are a sample where there are many.
 
 The model could be wrong in a way that it cannot see itself: a tier that lies, and nobody who
 measures it. So moves begin slowly, as a sender does that does not know the network: in an epoch no
 more than `allowance` of all lines change tier, which doubles with each epoch that went well, and
 until all may, what came of one epoch is waited for before the next moves. And the rate at which
 memory serves lines is watched. Where it falls by more than `FEEDBACK.alarm_loss` after an epoch
-with moves, though accesses are spread over memory as before (else a program does something else
-now), they are taken back, which is a test. If the rate recovers, the tier that most
+with moves, or little by little over a series of them (`tierd.policy.regression_window`), though
+accesses are spread over memory as before (else a program does something else now), and by more
+than chance explains, they are taken back, which is a test. If the rate recovers, the tier that most
 lines had gone to is suspected to be as many times slower than it says as explains the loss, and the
 rule decides with that. Suspicion fades, in minutes: the tier gets another trial, a small one.
+
+- `trust` follows the observed part of the predicted gain from epoch to epoch, between bounds;
+  the rule multiplies benefits with it. While nothing is moved it slowly returns to 1.
+- If over the last minute the gains, each lasting for the horizon, did not make up for the time
+  that moving took and for the losses, nothing is moved for an epoch, and the margin doubles;
+  good epochs bring it down again.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -31,6 +39,13 @@ from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
 from tierd.policy.pageset import sizes_of
+from tierd.policy.regression_window import (
+    Before,
+    Epoch,
+    NoiseEstimate,
+    RegressionWindow,
+    rank_correlation,
+)
 
 F64Array = npt.NDArray[np.float64]
 
@@ -61,45 +76,6 @@ class Now(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Before:
-    """How memory served before moves.
-
-    Attributes:
-        rate: lines a second.
-        mix: float64[parts] how they were spread over parts of memory, sum 1; None: not known.
-        waits: float64[parts] seconds that accesses to each waited, a second; None: not known.
-    """
-
-    rate: float = 0.0
-    mix: F64Array | None = None
-    waits: F64Array | None = None
-
-    def progress(self, rate: float, mix: F64Array | None) -> float:
-        """How quick programs are now, 1 for as before, each by what it waited then.
-
-        Lines of all programs together are no measure where these differ: one that waits for
-        each line serves few, and gains by moves that cost a stream many. Of threads that wait
-        most of their time, what they wait less is the change of their own lines, so the mean
-        (geometric) of all parts' changes is taken by what was waited in each.
-        """
-        if self.rate <= 0:
-            return 1.0
-        if mix is None or self.mix is None or self.waits is None:
-            return rate / self.rate
-        known = (self.waits > 0) & (self.mix > 0)
-        if not known.any():
-            return rate / self.rate
-        change = rate * mix[known] / (self.rate * self.mix[known])
-        change = np.log(np.clip(change, 1 / FEEDBACK.max_part_factor, FEEDBACK.max_part_factor))
-        return float(np.exp(np.average(change, weights=self.waits[known])))
-
-    def served(self, rate: float, mix: F64Array | None) -> float:
-        """Relative to then, lines or progress, whichever did better: to be a loss, both fall."""
-        lines = rate / self.rate if self.rate > 0 else 1.0
-        return max(lines, self.progress(rate, mix))
-
-
 @dataclass
 class _Open:
     """What an epoch's moves were, until it is known what they brought."""
@@ -108,6 +84,7 @@ class _Open:
     spent_s: float = 0.0
     page: U64Array | None = None
     source: I16Array | None = None
+    pages: int = 0
     then: Before = field(default_factory=Before)
     lines: dict[str, float] = field(default_factory=dict)
     waits: dict[str, float] = field(default_factory=dict)
@@ -117,19 +94,26 @@ class FeedbackController:
     """See the module's text.
 
     Args:
+        margin: the least, relative to a move's cost.
+        horizon_s: as of the rule.
         epoch_s: length of an epoch; None for `FEEDBACK.epoch_s`.
     """
 
-    def __init__(self, epoch_s: float | None = None) -> None:
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float | None = None) -> None:
+        self._least_margin = margin
+        self._horizon_s = horizon_s
         self._epoch_ns = int((FEEDBACK.epoch_s if epoch_s is None else epoch_s) * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
+        self.margin = margin
+        self.trust = 1.0
+        self.epochs: deque[Epoch] = deque(maxlen=FEEDBACK.kept_epochs)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
         self.folio_s: float | None = None
         """What moving was seen to cost a folio."""
-        self.alarms = 0
-        self.allowance = FEEDBACK.slice_fraction
+        self.stood_still = self.alarms = 0
+        self.allowance = FEEDBACK.first_line_fraction
         """Share of all lines that may change tier in an epoch."""
         self.suspected: dict[str, float] = {}
         """Tier name → how many times slower than it says it is thought to be."""
@@ -138,7 +122,10 @@ class FeedbackController:
         self._spread: F64Array | None = None
         self.mix: F64Array | None = None
         """How accesses of the last epoch were spread over parts of memory, sum 1."""
+        self.tried = False
+        """Something else is tried: what is served now says nothing of moves before."""
         self._test: tuple[_Open, float] | None = None
+        self._series, self._swing = RegressionWindow(), NoiseEstimate()
         self._waits: F64Array | None = None
         self._planned = _Open()
         self._now = _Open()
@@ -146,6 +133,20 @@ class FeedbackController:
         self._begun_ns = 0
         self._rates: list[float] = []
         self._rate = 0.0
+        self._still_until_ns = 0
+
+    @property
+    def correlation(self) -> float:
+        """Rank correlation of predicted with observed gains; NaN until three are known."""
+        return rank_correlation(
+            np.array([each.predicted for each in self.epochs]),
+            np.array([each.observed for each in self.epochs]),
+        )
+
+    def last_minute_s(self, now_ns: int) -> float:
+        """Seconds gained by the moves of the last minute."""
+        since = now_ns - int(FEEDBACK.balance_window_s * 1e9)
+        return sum(e.gain_s(self._horizon_s) for e in self.epochs if e.end_ns >= since)
 
     @property
     def lines_left(self) -> float:
@@ -153,6 +154,11 @@ class FeedbackController:
         if self._test is not None or (self.allowance < 1 and self._before is not None):
             return 0.0
         return max(0.0, self.allowance * self._rate - sum(self._now.lines.values()))
+
+    @property
+    def settled(self) -> bool:
+        """Whether it is known what all moves brought, and none is taken back."""
+        return not self._series.open and self._test is None
 
     def planned(
         self,
@@ -192,55 +198,101 @@ class FeedbackController:
         if not moved.any():
             return
         size = sizes_of(report.plan.order)
-        now = self._now
+        now, count = self._now, int(np.count_nonzero(moved))
         part = float(size[moved].sum()) / float(size[chosen].sum())
         now.predicted += planned.predicted * part
         for name in planned.lines:
             now.lines[name] = now.lines.get(name, 0.0) + planned.lines[name] * part
             now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
-        now.spent_s += report.cpu_ns / 1e9 * (int(np.count_nonzero(moved)) / carried)
+        now.spent_s += report.cpu_ns / 1e9 * (count / carried)
         page, source = report.plan.page[moved], report.plan.source[moved]
-        now.page = page if now.page is None else np.concatenate([now.page, page])
-        now.source = source if now.source is None else np.concatenate([now.source, source])
+        most = FEEDBACK.max_epoch_pages
+        now.page = page if now.page is None else np.concatenate([now.page, page])[:most]
+        now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
+        now.pages += count
 
     def update(self, time_ns: int, now: Now) -> bool:
-        """The present state of memory; true while it is seen whether taking moves back helps."""
+        """The present state of memory; true to stand still."""
         if not self._begun_ns:
             self._begun_ns = time_ns
         self._rates.append(now.lines_per_s)
         if time_ns - self._begun_ns >= self._epoch_ns:
             rate = sum(self._rates) / len(self._rates)
             self._fade()
-            then = Before(self._rate or rate, self.mix, self._waits)
+            before = self.mix
+            then = Before(self._rate or rate, before, self._waits)
             self.mix, self._waits = self._fresh(now.spread(), time_ns - self._begun_ns), now.waits()
             self.undo = None
             if self._test is not None:
                 self._judge(rate, now)
                 self._now = _Open()
+                self._series.forget()
             elif self._before is not None:
-                self._settle(self._before, rate, now)
-            self._before = None if self._now.page is None else replace(self._now, then=then)
+                self._settle(time_ns, self._before, rate, now)
+            if self.tried:
+                self._series.forget()
+            else:
+                self._observe_gain(rate, moved=self._now.page is not None)
+                self._swing.add(rate, alike=self.alike(before))
+            self._before = self._now if self._now.page is not None else None
+            if self._before is not None:
+                self._before.then = then
+                assert self._before.page is not None
+                assert self._before.source is not None
+                self._series.add(
+                    self._before.page, self._before.source, self._before.lines, self._before.waits
+                )
+            else:
+                self._believe(FEEDBACK.gain_recovery * (1 - self.trust))
             self._now, self._begun_ns, self._rates, self._rate = _Open(), time_ns, [], rate
-        return self._test is not None
+        return time_ns < self._still_until_ns or self._test is not None
 
-    def _settle(self, epoch: _Open, rate: float, now: Now) -> None:
+    def _settle(self, time_ns: int, epoch: _Open, rate: float, now: Now) -> None:
         assert epoch.page is not None
         assert epoch.source is not None
         # A page that moved twice in the epoch came from where it was first.
         page, first = np.unique(epoch.page, return_index=True)
         saved, known = now.saved(page, epoch.source[first])
-        observed = saved * len(epoch.page) / known if known else 0.0
+        observed = saved * epoch.pages / known if known else 0.0
         if sum(epoch.lines.values()) >= FEEDBACK.min_line_fraction * epoch.then.rate:
             served = epoch.then.served(rate, self.mix)
-            if served < 1 - FEEDBACK.alarm_loss and self.alike(epoch.then.mix):
+            if served < 1 - FEEDBACK.alarm_loss - self._swing.chance(1, 1) and self.alike(
+                epoch.then.mix
+            ):
                 self.alarms += 1
-                self.allowance = FEEDBACK.slice_fraction
+                self.allowance = FEEDBACK.first_line_fraction
                 self._test, self.undo = (epoch, rate), (page, epoch.source[first])
             elif observed > 0 and served > 1 - FEEDBACK.alarm_loss:
                 self.allowance = min(1.0, 2 * self.allowance)
+        self.epochs.append(Epoch(time_ns, epoch.predicted, observed, epoch.spent_s))
         self.predicted += epoch.predicted
         self.observed += observed
         self.spent_s += epoch.spent_s
+        if epoch.predicted > 0:
+            least, most = FEEDBACK.min_observed_ratio, FEEDBACK.max_observed_ratio
+            part = min(most, max(least, observed / epoch.predicted))
+            self._believe(FEEDBACK.gain_weight * (part - self.trust))
+        if self.last_minute_s(time_ns) < 0:
+            self.margin = min(FEEDBACK.max_margin, 2 * max(self.margin, 0.1))
+            self.stood_still += 1
+            self._still_until_ns = time_ns + self._epoch_ns
+        elif observed > 0:
+            self.margin = max(self._least_margin, 0.8 * self.margin)
+
+    def _observe_gain(self, rate: float, *, moved: bool) -> None:
+        """Take a whole series of moves back that lost little by little."""
+        series = self._series
+        alike = self.alike(series.then.mix)
+        lost = series.lost(rate, self._swing, alike=alike, moved=moved, mix=self.mix)
+        if lost and self._test is None:
+            self.alarms += 1
+            self.allowance = FEEDBACK.first_line_fraction
+            whole = _Open(then=series.then, lines=dict(series.lines), waits=dict(series.waits))
+            self._test, self.undo = (whole, rate), series.moved()
+            self._now = _Open()
+        if lost or self._test is not None:
+            series.forget()
+        series.begins(self.mix, self._waits)
 
     def _fresh(self, spread: F64Array, elapsed_ns: int) -> F64Array | None:
         """How the accesses of this epoch are spread, sum 1; None if there were none."""
@@ -275,3 +327,6 @@ class FeedbackController:
             for name, times in self.suspected.items()
         }
         self.suspected = {name: times for name, times in faded.items() if times > 1.05}
+
+    def _believe(self, change: float) -> None:
+        self.trust = min(FEEDBACK.max_gain, max(FEEDBACK.min_gain, self.trust + change))

@@ -209,7 +209,7 @@ def choose_splits(work: CostRound, folios: SplitHistory, rule: Rule) -> None:
     split = may & (pages.order >= HUGE_ORDER) & (busy < HUGE_PAGES)
     for _, planned, _ in work.moves:
         split &= ~np.isin(pages.page, planned.page)
-    if not split.any():
+    if work.surprised or not split.any():
         return
     space = work.spaces
     split &= space[tier] >= 0
@@ -254,7 +254,7 @@ def _bids(work: CostRound, rule: Rule, at: I64Array) -> Bids:
     return Bids(
         tier=tier,
         size=size,
-        gain=rule.horizon_s * rate * unit * 1e-9,
+        gain=rule.trust * rule.horizon_s * rate * unit * 1e-9,
         cost=(1 + rule.margin) * (copy + rule.folio_s),
     )
 

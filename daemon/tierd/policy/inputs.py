@@ -14,7 +14,7 @@ from tierd.core.tiermap import TierMap
 from tierd.hotness.view import HeatView, PageSet
 from tierd.policy.limits import Budget, Groups
 from tierd.policy.rule import Verdict
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 if TYPE_CHECKING:
     from tierd.policy.cost import CostPolicyState

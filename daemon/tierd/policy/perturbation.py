@@ -4,13 +4,14 @@
 Tiers that are both full are levelled by a model of a queue, and the best split depends on what no
 model of load and latency knows: whether programs wait for one tier after another or for all at
 once, which streams come together. So when the model has come to rest and a tier is overloaded, a
-slice of what is streamed there, `FEEDBACK.slice_fraction` of all lines in whole regions, goes to
+slice of what is streamed there, `TRIAL.slice_line_fraction` of all lines in whole regions, goes to
 the tier that is least used, and what memory serves in the epochs after is compared with the epochs
 before. If more is served the slice stays and another follows; else it goes back, after a sharp fall
 at once. If the first slice fails one the other way is tried; then nothing, for ever longer.
 
 A slice that stays contradicts the model, which would take it back. What the model promises for
-that is what its promises must exceed from then on (`least`), until memory is used in another way.
+that is what its promises must exceed from then on (`least`), until memory is used in another way;
+and at any time what it promises by chance.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
-from tierd.core.tuning import FEEDBACK, TRIAL
+from tierd.core.tuning import REGRESSION, TRIAL
 from tierd.policy.demand import F64Array
 
 
@@ -67,7 +68,7 @@ class HillClimber:
     def __init__(self, epoch_s: float, residency_s: float) -> None:
         self._epoch_ns = int(epoch_s * 1e9)
         self._epochs = max(TRIAL.epochs, int(np.ceil(residency_s / epoch_s)))
-        self.least = 0.0
+        self.least = TRIAL.model_min_gain
         """Part of what is waited that an end of the model's must save."""
         self.kept = self.failed = self.falls = 0
         """Slices that stayed, that went back, and how many of these did at once."""
@@ -81,11 +82,6 @@ class HillClimber:
         self._pause, self._wait, self._rest = TRIAL.pause_epochs[0], 0, 0
         self.mix: F64Array | None = None
         """How accesses were spread when what is known began to hold."""
-
-    @property
-    def longest_s(self) -> float:
-        """What a trial takes at most, with the rest that it is compared with."""
-        return 2 * (TRIAL.epochs + self._epochs) * self._epoch_ns / 1e9
 
     @property
     def busy(self) -> bool:
@@ -130,8 +126,14 @@ class HillClimber:
         """Memory is used in another way, spread as `mix`."""
         self.reset_trials(time_ns)
         self.mix = mix
-        self.least, self._turn = 0.0, 0
-        self._pause, self._wait, self._ways, self._avoid = TRIAL.pause_epochs[0], 0, [], {}
+        self.least, self._pause, self._wait, self._ways, self._avoid = (
+            TRIAL.model_min_gain,
+            TRIAL.pause_epochs[0],
+            0,
+            [],
+            {},
+        )
+        self._turn = 0
 
     def update(self, time_ns: int, now: Present) -> bool:
         """Take in a tick; true at the end of an epoch of rest."""
@@ -154,7 +156,7 @@ class HillClimber:
         chance = trial.noise * float(np.sqrt(1 / count + 1 / trial.count))
         over, falls = (
             count >= 2 * self._epochs,
-            gain < -FEEDBACK.slice_fraction - TRIAL.standard_deviations * chance,
+            gain < -TRIAL.sharp_loss - REGRESSION.standard_deviations * chance,
         )
         if falls or (count >= self._epochs and gain < TRIAL.min_gain):
             self.falls += falls
@@ -162,7 +164,7 @@ class HillClimber:
         if over and gain < TRIAL.min_gain + chance:
             return self._fails(trial)
         if not over and (
-            count < self._epochs or gain < TRIAL.min_gain + TRIAL.standard_deviations * chance
+            count < self._epochs or gain < TRIAL.min_gain + REGRESSION.standard_deviations * chance
         ):
             return None
         self._keeps(trial)
@@ -184,7 +186,7 @@ class HillClimber:
         self._ways = [each for each in self._ways if each != way]
         if not self._ways:
             self._leave_it()
-        self._trial, self._rates, self._planned, self._rest = None, [], True, TRIAL.epochs
+        self._trial, self._rates, self._planned, self._rest = None, [], True, TRIAL.rest_epochs
         return trial.page, trial.node
 
     def _ways_of(self, hot: int, used: F64Array) -> list[tuple[int, int]]:
@@ -218,7 +220,7 @@ class HillClimber:
         noise = max(TRIAL.min_noise, float(recent.std(ddof=1)) / base)
         for source, dest in list(self._ways):
             avoid = self._avoid.get((source, dest), np.empty(0, np.uint64))
-            page, region = now.slice_of(source, dest, FEEDBACK.slice_fraction, avoid)
+            page, region = now.slice_of(source, dest, TRIAL.slice_line_fraction, avoid)
             if not len(page):
                 self._ways.remove((source, dest))
                 continue

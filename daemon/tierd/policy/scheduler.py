@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tierd.core.tuning import COST, VALUE
+from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
 from tierd.policy.placement import Search, Target
@@ -41,14 +41,16 @@ class Rule:
 
     Attributes:
         horizon_s: how long accesses are expected to go on.
+        trust: of predicted benefit, what has been observed, lately.
         margin: relative to the cost, by which the benefit must exceed it.
         folio_s: seconds that a move costs for each folio, beside the copy.
         least: part of what is waited that the end of all moves must save.
     """
 
     horizon_s: float = 10.0
+    trust: float = 1.0
     margin: float = 0.5
-    folio_s: float = field(default_factory=lambda: VALUE.move_s)
+    folio_s: float = field(default_factory=lambda: COST.remap_s)
     least: float = 0.0
 
 
@@ -134,7 +136,7 @@ class MigrationScheduler:
         unit = np.where(nearer > 0, kinds.short[:, None], kinds.long[:, None]) * nearer
         unit += kinds.moved[:, None] * (crowd[here][:, None] - crowd[None, :])
         rate = np.where(unit > 0, kinds.low[:, None], kinds.high[:, None])
-        benefit = rule.horizon_s * rate * unit * 1e-9
+        benefit = rule.trust * rule.horizon_s * rate * unit * 1e-9
         net = np.asarray(benefit - (1 + rule.margin) * self._cost())
         net[np.arange(len(kinds)), here] = -np.inf
         return net
@@ -221,7 +223,8 @@ class MigrationScheduler:
         return max(0.0, self._target().saved / waited) if waited > 0 and len(self.kinds) else 0.0
 
     def _target(self) -> Target:
-        cost = (1 + self.rule.margin) / self.rule.horizon_s * self._cost()
+        worth = self.rule.horizon_s * self.rule.trust
+        cost = (1 + self.rule.margin) / worth * self._cost()
         # What is too cold to be worth its own move will have to give way again, but in the last.
         idle_s = self.model.idle_ns * 1e-9
         cold = self.kinds.lines * (idle_s.max() - idle_s.min()) < cost.min(axis=1)
@@ -232,7 +235,7 @@ class MigrationScheduler:
     def _worth(self, target: Target) -> bool:
         """Whether the end saves more than all moves to it cost."""
         spent = float((self._cost() * target.flow).sum())
-        saved = self.rule.horizon_s * target.saved
+        saved = self.rule.horizon_s * self.rule.trust * target.saved
         if target.saved < self.rule.least * self.waiting(self.load, self.weight):
             return False
         return bool(target.flow.any()) and saved > (1 + self.rule.margin) * spent

@@ -26,10 +26,9 @@ bandwidth that a tier says it has. `notes` says all that.
 
 from __future__ import annotations
 
-import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -39,49 +38,7 @@ from tierd.core.access import LINE_BYTES
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import Quantity, Tier, TierMap
 from tierd.core.tuning import COST
-from tierd.hotness.pattern import Patterns
-
-
-class LoadSource(enum.StrEnum):
-    """Where a node's load is from, best first."""
-
-    CARD = "card"
-    """The state monitor of a NeoProf card in front of it."""
-    RESCTRL = "resctrl"
-    """Memory bandwidth monitoring of the caches (resctrl file system)."""
-    SAMPLES = "samples"
-    """Estimated from sampled accesses and their period."""
-    NONE = "none"
-    """Nobody tells: taken for idle."""
-    UNCORE = "uncore"
-    """The memory controllers' own counters, through perf: second best."""
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """One tick's knowledge of what memory serves.
-
-    Attributes:
-        time_ns: CLOCK_MONOTONIC of it.
-        half_life_s: of the heat that goes with it.
-        seen_s: seconds over which heat has been gathered; what is younger than a few half-lives
-            has not yet reached its level.
-        load: node → bytes a second, read and written.
-        source: node → where that is from.
-        lines_per_count: cache lines that one access counted in heat stands for.
-        patterns: by region.
-        measured: node → what a probe found.
-    """
-
-    time_ns: int
-    half_life_s: float
-    seen_s: float = math.inf
-    load: Mapping[int, float] = field(default_factory=dict)
-    source: Mapping[int, LoadSource] = field(default_factory=dict)
-    lines_per_count: float = 1.0
-    patterns: Patterns = field(default_factory=Patterns.none)
-    measured: Mapping[int, Measured] = field(default_factory=dict)
-
+from tierd.policy.traffic import Traffic
 
 F64Array = npt.NDArray[np.float64]
 
@@ -294,35 +251,3 @@ def _borne(
         f"{least / 1e9:.1f} GB/s; that is believed"
     )
     return Figure(least, MEASURED)
-
-
-class ResidualLoad:
-    """Load that no known page explains, float64[tiers], as slow to follow as heat is.
-
-    Loads are told at once and heat lags: where use changes, the two would be of different
-    times, and pages that were used before would be blamed for what others do now. So what is
-    decided on is what known pages ask for where they are now, and of the difference to what is
-    told a mean over heat's own time.
-    """
-
-    def __init__(self) -> None:
-        self._mean: F64Array | None = None
-        self._last_ns = 0
-
-    def follow(self, model: TierModel, known: F64Array, traffic: Traffic) -> TierModel:
-        """The model with the load to decide on.
-
-        Args:
-            model: with the loads as told.
-            known: float64[tiers] bytes a second that known pages ask for.
-            traffic: when that is.
-        """
-        silent = np.array([source == "none" for source in model.source])
-        residual = np.where(silent, 0.0, model.load - known)
-        if self._mean is not None and len(self._mean) == len(residual):
-            elapsed_s = (traffic.time_ns - self._last_ns) / 1e9
-            kept = 0.5 ** (elapsed_s / traffic.half_life_s)
-            residual = np.where(silent, 0.0, kept * self._mean + (1 - kept) * residual)
-        if traffic.time_ns:
-            self._mean, self._last_ns = residual, traffic.time_ns
-        return replace(model, load=np.maximum(known + residual, 0.0))

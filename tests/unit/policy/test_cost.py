@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat, pages
-from gains import rank_correlation
 from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
@@ -21,11 +20,13 @@ from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import NO_LIMIT, Budget, Groups
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.regression_window import rank_correlation
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
@@ -113,20 +114,22 @@ def unrest(request: pytest.FixtureRequest) -> Loop:
 
 
 def test_predicted_gains_correlate_with_observed_ones(unrest: Loop) -> None:
-    epochs = np.array(unrest.epochs.rows)
-    found = rank_correlation(epochs[:, 1], epochs[:, 2])
-    print(f"{found:.2f} over {len(epochs)} epochs")
-    assert len(epochs) > 20
-    assert found >= 0.7
+    made = unrest.policy
+    assert isinstance(made, CostPolicy)
+    print(f"{made.outcomes.correlation:.2f} over {len(made.outcomes.epochs)} epochs")
+    assert len(made.outcomes.epochs) > 20
+    assert made.outcomes.correlation >= 0.7
 
 
 def test_predicted_gains_correlate_with_the_truth(unrest: Loop) -> None:
-    epochs = np.array(unrest.epochs.rows)
+    made = unrest.policy
+    assert isinstance(made, CostPolicy)
+    epochs = list(made.outcomes.epochs)
     gained = np.array([tick.gained for tick in unrest.history])
-    ends = [round((end_s - 1) / unrest.tick_s) for end_s in epochs[:, 0]]
+    ends = [round((each.end_ns - 1e9) / (unrest.tick_s * 1e9)) for each in epochs]
     # An epoch is settled at the end of the next: its moves are those of four ticks before.
     truth = np.array([gained[max(0, end - 9) : end - 3].sum() for end in ends])
-    found = rank_correlation(epochs[:, 1], truth)
+    found = rank_correlation(np.array([each.predicted for each in epochs]), truth)
     print(f"{found:.2f}")
     assert found >= 0.7
 
@@ -298,5 +301,5 @@ def test_the_policy_is_busy_until_it_has_planned_nothing_for_a_while() -> None:
     assert isinstance(made, CostPolicy)
     loop.run(5)
     assert made.busy
-    loop.run(made.hill_climber.longest_s + 60)
+    loop.run(COST.quiet_s + 60)
     assert not made.busy

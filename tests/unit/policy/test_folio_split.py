@@ -26,7 +26,7 @@ from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gai
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
 from tierd.policy.scheduler import Rule
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 from tierd.policy.watermark import WatermarkSettings
 
 DRAM, CXL = 0, 1

@@ -12,7 +12,8 @@ from tierd.core.access import LINE_BYTES
 from tierd.core.nodes import Measured
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
-from tierd.policy.tiermodel import LoadSource, TierModel, Traffic, make_model
+from tierd.policy.tiermodel import TierModel, make_model
+from tierd.policy.traffic import LoadSource, Traffic
 
 DRAM, CXL = (118.0, 100e9), (430.0, 20e9)
 

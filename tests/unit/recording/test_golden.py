@@ -147,7 +147,7 @@ def test_another_constant_is_found(name: str, part: str, setting: str) -> None:
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        ("cost", "feedback.slice_fraction=0.06"),
+        ("cost", "feedback.first_line_fraction=0.06"),
         ("cost", "cost.classes_per_doubling=3.0"),
     ],
 )

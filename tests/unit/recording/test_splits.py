@@ -15,7 +15,7 @@ from tierd.observe.recording import RecordingError
 from tierd.observe.recording.records import RecordedTick, plan_difference
 from tierd.observe.recording.schema import decode_tick, encode_tick
 from tierd.policy.limits import Budget
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 TIERS = TierMap((), {})
 SPLIT = np.array([512, (3 << 48) + 1024], np.uint64)

@@ -7,7 +7,7 @@ to be called before the components are made. docs/reference/tuning.md lists all 
 
 from __future__ import annotations
 
-from tierd.core.tuning.feedback import FEEDBACK, TRIAL
+from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.overrides import (
     SECTIONS,
     Field,
@@ -44,6 +44,7 @@ __all__ = [
     "PACING",
     "PHASE",
     "PRESSURE",
+    "REGRESSION",
     "RESIDENCY",
     "SCAN",
     "SECTIONS",

@@ -19,6 +19,18 @@ class FeedbackTuning:
         meaning="The effect of moves is observed for this time before the next moves.",
         evidence="assumption",
     )
+    kept_epochs: int = tuned(
+        256,
+        unit="count",
+        meaning="The rank correlation is taken over so many epochs with moves.",
+        evidence="assumption",
+    )
+    max_epoch_pages: int = tuned(
+        1 << 17,
+        unit="pages",
+        meaning="At most so many pages of one epoch are looked at again or taken back.",
+        evidence="assumption",
+    )
     recovered_fraction: float = tuned(
         0.5,
         unit="ratio",
@@ -43,19 +55,10 @@ class FeedbackTuning:
         ),
         evidence="assumption",
     )
-    max_part_factor: float = tuned(
-        4.0,
-        unit="ratio",
-        meaning="A part of memory counts as at most so many times faster or slower than before.",
-        evidence="assumption",
-    )
-    slice_fraction: float = tuned(
+    first_line_fraction: float = tuned(
         0.05,
         unit="ratio",
-        meaning=(
-            "At most this fraction of all lines changes tier in the first epoch and in a trial; a "
-            "trial that loses more of them beyond chance ends at once."
-        ),
+        meaning="At most this fraction of all lines changes tier in the first epoch.",
         evidence="assumption",
     )
     min_line_fraction: float = tuned(
@@ -76,6 +79,54 @@ class FeedbackTuning:
         meaning="This fraction of the derating of a tier is left after an epoch.",
         evidence="assumption",
     )
+    gain_weight: float = tuned(
+        0.25,
+        unit="ratio",
+        meaning="The model gain follows an epoch with this weight.",
+        evidence="assumption",
+    )
+    gain_recovery: float = tuned(
+        0.01,
+        unit="ratio",
+        meaning="The model gain returns towards 1 with this weight in an epoch without moves.",
+        evidence="assumption",
+    )
+    min_observed_ratio: float = tuned(
+        -1.0,
+        unit="ratio",
+        meaning="The observed part of a predicted gain counts as at least this.",
+        evidence="assumption",
+    )
+    max_observed_ratio: float = tuned(
+        2.0,
+        unit="ratio",
+        meaning="The observed part of a predicted gain counts as at most this.",
+        evidence="assumption",
+    )
+    min_gain: float = tuned(
+        0.1,
+        unit="ratio",
+        meaning="The model gain is at least this.",
+        evidence="assumption",
+    )
+    max_gain: float = tuned(
+        1.5,
+        unit="ratio",
+        meaning="The model gain is at most this.",
+        evidence="assumption",
+    )
+    max_margin: float = tuned(
+        16.0,
+        unit="ratio",
+        meaning="The margin of a move over its cost grows to at most this after losses.",
+        evidence="assumption",
+    )
+    balance_window_s: float = tuned(
+        60.0,
+        unit="s",
+        meaning="The margin grows when the moves of the last so many seconds have lost time.",
+        evidence="assumption",
+    )
 
 
 FEEDBACK: Final = FeedbackTuning()
@@ -85,6 +136,12 @@ FEEDBACK: Final = FeedbackTuning()
 class TrialTuning:
     """Trials of the policy `cost` (perturb and observe): a slice moves, and the rate decides."""
 
+    slice_line_fraction: float = tuned(
+        0.05,
+        unit="ratio",
+        meaning="A slice has this fraction of all lines, and at least one region.",
+        evidence="assumption",
+    )
     epochs: int = tuned(
         4,
         unit="count",
@@ -109,16 +166,18 @@ class TrialTuning:
         meaning="The standard deviation of an epoch's rate is taken to be at least this fraction.",
         evidence="assumption",
     )
-    standard_deviations: float = tuned(
-        2.0,
-        unit="ratio",
-        meaning="What a slice brings must exceed chance by so many standard deviations.",
-        evidence="assumption",
-    )
     min_gain: float = tuned(
         0.005,
         unit="ratio",
         meaning="A slice must bring this fraction of the served lines beyond chance.",
+        evidence="assumption",
+    )
+    sharp_loss: float = tuned(
+        0.05,
+        unit="ratio",
+        meaning=(
+            "One epoch is enough to end a trial that loses more than this fraction beyond chance."
+        ),
         evidence="assumption",
     )
     pause_epochs: tuple[int, int] = tuned(
@@ -130,6 +189,18 @@ class TrialTuning:
         ),
         evidence="assumption",
     )
+    rest_epochs: int = tuned(
+        3,
+        unit="count",
+        meaning="The model moves nothing for so many epochs after a slice went back.",
+        evidence="assumption",
+    )
+    model_min_gain: float = tuned(
+        0.02,
+        unit="ratio",
+        meaning="The model must promise this fraction of the waiting time, because less is chance.",
+        evidence="assumption",
+    )
     model_error_factor: float = tuned(
         1.5,
         unit="ratio",
@@ -139,3 +210,93 @@ class TrialTuning:
 
 
 TRIAL: Final = TrialTuning()
+
+
+@dataclass(slots=True)
+class RegressionTuning:
+    """The regression window of the policy `cost`: series of moves that lose are taken back."""
+
+    mean_epochs: int = tuned(
+        3,
+        unit="count",
+        meaning="The mean of so many of the latest epochs is compared.",
+        evidence="assumption",
+    )
+    max_loss: float = tuned(
+        0.05,
+        unit="ratio",
+        meaning="A series of moves may lose this fraction of the served lines.",
+        evidence="assumption",
+    )
+    min_gain: float = tuned(
+        0.02,
+        unit="ratio",
+        meaning="A series that gained more than this fraction is accepted.",
+        evidence="assumption",
+    )
+    settled_epochs: int = tuned(
+        4,
+        unit="count",
+        meaning="The effect of a series is known better after so many epochs without moves.",
+        evidence="assumption",
+    )
+    settled_max_loss: float = tuned(
+        0.01,
+        unit="ratio",
+        meaning=(
+            "A series of moves may have lost this fraction of the served lines after it has "
+            "settled."
+        ),
+        evidence="assumption",
+    )
+    max_epochs: int = tuned(
+        64,
+        unit="count",
+        meaning="A series is observed for at most so many epochs.",
+        evidence="assumption",
+    )
+    max_pages: int = tuned(
+        1 << 17,
+        unit="pages",
+        meaning="At most so many pages of a series are taken back.",
+        evidence="assumption",
+    )
+    standard_deviations: float = tuned(
+        2.0,
+        unit="ratio",
+        meaning="A loss must exceed the allowed one by so many standard deviations.",
+        evidence="assumption",
+    )
+    initial_noise: float = tuned(
+        0.04,
+        unit="ratio",
+        meaning=(
+            "The relative standard deviation of an epoch's rate is taken to be this before it is "
+            "known."
+        ),
+        evidence="assumption",
+    )
+    max_change: float = tuned(
+        0.15,
+        unit="ratio",
+        meaning=(
+            "A change between two epochs counts as at most this fraction when the noise is "
+            "estimated."
+        ),
+        evidence="assumption",
+    )
+    noise_weight: float = tuned(
+        0.15,
+        unit="ratio",
+        meaning="The noise estimate follows an epoch with this weight.",
+        evidence="assumption",
+    )
+    max_part_factor: float = tuned(
+        4.0,
+        unit="ratio",
+        meaning="A part of memory counts as at most so many times faster or slower than before.",
+        evidence="assumption",
+    )
+
+
+REGRESSION: Final = RegressionTuning()

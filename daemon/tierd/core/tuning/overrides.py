@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tierd.core.errors import ConfigError
-from tierd.core.tuning.feedback import FEEDBACK, TRIAL
+from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.measured import MEASURED
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
@@ -47,6 +47,7 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "cost": COST,
     "feedback": FEEDBACK,
     "trial": TRIAL,
+    "regression": REGRESSION,
     "workloads": WORKLOADS,
     "residency": RESIDENCY,
 }

@@ -142,13 +142,31 @@ class CostTuning:
     settling_half_lives: float = tuned(
         2.0,
         unit="ratio",
-        meaning="After a split, how a page is used is unknown for so many half-lives of heat.",
+        meaning="After a change, the use of memory is unknown for so many half-lives of heat.",
         evidence="assumption",
+    )
+    quiet_s: float = tuned(
+        30.0,
+        unit="s",
+        meaning=(
+            "The loop may wait longer than a tick once the policy has planned nothing for this "
+            "time; a change of the load wakes nobody."
+        ),
+        evidence="assumption: longer than trials and their judgement take",
     )
     spread_parts: int = tuned(
         256,
         unit="count",
         meaning="The distribution of accesses is compared over so many parts of memory.",
+        evidence="assumption",
+    )
+    unknown_streaming_fraction: float = tuned(
+        0.0,
+        unit="ratio",
+        meaning=(
+            "The streaming fraction is taken to be this where no source reports it, so that every "
+            "access waits."
+        ),
         evidence="assumption",
     )
     min_heat_level: float = tuned(
@@ -172,10 +190,16 @@ class CostTuning:
         meaning="Page classes divide each doubling of the access rate into so many steps.",
         evidence="assumption",
     )
-    fraction_classes: int = tuned(
+    stall_classes: int = tuned(
         4,
         unit="count",
-        meaning="Page classes divide the stall and the written fraction into so many steps.",
+        meaning="Page classes divide the stall fraction into so many steps.",
+        evidence="assumption",
+    )
+    write_classes: int = tuned(
+        4,
+        unit="count",
+        meaning="Page classes divide the written fraction into so many steps.",
         evidence="assumption",
     )
     placement_iterations: int = tuned(
@@ -187,7 +211,21 @@ class CostTuning:
     placement_min_gain: float = tuned(
         5e-4,
         unit="ratio",
-        meaning="A step of the placement optimiser must save this fraction of the waiting time.",
+        meaning=(
+            "An iteration of the placement optimiser must save this fraction of the waiting time."
+        ),
+        evidence="assumption",
+    )
+    polish_min_gain: float = tuned(
+        1e-5,
+        unit="ratio",
+        meaning="A single group that moves after that must save this fraction of the waiting time.",
+        evidence="assumption",
+    )
+    polish_groups: int = tuned(
+        32,
+        unit="count",
+        meaning="At most so many single groups move after the iterations.",
         evidence="assumption",
     )
     step_sizes: tuple[float, ...] = tuned(
@@ -228,6 +266,15 @@ class CostTuning:
         ),
         evidence="assumption",
     )
+    remap_s: float = tuned(
+        3e-6,
+        unit="s",
+        meaning=(
+            "Unmapping, flushing TLBs and mapping a folio again costs this CPU time until it was "
+            "measured."
+        ),
+        evidence="assumption",
+    )
     streamed_stall_fraction: float = tuned(
         0.5,
         unit="ratio",
@@ -238,10 +285,7 @@ class CostTuning:
         0.5,
         unit="ratio",
         meaning="Streams whose rates differ by at most this fraction may stand for each other.",
-        evidence=(
-            "docs/research/benchmarks/cost-ablation.md: with 0.41, the width of a class, uneven "
-            "streams are up to 4 % slower"
-        ),
+        evidence="assumption",
     )
     stream_lines: int = tuned(
         24,
@@ -257,6 +301,15 @@ class CostTuning:
         unit="ratio",
         meaning=(
             "A measurement that finds a tier so many times slower than its description is believed."
+        ),
+        evidence="assumption",
+    )
+    residual_load_fraction: float = tuned(
+        0.3,
+        unit="ratio",
+        meaning=(
+            "The use of memory is taken to have changed when this fraction of all load is "
+            "elsewhere than expected."
         ),
         evidence="assumption",
     )

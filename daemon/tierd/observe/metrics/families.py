@@ -242,7 +242,15 @@ COST_PREDICTED = _gauge(
 COST_OBSERVED = _gauge(
     "tierd_cost_observed_gain_ratio", "Waiting that they were observed to save, s/s."
 )
-COST_STANDING = _gauge("tierd_cost_hold", "1 while moves that lost are taken back, and no other.")
+COST_MINUTE = _gauge(
+    "tierd_cost_last_minute_gain_seconds", "Gain of the last minute's moves over the horizon."
+)
+COST_CORRELATION = _gauge(
+    "tierd_cost_rank_correlation_ratio", "Of predicted with observed gains; absent until known."
+)
+COST_TRUST = _gauge("tierd_cost_model_gain_ratio", "Share of a predicted gain that is believed.")
+COST_MARGIN = _gauge("tierd_cost_margin_ratio", "By how much a gain must exceed its cost.")
+COST_STANDING = _gauge("tierd_cost_hold", "1 while nothing moves, as moves lost.")
 
 FAMILIES: Final[dict[str, Family]] = _ALL
 """All of them, by name, in the order they are served."""

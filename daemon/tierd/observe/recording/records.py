@@ -17,7 +17,7 @@ from tierd.core.tiermap import TierMap
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import FastPathLog
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.tiermodel import Traffic
+from tierd.policy.traffic import Traffic
 
 
 class HeatOp(NamedTuple):

@@ -40,7 +40,7 @@ from tierd.observe.recording.records import (
     RecordedTick,
 )
 from tierd.policy.limits import Budget, Groups
-from tierd.policy.tiermodel import LoadSource, Traffic
+from tierd.policy.traffic import LoadSource, Traffic
 
 MAX_CAPACITY: Final = (1 << 31) - 1
 """Pages that a heat table can hold at most."""
