@@ -44,11 +44,11 @@ def page(story: SplitRecord, rows: Sequence[Sequence[str]], machine: str) -> str
     handed_over = story.notes["handed_over", "with"]["clock"] - (
         reports[0]["clock"] - reports[0]["t"]
     )
-    end_s = float(samples[-1]["t"])
+    end_s = float(samples[-1]["t"]) if samples else 1.0
     parts = [
         f"<p>{html.escape(machine)}. A program updates memory at random: nine of ten updates go to "
         f"{reports[0]['hot_pages']:,} hot pages among {reports[0]['pages']:,}, which are scattered "
-        "over it. First touch has put the hot pages into CXL memory. tierd is not told which they "
+        "over it. The hot pages were put into CXL memory on purpose. tierd is not told which they "
         f"are; it gets the program {handed_over:.1f} s after the start. Seconds are those of the "
         "virtual machine.</p>",
         table(rows[0], rows[1:]),
@@ -110,8 +110,9 @@ def _places(digits: str) -> str:
     mib = len(pages) * PAGE_MIB
     labels = [(HEIGHT * 2 * each, f"{each * mib:.0f} MiB") for each in (0, 0.25, 0.5, 0.75, 1)]
     width_mib = ROW_PAGES * PAGE_MIB
-    return chart(image(picture, HEIGHT * 2), HEIGHT * 2, width_mib, labels, lines=False).replace(
-        "time [s]", "address: down, and within a row across [MiB]"
+    across = "address: down, and within a row across [MiB]"
+    return chart(
+        image(picture, HEIGHT * 2), HEIGHT * 2, width_mib, labels, lines=False, across=across
     )
 
 

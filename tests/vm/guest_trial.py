@@ -66,7 +66,7 @@ def main() -> int:
             time.sleep(0.05)
         options = ["--measure", MEASURE.format(file=reports), "--counter", "--pairs", args.pairs]
         options += ["--window", "2s", "--settle", "4s", "--wash-out", "200ms", "--seed", "1"]
-        options += ["--worthwhile", "0.03"]
+        options += ["--worthwhile", "0.05"]
         done = subprocess.run(
             [args.tierd, "trial", "--json", *options], stdout=subprocess.PIPE, check=False
         )

@@ -200,7 +200,7 @@ def _pause_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
         yield f"  {answer['note']}"
 
 
-def resumed(args: argparse.Namespace) -> Iterator[Answer]:
+def _resume(args: argparse.Namespace) -> Iterator[Answer]:
     """A service that does not run forgets the pause that it would start with."""
     running = True
     try:
@@ -223,11 +223,18 @@ def _resume_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
 def _undo(args: argparse.Namespace) -> Iterator[Answer]:
     """Ask for it, and follow it to its end; to stop waiting does not stop it."""
     with connect(args) as client:
-        client.ask("undo")
-        while (told := undone(client))["active"] and not args.no_wait:
-            print(f"{told['pages_left']} pages are to be put back", file=sys.stderr)
-            time.sleep(1)
-    yield told | {"kept": "not_moved" not in told["left_alone"]}
+        pause = client.ask("undo")
+        told: dict[str, Any] = {"active": True, "left_alone": {}}
+        while told["active"] and not args.no_wait:
+            if (told := undone(client))["active"]:
+                print(f"{told['pages_left']} pages are to be put back", file=sys.stderr)
+                time.sleep(1)
+    failed = NOT_PUT_BACK & told["left_alone"].keys()
+    yield told | {"note": pause["note"], "kept": pause.get("kept", True) and not failed}
+
+
+NOT_PUT_BACK: Final = {"not_moved", "refused", "failed"}
+"""Reasons for which pages are left that an operator may do something about."""
 
 
 def undone(client: Client) -> dict[str, Any]:
@@ -252,6 +259,8 @@ def patiently(ask: Callable[[], T]) -> T:
 
 def _undo_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
     del args
+    if answer["note"]:
+        yield f"note: {answer['note']}"
     if answer["active"]:
         yield "pages are being put back; tierd status says how far it is"
         return
@@ -344,7 +353,7 @@ COMMANDS: Final = {
         _reload,
         _reload_text,
     ),
-    "resume": Command("end a pause: move pages again", resumed, _resume_text),
+    "resume": Command("end a pause: move pages again", _resume, _resume_text),
     "undo": Command(
         "put pages back where tierd found them, and move nothing until tierd resume",
         _undo,

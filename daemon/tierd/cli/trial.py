@@ -6,8 +6,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -16,14 +18,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from tierd.cli._client import NOT_PUT_BACK, ask_patiently, connect, undone
 from tierd.cli._client import add_arguments as add_common
-from tierd.cli._client import ask_patiently, connect, patiently, resumed, undone
+from tierd.control.kept import UNDO_REASON
 from tierd.control.protocol import Client
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.core.units import format_size, parse_duration_ns
 from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
 
 HELP = "find out whether tiering pays here: with and without it, in random order"
+MEASURE_S: Final = 30.0
+"""A measure that takes longer is none."""
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
     Answer.DOES_NOT_PAY: ExitCode.NOTHING_TO_DO,
@@ -91,16 +96,19 @@ def _pairs(text: str) -> int:
 
 def run(args: argparse.Namespace) -> int:
     """Run all windows; whatever ends them, the service acts afterwards as it did before."""
+    windows: list[Window] = []
     with connect(args) as client:
-        if ask_patiently(client, "status")["paused"] is not None:
-            raise UnavailableError(
-                "the service is paused, and a trial begins and ends with it acting",
-                hint="tierd resume",
-            )
+        _check(ask_patiently(client, "status"))
+        ask_patiently(client, "resume")  # which changes nothing, and says who may not
         trial = Trial(client, Meter(args.measure, counter=args.counter), args)
-        with _acting_again(args):
-            windows = list(trial.windows(random.Random(args.seed)))
-    pairs = zip(windows[::2], windows[1::2], strict=True)
+        with _acting_again(args), _ended_by_signals():
+            try:
+                for window in trial.windows(random.Random(args.seed)):
+                    windows.append(window)
+            except KeyboardInterrupt:
+                print("ended early: whole pairs count", file=sys.stderr)
+    whole = len(windows) // 2 * 2
+    pairs = zip(windows[:whole:2], windows[1:whole:2], strict=True)
     ordered = [sorted(pair, key=lambda each: each.acting) for pair in pairs]
     ratios = [
         off.measure / on.measure if args.lower_is_better else on.measure / off.measure
@@ -110,10 +118,11 @@ def run(args: argparse.Namespace) -> int:
     acting = [each for each in windows if each.acting]
     told = {
         **asdict(found),
+        "high": found.high if math.isfinite(found.high) else None,
         "pairs": len(ratios),
         "ratios": [round(each, 6) for each in ratios],
-        "cpu_share": sum(each.cpu_share for each in acting) / len(acting),
-        "moved_bytes_per_s": sum(each.moved_bytes_per_s for each in acting) / len(acting),
+        "cpu_share": sum(each.cpu_share for each in acting) / max(1, len(acting)),
+        "moved_bytes_per_s": sum(each.moved_bytes_per_s for each in acting) / max(1, len(acting)),
         "windows": [asdict(each) for each in windows],
     }
     if args.json:
@@ -121,19 +130,52 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"tiering {found.answer} here: {found.why}")
         print(
-            f"  with it, tierd took {told['cpu_share']:.2%} of a CPU and moved "
+            f"  with it, the service took {told['cpu_share']:.2%} of a CPU and moved "
             f"{format_size(told['moved_bytes_per_s'])} a second"
         )
     return EXIT_CODES[found.answer]
 
 
+def _check(status: dict[str, Any]) -> None:
+    """Whether a trial can say anything.
+
+    Raises:
+        UnavailableError: it cannot.
+    """
+    if status["paused"] is not None:
+        raise UnavailableError(
+            "the service is paused, and a trial begins and ends with it acting", hint="tierd resume"
+        )
+    if status["dry_run"]:
+        raise UnavailableError("the service is on a dry run, in which nothing moves")
+
+
 @contextlib.contextmanager
 def _acting_again(args: argparse.Namespace) -> Iterator[None]:
-    """Resume at the end, by a new connection: the service may have been started again."""
+    """End the trial's own pause, by a new connection: the service may have been started again."""
     try:
         yield
     finally:
-        patiently(lambda: list(resumed(args)))
+        with connect(args) as client:
+            paused = ask_patiently(client, "status")["paused"]
+            if paused is not None and paused["reason"] == UNDO_REASON:
+                ask_patiently(client, "resume")
+
+
+@contextlib.contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Have a closed terminal and SIGTERM end the block as Ctrl-C does."""
+
+    def end(number: int, frame: object) -> None:
+        del number, frame
+        raise KeyboardInterrupt
+
+    before = {each: signal.signal(each, end) for each in (signal.SIGHUP, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for each, handler in before.items():
+            signal.signal(each, handler)
 
 
 class Meter:
@@ -174,14 +216,22 @@ class Meter:
         return value
 
     def _read(self) -> float:
-        done = subprocess.run(
-            self._command, shell=True, capture_output=True, text=True, check=False
-        )
         try:
+            done = subprocess.run(
+                self._command,
+                shell=True,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=MEASURE_S,
+            )
             if done.returncode:
                 raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}")
-            return float(done.stdout)
-        except ValueError as error:
+            value = float(done.stdout)
+            if not math.isfinite(value):
+                raise ValueError(f"it printed {value}")
+            return value
+        except (ValueError, subprocess.TimeoutExpired) as error:
             raise UnavailableError(
                 f"--measure gave no number: {error}", hint=f"try it: {self._command}"
             ) from None
@@ -218,6 +268,7 @@ class Trial:
                 begun, before = self._clock(), self._spent()
                 self._switch(acting=acting)
                 measure = self._meter.over(self._args.window, self._clock, self._sleep)
+                self._check(acting=acting)
                 seconds = self._clock() - begun
                 cpu_s, moved = (now - then for now, then in zip(self._spent(), before, strict=True))
                 window = Window(acting, measure, cpu_s / seconds, moved / seconds)
@@ -238,6 +289,23 @@ class Trial:
                     self._sleep(min(1.0, self._args.window))
             self._sleep(self._args.wash_out)
         self._acting = acting
+
+    def _check(self, *, acting: bool) -> None:
+        """Whether the window was what it should be.
+
+        Raises:
+            TierdError: somebody else paused or resumed the service, or most pages stayed.
+        """
+        status = ask_patiently(self._client, "status")
+        paused, undo = status["paused"], status["undo"]
+        if acting != (paused is None) or (paused is not None and paused["reason"] != UNDO_REASON):
+            raise TierdError("somebody paused or resumed the service during a window of the trial")
+        left = sum(undo["left_alone"].get(reason, 0) for reason in NOT_PUT_BACK)
+        if not acting and left > undo["put_back"]:
+            raise TierdError(
+                f"{left} pages could not be put back, so that a window without tierd has its moves",
+                hint="tierd undo says why",
+            )
 
     def _spent(self) -> tuple[float, float]:
         """CPU seconds of the service, and bytes that it has moved, since its start."""

@@ -17,7 +17,7 @@ from tierd import __version__
 from tierd.config import with_values
 from tierd.config.matchers import within_cgroup
 from tierd.control.events import EventFeed
-from tierd.control.kept import LONGEST_REASON, Pause, PauseFile
+from tierd.control.kept import LONGEST_REASON, UNDO_REASON, Pause, PauseFile
 from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError
@@ -212,7 +212,7 @@ def _undo(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     """Pause, and have pages put back; where that goes on already, it goes on."""
     del args
     going_on = bool(desk.service.work.undo.as_json()["active"])
-    told = {"note": ""} if going_on else _pause(desk, peer, {"reason": "tierd undo"})
+    told = {"note": ""} if going_on else _pause(desk, peer, {"reason": UNDO_REASON})
     desk.service.undo()
     log.warning(logfmt(event="undo", uid=peer.uid, pid=peer.pid))
     desk.feed.tell({"kind": "undo", "time": time.time()})

@@ -97,7 +97,7 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
     """The events of one tick: one for each target, direction and pair of tiers.
 
     Attributes of an event: `kind` ("moves"), `tick`, `time` (Unix), `pid`, `comm`, `cgroup`,
-    `direction`, `source`, `dest` (tiers), `pages`, `moved` (4 KiB), `fates` (pages by fate
+    `direction`, `source`, `dest` (tiers), `pages`, `moved` (4 KiB), `migration_results` (by fate
     where not moved), `heat` (least and most, that the decision was made on). A tick that
     held pages back and moved none is one event of the kind "held back".
     """

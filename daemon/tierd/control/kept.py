@@ -21,6 +21,8 @@ from tierd.config.write import dump_table
 from tierd.core.errors import ConfigError, TierdError
 
 NAME: Final = "paused"
+UNDO_REASON: Final = "tierd undo"
+"""The reason of the pause that an undo begins with."""
 LONGEST_REASON: Final = 200
 _MOST_BYTES: Final = 4096
 

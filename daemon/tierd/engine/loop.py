@@ -114,8 +114,7 @@ class Service:
 
         It may be called from any thread, and works where the loop is stuck.
         """
-        self.components.mover.resume()
-        self.work.undo.wanted = self._hurry = True
+        self.work.paused = self.work.undo.wanted = self._hurry = True
 
     def explain(self, page: PageSet) -> Verdict | str:
         """The next decision about a page; call it through `calls`."""
@@ -205,6 +204,7 @@ class Service:
                 return int(ExitCode.NOTHING_TO_DO)
             else:
                 self.manager.ready("one tier only: waiting for a second")
+                self.work.undo.cancel()
             if start >= self._summary_ns and on_summary is not None:
                 self._summary_ns = start + bounds.SUMMARY_INTERVAL_NS
                 on_summary()
@@ -213,6 +213,7 @@ class Service:
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
             allowed = paid_ns - PACING.cpu_credit_ns
             pause = self.pacer.pause_ns(loop, self.components, self.work.last)
+            pause = loop.interval_ns if self.work.undo.active else pause
             least = max(start + min(loop.interval_ns, pause), allowed)
             self._sleep(allowed, least, max(least, start + pause), wake)
         return int(ExitCode.OK)

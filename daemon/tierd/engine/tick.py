@@ -72,7 +72,7 @@ class Tick:
         self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.origins = Origins(components.heat.stats().capacity)
         self.undo = Undo(self.origins)
-        components.tracking.on_forgotten = self.origins.forget
+        components.tracking.on_forgotten = self._forget
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
         self.on_decided: Callable[[], None] = lambda: None
@@ -150,7 +150,9 @@ class Tick:
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
-        allowed = plan if components.fast_path is None else components.fast_path.allow(plan)
+        allowed = plan
+        if components.fast_path is not None and not self.undo.active:
+            allowed = components.fast_path.allow(plan)
         self._last = self._execute(allowed, worker)
         self._steer(gather=gather)
         laps.mark("move")
@@ -212,7 +214,8 @@ class Tick:
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """The plan of this tick; empty if it decides nothing."""
-        if self.undo.wanted:
+        if self.undo.wanted and self.paused:
+            self.components.mover.resume()
             self.undo.begin(self.tiers)
         if self.undo.active:
             budget, _ = self.decision.grant(self.config, self.components, self._last, now)
@@ -232,6 +235,11 @@ class Tick:
         )
         self.on_decided()
         return plan
+
+    def _forget(self, target: int) -> None:
+        """A target ended: its number may be another's from now on."""
+        self.origins.forget(target)
+        self.undo.forget(target)
 
     def _steer(self, *, gather: bool) -> None:
         """Update the fast path, and start it again."""

@@ -12,15 +12,23 @@ import numpy as np
 from tierd.core import bounds
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.pagekey import PAGE_SIZE, BoolArray
+from tierd.core.pagekey import PAGE_SIZE, BoolArray, target_of
 from tierd.core.tiermap import TierMap
 from tierd.engine.tracking import Tracking
-from tierd.migration.origins import Origins, RowArray, in_pages
+from tierd.migration.origins import ROW, Origins, RowArray, in_pages
 
 log = logging.getLogger(__name__)
 
 AGAIN: Final = (Fate.NOT_TRIED, Fate.BUSY, Fate.NO_ROOM)
 """Results after which a page is tried again, when all others have been tried."""
+REASONS: Final = {
+    Fate.ALREADY_THERE: "moved_by_others",
+    Fate.GONE: "gone",
+    Fate.JOINED: "part_of_huge",
+    Fate.REFUSED: "refused",
+    Fate.FAILED: "failed",
+}
+"""Why a page was left alone, by what became of its move."""
 
 
 class Undo:
@@ -43,8 +51,9 @@ class Undo:
     def __init__(self, origins: Origins) -> None:
         self._origins = origins
         self._rank: dict[int, int] = {}
-        self._rows = self._asked = origins.folios()
+        self._rows = self._asked = np.empty(0, ROW)
         self._again: list[RowArray] = []
+        self._refused: list[RowArray] = []
         self._round = 0
         self.wanted = self.active = False
         self.put_back = 0
@@ -60,10 +69,9 @@ class Undo:
         self.wanted = False
         if not self.active:
             self._rank = {node: tier.rank for tier in tiers.tiers for node in tier.nodes}
-            rows = self._origins.folios()
-            self._origins.replace(rows[:0])
+            rows = self._origins.take()
             self._rows = rows[np.argsort(self._goes_up(rows), kind="stable")]
-            self._again, self._round = [], 0
+            self._again, self._refused, self._round = [], [], 0
             self.put_back, self.left_alone = 0, Counter()
             self.active = True
         return self.pages
@@ -113,9 +121,17 @@ class Undo:
         again = np.isin(fates, AGAIN)
         if again.any():
             self._again.append(self._asked[again])
-        for fate in Fate:
-            if fate not in (Fate.MOVED, *AGAIN):
-                self._leave(fate.name.lower(), self._asked[fates == fate])
+        for fate, reason in REASONS.items():
+            self._leave(reason, self._asked[fates == fate])
+        # The kernel may allow another time what it does not allow now.
+        self._refused.append(self._asked[np.isin(fates, (Fate.REFUSED, Fate.FAILED))])
+
+    def forget(self, target: int) -> None:
+        """A target ended: its number may be another's from now on."""
+        if self.active:
+            self._rows = _of_others(self._rows, target)
+            self._again = [_of_others(rows, target) for rows in self._again]
+            self._refused = [_of_others(rows, target) for rows in self._refused]
 
     def _goes_up(self, rows: RowArray) -> BoolArray:
         """Which folios go to a faster tier, bool[n]; nodes without a tier are the slowest."""
@@ -144,12 +160,17 @@ class Undo:
 
     def _end(self, how: str) -> None:
         left = np.concatenate([self._rows, *self._again])
-        self._origins.replace(left[np.argsort(left["page"], kind="stable")])
+        self._origins.restore(np.concatenate([left, *self._refused]))
         self._leave("not_moved", left)
         self._rows, self._again, self.active = self._rows[:0], [], False
         log.warning(
             logfmt(event="undone", how=how, pages=self.put_back, left_alone=dict(self.left_alone))
         )
+
+
+def _of_others(rows: RowArray, target: int) -> RowArray:
+    others: RowArray = rows[target_of(rows["page"]) != target]
+    return others
 
 
 def _pages(rows: RowArray) -> int:

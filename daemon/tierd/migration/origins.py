@@ -29,6 +29,9 @@ class Origins:
 
     Attributes:
         dropped: folios that found no space and cannot be put back.
+
+    A folio that found no space and moves again is known from then on, with the node that it was on
+    at that time.
     """
 
     def __init__(self, space: int) -> None:
@@ -59,9 +62,15 @@ class Origins:
         self._join()
         return self._rows
 
-    def replace(self, rows: RowArray) -> None:
-        """Know these folios, and no others."""
-        self._rows, self._new, self._moves = rows, [], 0
+    def take(self) -> RowArray:
+        """The same, of which none is known afterwards."""
+        rows = self.folios()
+        self._rows = rows[:0]
+        return rows
+
+    def restore(self, rows: RowArray) -> None:
+        """Know folios that were taken, as before the moves since."""
+        self._rows = np.concatenate([rows, self._rows])
 
     def _join(self) -> None:
         """Bring what is new into the order of pages: the first origin and the last node count."""
@@ -84,7 +93,7 @@ class Origins:
         kept["node"] = rows["node"][at[ends]]
         kept = kept[kept["origin"] != kept["node"]]
         self.dropped += max(0, len(kept) - self._space)
-        self.replace(kept[: self._space])
+        self._rows, self._new, self._moves = kept[: self._space], [], 0
 
 
 def in_pages(rows: RowArray, chosen: BoolArray) -> RowArray:

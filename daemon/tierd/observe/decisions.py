@@ -10,8 +10,8 @@ from typing import Any, Final
 import numpy as np
 
 from tierd.core import bounds
-from tierd.core.migration import Direction, Fate, MigrationResult
-from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array
+from tierd.core.migration import Direction, Fate, MigrationResult, U8Array
+from tierd.core.pagekey import BoolArray, U64Array, target_of
 from tierd.core.reasons import WORDS, Reason
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 from tierd.migration.results import join, outcomes_of
@@ -61,12 +61,13 @@ class DecisionLog:
             self._kept -= dropped
             self._dropped += dropped
 
-    def _entries(self, chosen: Callable[[U64Array], BoolArray]) -> OutcomeArray:
-        """Decisions kept about the pages that `chosen` says, oldest first."""
+    def _entries(self, chosen: Callable[[U64Array, U8Array], BoolArray]) -> OutcomeArray:
+        """Decisions kept about folios that `chosen` says by page key and order, oldest first."""
         found, skipped = [], self._kept - self._space
         for time_ns, part in self._parts:
             pages = _pages(part)
-            at = np.flatnonzero(chosen(pages))
+            orders = part.plan.order if isinstance(part, MigrationResult) else part["order"]
+            at = np.flatnonzero(chosen(pages, orders))
             if skipped > 0:
                 at, skipped = at[at >= skipped], skipped - len(pages)
             found.append(
@@ -76,16 +77,18 @@ class DecisionLog:
 
     def every(self) -> OutcomeArray:
         """All decisions kept, `ENTRY`[n], oldest first."""
-        return self._entries(lambda pages: np.ones(len(pages), np.bool_))
+        return self._entries(lambda pages, orders: np.ones(len(pages), np.bool_))
 
     def of_page(self, key: int, most: int = 16) -> OutcomeArray:
         """The latest decisions, `ENTRY`[≤ most], about a page or its 2 MiB folio, newest first."""
-        names = (np.uint64(key), np.uint64(key & ~0x1FF))
-        return self._entries(lambda pages: (pages == names[0]) | (pages == names[1]))[::-1][:most]
+        own, head = np.uint64(key), np.uint64(key & ~0x1FF)
+        return self._entries(lambda pages, orders: (pages == own) | (pages == head) & (orders > 0))[
+            ::-1
+        ][:most]
 
     def of_target(self, target: int) -> OutcomeArray:
         """All decisions known, `ENTRY`[n], about a target's pages."""
-        return self._entries(lambda pages: pages >> np.uint64(VPN_BITS) == target)
+        return self._entries(lambda pages, orders: target_of(pages) == target)
 
 
 def _pages(part: OutcomeArray | MigrationResult) -> U64Array:

@@ -34,7 +34,7 @@ class Lookup(Protocol):
 
 
 class ServiceView(Protocol):
-    """What an explanation needs of the service; `tierd.engine.decision` has it."""
+    """What an explanation needs of the service; `tierd.engine.tracking` has it."""
 
     @property
     def pids(self) -> Mapping[int, int]:

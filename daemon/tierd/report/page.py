@@ -271,6 +271,7 @@ def chart(
     labels: Sequence[tuple[float, str]],
     *,
     lines: bool = True,
+    across: str = "time [s]",
 ) -> str:
     """A chart: `body` in its plot, a time axis below, labels (y from the top, text) left.
 
@@ -294,7 +295,7 @@ def chart(
         x = LEFT + PLOT * tick / end_s
         out.append(f'<line class="tick" x1="{x:.1f}" x2="{x:.1f}" y1="{base}" y2="{base + 4}"/>')
         out.append(f'<text x="{x:.1f}" y="{base + 17}" text-anchor="middle">{tick:g}</text>')
-    out.append(f'<text x="{LEFT + PLOT / 2}" y="{base + 31}" text-anchor="middle">time [s]</text>')
+    out.append(f'<text x="{LEFT + PLOT / 2}" y="{base + 31}" text-anchor="middle">{across}</text>')
     return "\n".join([*out, "</svg>"])
 
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.cli import _client, build_parser, trial
+from tierd.control.kept import UNDO_REASON
 from tierd.control.protocol import AnswerError
-from tierd.core.errors import ExitCode, UnavailableError
+from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.observe.trial import LEAST_PAIRS, Answer, _edge, verdict
 
 
@@ -83,6 +85,8 @@ class Service:
         self.asked: list[str] = []
         self.to_undo = 0
         self.pause: dict[str, Any] | None = None
+        self.dry_run = False
+        self.left_alone: dict[str, int] = {}
         self.stuck = itertools.cycle([True, False, False])
 
     def __enter__(self) -> Service:
@@ -100,10 +104,15 @@ class Service:
             self.acting, self.since = command == "resume", self.now
             self.to_undo = 3 if command == "undo" else 0
         self.to_undo = max(0, self.to_undo - 1)
-        undo = {"active": self.to_undo > 0, "pages_left": self.to_undo, "left_alone": {}}
+        undo = {
+            "active": self.to_undo > 0,
+            "pages_left": self.to_undo,
+            "put_back": 100,
+            "left_alone": self.left_alone,
+        }
         return {
-            "paused": self.pause,
-            "was_paused": True,
+            "paused": self.pause or (None if self.acting else {"reason": UNDO_REASON}),
+            "dry_run": self.dry_run,
             "pid": os.getpid(),
             "undo": undo,
             "totals": {"moved_bytes": 4096 * len(self.asked)},
@@ -176,25 +185,73 @@ def test_a_trial_finds_what_is_there(
     assert service.acting
 
 
-def test_whatever_ends_a_trial_the_service_acts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("ends", [KeyboardInterrupt, UnavailableError("no number")])
+def test_whatever_ends_a_trial_the_service_acts_again(
+    monkeypatch: pytest.MonkeyPatch, ends: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     service = Service(1.2)
 
     def over(self: Any, seconds: float, clock: Any, sleep: Any) -> float:
-        if len(service.asked) > 2:
-            raise KeyboardInterrupt
+        if "undo" in service.asked:
+            raise ends
         return 1.0
 
     monkeypatch.setattr(FakeMeter, "over", over)
-    with pytest.raises(KeyboardInterrupt):
-        tried(monkeypatch, service)
+    if ends is KeyboardInterrupt:
+        # What was measured until then counts: too little.
+        assert tried(monkeypatch, service, "--json") == ExitCode.TIMEOUT
+        assert json.loads(capsys.readouterr().out)["answer"] == Answer.CANNOT_TELL
+    else:
+        with pytest.raises(UnavailableError, match="no number"):
+            tried(monkeypatch, service)
     assert service.asked[-1] == "resume"
+    assert service.acting
 
 
-def test_a_paused_service_is_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_closed_terminal_ends_a_trial_as_ctrl_c_does(
+    monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    service, before = Service(1.2), signal.getsignal(number)
+
+    def over(self: Any, seconds: float, clock: Any, sleep: Any) -> float:
+        if "undo" in service.asked:
+            signal.raise_signal(number)
+        return 1.0
+
+    monkeypatch.setattr(FakeMeter, "over", over)
+    assert tried(monkeypatch, service) == ExitCode.TIMEOUT
+    assert service.acting
+    assert signal.getsignal(number) == before
+
+
+def test_a_pause_of_somebody_else_ends_a_trial_and_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(1.2)
-    service.pause = {"reason": "an incident"}
-    service.stuck = itertools.repeat(False)  # type: ignore[assignment]
-    with pytest.raises(UnavailableError, match="is paused"):
+
+    def over(self: Any, seconds: float, clock: Any, sleep: Any) -> float:
+        service.pause = {"reason": "an incident"}
+        return 1.0
+
+    monkeypatch.setattr(FakeMeter, "over", over)
+    with pytest.raises(TierdError, match="somebody paused"):
+        tried(monkeypatch, service)
+    assert service.asked.count("resume") == 1  # of the beginning
+
+
+def test_windows_without_must_be_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(1.2)
+    service.left_alone = {"not_moved": 101}
+    with pytest.raises(TierdError, match="101 pages could not be put back"):
+        tried(monkeypatch, service)
+
+
+@pytest.mark.parametrize(("name", "value"), [("pause", {"reason": "x"}), ("dry_run", True)])
+def test_a_service_that_does_not_act_is_not_tried(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: Any
+) -> None:
+    service = Service(1.2)
+    setattr(service, name, value)
+    with pytest.raises(UnavailableError):
         tried(monkeypatch, service)
     assert service.asked == []
 
@@ -224,9 +281,18 @@ def test_a_counter_counts_by_its_rate_and_else_samples_by_their_mean(tmp_path: P
 
 @pytest.mark.parametrize(
     ("command", "why"),
-    [("exit 3", "ended with 3"), ("echo many", "could not convert"), ("echo 0", "is 0")],
+    [
+        ("exit 3", "ended with 3"),
+        ("echo many", "could not convert"),
+        ("echo 0", "is 0"),
+        ("echo inf", "printed inf"),
+        ("sleep 9", "timed out"),
+    ],
 )
-def test_a_measure_that_gives_no_number_is_told(command: str, why: str) -> None:
+def test_a_measure_that_gives_no_number_is_told(
+    command: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trial, "MEASURE_S", 0.2)
     time = Time()
     with pytest.raises(UnavailableError, match=why):
         trial.Meter(command, counter=False).over(1, lambda: time.now, time.sleep)

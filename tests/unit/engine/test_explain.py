@@ -256,6 +256,15 @@ def test_the_log_keeps_the_latest_and_counts_the_rest(sizes: list[tuple[int, boo
     assert log.every()[["time_ns", "heat"]].tolist() == written[-64:]
 
 
+def test_a_page_is_told_of_its_folio_and_of_no_neighbour() -> None:
+    log = DecisionLog(64)
+    told = np.zeros(2, ENTRY)
+    told["page"], told["order"], told["time_ns"] = BASE | 0x200, [0, 9], [1, 2]
+    log.add(told)
+    assert log.of_page(BASE | 0x207)["time_ns"].tolist() == [2]
+    assert log.of_page(BASE | 0x200)["time_ns"].tolist() == [2, 1]
+
+
 def test_the_log_keeps_no_more_plans_than_it_can_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tierd.core.bounds.LOGGED_PLANS", 3)
     log = DecisionLog(64)

@@ -194,6 +194,29 @@ def test_pages_that_joined_a_folio_come_back_as_it_was_then() -> None:
     assert not len(host.origins.folios())
 
 
+def test_a_target_that_ended_meanwhile_is_no_more_undone() -> None:
+    host = Host()
+    page = 3 * HUGE_PAGES
+    host.move(page, 0)
+    host.undo.begin(TIERS)
+    host.undo.forget(0)
+    assert host.put_back() == 1
+    assert host.node[page] == 0
+    assert not len(host.origins.folios())
+
+
+@pytest.mark.parametrize("fate", [Fate.REFUSED, Fate.FAILED])
+def test_what_the_kernel_refuses_is_told_and_known_for_the_next_time(fate: Fate) -> None:
+    host = Host()
+    page = 3 * HUGE_PAGES
+    host.move(page, 0)
+    host.failing = iter([fate])
+    host.put_back()
+    assert dict(host.undo.left_alone) == {fate.name.lower(): 1}
+    host.put_back()
+    assert host.node[page] == 1
+
+
 def test_nothing_to_undo_ends_at_once() -> None:
     host = Host()
     assert host.put_back() == 1
