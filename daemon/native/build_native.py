@@ -33,13 +33,28 @@ SOURCES = (
 )
 HEADERS = ("tierd_native.h", "tierd_rule.h", "tierd_promoter.h")
 """In the order of what they need of each other; the last one includes all."""
+UAPI = HERE.parents[1] / "kmod/uapi/tierd.h"
+UAPI_NUMBERS = (
+    "TIERD_GENL_VERSION",
+    "TIERD_MAX_RANGES",
+    "TIERD_MAX_NODES",
+    "TIERD_HISTORY",
+    "TIERD_RING_MAGIC",
+    "TIERD_RING_VERSION",
+    "TIERD_RING_HEAD",
+    "TIERD_RING_DATA",
+    "TIERD_IOC_KINDS",
+    "TIERD_CARD_BINS",
+)
+"""Macros of the module's header that Python reads; the compiler fills in their values."""
 CFLAGS = ("-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off")
 
 
 def declarations() -> str:
     """The headers without their preprocessor lines, which cffi cannot read."""
     text = "".join((HERE / name).read_text(encoding="utf-8") for name in HEADERS)
-    return "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    plain = [line for line in text.splitlines() if not line.startswith("#")]
+    return "\n".join([*plain, *(f"#define {name} ..." for name in UAPI_NUMBERS)])
 
 
 def make_ffi() -> cffi.FFI:
@@ -49,10 +64,10 @@ def make_ffi() -> cffi.FFI:
     builder.cdef(declarations())
     builder.set_source(
         "tierd._native",
-        f'#include "{HEADERS[-1]}"',
+        f'#include "{HEADERS[-1]}"\n#include "{UAPI.name}"',
         sources=[str((HERE / name).relative_to(root)) for name in SOURCES],
-        depends=[str(path.relative_to(root)) for path in sorted(HERE.glob("*.h"))],
-        include_dirs=[str(HERE.relative_to(root))],
+        depends=[str(path.relative_to(root)) for path in (*sorted(HERE.glob("*.h")), UAPI)],
+        include_dirs=[str(HERE.relative_to(root)), str(UAPI.parent.relative_to(root))],
         # What cffi generates is not ours to keep free of these two.
         extra_compile_args=[*CFLAGS, "-Wno-unused-function", "-Wno-unused-parameter"],
         libraries=["m"],

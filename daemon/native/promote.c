@@ -10,18 +10,7 @@
 #include <string.h>
 
 #include "sys.h"
-
-/* struct tierd_ring_info of the kernel module. */
-struct ring_info {
-	uint32_t magic;
-	uint16_t version;
-	uint16_t record_size;
-	uint32_t capacity;
-	uint32_t closing;
-	uint64_t tail;
-	uint64_t dropped;
-	uint64_t size;
-};
+#include "tierd.h"
 
 static int check(const struct tierd_promoter_settings *settings)
 {
@@ -106,17 +95,17 @@ int tierd_promoter_set(struct tierd_promoter *promoter,
 
 int tierd_promoter_set_ring(struct tierd_promoter *promoter, void *memory, size_t bytes)
 {
-	const struct ring_info *info = memory;
+	const struct tierd_ring_info *info = memory;
 	struct ring ring = {0};
 
 	if (memory != NULL) {
-		if (bytes < TIERD_RECORDS_AT || info->capacity == 0 ||
+		if (bytes < TIERD_RING_DATA || info->capacity == 0 ||
 		    info->record_size != sizeof(struct tierd_hot_record) ||
-		    (bytes - TIERD_RECORDS_AT) / info->record_size < info->capacity)
+		    (bytes - TIERD_RING_DATA) / info->record_size < info->capacity)
 			return -EINVAL;
 		ring.memory = memory;
 		ring.capacity = info->capacity;
-		memcpy(&ring.head, ring.memory + TIERD_HEAD_AT, sizeof(ring.head));
+		memcpy(&ring.head, ring.memory + TIERD_RING_HEAD, sizeof(ring.head));
 	}
 	pthread_mutex_lock(&promoter->lock);
 	promoter->ring = ring;
@@ -291,7 +280,7 @@ void tierd_promoter_get_stats(struct tierd_promoter *promoter, struct tierd_prom
 	stats->pending = promoter->waiting.n;
 	stats->victims = promoter->orders.victims - promoter->next_victim;
 	if (promoter->ring.memory != NULL) {
-		const struct ring_info *info = (const void *)promoter->ring.memory;
+		const struct tierd_ring_info *info = (const void *)promoter->ring.memory;
 
 		stats->ring_dropped = info->dropped;
 		stats->ring_closing = info->closing;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* From the kernel module's ring to candidates: what was reported, and how hot that makes it. */
 #include <math.h>
+#include <stddef.h>
 #include <string.h>
 
 #include "promote.h"
 #include "records.h"
-
-/* Offset of `tail` in struct tierd_ring_info. */
-enum { TAIL_AT = 16 };
+#include "tierd.h"
 
 uint64_t ring_waiting(const struct ring *ring)
 {
@@ -15,8 +14,9 @@ uint64_t ring_waiting(const struct ring *ring)
 
 	if (ring->memory == NULL)
 		return 0;
-	tail = atomic_load_explicit((_Atomic uint64_t *)(void *)(ring->memory + TAIL_AT),
-				    memory_order_acquire);
+	tail = atomic_load_explicit(
+	    (_Atomic uint64_t *)(void *)(ring->memory + offsetof(struct tierd_ring_info, tail)),
+	    memory_order_acquire);
 	return tail - ring->head;
 }
 
@@ -190,15 +190,15 @@ void read_records(struct tierd_promoter *promoter, uint64_t now_ns)
 		struct tierd_hot_record record;
 		uint64_t index = (ring->head + done) % ring->capacity;
 
-		memcpy(&record, ring->memory + TIERD_RECORDS_AT + index * sizeof(record),
+		memcpy(&record, ring->memory + TIERD_RING_DATA + index * sizeof(record),
 		       sizeof(record));
 		tap_record(promoter, &record);
-		if (record.kind == TIERD_KIND_HOT)
+		if (record.kind == TIERD_RECORD_HOT)
 			take_record(promoter, &record, now_ns);
 	}
 	if (done == 0)
 		return;
 	ring->head += done;
-	atomic_store_explicit((_Atomic uint64_t *)(void *)(ring->memory + TIERD_HEAD_AT),
+	atomic_store_explicit((_Atomic uint64_t *)(void *)(ring->memory + TIERD_RING_HEAD),
 			      ring->head, memory_order_release);
 }

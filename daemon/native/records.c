@@ -7,6 +7,7 @@
 
 #include "pagekey.h"
 #include "records.h"
+#include "tierd.h"
 
 enum { DEEPEST = TIERD_DEPTHS - 1 };
 
@@ -24,22 +25,22 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 
 	for (size_t i = 0; i < n; i++) {
 		const struct tierd_hot_record *each = &record[i];
-		const float *table = each->flags & TIERD_RECORD_CHANGED ? becomes : stays;
+		const float *table = each->flags & TIERD_PAGE_CHANGED ? becomes : stays;
 		size_t depth;
 		float accesses;
 
-		if (each->kind != TIERD_KIND_PAGE || !(each->flags & TIERD_RECORD_HOT) ||
+		if (each->kind != TIERD_RECORD_PAGE || !(each->flags & TIERD_PAGE_HOT) ||
 		    (keep && !keep[i]))
 			continue;
 		depth = each->count < DEEPEST ? each->count : DEEPEST;
 		/* In this kind the history stands where a hot record has its card. */
 		accesses = table[depth * TIERD_HISTORIES + each->card];
-		if (each->flags & TIERD_RECORD_PMD)
+		if (each->flags & TIERD_PAGE_PMD)
 			accesses *= (float)(UINT64_C(1) << (each->order & 63));
 		page[found] = each->page;
 		count[found] = accesses;
 		if (dirty)
-			dirty[found] = (each->flags & TIERD_RECORD_DIRTY) != 0;
+			dirty[found] = (each->flags & TIERD_PAGE_DIRTY) != 0;
 		node[found++] = met_on(each);
 	}
 	return found;
@@ -47,7 +48,7 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 
 size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at)
 {
-	while (at < n && record[at].kind != TIERD_KIND_ROUND)
+	while (at < n && record[at].kind != TIERD_RECORD_ROUND)
 		at++;
 	return at;
 }
@@ -65,7 +66,7 @@ size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const 
 		    record_count(each, epochs->start_ns[each->card], epochs->before_ns[each->card],
 				 scale > 0.0F ? scale : 1.0F, epochs->least_age_ns);
 
-		if (each->kind != TIERD_KIND_HOT)
+		if (each->kind != TIERD_RECORD_HOT)
 			continue;
 		if (copied && copied[i])
 			counted.requests -= epochs->copy_requests;

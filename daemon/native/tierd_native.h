@@ -229,16 +229,6 @@ struct tierd_hot_record;
 /* The values of a record's history, and the most scans that it covers. */
 enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
 
-/* Kinds and flags of records, as kmod/uapi/tierd.h has them (a test compares). */
-enum {
-	TIERD_KIND_PAGE = 1,
-	TIERD_KIND_ROUND = 2,
-	TIERD_RECORD_HOT = 1,
-	TIERD_RECORD_CHANGED = 2,
-	TIERD_RECORD_DIRTY = 4,
-	TIERD_RECORD_PMD = 32,
-};
-
 /*
  * The hot pages among records of a scan, and the accesses that each stands for.
  *

@@ -11,9 +11,7 @@
 /* Cards of the module, node numbers, and nodes that are tried as destination of a move. */
 enum { TIERD_CARDS = 64, TIERD_NODES = 256, TIERD_WAYS = 4 };
 
-/* The kernel module's ring, as kmod/uapi/tierd.h has it (a test compares). */
-enum { TIERD_HEAD_AT = 4096, TIERD_RECORDS_AT = 8192, TIERD_KIND_HOT = 3 };
-
+/* struct tierd_record of kmod/uapi/tierd.h, with a card's names (a test compares). */
 struct tierd_hot_record {
 	uint64_t page;
 	uint64_t pfn;

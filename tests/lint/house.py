@@ -21,10 +21,10 @@ DECIDING = ("engine", "policy", "sources", "hotness", "migration", "workloads")
 """Packages whose tuning constants belong to core/tuning, their bounds to core/bounds.py, and the
 kernel's numbers to core/linux.py."""
 BOUNDS = {
-    "python_lines": 38513,
+    "python_lines": 38514,
     "python_modules": 213,
-    "native_lines": 5524,
-    "loose_constants": 16,
+    "native_lines": 5502,
+    "loose_constants": 2,
     "private_words": 0,
     "branchy_functions": 0,
     "long_functions": 0,

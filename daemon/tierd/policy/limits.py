@@ -14,7 +14,7 @@ hold for each tier but the slowest:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -54,7 +54,6 @@ class Budget:
 
 
 CALM = Pressure()
-UNLIMITED = Pressure(1.0, 1.0, 1.0)
 FAILURES = (Fate.BUSY, Fate.REFUSED, Fate.NO_ROOM, Fate.FAILED)
 
 
@@ -70,7 +69,7 @@ class RateLimiterSettings:
 
     rate_bytes_per_s: int
     failure_share: float
-    most: Pressure = UNLIMITED
+    most: Pressure = field(default_factory=lambda: Pressure(1.0, 1.0, 1.0))
 
     def strained(self, pressure: Pressure) -> bool:
         """Whether any kind of pressure is above its limit."""

@@ -59,7 +59,7 @@ def build(folder: Path, *, promoter: bool = False) -> Any:
             *(str(NATIVE / name) for name in (PROMOTER if promoter else MOVER)),
             str(HERE / "fake_sys.c"),
         ],
-        include_dirs=[str(NATIVE), str(HERE)],
+        include_dirs=[str(NATIVE), str(HERE), str(HERE.parents[2] / "kmod/uapi")],
         extra_compile_args=[
             "-std=c11",
             "-O1",

@@ -335,9 +335,6 @@ def test_the_native_header_repeats_reasons_and_records(promoter_native: Any) -> 
     values = [int(value) for value in re.findall(r"TIERD_\w+ = (\d+)", body)]
     assert values == [int(reason) for reason in Reason if reason <= Reason.NOT_WORTH]
     assert lib.TIERD_REASONS == Reason.NOT_WORTH + 1
-    assert lib.TIERD_HEAD_AT == uapi.RING_HEAD
-    assert lib.TIERD_RECORDS_AT == uapi.RING_DATA
-    assert lib.TIERD_KIND_HOT == uapi.Kind.HOT
     assert ffi.sizeof("struct tierd_hot_record") == uapi.RECORD.itemsize
     names = {"card": "history", "count": "value"}
     for name, field in ffi.typeof("struct tierd_hot_record").fields:

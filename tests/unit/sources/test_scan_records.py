@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from fakering import page_record
 
-from tierd._native import lib
 from tierd.sources.kmod.uapi import RECORD, Kind, PageFlags
 from tierd.sources.scan_records import COUNTS, TABLES, ScanRecords, WarmupState
 
@@ -31,12 +30,6 @@ def test_a_page_that_has_cooled_has_no_accesses() -> None:
     batch = to_batch(records)
     assert batch.page.tolist() == [2]
     assert batch.is_write is None
-
-
-def test_the_native_header_repeats_kinds_and_flags() -> None:
-    assert lib.TIERD_KIND_PAGE == Kind.PAGE
-    for flag in ("HOT", "CHANGED", "DIRTY", "PMD"):
-        assert getattr(lib, f"TIERD_RECORD_{flag}") == PageFlags[flag]
 
 
 def test_a_huge_page_counts_for_each_of_its_pages() -> None:

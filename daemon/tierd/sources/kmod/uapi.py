@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers and layouts of `kmod/uapi/tierd.h`, under the header's names without their prefix.
 
-A test compiles the header and compares every number, and compares the order of the attributes,
-commands and structures with `kmod/tierd.yaml`. What the numbers mean stands in the header. What
+Its macros come through the C library, which includes the header. A test compiles the header and
+compares all other numbers, and compares the order of the attributes, commands and structures with
+`kmod/tierd.yaml`. What the numbers mean stands in the header. What
 only tests use, the owners of page frames, is in `tests/support/frame_owners.py`.
 """
 
@@ -12,6 +13,8 @@ import enum
 from typing import Final
 
 import numpy as np
+
+from tierd._native import lib
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
@@ -29,19 +32,19 @@ def _names(names: str) -> tuple[str, ...]:
 
 
 FAMILY: Final = "tierd"
-VERSION: Final = 1
+VERSION: Final = int(lib.TIERD_GENL_VERSION)
 EVENTS: Final = "events"
 DEVICE: Final = "dev/tierd"
 PARAMETERS: Final = "sys/module/tierd/parameters"
 
-MAX_RANGES: Final = 4000
-MAX_NODES: Final = 1024
-HISTORY: Final = 8
-NODE_WORDS: Final = MAX_NODES // 64
+MAX_RANGES: Final = int(lib.TIERD_MAX_RANGES)
+MAX_NODES: Final = int(lib.TIERD_MAX_NODES)
+HISTORY: Final = int(lib.TIERD_HISTORY)
+NODE_WORDS: Final = MAX_NODES // np.iinfo(np.uint64).bits
 """Words of 64 bits of a mask of nodes."""
-WHOLE: Final = 255
+WHOLE: Final = int(np.iinfo(np.uint8).max)
 """The module's number for a fraction of 1."""
-SEEN: Final = np.array([each.bit_count() for each in range(1 << HISTORY)], np.float32)
+SEEN: Final = np.array([each.bit_count() for each in range(lib.TIERD_HISTORIES)], np.float32)
 """Scans of eight that found an access, float32[history byte]."""
 
 # The netlink family: commands, attributes, and what is in them.
@@ -83,12 +86,11 @@ TARGET_STATS: Final = _names(
 
 # The ring that /dev/tierd maps, and its records.
 
-RING_MAGIC: Final = 0x64726974
-RING_VERSION: Final = 2
-RING_HEAD: Final = 4096
-RING_DATA: Final = 8192
-IOC_KINDS: Final = 0x40047482
-"""_IOW('t', 0x82, __u32)."""
+RING_MAGIC: Final = int(lib.TIERD_RING_MAGIC)
+RING_VERSION: Final = int(lib.TIERD_RING_VERSION)
+RING_HEAD: Final = int(lib.TIERD_RING_HEAD)
+RING_DATA: Final = int(lib.TIERD_RING_DATA)
+IOC_KINDS: Final = int(lib.TIERD_IOC_KINDS)
 
 Kind = enum.IntEnum("Kind", "PAGE ROUND HOT FRAME")
 PageFlags = enum.IntFlag("PageFlags", "HOT CHANGED DIRTY ANON SHARED PMD")
@@ -105,7 +107,7 @@ RECORD: Final = _struct(
 
 # NeoProf cards.
 
-BINS: Final = 64
+BINS: Final = int(lib.TIERD_CARD_BINS)
 
 CardState = enum.IntEnum("CardState", "STOPPED COUNTING FAILED")
 Track = enum.IntEnum("Track", "READS WRITES BOTH")
