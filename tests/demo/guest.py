@@ -225,6 +225,9 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
             if steady == STEADY_REPORTS:
                 process.terminate()
     code = tierd.wait(timeout=600)
+    if args.undo:
+        # The pause that an undo begins with outlives the service.
+        subprocess.run([args.tierd, "resume"], stdout=subprocess.DEVNULL, check=True)
     tell(event="tierd_exit", of=phase, code=code)
     return process.returncode == 0 and code == 0
 
