@@ -20,9 +20,7 @@ from tierd.core.errors import exit_code_of
 ELSEWHERE = {
     "gpu": "tierd_gpu.cli",
     "record": "tierd.cli.run",
-    **dict.fromkeys(
-        ("events", "explain", "pause", "reload", "resume", "set", "undo"), "tierd.cli._client"
-    ),
+    **dict.fromkeys(("events", "explain", "pause", "reload", "resume", "set"), "tierd.cli._client"),
 }
 """Commands that are no modules of this package, and the modules that have them."""
 

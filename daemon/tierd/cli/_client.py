@@ -6,22 +6,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
 from tierd.control.kept import Pause, PauseFile, persist
-from tierd.control.protocol import AnswerError, Client, NotRunningError
+from tierd.control.protocol import Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 from tierd.core.logfmt import printable
 
 Answer = Mapping[str, Any]
-T = TypeVar("T")
 
 
 def add_arguments(parser: argparse.ArgumentParser, *, as_json: bool = True) -> None:
@@ -220,55 +218,6 @@ def _resume_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
     yield resumed if answer["was_paused"] else "it was not paused"
 
 
-def _undo(args: argparse.Namespace) -> Iterator[Answer]:
-    """Ask for it, and follow it to its end; to stop waiting does not stop it."""
-    with connect(args) as client:
-        pause = client.ask("undo")
-        told: dict[str, Any] = {"active": True, "left_alone": {}}
-        while told["active"] and not args.no_wait:
-            if (told := undone(client))["active"]:
-                print(f"{told['pages_left']} pages are to be put back", file=sys.stderr)
-                time.sleep(1)
-    failed = NOT_PUT_BACK & told["left_alone"].keys()
-    yield told | {"note": pause["note"], "kept": pause.get("kept", True) and not failed}
-
-
-NOT_PUT_BACK: Final = {"not_moved", "refused", "failed"}
-"""Reasons for which pages are left that an operator may do something about."""
-
-
-def undone(client: Client) -> dict[str, Any]:
-    """How far an undo is."""
-    return dict(ask_patiently(client, "status")["undo"])
-
-
-def ask_patiently(client: Client, command: str) -> Any:
-    """`Client.ask`, `patiently`."""
-    return patiently(lambda: client.ask(command))
-
-
-def patiently(ask: Callable[[], T]) -> T:
-    """Ask again for as long as the loop has no time to answer: it moves many pages."""
-    while True:
-        try:
-            return ask()
-        except AnswerError as error:
-            if error.exit_code != ExitCode.TIMEOUT:
-                raise
-
-
-def _undo_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
-    del args
-    if answer["note"]:
-        yield f"note: {answer['note']}"
-    if answer["active"]:
-        yield "pages are being put back; tierd status says how far it is"
-        return
-    yield f"put back: {answer['put_back']} pages of 4 KiB; nothing is moved until tierd resume"
-    for reason, pages in answer["left_alone"].items():
-        yield f"  left where they are, {reason.replace('_', ' ')}: {pages}"
-
-
 def _reload(args: argparse.Namespace) -> Iterator[Answer]:
     """A refusal is an error with the service's reason, and nothing has changed."""
     with connect(args) as client:
@@ -354,12 +303,6 @@ COMMANDS: Final = {
         _reload_text,
     ),
     "resume": Command("end a pause: move pages again", _resume, _resume_text),
-    "undo": Command(
-        "put pages back where tierd found them, and move nothing until tierd resume",
-        _undo,
-        _undo_text,
-        (("--no-wait", {"action": "store_true", "help": "do not wait until it is done"}),),
-    ),
     "set": Command(
         "give a key of the running service's configuration another value",
         _set,

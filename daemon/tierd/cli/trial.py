@@ -18,8 +18,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.cli._client import NOT_PUT_BACK, ask_patiently, connect, undone
 from tierd.cli._client import add_arguments as add_common
+from tierd.cli._client import connect
+from tierd.cli.undo import NOT_PUT_BACK, ask_patiently, undone
 from tierd.control.kept import UNDO_REASON
 from tierd.control.protocol import Client
 from tierd.core.errors import ExitCode, TierdError, UnavailableError

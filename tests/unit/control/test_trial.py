@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.cli import _client, build_parser, trial
+from tierd.cli import build_parser, trial, undo
 from tierd.control.kept import UNDO_REASON
 from tierd.control.protocol import AnswerError
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
@@ -113,6 +113,7 @@ class Service:
         return {
             "paused": self.pause or (None if self.acting else {"reason": UNDO_REASON}),
             "dry_run": self.dry_run,
+            "note": "",
             "pid": os.getpid(),
             "undo": undo,
             "totals": {"moved_bytes": 4096 * len(self.asked)},
@@ -136,8 +137,7 @@ class FakeMeter:
 
 
 def tried(monkeypatch: pytest.MonkeyPatch, service: Service, *options: str) -> int:
-    for module in (trial, _client):
-        monkeypatch.setattr(module, "connect", lambda args: service)
+    monkeypatch.setattr(trial, "connect", lambda args: service)
     monkeypatch.setattr(trial, "Meter", lambda command, counter: FakeMeter(service))
     own = trial.Trial.__init__
 
@@ -296,3 +296,30 @@ def test_a_measure_that_gives_no_number_is_told(
     time = Time()
     with pytest.raises(UnavailableError, match=why):
         trial.Meter(command, counter=False).over(1, lambda: time.now, time.sleep)
+
+
+@pytest.mark.parametrize(
+    ("left_alone", "code"),
+    [({}, ExitCode.OK), ({"gone": 3}, ExitCode.OK), ({"refused": 3}, ExitCode.FAILURE)],
+)
+def test_undo_is_followed_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    left_alone: dict[str, int],
+    code: ExitCode,
+) -> None:
+    service = Service(1.0)
+    service.left_alone = left_alone
+    service.stuck = itertools.chain([False], itertools.cycle([True, False]))  # type: ignore[assignment]
+    monkeypatch.setattr(undo, "connect", lambda args: service)
+    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    args = build_parser("undo").parse_args(["undo"])
+    assert args.run(args) == code
+    out, err = capsys.readouterr()
+    assert "put back: 100 pages" in out
+    assert "1 pages are to be put back" in err
+    assert all(f"{reason}: {pages}" in out for reason, pages in left_alone.items())
+    args = build_parser("undo").parse_args(["undo", "--no-wait", "--json"])
+    service.stuck = itertools.repeat(False)  # type: ignore[assignment]
+    assert args.run(args) == ExitCode.OK
+    assert json.loads(capsys.readouterr().out)["active"] is True

@@ -38,7 +38,7 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     )
     bench.cards.histogram[0] = 1 << 19
     # As long as the last time, and no longer than twice the interval.
-    # And no longer than the time for which all has stood still.
+    # And no longer than the age of the phase.
     costs = Costs(0, 0, 0, 0, 0)
     for seconds, still, until in ((2, 32, 3), (3, 80, 4), (6, 80, 8), (8, 0.5, 8.5), (10, 0, 10)):
         assert thresholds.update(bench.source, costs, start + seconds * S, 64.0, still)

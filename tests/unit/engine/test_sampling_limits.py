@@ -76,7 +76,7 @@ def test_heat_fades_and_grows_with_the_unit() -> None:
 def test_the_interval_is_the_time_between_two_uses_of_a_page_that_is_just_worth_its_moves() -> None:
     """Two moves of 10 us, of which a use wins back 312 ns: 128 uses a second pay in half one."""
     assert max_sampling_interval_us(TIERS, 0.5, 0.0) == pytest.approx(7800, abs=1)
-    # It doubles with an eighth of the time for which all has stood still.
+    # It doubles with an eighth of the age of the phase.
     times = [max_sampling_interval_us(TIERS, 0.5, still) for still in (3.9, 7.9, 8.0, 16.0, 64.0)]
     assert times == [7800, 7800, 15_600, 31_200, 124_800]
     assert max_sampling_interval_us(TIERS, 60.0, 0.0) == pytest.approx(936_000, abs=200)
