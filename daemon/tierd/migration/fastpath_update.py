@@ -39,6 +39,20 @@ SPAN: Final = dtype_of("tierd_span")
 OutcomeArray = npt.NDArray[np.void]
 
 
+def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
+    """`OUTCOME`[n] of all parts, in order; a single part is returned as it is.
+
+    `np.concatenate` of the parts as they are would leave out the padding of `OUTCOME`, so that
+    the result could not be viewed as words.
+    """
+    parts = [part for part in parts if len(part)] or list(parts[:1])
+    if len(parts) == 1:
+        return parts[0]
+    if not parts:
+        return np.empty(0, OUTCOME)
+    return np.concatenate([part.view(np.uint64) for part in parts]).view(OUTCOME)
+
+
 @dataclass(frozen=True, slots=True)
 class PromoterSettings:
     """Settings of the promoter, `struct tierd_promoter_settings`.

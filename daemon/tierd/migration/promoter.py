@@ -34,6 +34,7 @@ from tierd.migration.fastpath_update import (
     PromoterSettings,
     PromoterStats,
     Way,
+    join,
 )
 from tierd.migration.tap import COLUMNS, FastPathLog, Noted, SplitRecord, Steered, copied
 
@@ -44,7 +45,6 @@ _COUNTERS: Final = tuple(
     for name, _ in ffi.typeof("struct tierd_promoter_stats").fields
     if name not in ("held", "errors")
 )
-_NONE: Final = np.array([], OUTCOME)
 _REASONS: Final = int(lib.TIERD_REASONS)
 
 
@@ -263,7 +263,7 @@ class Promoter:
         found = []
         while count := lib.tierd_promoter_take(self._promoter, self._outcomes, len(self._space)):
             found.append(self._space[:count].copy())
-        return np.concatenate(found) if found else _NONE
+        return join(found)
 
     def quota_left(self) -> int:
         """Bytes that may be promoted now within the rate limit of any second."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,16 +16,6 @@ from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
 _PLANNED: Final = ("page", "order", "source", "dest", "direction", "heat")
 """The fields of a plan that an outcome has, too."""
-
-
-def join(parts: Sequence[OutcomeArray]) -> OutcomeArray:
-    """`OUTCOME`[n] of all parts, in order; a single part is returned as it is."""
-    parts = [part for part in parts if len(part)] or list(parts[:1])
-    if len(parts) == 1:
-        return parts[0]
-    if not parts:
-        return np.empty(0, OUTCOME)
-    return np.concatenate([part.view(np.uint64) for part in parts]).view(OUTCOME)
 
 
 def report_of(

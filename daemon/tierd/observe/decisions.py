@@ -13,8 +13,8 @@ from tierd.core import bounds
 from tierd.core.migration import Direction, Fate, MigrationResult, U8Array
 from tierd.core.pagekey import BoolArray, U64Array, target_of
 from tierd.core.reasons import WORDS, Reason
-from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
-from tierd.migration.results import join, outcomes_of
+from tierd.migration.fastpath_update import OUTCOME, OutcomeArray, join
+from tierd.migration.results import outcomes_of
 
 ENTRY: Final = OUTCOME
 """A decision, as the promoter tells it: `heat` it was made on, `bar` that heat had to pass (NaN

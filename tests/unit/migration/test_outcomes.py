@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
-from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
-from tierd.migration.results import directed_flows, flows, join, outcomes_of, pages_moved, report_of
+from tierd.migration.fastpath_update import OUTCOME, OutcomeArray, join
+from tierd.migration.results import directed_flows, flows, outcomes_of, pages_moved, report_of
 
 NOTHING = {"moved_bytes": 0, "duration_ns": 0, "cpu_ns": 0, "retries": 0, "errors": {}}
 COLUMNS = ("page", "heat", "source", "dest", "order", "direction")

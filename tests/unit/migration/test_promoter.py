@@ -14,10 +14,11 @@ from fake_kernel import FIRST_PAGE
 from fakering import hot_records
 from promoter_world import FAST, MS, SETTINGS, SLOW, S, World, moves_of_a_tick
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Direction, Fate
 from tierd.core.reasons import Reason
-from tierd.migration.fastpath_update import OUTCOME, SPAN, VICTIM, Orders, Way
+from tierd.migration.fastpath_update import OUTCOME, SPAN, VICTIM, Orders, Way, join
 from tierd.sources.kmod import uapi
 
 
@@ -34,6 +35,19 @@ def test_reported_pages_are_promoted_within_an_interval(world: World) -> None:
     assert (told["heat"] > told["bar"]).all()
     assert world.ring.unread == 0
     assert len(promoter.take()) == 0
+
+
+def test_results_of_many_calls_are_joined(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bounds, "OUTCOMES_AT_ONCE", 16)
+    promoter = world.after(range(100))
+    taken = []
+    for first in (0, 50):
+        world.report(range(first, first + 50))
+        assert world.run() == 50
+        taken.append(promoter.take())
+    assert [len(part) for part in taken] == [50, 50]
+    pages = np.arange(100) + FIRST_PAGE
+    assert sorted(join(taken)["page"].tolist()) == pages.tolist()
 
 
 def test_a_page_reported_twice_is_moved_once(world: World) -> None:

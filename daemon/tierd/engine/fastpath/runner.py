@@ -11,9 +11,15 @@ from pathlib import Path
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationResult
 from tierd.migration import NativeMover
-from tierd.migration.fastpath_update import Orders, OutcomeArray, PromoterSettings, PromoterStats
+from tierd.migration.fastpath_update import (
+    Orders,
+    OutcomeArray,
+    PromoterSettings,
+    PromoterStats,
+    join,
+)
 from tierd.migration.promoter import Promoter
-from tierd.migration.results import join, report_of
+from tierd.migration.results import report_of
 from tierd.migration.tap import Tap
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import Kind
