@@ -20,9 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tiermap import MemoryKind
+from tierd.core.tiermap import MemoryKind, NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy, CostSettings

@@ -29,9 +29,16 @@ import numpy as np
 from tierd.config import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking

@@ -27,8 +27,8 @@ from madeup_host import two_tiers
 from tierd.config import loads
 from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationResult
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
+from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_policy
 from tierd.observe.recording.reader import Recording
 from tierd.observe.recording.recorder import Recorder

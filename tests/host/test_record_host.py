@@ -20,8 +20,8 @@ from madeup_host import two_tiers
 from tierd.config import loads
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import ExitCode
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
+from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_policy
 from tierd.engine.loop import Components, Service
 from tierd.engine.tracking import Tracking

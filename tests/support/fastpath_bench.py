@@ -20,8 +20,15 @@ from fakering import FakeRing, hot_records
 
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.core.migration import MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.fastpath.thresholds import HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings

@@ -15,8 +15,8 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.cost import CostPolicy

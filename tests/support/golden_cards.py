@@ -19,7 +19,7 @@ from madeup_module import FAST, SLOW, Pages
 
 from tierd.config import Config
 from tierd.config.watching import NeoProfConfig
-from tierd.core.nodes import NodeUsage
+from tierd.core.tiermap import NodeUsage
 from tierd.migration import executor as mover_binding
 from tierd.migration import promoter as promoter_binding
 from tierd.migration.executor import NativeMover, tuning_of_mover

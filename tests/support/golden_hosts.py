@@ -19,7 +19,7 @@ from madeup_module import FIRST_VPN, MadeUpModule, Pages
 from tierd.config import Config
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
+from tierd.core.tiermap import NodeUsage
 from tierd.engine.build import make_fast_path, make_policy
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Components, Service

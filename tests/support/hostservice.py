@@ -32,9 +32,16 @@ from tierd.cli.run import _set_up_logging
 from tierd.config import load
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine import process
 from tierd.engine.build import build
 from tierd.engine.process import keep_heap, load_all

@@ -22,8 +22,7 @@ from tiersim import SimTier, tier_map
 
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.nodes import Measured
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import Measured, TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.policy.inputs import Policy
 from tierd.policy.traffic import Traffic

@@ -25,9 +25,16 @@ from tierd.core.access import (
 )
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import U64Array
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.components import ComponentFactory, Components
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.loop import Service

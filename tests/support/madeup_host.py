@@ -18,9 +18,16 @@ from tierd.config import Config, loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import make_keys, target_of, vpn_of
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.engine.groups import ResidentBytes

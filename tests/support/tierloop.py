@@ -15,8 +15,8 @@ from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
+from tierd.core.tiermap import Measured, NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
 from tierd.policy.inputs import Inputs, Policy

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.core.nodes import parse_meminfo
+from tierd.core.tiermap import parse_meminfo
 
 NODE = """\
 Node 1 MemTotal:        2064184 kB

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tierd._native import ffi, lib
-from tierd.core.nodes import parse_meminfo
+from tierd.core.tiermap import parse_meminfo
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.core.nodes import parse_meminfo
+from tierd.core.tiermap import parse_meminfo
 from tierd.core.units import format_size
 from tierd.doctor.findings import Ask, CannotTellError, Group, Host, probe
 from tierd.doctor.sources import KDAMONDS, damon_free

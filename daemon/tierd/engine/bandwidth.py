@@ -23,7 +23,7 @@ import numpy as np
 
 from tierd.core import bounds
 from tierd.core.access import LINE_BYTES, AccessBatch, AccessSource
-from tierd.core.nodes import Measured
+from tierd.core.tiermap import Measured
 from tierd.core.tuning import BANDWIDTH
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable

@@ -12,8 +12,7 @@ from tierd import topology
 from tierd.config import Config
 from tierd.core import bounds
 from tierd.core.access import AccessSource
-from tierd.core.nodes import Measured
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import Measured, TierMap
 from tierd.core.tuning import RESIDENCY
 from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor

@@ -13,8 +13,7 @@ from tierd.config import Config
 from tierd.core.access import AccessSource
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.fastpath.controller import FastPathController
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor

@@ -11,8 +11,7 @@ from typing import Any
 
 from tierd.config import Config
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import PRESSURE
 from tierd.engine.components import Components
 from tierd.engine.groups import Shares

@@ -24,8 +24,7 @@ import numpy as np
 
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import BANDWIDTH, PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.policy.cost import CostPolicyState

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 from tierd.config import LoopConfig
 from tierd.core.access import EventDrivenSource
-from tierd.core.nodes import NodeUsage
+from tierd.core.tiermap import NodeUsage
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.migration.fastpath_update import PromoterStats

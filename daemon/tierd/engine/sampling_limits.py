@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import INTERVAL, VALUE
 from tierd.engine.groups import ResidentBytes
 from tierd.policy.rule import least_rate

@@ -16,8 +16,7 @@ from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import PACING
 from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext

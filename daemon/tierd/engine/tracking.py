@@ -18,9 +18,8 @@ from tierd.config import RuleConfig, TargetsConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
 from tierd.core.migration import I16Array, U8Array
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array, make_keys, target_of, vpn_of
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.hotness.table import HeatTable
 from tierd.sources.neoprof import NeoProfSource

@@ -13,8 +13,7 @@ from tierd.config import Config
 from tierd.core.access import AccessBatch
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.policy.limits import Budget, Groups
 from tierd.policy.traffic import Traffic
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.hotness.view import HeatView, PageSet
 from tierd.policy.limits import Budget, Groups
 from tierd.policy.rule import Verdict

@@ -35,8 +35,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.access import LINE_BYTES
-from tierd.core.nodes import Measured
-from tierd.core.tiermap import Quantity, Tier, TierMap
+from tierd.core.tiermap import Measured, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.policy.traffic import Traffic
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tierd.core.nodes import Measured
+from tierd.core.tiermap import Measured
 from tierd.hotness.pattern import Patterns
 
 

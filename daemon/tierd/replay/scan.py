@@ -8,8 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from tierd.core.access import AccessSource, AdaptiveSource, EventDrivenSource
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import Fading, SamplingLimits, bounds_us, space_fraction
 from tierd.replay.component import Component, Journal, Method, Surrounding

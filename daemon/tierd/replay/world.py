@@ -20,8 +20,8 @@ from dataclasses import replace
 import numpy as np
 
 from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, U64Array
+from tierd.core.tiermap import NodeUsage
 from tierd.core.units import format_size
 from tierd.hotness.table import HeatTable
 from tierd.observe.recording import RecordingError

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd._native import ffi, lib
-from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tiermap import MemoryNode, TierMap
+from tierd.core.tiermap import Measured, MemoryNode, NodeUsage, TierMap
 
 log = logging.getLogger(__name__)
 

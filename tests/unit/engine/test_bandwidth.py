@@ -15,7 +15,7 @@ from madeup_host import MadeUpHost, record
 
 from tierd.config import loads as parse
 from tierd.core.access import LINE_BYTES, AccessBatch
-from tierd.core.nodes import Measured
+from tierd.core.tiermap import Measured
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.build import make_policy
 from tierd.hotness.pattern import Patterns

@@ -13,10 +13,17 @@ from hypothesis import strategies as st
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import VPN_BITS
 from tierd.core.reasons import WORDS, Reason
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.hotness.table import HeatTable
 from tierd.hotness.view import PageSet
 from tierd.observe.decisions import ENTRY

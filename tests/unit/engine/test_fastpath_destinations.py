@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from tierd.core.migration import Direction, MigrationPlan
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.fastpath.update import paths, ways, within_quota
 from tierd.policy.watermark import WatermarkSettings
 

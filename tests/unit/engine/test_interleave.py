@@ -13,8 +13,7 @@ import pytest
 from tiersim import SimTier, tier_map
 
 from tierd.core.errors import UnavailableError
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import MemoryKind
+from tierd.core.tiermap import MemoryKind, NodeUsage
 from tierd.core.tuning import BANDWIDTH, PACING
 from tierd.engine.interleave import FOLDER, Interleave, integers, weights, wished
 from tierd.policy.tiermodel import TierModel, make_model

@@ -13,8 +13,15 @@ from loopbench import ScanningSource
 
 from tierd.config import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.core.tuning import PACING
 from tierd.engine.pacing import TickPacer
 from tierd.observe.tick_record import TickRecord

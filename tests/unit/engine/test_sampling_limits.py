@@ -8,8 +8,15 @@ import pytest
 from loopbench import ScanningSource, Source
 
 from tierd.core.access import AccessBatch
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.engine.groups import ResidentBytes
 from tierd.engine.sampling_limits import SamplingLimits, max_sampling_interval_us, space_fraction
 from tierd.hotness.table import HeatTable

@@ -17,9 +17,8 @@ from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.migration import Direction, MigrationPlan
-from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tiermap import MemoryKind
+from tierd.core.tiermap import Measured, MemoryKind, NodeUsage
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost import CostPolicy, CostSettings

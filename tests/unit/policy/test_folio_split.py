@@ -13,9 +13,8 @@ from folioloop import FolioLoop
 from tiersim import SimTier, tier_map
 
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
-from tierd.core.tiermap import MemoryKind
+from tierd.core.tiermap import MemoryKind, NodeUsage
 from tierd.core.tuning import COST, VALUE
 from tierd.hotness.pattern import Patterns
 from tierd.hotness.view import PageSet

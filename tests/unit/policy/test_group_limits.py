@@ -9,9 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierd.core.migration import Direction, MigrationPlan
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.hotness.view import PageSet
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import NO_LIMIT, Budget, Groups, within

@@ -11,7 +11,7 @@ import numpy as np
 from movewatch import MoveWatch
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
+from tierd.core.tiermap import NodeUsage
 
 PAGE = 4096
 TOTAL = 1000 * PAGE

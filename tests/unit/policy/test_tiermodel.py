@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from tierd.core.access import LINE_BYTES
-from tierd.core.nodes import Measured
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import Measured, MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.core.tuning import COST
 from tierd.policy.tiermodel import TierModel, make_model
 from tierd.policy.traffic import LoadSource, Traffic

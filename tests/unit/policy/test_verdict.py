@@ -11,10 +11,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierd.core.migration import Direction, MigrationPlan
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, target_of
 from tierd.core.reasons import Reason
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.inputs import Inputs

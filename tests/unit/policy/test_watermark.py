@@ -13,9 +13,16 @@ from hypothesis import strategies as st
 
 from tierd.core import tuning
 from tierd.core.migration import Direction, MigrationPlan
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset, watermark
 from tierd.policy.inputs import Inputs

@@ -9,8 +9,7 @@ import os
 import pytest
 
 from tierd._native import ffi, lib
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
+from tierd.core.tiermap import MemoryKind, MemoryNode, NodeUsage, Provenance, Quantity, TierMap
 from tierd.topology.node_meminfo import FREE, probe
 
 GIB = 1 << 30

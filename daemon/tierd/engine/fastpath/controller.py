@@ -17,10 +17,9 @@ from typing import Any
 import numpy as np
 
 from tierd.core.migration import DEMOTE, MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import PAGE_SIZE, small_pages
 from tierd.core.reasons import Reason
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.engine.fastpath.runner import FastPathRunner
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.engine.fastpath.update import FastPathSettings, FastPathUpdater, within_quota

@@ -18,9 +18,8 @@ import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.migration import PROMOTE, MigrationPlan
-from tierd.core.nodes import NodeUsage
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, VPN_BITS
-from tierd.core.tiermap import Tier, TierMap
+from tierd.core.tiermap import NodeUsage, Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
 from tierd.engine.tracking import ServiceView, Tracking
 from tierd.hotness.view import HeatView

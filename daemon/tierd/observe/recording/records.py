@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationPlan, MigrationResult
-from tierd.core.nodes import NodeUsage
-from tierd.core.tiermap import TierMap
+from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.hotness.table import HeatTable
 from tierd.migration.tap import FastPathLog
 from tierd.policy.limits import Budget, Groups

@@ -10,9 +10,17 @@ import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
-from tierd.core.nodes import Measured, NodeUsage
 from tierd.core.pagekey import HUGE_PAGES, MAX_TARGETS
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    Measured,
+    MemoryKind,
+    MemoryNode,
+    NodeUsage,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.hotness.pattern import Patterns
 from tierd.observe.recording import RecordingError
 from tierd.observe.recording.codec import (
