@@ -186,6 +186,12 @@ class PolicyConfig:
     promotion_rate_limit_bytes_per_s: int = option(
         rate("4KiB/s", "1TB/s"), "256MB/s", "Most bytes that the fast path promotes in any second."
     )
+    stand_down: bool = option(
+        FLAG,
+        True,
+        "Move nothing for a while, and undo what did harm, when requests that cards count show that"
+        " moving does not pay. The cost policy has its own means for that.",
+    )
     cost: CostConfig = section(CostConfig)
 
     def check(self, path: str) -> None:

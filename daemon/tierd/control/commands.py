@@ -225,6 +225,7 @@ def _resume(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     def resume() -> bool:
         desk.pause_file.clear()
         desk.service.work.undo.cancel()
+        desk.service.work.account.end()
         was, desk.service.paused, desk.pause = desk.service.paused, False, None
         desk.service.components.mover.resume()
         return was

@@ -58,10 +58,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "lost": _by_label(values, f.LOST),
             "scan": _scan_intervals(values),
         },
-        "migrated_pages": [
-            {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
-            for (direction, source, dest), pages in sorted(values[f.MOVED_PAGES].items())
-        ],
+        "migrated_pages": _migrated(values),
         "totals": service.totals.as_json(),
         "migration": {
             "bytes_per_second": config.migration.rate_limit_bytes_per_s,
@@ -79,6 +76,7 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "memory_bytes": int(_one(values, f.HEAT_BYTES)),
         },
         "undo": service.work.undo.as_json(),
+        "account": service.work.account.as_json(),
         "config": {
             "files": list(config.files),
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),
@@ -90,6 +88,13 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
     if hottest:
         told["hottest"] = _hottest(service)
     return told
+
+
+def _migrated(values: Table) -> list[dict[str, Any]]:
+    return [
+        {"direction": direction, "source": source, "dest": dest, "pages": int(pages)}
+        for (direction, source, dest), pages in sorted(values[f.MOVED_PAGES].items())
+    ]
 
 
 def _one(values: Table, name: str) -> float:

@@ -172,6 +172,10 @@ class AccessSource(ABC):
         """What the last whole scans saw; None for a source that does not scan."""
         return None
 
+    def requests(self) -> int | None:
+        """Requests to slow memory, page copies among them, since some moment; None: not counted."""
+        return None
+
     @property
     def left_out(self) -> int | None:
         """Reports that were discarded because they told nothing; None: the source discards none."""

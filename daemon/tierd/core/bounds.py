@@ -115,6 +115,9 @@ PAGEMAP_CHUNK_PAGES: Final = 1 << 18
 LOGGED_PLANS: Final = 2048
 """Plans, and the fast path's outcomes between two plans, that are searched for a page."""
 
+STANDS_DOWN_NS: Final = 3600 * 10**9
+"""The longest time for which a service stands down before it tries again."""
+
 # What `tierd undo` needs to know.
 UNDO_MOVES: Final = 1 << 16
 """Moves that are kept as they come before they are put into the order of pages."""

@@ -17,6 +17,7 @@ from tierd.core.tuning import PACING
 from tierd.engine.components import ComponentFactory, Components, beside
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
+from tierd.engine.standing_account import StandingAccount
 from tierd.engine.systemd import SystemdNotifier
 from tierd.engine.tick import Tick
 from tierd.engine.wakeups import EventPoller, LoopExecutor, SighupFlag
@@ -94,6 +95,11 @@ class Service:
     def budget_share(self) -> float:
         """Fraction of the configured rate that is in force."""
         return self.work.decision.budget.in_force
+
+    @property
+    def account(self) -> StandingAccount:
+        """Whether moving pays."""
+        return self.work.account
 
     @property
     def undo_forgotten(self) -> int:

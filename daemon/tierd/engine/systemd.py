@@ -84,8 +84,10 @@ class SystemdNotifier:
     def _status(self, tick: TickRecord) -> str:
         source = tick.source or "no source"
         moved = format_size(self._moved_bytes)
-        paused = "paused; " if "paused" in tick.plan.notes else ""
-        text = f"{paused}{tick.targets} targets watched by {source}, {moved} moved"
+        notes = tick.plan.notes
+        stands = "paused; " if "paused" in notes else ""
+        stands = "moving does not pay; " if "stands_down" in notes else stands
+        text = f"{stands}{tick.targets} targets watched by {source}, {moved} moved"
         return text + self._reload_note
 
     def reloading(self) -> None:

@@ -22,10 +22,12 @@ from tierd.engine.components import Components
 from tierd.engine.decision import DecisionContext
 from tierd.engine.phase import PhaseAge
 from tierd.engine.sampling_limits import SamplingLimits
+from tierd.engine.standing_account import StandingAccount
 from tierd.engine.undo import Undo
 from tierd.migration.origins import Origins
 from tierd.observe.tick_record import Observer, StageTimer, TickRecord
 from tierd.observe.totals import Totals
+from tierd.policy.rule import break_even_s
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +52,8 @@ class Tick:
         on_decided: called after each decision, before its moves begin.
         last: the record of the last tick.
         origins: where pages were before tierd moved them.
-        undo: puts pages back, while the service is paused.
+        undo: puts pages back, while the service is paused or stands down.
+        account: whether moving pays; the service stands down when it does not.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class Tick:
         self.sampling_limits = SamplingLimits(components.heat, components.tracking.resident_bytes)
         self.origins = Origins(components.heat.stats().capacity)
         self.undo = Undo(self.origins)
+        self.account = StandingAccount()
         components.tracking.on_forgotten = self._forget
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None
@@ -144,7 +148,7 @@ class Tick:
         laps.mark("residency")
         between = self._between(now)
         self._usage = components.read_usage(self.tiers)
-        decides = not self.paused and (not gather or self._knows_enough(now))
+        decides = not self.stands and (not gather or self._knows_enough(now))
         plan = self._plan(now, decides=decides)
         laps.mark("decide")
         self.totals.ticks += 1
@@ -188,7 +192,7 @@ class Tick:
         # Before the first decision the groups' remaining budgets are not known.
         unknown = bool(self.config.rules) and self.decision.groups is None
         fast_path = self.components.fast_path
-        if fast_path is not None and not (self.paused or gather or unknown):
+        if fast_path is not None and not (self.stands or gather or unknown):
             fast_path.prepare(self.tiers, self.components.read_usage)
 
     def _locate(self, now: int) -> tuple[int, int]:
@@ -207,13 +211,31 @@ class Tick:
             self.totals.add_report(between)
             components.tracking.resident_bytes.moved(between)
             self.origins.moved(between)
+            self.account.moved(between, self.tiers, self.config.heat.half_life_ns)
             self.decision.spent(components, between)
             components.cgroup_pressure.note_moves(between)
+        self._balance(now)
         return between
+
+    @property
+    def stands(self) -> bool:
+        """Whether nothing is decided: an operator's pause is in force, or moving does not pay."""
+        return self.paused or self.account.stands
+
+    def _balance(self, now: int) -> None:
+        """Bring the account up to date; where moves have done harm, have them undone."""
+        policy, source = self.config.policy, self.components.sources.active
+        # The cost policy measures the effect of its moves itself. An undo's are not predicted.
+        counts = policy.stand_down and self.components.loads is None
+        counts = counts and not (self.paused or self.undo.active)
+        if not policy.stand_down and self.account.stands:
+            self.account.end()
+        pays_in_s = break_even_s(policy.break_even_time_ns / 1e9, self.phase_age.seconds(now))
+        self.undo.wanted |= self.account.see(source if counts else None, now, pays_in_s)
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """The plan of this tick; empty if it decides nothing."""
-        if self.undo.wanted and self.paused:
+        if self.undo.wanted and self.stands:
             self.components.mover.resume()
             self.undo.begin(self.tiers)
         if self.undo.active:
@@ -222,7 +244,8 @@ class Tick:
             return self.undo.plan(self.components.tracking, budget.move_bytes)
         if not decides:
             self.decision.stand(now)
-            return MigrationPlan.empty({"paused": 1} if self.paused else None)
+            why = "paused" if self.paused else "stands_down" if self.account.stands else ""
+            return MigrationPlan.empty({why: 1} if why else None)
         plan = self.decision.decide(
             self.config,
             self.components,
@@ -245,7 +268,7 @@ class Tick:
         fast_path = self.components.fast_path
         if fast_path is None:
             return
-        stands = self.paused or self.stopping or gather or self.components.policy.holds
+        stands = self.stands or self.stopping or gather or self.components.policy.holds
         now = self._clock()
         fast_path.end(
             now,
@@ -375,4 +398,5 @@ class Tick:
             self.undo.carried_out(report)
         else:
             self.origins.moved(report)
+            self.account.moved(report, self.tiers, self.config.heat.half_life_ns)
         return report

@@ -217,7 +217,7 @@ class NeoProfSource(AdaptiveSource):
         return {} if self._cards is None else self._cards.profiles()
 
     def requests(self) -> int:
-        """Requests to the cards in use, from some moment on; costs little."""
+        """Requests to the cards in use, since some moment; costs little."""
         return self._requests.count(self.cards)
 
     def program(self, number: int, threshold: int) -> None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, interrupt_at, tier_map
 
 from tierd import config
+from tierd.cli.status import head
 from tierd.config import parse_assignment, with_values
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
@@ -80,6 +82,60 @@ def test_undo_puts_back_what_was_moved_and_leaves_the_service_paused(tmp_path: P
     }
     assert after["paused"]["reason"] == "tierd undo"
     assert bench.service.paused
+
+
+class Worse:
+    """The account's source: requests to slow memory grow, whatever is moved."""
+
+    total = a_second = 0
+
+    def requests(self) -> int:
+        self.a_second += 10**6
+        self.total += self.a_second
+        return self.total
+
+
+def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
+    bench, desk = make_desk(tmp_path)
+    bench.source.requests = Worse().requests  # type: ignore[method-assign]
+    work = bench.service.work
+    with ThreadPoolExecutor(1) as worker, serving(bench):
+        for second in range(1, 60):
+            work.run(second * 10**9, worker, gather=False)
+            if work.account.stands:
+                break
+            bench.tracking.places |= {
+                int(page): int(node)
+                for page, node in zip(
+                    bench.mover.plans[-1].page, bench.mover.plans[-1].dest, strict=True
+                )
+            }
+        assert work.account.stands
+        assert work.undo.active
+        moved = {page for plan in bench.mover.plans[:-1] for page in plan.page.tolist()}
+        assert set(bench.mover.plans[-1].page.tolist()) <= moved
+        for later in range(second + 1, second + 40):
+            work.run(later * 10**9, worker, gather=False)
+        told = dispatch(desk, ROOT, Request("status"))
+        assert told["account"]["stands_down"]
+        assert "STANDS DOWN" in "\n".join(head(told))
+        assert not told["undo"]["active"]
+        assert told["undo"]["put_back"] == len(moved)
+        assert bench.seen[-1].plan.notes == {"stands_down": 1}
+        dispatch(desk, ROOT, Request("resume"))
+    assert not work.account.stands
+
+
+def test_without_stand_down_the_service_goes_on(tmp_path: Path):
+    bench, _ = make_desk(tmp_path)
+    bench.source.requests = Worse().requests  # type: ignore[method-assign]
+    work = bench.service.work
+    work.config = replace(work.config, policy=replace(work.config.policy, stand_down=False))
+    with ThreadPoolExecutor(1) as worker:
+        for second in range(1, 60):
+            work.run(second * 10**9, worker, gather=False)
+    assert not work.account.stands
+    assert len(bench.mover.plans) == 59
 
 
 @pytest.mark.parametrize("command", ["pause", "resume"])

@@ -19,6 +19,7 @@ from tierd.core.tuning.overrides import (
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
 from tierd.core.tuning.service import (
+    ACCOUNT,
     BANDWIDTH,
     FAST_PATH,
     HOTNESS,
@@ -31,6 +32,7 @@ from tierd.core.tuning.service import (
 from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
 
 __all__ = [
+    "ACCOUNT",
     "BANDWIDTH",
     "COST",
     "DAMON",

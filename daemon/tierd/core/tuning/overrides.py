@@ -18,6 +18,7 @@ from tierd.core.tuning.measured import MEASURED
 from tierd.core.tuning.phase import PHASE
 from tierd.core.tuning.policy import COST, VALUE, WATERMARK
 from tierd.core.tuning.service import (
+    ACCOUNT,
     BANDWIDTH,
     FAST_PATH,
     HOTNESS,
@@ -40,6 +41,7 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "pressure": PRESSURE,
     "fast_path": FAST_PATH,
     "migration": MIGRATION,
+    "account": ACCOUNT,
     "bandwidth": BANDWIDTH,
     "hotness": HOTNESS,
     "value": VALUE,

@@ -128,6 +128,33 @@ MIGRATION: Final = MigrationTuning()
 
 
 @dataclass(slots=True)
+class AccountTuning:
+    """The account of predicted and counted effects of moves, and when the service stands down."""
+
+    interval_s: float = tuned(
+        1.0, "s", "Requests to slow memory are compared over intervals of this length."
+    )
+    half_life_s: float = tuned(30.0, "s", "An interval counts half as much after this time.")
+    min_intervals: float = tuned(
+        8.0, "count", "The service does not stand down before so many intervals."
+    )
+    standard_errors: float = tuned(
+        3.0, "ratio", "So many standard errors are added to what came true of the predictions."
+    )
+    min_cost: float = tuned(
+        0.01, "ratio", "Moves that take less of the time of one CPU go on, if they do no harm."
+    )
+    retry_ns: int = tuned(
+        300 * 10**9,
+        "ns",
+        "The service stands down for this time, and each time for twice as long as before.",
+    )
+
+
+ACCOUNT: Final = AccountTuning()
+
+
+@dataclass(slots=True)
 class BandwidthTuning:
     """Measured load of nodes, and weighted interleaving."""
 

@@ -65,6 +65,13 @@ LAST_DECISION = _gauge(
 PAUSED = _gauge("tierd_paused", "1 while an operator's pause is in force.")
 PAUSES = _counter("tierd_pauses_total", "Times that an operator paused moving.")
 
+STANDS_DOWN = _gauge("tierd_stands_down", "1 while nothing is moved because moving does not pay.")
+STOOD_DOWN = _counter("tierd_stood_down_total", "Times that moving was found not to pay.")
+PART_SEEN = _gauge(
+    "tierd_predicted_effect_ratio",
+    "Part of the predicted fall of requests to slow memory that cards saw; absent until known.",
+)
+
 CAPACITY = _gauge("tierd_tier_capacity_bytes", "Memory of a node.", "tier", "node")
 FREE = _gauge("tierd_tier_free_bytes", "Free memory of a node.", "tier", "node")
 RESERVE = _gauge(

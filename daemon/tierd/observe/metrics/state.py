@@ -9,6 +9,7 @@ few seconds.
 from __future__ import annotations
 
 import errno
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -57,6 +58,11 @@ class Observed(Protocol):
     @property
     def undo_forgotten(self) -> int:
         """Moved folios that cannot be put back."""
+        ...
+
+    @property
+    def account(self) -> Any:
+        """Whether moving pays (`tierd.engine.standing_account`)."""
         ...
 
     @property
@@ -151,6 +157,11 @@ class MetricsState:
             values.add(f.BUDGET_GRANTED, tick.budget.move_bytes)
         values.set(f.BUDGET_RATE, self._service.config.migration.rate_limit_bytes_per_s)
         values.set(f.BUDGET_SHARE, self._service.budget_share)
+        account = self._service.account
+        values.set(f.STANDS_DOWN, account.stands)
+        values.set(f.STOOD_DOWN, account.times)
+        part, _ = account.part
+        values.replace(f.PART_SEEN, {} if math.isnan(part) else {(): part})
         values.set(f.TARGETS, tick.targets)
         values.add(f.WALKED, tick.located + tick.walked)
 
@@ -201,7 +212,7 @@ class MetricsState:
 
     def _plan(self, plan: MigrationPlan) -> None:
         for reason, count in plan.notes.items():
-            if reason != "paused":
+            if reason not in ("paused", "stands_down"):
                 self.values.add(f.HELD_BACK, count, reason.replace(" ", "_"))
         totals = self._service.totals
         for direction, pages in (
