@@ -54,8 +54,9 @@ def head(told: Mapping[str, Any]) -> list[str]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(paused["since"]))
         why = f": {printable(paused['reason'])}" if paused["reason"] else ""
         lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
-    if told["account"]["stands_down"]:
-        again = format_age(told["account"]["again_in_s"])
+    account = told["totals"]["account"]
+    if account["stands_down"]:
+        again = format_age(account["again_in_s"])
         lines.append(f"STANDS DOWN for {again}: moving does not pay (tierd resume ends it)")
     if told["undo"]["active"]:
         lines.append(f"UNDOING, {told['undo']['pages_left']} pages are to be put back")

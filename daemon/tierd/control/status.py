@@ -76,7 +76,6 @@ def status(service: Service, state: MetricsState, *, hottest: bool) -> dict[str,
             "memory_bytes": int(_one(values, f.HEAT_BYTES)),
         },
         "undo": service.work.undo.as_json(),
-        "account": service.work.account.as_json(),
         "config": {
             "files": list(config.files),
             "last_reload_ok": bool(_one(values, f.RELOAD_OK)),

@@ -75,6 +75,7 @@ class Tick:
         self.origins = Origins(components.heat.stats().capacity)
         self.undo = Undo(self.origins)
         self.account = StandingAccount()
+        self.totals.tell_account = self.account.as_json
         components.tracking.on_forgotten = self._forget
         self.paused = self.stopping = False
         self.on_attached: Callable[[Config], None] = lambda config: None

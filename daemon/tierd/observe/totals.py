@@ -87,6 +87,8 @@ class Totals:
     """... that bursts of misses showed."""
     tell_native: Callable[[], dict[str, Any]] = dict
     """Makes `native` of what was counted at the end of the last tick."""
+    tell_account: Callable[[], dict[str, Any]] = dict
+    """Tells the standing account."""
     part_ns: Counter[str] = field(default_factory=Counter)
     """Time that the parts of ticks took, by name."""
     part_cpu_ns: Counter[str] = field(default_factory=Counter)
@@ -162,6 +164,7 @@ class Totals:
             "ping_pong_prevented": self.ping_pong_prevented,
             "scan_phase_changes": self.scan_phase_changes,
             "fast_path": self.native,
+            "account": self.tell_account(),
             "part_cpu_seconds": {p: spent / 1e9 for p, spent in self.part_cpu_ns.items()},
             "part_seconds": {part: spent / 1e9 for part, spent in self.part_ns.items()},
         }

@@ -136,6 +136,7 @@ class Runner:
             "method": cell.method,
             "settings": VARIANTS[cell.variant].toml,
             "internal": list(VARIANTS[cell.variant].internal),
+            "lies": VARIANTS[cell.variant].lies,
             "fast": workload.fast,
             "pages": pages,
             "profile": self.profile is not None,

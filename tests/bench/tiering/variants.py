@@ -17,12 +17,14 @@ class Variant:
         toml: the settings.
         internal: tuning constants, NAME=VALUE.
         methods: of the matrix, those that the settings can change.
+        lies: the source takes hot pages for cold ones, and cold ones for hot (guest/lying.py).
     """
 
     what: str
     toml: str = ""
     methods: tuple[str, ...] = ()
     internal: tuple[str, ...] = ()
+    lies: bool = False
 
 
 VARIANTS = {
@@ -52,6 +54,19 @@ VARIANTS = {
             "phase.newly_idle_fraction=2",
             "phase.spike_factor=1e9",
         ),
+    ),
+    "lies": Variant(
+        "The source exchanges hot and cold pages, and the fast path, which reads the card itself, "
+        "is off.",
+        "[fast_path]\nenabled = false\n",
+        ("tierd-neoprof",),
+        lies=True,
+    ),
+    "lies-unnoticed": Variant(
+        "The source exchanges hot and cold pages, and the service keeps no account.",
+        "[fast_path]\nenabled = false\n[policy]\nstand_down = false\n",
+        ("tierd-neoprof",),
+        lies=True,
     ),
 }
 

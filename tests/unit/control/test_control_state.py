@@ -117,7 +117,7 @@ def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
         for later in range(second + 1, second + 40):
             work.run(later * 10**9, worker, gather=False)
         told = dispatch(desk, ROOT, Request("status"))
-        assert told["account"]["stands_down"]
+        assert told["totals"]["account"]["stands_down"]
         assert "STANDS DOWN" in "\n".join(head(told))
         assert not told["undo"]["active"]
         assert told["undo"]["put_back"] == len(moved)

@@ -132,7 +132,7 @@ class AccountTuning:
     """The account of predicted and counted effects of moves, and when the service stands down."""
 
     interval_s: float = tuned(
-        1.0, "s", "Requests to slow memory are compared over intervals of this length."
+        0.5, "s", "Requests to slow memory are compared over intervals of this length."
     )
     half_life_s: float = tuned(30.0, "s", "An interval counts half as much after this time.")
     min_intervals: float = tuned(

@@ -116,7 +116,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
     window = Window()
     COUNTS.write_bytes(parcel.get("counts"))
-    given = methods.Given(COUNTS, request["settings"], request["internal"])
+    given = methods.Given(COUNTS, request["settings"], request["internal"], request["lies"])
     method = methods.METHODS[request["method"]](given)
     method.prepare()
     since = time.monotonic()

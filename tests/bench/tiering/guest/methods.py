@@ -93,11 +93,13 @@ class Given:
         counts: file with an earlier run's virtual page numbers and requests, for the oracle.
         settings: TOML over tierd's settings, or nothing.
         internal: tuning constants of tierd, NAME=VALUE.
+        lies: the service's source exchanges hot and cold pages.
     """
 
     counts: Path
     settings: str = ""
     internal: Sequence[str] = ()
+    lies: bool = False
 
 
 class Method:
@@ -199,6 +201,8 @@ class Tierd(Method):
 
     def __init__(self, source: str, given: Given) -> None:
         self._source, self._settings = source, given.settings
+        lying = [sys.executable, Path(__file__).with_name("lying.py")]
+        self._program: list[str | Path] = lying if given.lies else [TOOLS / "tierd"]
         self._constants = [f"--set=internal.{each}" for each in given.internal]
 
     def prepare(self) -> None:
@@ -206,7 +210,7 @@ class Tierd(Method):
         self.configure(CONFIG)
         if self._source in ("scan", "neoprof"):
             load_module()
-        command = [TOOLS / "tierd", "run", "--config", CONFIG, "--json", "--log-level", "info"]
+        command = [*self._program, "run", "--config", CONFIG, "--json", "--log-level", "info"]
         self._daemon = start_marked([*command, *self._constants])
         # A service has been at work before: its rings are there, and its code is in memory.
         self._other = subprocess.Popen(["sleep", "infinity"])
@@ -256,6 +260,7 @@ class Tierd(Method):
             "lost_samples": totals["lost_samples"],
             "fates": totals["migration_results"],
             "native": totals.get("fast_path"),
+            "account": totals.get("account"),
             "ticks": totals.get("ticks"),
             "part_seconds": totals.get("part_seconds"),
             "part_cpu_seconds": totals.get("part_cpu_seconds"),
