@@ -14,6 +14,7 @@ test soak bench bench-short bench-parts: SETUP_FLAGS := $(if $(filter debian-12,
 
 all: demo
 
+demo: SETUP_FLAGS := --demo
 # Byte code is written here because lab guests see this tree read-only.
 setup:
 	@config/setup.sh $(SETUP_FLAGS)
@@ -27,7 +28,8 @@ workloads: setup
 
 # Boots a virtual machine with DRAM and CXL-like memory, whose hot pages are scattered over the slow
 # part, and lets tierd find and move them by accessed bits. A few minutes.
-demo: workloads
+demo: setup
+	@$(MAKE) --no-print-directory -s -C tests/workloads
 	@$(PYTHON) tests/demo/demo.py --layout scattered --module auto --until 0.9 $(DEMO_FLAGS)
 
 # The sources of accesses side by side, in a machine with a simulated NeoProf card: the hot set

@@ -6,6 +6,7 @@
 #
 #   config/setup.sh              install what is missing; a second run does nothing
 #   config/setup.sh --check      say what is missing; exit status 1 if anything is
+#   config/setup.sh --demo       install what `make demo` needs, and no more
 #   config/setup.sh --with-6.1   install kernel 6.1 for the lab as well (Debian 12)
 #
 # Packages need root; .venv does not. docs/research/lab.md says what is installed and why.
@@ -19,18 +20,27 @@ stamp=$venv/.tierd-setup
 python=/usr/bin/python3
 check=no
 with_6_1=no
+demo_only=no
 
 # Debian 12 has these newer versions in its backports suite.
 qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static clang clang-format cpio debootstrap e2fsprogs file iproute2 kmod
-    libbpf1 libsqlite3-dev numactl openssl python3 python3-bpfcc python3-dev
-    python3-venv redis-tools scdoc shellcheck udev util-linux
+    build-essential busybox-static iproute2 kmod numactl python3 python3-dev python3-venv udev
+    util-linux
 )
-packages_mib=3000
-venv_mib=700
+extras=gpu
+packages_mib=1500
+venv_mib=200
+# What tests, benchmarks and the RTL need besides.
+tests_plain=(
+    clang clang-format cpio debootstrap e2fsprogs file libbpf1 libsqlite3-dev openssl python3-bpfcc
+    redis-tools scdoc shellcheck
+)
+tests_extras=dev,rtl,bench
+tests_packages_mib=1500
+tests_venv_mib=500
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 
@@ -40,18 +50,25 @@ die() {
     exit 1
 }
 
-usage() { sed -n '4,11s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
+usage() { sed -n '4,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; }
 
 parse_arguments() {
     local argument
     for argument; do
         case $argument in
         --check) check=yes ;;
+        --demo) demo_only=yes ;;
         --with-6.1) with_6_1=yes ;;
         -h | --help) usage && exit 0 ;;
         *) usage >&2 && die "unknown option: $argument" ;;
         esac
     done
+    if [ "$demo_only" = no ]; then
+        plain+=("${tests_plain[@]}")
+        extras+=,$tests_extras
+        packages_mib=$((packages_mib + tests_packages_mib))
+        venv_mib=$((venv_mib + tests_venv_mib))
+    fi
 }
 
 find_distribution() {
@@ -230,9 +247,13 @@ install_project() {
     local now
     [ -x "$python" ] || { incomplete=yes && return 0; }
     now=$(fingerprint)
-    if [ -x "$venv/bin/tierd" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$now" ]; then
+    # One that has the tests' packages has the demo's.
+    if [ -x "$venv/bin/tierd" ] &&
+        grep -q -x -e "$now $extras" -e "$now gpu,$tests_extras" "$stamp" 2>/dev/null; then
         return 0
     fi
+    # Packages that are there stay.
+    ! grep -q ",$tests_extras\$" "$stamp" 2>/dev/null || extras=gpu,$tests_extras
     say ".venv is missing or older than the sources"
     [ "$check" = no ] || { incomplete=yes && return 0; }
     need_space "$root" "$venv_mib"
@@ -243,10 +264,11 @@ install_project() {
         "$python" -m venv --system-site-packages "$venv" || die "cannot make $venv"
     fi
     rm -f "$stamp"
-    pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16' 'reuse>=4'
-    pip_install --no-build-isolation --editable "${root}[dev,gpu,rtl,bench]" \
+    pip_install --prefer-binary 'setuptools>=70.1' 'cffi>=1.16'
+    [ "$demo_only" = yes ] || pip_install --prefer-binary 'reuse>=4'
+    pip_install --no-build-isolation --editable "${root}[$extras]" \
         --editable "$root/tests/lab" --editable "$root/fpga/python"
-    printf '%s\n' "$now" >"$stamp"
+    printf '%s\n' "$now $extras" >"$stamp"
     say "installed: $venv/bin/tierd"
 }
 
@@ -260,7 +282,7 @@ parse_arguments "$@"
 incomplete=no
 find_distribution
 install_packages
-unpack_prometheus
+[ "$demo_only" = yes ] || unpack_prometheus
 install_project
 if [ "$incomplete" = yes ]; then
     say "run config/setup.sh to install what is missing"

@@ -10,7 +10,6 @@ import math
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from typing import Any, Final
 
 from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect
+from tierd.cli._meters import InstructionMeter, Meter, counting
 from tierd.cli.undo import NOT_PUT_BACK, ask_patiently, undone
 from tierd.control.kept import UNDO_REASON
 from tierd.control.protocol import Client
@@ -28,8 +28,6 @@ from tierd.core.units import format_size, parse_duration_ns
 from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
 
 HELP = "find out whether tiering pays here: with and without it, in random order"
-MEASURE_S: Final = 30.0
-"""A measure that takes longer is none."""
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
     Answer.DOES_NOT_PAY: ExitCode.NOTHING_TO_DO,
@@ -52,9 +50,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_common(parser)
     parser.add_argument(
         "--measure",
-        required=True,
         metavar="COMMAND",
-        help="a command of the shell that prints one number, more for better",
+        help="a command of the shell that prints one number, more for better (default: instructions"
+        " a second of the control groups of the watched processes, where the CPU counts them)",
     )
     parser.add_argument(
         "--counter", action="store_true", help="the number only grows: its rate is what counts"
@@ -98,10 +96,11 @@ def _pairs(text: str) -> int:
 def run(args: argparse.Namespace) -> int:
     """Run all windows; whatever ends them, the service acts afterwards as it did before."""
     windows: list[Window] = []
-    with connect(args) as client:
-        _check(ask_patiently(client, "status"))
+    with connect(args) as client, contextlib.ExitStack() as opened:
+        status = ask_patiently(client, "status")
+        _check(status)
         ask_patiently(client, "resume")  # which changes nothing, and says who may not
-        trial = Trial(client, Meter(args.measure, counter=args.counter), args)
+        trial = Trial(client, opened.enter_context(_meter(args, status)), args)
         with _acting_again(args), _ended_by_signals():
             try:
                 for window in trial.windows(random.Random(args.seed)):
@@ -135,6 +134,17 @@ def run(args: argparse.Namespace) -> int:
             f"{format_size(told['moved_bytes_per_s'])} a second"
         )
     return EXIT_CODES[found.answer]
+
+
+@contextlib.contextmanager
+def _meter(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[Meter | InstructionMeter]:
+    """What was asked for is measured, or else instructions of the watched processes' groups."""
+    if args.measure is not None:
+        yield Meter(args.measure, counter=args.counter)
+        return
+    groups = [each["cgroup"] for each in status["targets"]["groups"]]
+    with contextlib.closing(counting(groups)) as instructions:
+        yield InstructionMeter(instructions)
 
 
 def _check(status: dict[str, Any]) -> None:
@@ -179,65 +189,6 @@ def _ended_by_signals() -> Iterator[None]:
             signal.signal(each, handler)
 
 
-class Meter:
-    """Asks the command for its number.
-
-    Args:
-        command: of the shell.
-        counter: its number only grows.
-    """
-
-    def __init__(self, command: str, *, counter: bool) -> None:
-        self._command = command
-        self._counter = counter
-
-    def over(
-        self, seconds: float, clock: Callable[[], float], sleep: Callable[[float], None]
-    ) -> float:
-        """The measure of so many seconds: a counter's rate, or else the mean of samples.
-
-        Raises:
-            UnavailableError: the command fails, or prints no number above 0.
-        """
-        start, first = clock(), self._read()
-        if self._counter:
-            sleep(seconds)
-            value = (self._read() - first) / (clock() - start)
-        else:
-            samples = [first]
-            while (left := start + seconds - clock()) > 0:
-                sleep(min(left, seconds / 10))
-                samples.append(self._read())
-            value = sum(samples) / len(samples)
-        if not value > 0:
-            raise UnavailableError(
-                f"the measure of a window is {value:g}, and a gain is a ratio",
-                hint="is the load running? --counter is for numbers that only grow",
-            )
-        return value
-
-    def _read(self) -> float:
-        try:
-            done = subprocess.run(
-                self._command,
-                shell=True,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=MEASURE_S,
-            )
-            if done.returncode:
-                raise ValueError(f"it ended with {done.returncode}: {done.stderr.strip()[-200:]}")
-            value = float(done.stdout)
-            if not math.isfinite(value):
-                raise ValueError(f"it printed {value}")
-            return value
-        except (ValueError, subprocess.TimeoutExpired) as error:
-            raise UnavailableError(
-                f"--measure gave no number: {error}", hint=f"try it: {self._command}"
-            ) from None
-
-
 class Trial:
     """Alternates windows.
 
@@ -250,7 +201,7 @@ class Trial:
     def __init__(
         self,
         client: Client,
-        meter: Meter,
+        meter: Meter | InstructionMeter,
         args: argparse.Namespace,
         *,
         clock: Callable[[], float] = time.monotonic,

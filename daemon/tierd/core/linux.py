@@ -37,5 +37,7 @@ IBS_PERIOD: Final = 1 << 26
 COMPLETE_SAMPLES: Final = (6, 3)
 """The kernel completes a sample before the program runs from here on ("perf/core: Call
 perf_prepare_sample() before running BPF")."""
+CGROUP_ROOTS: Final = ("sys/fs/cgroup", "sys/fs/cgroup/unified")
+"""Where the cgroup v2 hierarchy is mounted (systemd: unified, hybrid)."""
 UNCORE_UNITS: Final = {"": 1.0, "Bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "64Bytes": 64.0}
 """Units of counters in sysfs → bytes."""

@@ -10,6 +10,7 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
+from tierd.core.linux import CGROUP_ROOTS
 from tierd.core.tiermap import parse_meminfo
 from tierd.core.units import format_size
 from tierd.doctor.findings import Ask, CannotTellError, Group, Host, probe
@@ -122,7 +123,7 @@ def _free_bytes(host: Host, node: int) -> int | None:
 @probe("cgroup2", Group.HOST, "control groups, version 2")
 def cgroup2(host: Host) -> Availability:
     """Whether targets can be named by control group."""
-    for place in ("sys/fs/cgroup", "sys/fs/cgroup/unified"):
+    for place in CGROUP_ROOTS:
         controllers = host.tree.text(f"{place}/cgroup.controllers")
         if controllers is not None:
             have = ", ".join(controllers.split()) or "no controllers"

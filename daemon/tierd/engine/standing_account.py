@@ -5,8 +5,8 @@ A source may be wrong about pages. What all requests to slow memory come to is c
 that count knows nothing of pages. So the account compares the two. Time is cut into intervals. Each
 gives a pair: by how much the requests a second should have fallen, which is the sum of the rates of
 the promoted pages less those of the demoted ones, and by how much they fell. The slope of a line
-through 0 and all pairs says what part of the prediction came true, and has a standard error. Older
-pairs count less.
+through 0 and all pairs says how many requests ended for each predicted access, and has a standard
+error. It need not be 1, because accessed bits show one access of many. Older pairs count less.
 
 Moving does not pay where even the upper bound of what came true, in latency saved until the
 break-even time, is less than the time that the moves took, and that time is worth mentioning. Then
@@ -114,7 +114,7 @@ class StandingAccount:
 
     @property
     def part(self) -> tuple[float, float]:
-        """What part of the predictions came true, and its standard error; NaN: not known."""
+        """Requests that ended for each predicted access, and the standard error; NaN: not known."""
         if self._xx <= 0 or self._pairs < 2:
             return math.nan, math.nan
         slope = self._xy / self._xx

@@ -24,7 +24,7 @@ from plan import LENGTH, METHODS, QUICK, planned, scaled
 from report import write_report
 from results import DEFAULTS, FILE, RETRY_SEED, Cell, Key, ResultFile, differences
 from runner import LIMIT_S, SEED, Runner, end_on_sigterm
-from variants import VARIANTS
+from variants import VARIANTS, placed
 from versions import versions
 
 from tierd_lab import Machine
@@ -71,7 +71,7 @@ class Matrix:
 
     def run(self, workload: Workload, key: Key) -> Cell:
         """Run a cell and keep it."""
-        if key.method == "oracle" and (workload, key.seed) not in self._runner.counted:
+        if placed(key.method, key.variant) and (workload, key.seed) not in self._runner.counted:
             again = self._run(workload, key._replace(method="first-touch"))
             if again.seconds is None:
                 cell = Cell(*key[:2], why=f"no counts: {again.why}", seed=key.seed)

@@ -19,7 +19,7 @@ import image
 import numpy as np
 from figures import FAST, seconds_to_95, shares
 from results import DEFAULTS, RETRY_SEED, Cell
-from variants import VARIANTS
+from variants import VARIANTS, placed
 
 from tierd.core.errors import TierdError
 from tierd_lab import Machine
@@ -96,7 +96,7 @@ class Runner:
         """Run a cell.
 
         Args:
-            workload, method: which; the oracle needs workload and seed to be in `counted`.
+            workload, method: which; where pages are placed, `counted` needs workload and seed.
             variant: of tierd's settings (variants.py).
             seed: of the machine's random numbers, and of the moment at which the workload starts.
                 The same seed gives the same cell bit for bit, as long as the tree, its place
@@ -146,7 +146,7 @@ class Runner:
         with Sealed(self._machine, folder) as machine:
             parcel = Parcel(folder / WINDOW)
             parcel.put("request", json.dumps(request).encode())
-            if cell.method == "oracle":
+            if placed(cell.method, cell.variant):
                 parcel.put("counts", self.counted[workload, cell.seed])
             machine.start(self._kernel, self._image, seed, profile=self.profile is not None)
             machine.follow(_taker(told, begin), begin + self._limit_s)

@@ -17,7 +17,8 @@ class Variant:
         toml: the settings.
         internal: tuning constants, NAME=VALUE.
         methods: of the matrix, those that the settings can change.
-        lies: the source takes hot pages for cold ones, and cold ones for hot (guest/lying.py).
+        lies: the source takes hot pages for cold ones, and cold ones for hot (guest/lying.py). Such
+            a service begins with pages where the oracle puts them, so that it can only lose.
     """
 
     what: str
@@ -56,19 +57,24 @@ VARIANTS = {
         ),
     ),
     "lies": Variant(
-        "The source exchanges hot and cold pages, and the fast path, which reads the card itself, "
-        "is off.",
+        "The source exchanges hot and cold pages, which begin where the oracle puts them. The fast "
+        "path, which reads the card itself, is off.",
         "[fast_path]\nenabled = false\n",
         ("tierd-neoprof",),
         lies=True,
     ),
     "lies-unnoticed": Variant(
-        "The source exchanges hot and cold pages, and the service keeps no account.",
+        "As with lies, and the service keeps no account.",
         "[fast_path]\nenabled = false\n[policy]\nstand_down = false\n",
         ("tierd-neoprof",),
         lies=True,
     ),
 }
+
+
+def placed(method: str, variant: str) -> bool:
+    """Whether a cell begins with the pages where the oracle puts them."""
+    return method == "oracle" or (variant in VARIANTS and VARIANTS[variant].lies)
 
 
 def has(method: str, variant: str) -> bool:

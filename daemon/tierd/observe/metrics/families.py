@@ -69,7 +69,7 @@ STANDS_DOWN = _gauge("tierd_stands_down", "1 while nothing is moved because movi
 STOOD_DOWN = _counter("tierd_stood_down_total", "Times that moving was found not to pay.")
 PART_SEEN = _gauge(
     "tierd_predicted_effect_ratio",
-    "Part of the predicted fall of requests to slow memory that cards saw; absent until known.",
+    "Requests to slow memory that ended for each predicted access; below 0 moves do harm.",
 )
 
 CAPACITY = _gauge("tierd_tier_capacity_bytes", "Memory of a node.", "tier", "node")

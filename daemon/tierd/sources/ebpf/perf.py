@@ -31,6 +31,7 @@ _HEADER: Final = struct.Struct("=IHH")
 class Type(enum.IntEnum):
     """PERF_TYPE_*: whose event it is."""
 
+    HARDWARE = 0
     SOFTWARE = 1
     TRACEPOINT = 2
 
@@ -43,6 +44,15 @@ class Flag(enum.IntFlag):
     WATERMARK = 1 << 14
     PRECISE = 1 << 15
     USE_CLOCKID = 1 << 25
+
+
+class ReadFormat(enum.IntFlag):
+    """PERF_FORMAT_*: what a read of a counter gives."""
+
+    COUNT = 0
+    """The count alone."""
+    TIMES = 0b11
+    """The count, and the ns for which it was enabled and for which it ran."""
 
 
 class Record(enum.IntEnum):
@@ -58,6 +68,8 @@ class Layout:
     """Other numbers of the interface."""
 
     ATTR_SIZE: Final = 128
+    INSTRUCTIONS: Final = 1
+    """PERF_COUNT_HW_INSTRUCTIONS."""
     PAGE_FAULTS: Final = 2
     """PERF_COUNT_SW_PAGE_FAULTS."""
     CLOCK_MONOTONIC: Final = 1
@@ -91,6 +103,7 @@ class EventAttr:
         sample: what a sample carries.
         precise: 0 to 3, how near the sampled instruction must be (precise_ip).
         exclude_kernel: count user mode only.
+        read_format: what a read of the counter gives.
     """
 
     type: int
@@ -101,6 +114,7 @@ class EventAttr:
     config2: int = 0
     precise: int = 0
     exclude_kernel: bool = False
+    read_format: ReadFormat = ReadFormat.COUNT
 
     def encode(self, *, counting: bool = False) -> bytes:
         """The 128 bytes; the event starts disabled, with CLOCK_MONOTONIC times.
@@ -116,10 +130,10 @@ class EventAttr:
             raise ValueError(f"precise {self.precise} is not between 0 and 3")
         # Events that fire in NMI context take NMI-safe clocks only; CLOCK_MONOTONIC is one.
         flags: int = Flag.DISABLED | Flag.WATERMARK | Flag.USE_CLOCKID | self.precise * Flag.PRECISE
-        if self.exclude_kernel:
-            flags |= Flag.EXCLUDE_KERNEL
         if counting:
             flags = 0
+        if self.exclude_kernel:
+            flags |= Flag.EXCLUDE_KERNEL
         head = struct.pack(
             "=IIQQQQQ",
             self.type,
@@ -127,7 +141,7 @@ class EventAttr:
             self.config,
             self.period,
             int(self.sample),
-            0,  # read_format
+            int(self.read_format),
             flags,
         )
         # wakeup_watermark (never wake: the ring is polled), bp_type, config1, config2,

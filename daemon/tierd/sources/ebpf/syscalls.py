@@ -48,6 +48,7 @@ class Kernel:
     STATS_RUN_TIME: Final = 0
     MAP_TYPE_ARRAY: Final = 2
     PROG_TYPE_PERF_EVENT: Final = 7
+    PERF_FLAG_PID_CGROUP: Final = 4
     PERF_FLAG_FD_CLOEXEC: Final = 8
 
 
@@ -76,8 +77,17 @@ def bpf(command: int, attributes: bytes | bytearray) -> int:
     return _syscall(0, ctypes.c_long(command), buffer, ctypes.c_ulong(len(attributes)))
 
 
-def perf_event_open(attributes: bytes, pid: int, cpu: int, group: int = -1) -> int:
+def perf_event_open(
+    attributes: bytes, pid: int, cpu: int, group: int = -1, *, cgroup: bool = False
+) -> int:
     """A descriptor (close-on-exec) of a perf event.
+
+    Args:
+        attributes: struct perf_event_attr.
+        pid: the process, -1 for all; with `cgroup` the descriptor of a control group's folder.
+        cpu: the CPU, -1 for all.
+        group: the leader's descriptor, -1 for none.
+        cgroup: count what tasks of a control group do.
 
     Raises:
         OSError: what the kernel answered.
@@ -89,7 +99,9 @@ def perf_event_open(attributes: bytes, pid: int, cpu: int, group: int = -1) -> i
         ctypes.c_long(pid),
         ctypes.c_long(cpu),
         ctypes.c_long(group),
-        ctypes.c_ulong(Kernel.PERF_FLAG_FD_CLOEXEC),
+        ctypes.c_ulong(
+            Kernel.PERF_FLAG_FD_CLOEXEC | (Kernel.PERF_FLAG_PID_CGROUP if cgroup else 0)
+        ),
     )
 
 

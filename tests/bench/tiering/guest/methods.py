@@ -201,6 +201,7 @@ class Tierd(Method):
 
     def __init__(self, source: str, given: Given) -> None:
         self._source, self._settings = source, given.settings
+        self._lies, self._oracle = given.lies, Oracle(given.counts)
         lying = [sys.executable, Path(__file__).with_name("lying.py")]
         self._program: list[str | Path] = lying if given.lies else [TOOLS / "tierd"]
         self._constants = [f"--set=internal.{each}" for each in given.internal]
@@ -221,6 +222,10 @@ class Tierd(Method):
             time.sleep(0.5)
         time.sleep(WARM_S)
         self._since = time.monotonic()
+
+    def settle(self, pid: int) -> None:
+        if self._lies:
+            self._oracle.settle(pid)
 
     def configure(self, config: Path) -> None:
         """Write the service's configuration, with the variant's settings in conf.d beside it."""
