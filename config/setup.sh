@@ -27,7 +27,7 @@ qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static iproute2 kmod numactl python3 python3-dev python3-venv udev
+    build-essential busybox-static file iproute2 kmod numactl python3 python3-dev python3-venv udev
     util-linux
 )
 extras=gpu
@@ -35,7 +35,7 @@ packages_mib=1500
 venv_mib=200
 # What tests, benchmarks and the RTL need besides.
 tests_plain=(
-    clang clang-format cpio debootstrap e2fsprogs file libbpf1 libsqlite3-dev openssl python3-bpfcc
+    clang clang-format cpio debootstrap e2fsprogs libbpf1 libsqlite3-dev openssl python3-bpfcc
     redis-tools scdoc shellcheck
 )
 tests_extras=dev,rtl,bench

@@ -98,11 +98,12 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
 
     Attributes of an event: `kind` ("moves"), `tick`, `time` (Unix), `pid`, `comm`, `cgroup`,
     `direction`, `source`, `dest` (tiers), `pages`, `moved` (4 KiB), `migration_results` (by fate
-    where not moved), `heat` (least and most, that the decision was made on). A tick that
-    held pages back and moved none is one event of the kind "held back".
+    where not moved), `heat` (least and most, that the decision was made on), `undo` (the moves
+    put pages back, and nothing was decided on heat). A tick that held pages back and moved none is one event of the kind "held back".
     """
     now = time.time()
     told = {"tick": tick.number, "time": now}
+    undo = {"undo": True} if "undo" in tick.plan.notes else {}
     report = tick.report or (MigrationResult.not_tried(tick.plan) if len(tick.plan) else None)
     if report is None:
         if tick.plan.notes:
@@ -131,6 +132,7 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
             "pages": int(total[index]),
             "moved": int(moved[index]),
             "migration_results": _results(report, own, pages),
+            **undo,
             "heat": [round(float(plan.heat[own].min()), 3), round(float(plan.heat[own].max()), 3)],
         }
     if len(codes) > MOST_A_TICK:
