@@ -122,10 +122,11 @@ def _event_text(event: Answer, args: argparse.Namespace) -> Iterator[str]:
     if kind == "moves":
         fates = ", ".join(f"{name} {count}" for name, count in event["migration_results"].items())
         low, high = event["heat"]
+        heat = "put back" if event.get("undo") else f"heat {low:g} to {high:g}"
         yield printable(
             f"{when} {event['direction']} {event['source']} > {event['dest']} "
             f"{event['comm']}[{event['pid']}] {event['moved']}/{event['pages']} pages, "
-            f"heat {low:g} to {high:g}{f' ({fates})' if fates else ''} {event['cgroup']}"
+            f"{heat}{f' ({fates})' if fates else ''} {event['cgroup']}"
         )
     elif kind == "held back":
         reasons = ", ".join(f"{why} {count}" for why, count in event["reasons"].items())

@@ -98,8 +98,9 @@ def tick_events(tick: TickRecord, targets: Mapping[int, Target]) -> Iterator[Eve
 
     Attributes of an event: `kind` ("moves"), `tick`, `time` (Unix), `pid`, `comm`, `cgroup`,
     `direction`, `source`, `dest` (tiers), `pages`, `moved` (4 KiB), `migration_results` (by fate
-    where not moved), `heat` (least and most, that the decision was made on), `undo` (the moves
-    put pages back, and nothing was decided on heat). A tick that held pages back and moved none is one event of the kind "held back".
+    where not moved), `heat` (least and most, that the decision was made on), `undo` (true where
+    the moves put pages back, and nothing was decided on heat). A tick that held pages back and
+    moved none is one event of the kind "held back".
     """
     now = time.time()
     told = {"tick": tick.number, "time": now}

@@ -295,6 +295,9 @@ def test_a_tick_is_told_target_by_target_and_way_by_way():
     assert told[0]["migration_results"] == {"busy": 1}
     assert told[0]["heat"] == [0.0, 1.0]
     assert told[1]["migration_results"] == {}
+    assert not any("undo" in event for event in told)
+    back = replace(plan, notes={"undo": 3})
+    assert all(e["undo"] for e in tick_events(tick(back, replace(report, plan=back)), targets))
 
 
 def test_the_events_of_a_tick_are_bounded_and_the_rest_is_counted():
