@@ -150,6 +150,7 @@ class Source(AccessSource):
         self.ok = True
         self.closed = 0
         self.on_close: Callable[[], object] = lambda: None
+        self.watched: Sequence[WatchedTarget] = ()
         self.polls = 0
         self.on_poll: Callable[[int], object] = lambda count: None
 
@@ -157,7 +158,7 @@ class Source(AccessSource):
         return Availability(self.ok, "as the test says")
 
     def watch(self, targets: Sequence[WatchedTarget]) -> None:
-        pass
+        self.watched = targets
 
     def poll(self) -> list[AccessBatch]:
         self.polls += 1

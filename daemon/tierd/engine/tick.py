@@ -198,6 +198,8 @@ class Tick:
 
     def _locate(self, now: int) -> tuple[int, int]:
         """Find out where pages are: how many hot ones were asked for, and how many walked."""
+        if self.account.stands:
+            return 0, 0
         tracking, budget = self.components.tracking, self.config.residency.pages_per_tick
         # Pages that do not pay for a move are located by the residency scans alone.
         least = self.config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
@@ -231,8 +233,11 @@ class Tick:
         counts = counts and not (self.paused or self.undo.active)
         if not policy.stand_down and self.account.stands:
             self.account.end()
+        stood = self.account.stands
         pays_in_s = break_even_s(policy.break_even_time_ns / 1e9, self.phase_age.seconds(now))
         self.undo.wanted |= self.account.see(source if counts else None, now, pays_in_s)
+        if self.account.stands != stood:
+            self._watch_ns = 0
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """The plan of this tick; empty if it decides nothing."""
@@ -320,7 +325,9 @@ class Tick:
             UnavailableError: there has been no source since the start.
         """
         try:
-            self.components.sources.watch(self.components.tracking.watched(), now)
+            # While the service stands down, it costs the host nothing.
+            stands = self.account.stands
+            self.components.sources.watch([] if stands else self.components.tracking.watched(), now)
         except UnavailableError as error:
             if not self.totals.ticks:
                 raise

@@ -21,6 +21,7 @@ from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
 from tierd.control.kept import Pause, PauseFile, persist
 from tierd.control.protocol import Request, RequestError
+from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import ConfigError, TierdError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys
@@ -98,6 +99,8 @@ class Worse:
 def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     bench.source.requests = Worse().requests  # type: ignore[method-assign]
+    one = [WatchedTarget(0, 1, (WatchedRange(0, 100),))]
+    bench.tracking.watched = lambda: one  # type: ignore[method-assign]
     work = bench.service.work
     with ThreadPoolExecutor(1) as worker, serving(bench):
         for second in range(1, 60):
@@ -122,8 +125,12 @@ def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
         assert not told["undo"]["active"]
         assert told["undo"]["put_back"] == len(moved)
         assert bench.seen[-1].plan.notes == {"stands_down": 1}
+        assert list(bench.source.watched) == []
         dispatch(desk, ROOT, Request("resume"))
-    assert not work.account.stands
+        assert not work.account.stands
+        for last in range(later + 1, later + 4):
+            work.run(last * 10**9, worker, gather=False)
+        assert bench.source.watched == one
 
 
 def test_without_stand_down_the_service_goes_on(tmp_path: Path):
