@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from tierd.core.errors import UnavailableError
+from tierd.core.linux import INTERLEAVE_MAX_WEIGHT
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import BANDWIDTH, PACING
@@ -88,7 +89,7 @@ def weights(before: Mapping[int, float], wish: Mapping[int, float]) -> dict[int,
 def integers(shares: Mapping[int, float]) -> dict[int, int]:
     """The kernel's weights, 1 to 255, for shares."""
     return {
-        node: min(255, max(1, round(share * BANDWIDTH.interleave_weight_sum)))
+        node: min(INTERLEAVE_MAX_WEIGHT, max(1, round(share * INTERLEAVE_MAX_WEIGHT)))
         for node, share in shares.items()
     }
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tierd.core.access import AccessBatch
+from tierd.core.access import LINES_PER_PAGE, AccessBatch
 from tierd.core.tuning import PHASE
 from tierd.sources.neoprof import NeoProfSource
 
@@ -90,7 +90,7 @@ class SpikeDetector:
         if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
             return False
         self._leapt_ns = now_ns
-        self._old_ns = min(2 * self._old_ns, PHASE.spike_max_wait_ns)
+        self._old_ns *= 2
         return True
 
 
@@ -99,7 +99,9 @@ class MissBurstDetector:
 
     def __init__(self) -> None:
         self._refusals = SpikeDetector(PHASE.burst_refused_pages)
-        self._requests = SpikeDetector(PHASE.burst_requests, PHASE.burst_settling_s)
+        self._requests = SpikeDetector(
+            PHASE.burst_refused_pages * LINES_PER_PAGE, PHASE.burst_settling_s
+        )
         self._asked_ns = 0
         self._signs: set[str] = set()
 

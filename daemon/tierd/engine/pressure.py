@@ -16,7 +16,7 @@ import numpy as np
 from tierd.core import bounds
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import target_of
-from tierd.core.tuning import PACING, PRESSURE
+from tierd.core.tuning import PACING
 from tierd.policy.limits import Pressure
 
 _SOME: Final = re.compile(rb"^some avg10=(\d+\.\d+) ", re.MULTILINE)
@@ -71,7 +71,7 @@ class PressureMonitor:
             return 0.0
         total = migrations.by_tierd + migrations.by_kernel + migrations.by_others
         moved, ping_pong = total - self._moved, migrations.ping_pong - self._ping_pong
-        if moved < PRESSURE.min_reported_moves:
+        if moved < PACING.few_pages:
             # Too few to judge; a former value is dropped once nothing moves.
             return self._now.ping_pong if moved > 0 else 0.0
         self._moved, self._ping_pong = total, migrations.ping_pong

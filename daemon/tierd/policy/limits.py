@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import MAX_TARGETS, target_of
-from tierd.core.tuning import PRESSURE
+from tierd.core.tuning import PACING, PRESSURE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
@@ -116,7 +116,7 @@ class RateLimiter:
             fates = np.bincount(last.fate, minlength=len(Fate)).tolist()
             tried = len(last.fate) - fates[Fate.NOT_TRIED]
             failed = sum(fates[fate] for fate in FAILURES)
-            if tried >= PRESSURE.min_reported_moves:
+            if tried >= PACING.few_pages:
                 if failed > self._settings.failure_share * tried:
                     self.share = max(PRESSURE.min_rate_fraction, self.share / 2)
                 else:

@@ -189,7 +189,7 @@ def decide(
     """
     over_quota = moved.promoted_bytes >= settings.quota_bytes_per_s * moved.seconds
     overflow = profile.refused > 0
-    boost = min(HMU.max_threshold_boost, state.boost * 2) if overflow else max(1.0, state.boost / 2)
+    boost = min(profile.threshold_max, state.boost * 2) if overflow else max(1.0, state.boost / 2)
     p = _share(state.p, profile, moved, settings, over_quota=over_quota)
     if not int(profile.histogram.sum()):
         raw = _blind(state, profile, over_quota=over_quota or overflow)
@@ -225,8 +225,8 @@ def _share(
 
 def _quantile(profile: CardProfile, p: float) -> int:
     width = int(profile.histogram.sum())
-    share = p + min(HMU.max_unmovable_fraction, profile.unmovable / width)
-    share += min(HMU.max_moved_fraction, profile.moved / width)
+    left_out = (profile.unmovable + profile.moved) / width
+    share = p + min(HMU.max_left_out_fraction, left_out)
     return int(quantiles(profile.histogram, profile.edges, np.array([1.0 - share]))[0])
 
 

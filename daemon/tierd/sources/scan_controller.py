@@ -15,7 +15,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from tierd.core.access import Seen
-from tierd.core.tuning import INTERVAL, PHASE, SCAN
+from tierd.core.tuning import INTERVAL, PACING, PHASE, SCAN
 from tierd.sources.kmod.uapi import HISTORY
 from tierd.sources.sampling_interval import choose
 from tierd.sources.scan_records import ScanSummary, WarmupState
@@ -58,7 +58,7 @@ class ScanPhaseDetector:
         """
         if scans < max(self._wait, self._held):
             return False
-        least = max(PHASE.min_pages, pages // PHASE.min_pages_divisor)
+        least = max(PACING.few_pages, pages // PHASE.min_pages_divisor)
         came = found.newly_hot >= least and found.newly_hot_fraction > PHASE.newly_hot_fraction
         share = min(1.0, found.accessed / pages) if pages else 0.0
         chance = PHASE.chance_factor * share**3 * (1 - share) * pages
@@ -214,10 +214,7 @@ class ScanController:
         before = self.period_us, self.sampling_interval_us
         taught = not self._learning
         self._count(rounds)
-        valid = all(
-            each > self._valid_from.get(target, SCAN.stale_scans - 1)
-            for target, each in rounds.items()
-        )
+        valid = all(each > self._valid_from.get(target, 1) for target, each in rounds.items())
         if valid and any(each.get("round_pages", 0) for each in stats.values()):
             self._judge(list(stats.values()), now_ns, taught=taught)
         self.awake = False
@@ -322,7 +319,8 @@ class ScanController:
         )
         self.sampling_interval_us = wanted
         rounds = self._rounds.items()
-        self._valid_from = {target: each + SCAN.stale_scans - 1 for target, each in rounds}
+        # The scan under way began with the interval before.
+        self._valid_from = {target: each + 1 for target, each in rounds}
         far = not before or not wanted or not 1 / apart <= wanted / before <= apart
         if far and not taught:
             self._since = {target: each + 1 for target, each in rounds}

@@ -177,6 +177,6 @@ class TargetPages:
         if abs(target.rss_bytes - self.walk_rss) > WORKLOADS.few_new_fraction * self.walk_rss:
             return self.walk_due_ns
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
-        late_ns = (RESIDENCY.idle_scan_factor - 1) * interval_ns if idle else 0
+        late_ns = RESIDENCY.reread_ns if idle else 0
         patience_ns = min(bounds.WALK_WAIT_NS, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
         return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

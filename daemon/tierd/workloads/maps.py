@@ -3,10 +3,9 @@
 
 numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
 pages. They are read again after `PACING.upkeep_interval_ns` when there are many pages in unread
-mappings, after `RESIDENCY.reread_ns` when there are few, after
-`WORKLOADS.settled_policy_interval_ns` when there are none (a policy may have been set on a mapping
-that was there), and for all processes together so seldom that it takes less than a hundredth of the
-time; smaps only when the process has locked memory.
+mappings, after `RESIDENCY.reread_ns` when there are few or none (a policy may have been set on a
+mapping that was there), and for all processes together so seldom that it takes less than
+`RESIDENCY.cpu_fraction` of the time; smaps only when the process has locked memory.
 """
 
 from __future__ import annotations
@@ -80,9 +79,7 @@ class MapReader:
         self._cache.pop((process.pid, process.start_time), None)
 
     def _read(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
-        if cached.policies is None or self._due(
-            cached.policies, now_ns, WORKLOADS.settled_policy_interval_ns
-        ):
+        if cached.policies is None or self._due(cached.policies, now_ns, RESIDENCY.reread_ns):
             return self._read_policies(pid, cached, now_ns)
         text = self._maps(pid)
         digest = hash(text)
@@ -99,8 +96,8 @@ class MapReader:
         return cached.result
 
     def _due(self, policies: Policies, now_ns: int, interval_ns: int) -> bool:
-        """Whether policies may be read again: all processes share a hundredth of the time."""
-        least = WORKLOADS.policy_cost_factor * policies.cost_ns * len(self._cache)
+        """Whether policies may be read again: all processes share `RESIDENCY.cpu_fraction`."""
+        least = policies.cost_ns / RESIDENCY.cpu_fraction * len(self._cache)
         return now_ns - policies.read_ns >= max(interval_ns, least)
 
     def _read_policies(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:

@@ -23,7 +23,7 @@ from types import MappingProxyType
 from tierd.config import RuleConfig, TargetsConfig
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError, UnavailableError
-from tierd.core.tuning import WORKLOADS
+from tierd.core.tuning import INTERVAL
 from tierd.workloads.events import ProcessEvents, ProcessEventSocket
 from tierd.workloads.procs import PROC, Process, Stat, read_stat, start_time
 from tierd.workloads.readings import NewProcesses, Readings
@@ -192,7 +192,7 @@ class TargetRegistry:
             if pid in rested:
                 continue
             watched = pid in self._by_pid
-            least = self._config.min_rss_bytes / (WORKLOADS.keep_factor if watched else 1.0)
+            least = self._config.min_rss_bytes / (INTERVAL.close_factor if watched else 1.0)
             if stat.rss_bytes < least or pid in exited or self._is_own(pid, stats):
                 continue
             process = Process(stat, self._root, self._processes.get(pid))
@@ -247,7 +247,7 @@ class TargetRegistry:
         """The largest processes, as many as the limit allows."""
 
         def rank(process: Process) -> tuple[float, int]:
-            bonus = WORKLOADS.keep_factor if process.pid in self._by_pid else 1.0
+            bonus = INTERVAL.close_factor if process.pid in self._by_pid else 1.0
             return -process.rss_bytes * bonus, process.pid
 
         ordered = sorted(matched.values(), key=rank)

@@ -67,7 +67,7 @@ def test_shares_change_by_steps() -> None:
 
 
 def test_weights_are_what_the_kernel_takes() -> None:
-    assert integers({0: 0.0, 1: 0.004, 2: 0.5, 3: 4.0}) == {0: 1, 1: 1, 2: 50, 3: 255}
+    assert integers({0: 0.0, 1: 0.004, 2: 0.5, 3: 4.0}) == {0: 1, 1: 1, 2: 128, 3: 255}
 
 
 # ------------------------------------------------------------------ files
@@ -105,7 +105,7 @@ def test_weights_are_written_and_put_back(sysfs: Path) -> None:
     interleave.start()
     assert read(sysfs) == ["7", "7", "7"]
     tick(interleave, 1)
-    assert read(sysfs) == ["30", "60", "10"]
+    assert read(sysfs) == ["76", "153", "26"]
     interleave.close()
     assert read(sysfs) == ["7", "7", "7"]
 
@@ -128,9 +128,9 @@ def test_weights_follow_the_load_once_a_second_by_steps(sysfs: Path) -> None:
     loaded: Any = SimpleNamespace(model=model(0, 120, 0))
     interleave.state = lambda: loaded
     tick(interleave, 1)
-    assert read(sysfs)[1] == "60"
+    assert read(sysfs)[1] == "153"
     tick(interleave, 2)
-    assert read(sysfs)[1] == "55"
+    assert read(sysfs)[1] == "140"
     for number in range(3, 20):
         tick(interleave, number)
     assert read(sysfs)[1] == "1"

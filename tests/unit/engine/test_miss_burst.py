@@ -6,8 +6,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tierd.core.access import LINES_PER_PAGE
 from tierd.core.tuning import PHASE
 from tierd.engine.phase import MissBurstDetector
+
+LEAST_REQUESTS = PHASE.burst_refused_pages * LINES_PER_PAGE
 
 S = 10**9
 QUARTER = S // 4
@@ -42,8 +45,8 @@ class Course:
 
 def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
     course = Course()
-    assert not course.go(PHASE.burst_requests // 8, 12)
-    assert course.go(2 * PHASE.burst_requests)
+    assert not course.go(LEAST_REQUESTS // 8, 12)
+    assert course.go(2 * LEAST_REQUESTS)
     assert course.look(), "until it is taken"
     assert course.miss_burst.take() == {"many_requests"}
     assert not course.look()
@@ -53,23 +56,23 @@ def test_slow_memory_that_is_suddenly_asked_for_is_a_sign() -> None:
 def test_few_requests_are_none_however_many_times_as_many() -> None:
     course = Course()
     assert not course.go(0, 12)
-    assert not course.go(PHASE.burst_requests - 1)
+    assert not course.go(LEAST_REQUESTS - 1)
 
 
 def test_what_is_always_much_is_no_sign() -> None:
     course = Course()
-    course.go(10 * PHASE.burst_requests)
+    course.go(10 * LEAST_REQUESTS)
     course.miss_burst.take()
     course.source.epochs[0].start_ns = course.now_ns
-    assert not course.go(10 * PHASE.burst_requests, 40)
+    assert not course.go(10 * LEAST_REQUESTS, 40)
 
 
 def test_much_at_the_start_is_soon_forgotten() -> None:
     """All pages are slow until they are promoted: that is not what is usual afterwards."""
     course = Course()
-    course.go(20 * PHASE.burst_requests, 4)
-    assert not course.go(PHASE.burst_requests, 8)
-    assert course.go(20 * PHASE.burst_requests)
+    course.go(20 * LEAST_REQUESTS, 4)
+    assert not course.go(LEAST_REQUESTS, 8)
+    assert course.go(20 * LEAST_REQUESTS)
 
 
 def test_cards_are_asked_no_more_often_than_is_good() -> None:
@@ -83,11 +86,11 @@ def test_cards_are_asked_no_more_often_than_is_good() -> None:
 def test_both_signs_have_room_made_for_as_many_as_either_tells() -> None:
     course = Course()
     course.go(0, 12)
-    assert course.go(PHASE.burst_requests, refused=PHASE.burst_refused_pages)
+    assert course.go(LEAST_REQUESTS, refused=PHASE.burst_refused_pages)
     signs = course.miss_burst.take()
     assert signs == {"many_refused", "many_requests"}
     # 65,536 requests a second, of pages with 100 each at least.
-    assert course.miss_burst.pages(signs, course.refused, 100.0) == 4 * PHASE.burst_requests // 100
+    assert course.miss_burst.pages(signs, course.refused, 100.0) == 4 * LEAST_REQUESTS // 100
     assert course.miss_burst.pages(signs, course.refused, 1e9) == PHASE.burst_refused_pages
     assert course.miss_burst.pages(signs, course.refused, 0.0) == PHASE.burst_refused_pages
     assert course.miss_burst.pages(frozenset({"many_requests"}), course.refused, 1e9) == 0

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from tierd.core import bounds
-from tierd.core.tuning import PACING, PRESSURE
+from tierd.core.tuning import PACING
 from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor, parse_pressure
 from tierd.policy.limits import Pressure
 
@@ -54,14 +54,14 @@ def test_bounces_are_a_share_of_what_moved_since(tmp_path: Path):
 
     assert after(0) == 0
     totals.by_tierd, totals.by_kernel, totals.ping_pong = (
-        PRESSURE.min_reported_moves,
-        PRESSURE.min_reported_moves,
-        PRESSURE.min_reported_moves,
+        PACING.few_pages,
+        PACING.few_pages,
+        PACING.few_pages,
     )
     assert after(2) == 0.5
     totals.by_tierd += 1  # too few to judge anew
     assert after(4) == 0.5
-    totals.by_tierd += PRESSURE.min_reported_moves
+    totals.by_tierd += PACING.few_pages
     assert after(6) == 0.0
     totals.watched = False
     assert after(8) == 0.0

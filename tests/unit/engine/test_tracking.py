@@ -138,8 +138,8 @@ def test_a_process_that_acts_is_walked_at_each_interval(followed: Followed):
 
 
 def test_a_process_that_does_nothing_is_walked_less_often(followed: Followed):
-    assert walks_until(followed, RESIDENCY.idle_scan_factor * INTERVAL // SECOND, acts=False) == 1
-    seconds = RESIDENCY.idle_scan_factor * INTERVAL
+    assert walks_until(followed, (INTERVAL + RESIDENCY.reread_ns) // SECOND, acts=False) == 1
+    seconds = INTERVAL + RESIDENCY.reread_ns
     assert followed.tracking.walk(seconds, 1000, ()) > 0
 
 
@@ -170,14 +170,14 @@ def test_the_time_that_walks_take_is_that_of_all_targets(followed: Followed):
     followed.registry.targets[1] = dataclasses.replace(followed.registry.targets[0], number=1)
     followed.scanner.cost_ns = SECOND // 10
     due = round(0.2 / RESIDENCY.cpu_fraction)
-    # The other one does nothing, and waits for longer still.
-    assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due]
+    # The other one does nothing, which alone would have it wait for less.
+    assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due, due]
 
 
 def test_walks_that_take_long_are_no_less_rare_over_a_process_that_does_nothing(followed: Followed):
     followed.scanner.cost_ns = SECOND
     due = round(1 / RESIDENCY.cpu_fraction)
-    assert due > RESIDENCY.idle_scan_factor * INTERVAL // SECOND
+    assert due > RESIDENCY.reread_ns // SECOND
     followed.tracking.refresh(0)
     walked = [t for t in (0, due - 1, due) if followed.tracking.walk(t * SECOND, 1000, ())]
     assert walked == [0, due]

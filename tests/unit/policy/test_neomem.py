@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.core.tuning import HMU
 from tierd.policy.neomem import (
     CardProfile,
     CardState,
@@ -166,7 +165,7 @@ def test_the_boost_is_bounded() -> None:
     state = first_state(SETTINGS, 1)
     for _ in range(40):
         state = decide(state, profile((2040, 1000), refused=1), NOTHING, SETTINGS).state
-    assert state.boost == HMU.max_threshold_boost
+    assert state.boost == 65535
     assert state.threshold == 65535
 
 
@@ -209,7 +208,7 @@ def test_quantiles_rise(values: list[int], q: list[float]) -> None:
     p=st.floats(0.0001, 0.0156),
     told=st.tuples(st.integers(0, 2000), st.integers(0, 3000), st.integers(0, 1)),
     costs=st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)),
-    boost=st.sampled_from([1.0, 4.0, HMU.max_threshold_boost]),
+    boost=st.sampled_from([1.0, 4.0, 1000.0]),
 )
 def test_whatever_is_seen_shares_and_thresholds_stay_in_their_limits(
     values: list[int],
@@ -227,7 +226,7 @@ def test_whatever_is_seen_shares_and_thresholds_stay_in_their_limits(
     decision = decide(CardState(p, 5, boost), seen, moved, settings)
     assert settings.p_min <= decision.state.p <= settings.p_max
     assert settings.least_count <= decision.state.threshold <= 1000
-    assert 1.0 <= decision.state.boost <= HMU.max_threshold_boost
+    assert 1.0 <= decision.state.boost <= 1000
     if promoted * 4096 >= settings.quota_bytes_per_s:
         assert decision.over_quota
         assert decision.state.p <= max(settings.p_min, p / 2)

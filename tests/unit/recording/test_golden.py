@@ -121,7 +121,7 @@ def test_the_recordings_hold_what_they_are_for() -> None:
         ("scan", SCAN, "value.phase_age_fraction=0.25"),
         ("cards", SCAN, "interval.step_factor=15.0"),
         ("cards", PHASE, "phase.burst_refused_pages=128"),
-        ("cards", CARDS, "hmu.max_moved_fraction=0.1"),
+        ("cards", CARDS, "hmu.max_left_out_fraction=0.1"),
         ("cards", BRIEF, "fast_path.min_victims=100"),
         ("cards", BRIEF, "fast_path.free_floor_fraction=0.5"),
         ("cards", BRIEF, "value.phase_age_fraction=0.2"),

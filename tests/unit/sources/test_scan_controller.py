@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.core.tuning import PHASE, SCAN
+from tierd.core.tuning import PACING, PHASE, SCAN
 from tierd.sources.kmod.uapi import HISTORY
 from tierd.sources.scan_controller import ScanController, ScanPhaseDetector
 from tierd.sources.scan_records import ScanSummary, WarmupState
@@ -244,9 +244,9 @@ def test_news_make_looks_quick_again() -> None:
     world = World()
     for _ in range(SCAN.warmup_scans + 1):
         world.look(0.1, 0)
-    assert not world.looks.on_phase_change(came(PHASE.min_pages - 1), world.now)
+    assert not world.looks.on_phase_change(came(PACING.few_pages - 1), world.now)
     assert world.looks.phase_detector.last_ns == 0
-    assert world.looks.on_phase_change(came(PHASE.min_pages), world.now)
+    assert world.looks.on_phase_change(came(PACING.few_pages), world.now)
     assert world.looks.phase_detector.last_ns == world.now
     assert (world.looks.period_us, world.looks.fresh) == (200_000, WarmupState.OTHERS)
     assert not world.looks.on_phase_change(came(10**6), world.now)  # they are being learned
@@ -278,13 +278,15 @@ def test_news_that_come_again_and_again_are_none() -> None:
     waits = []
     for _ in range(3):
         looks = next(
-            each for each in range(1000) if detector.is_phase_change(came(PHASE.min_pages), 0, each)
+            each
+            for each in range(1000)
+            if detector.is_phase_change(came(PACING.few_pages), 0, each)
         )
         waits.append(looks)
         detector.tell(looks, 1)
     assert waits == [10, 10 * PHASE.backoff_factor, 10 * PHASE.backoff_factor**2]
     detector.tell(PHASE.calm_factor * 10 * PHASE.backoff_factor**3, 2)
-    assert detector.is_phase_change(came(PHASE.min_pages), 0, 10)
+    assert detector.is_phase_change(came(PACING.few_pages), 0, 10)
 
 
 def test_of_much_memory_it_takes_more_to_be_news() -> None:
@@ -326,7 +328,7 @@ def test_looks_are_rarer_once_all_has_stood_still() -> None:
     assert world.looks.period_us == 800_000
     assert not world.looks.rest(500_000)
     assert world.looks.rest(10**7)
-    assert world.looks.on_phase_change(went(PHASE.min_pages), world.now)
+    assert world.looks.on_phase_change(went(PACING.few_pages), world.now)
     assert world.looks.period_us == 50_000
 
 

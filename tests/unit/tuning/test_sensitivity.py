@@ -32,6 +32,6 @@ def test_what_was_measured_is_what_is_measured() -> None:
 
 def test_no_override_is_left() -> None:
     before = [each.value for each in tuning.fields()]
-    found = sensitivity.measure([golden.FOLDER / "scan.rec"], ["phase.burst_requests"])
-    assert found["phase.burst_requests"]["scan"].keys() == {"half", "twice"}
+    found = sensitivity.measure([golden.FOLDER / "scan.rec"], ["phase.burst_refused_pages"])
+    assert found["phase.burst_refused_pages"]["scan"].keys() == {"half", "twice"}
     assert [each.value for each in tuning.fields()] == before

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import hypothesis.strategies as st
 import pytest
@@ -16,6 +17,7 @@ from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.errors import TargetGoneError
 from tierd.core.tuning import WORKLOADS
+from tierd.workloads import maps
 from tierd.workloads.mappings import MovableRanges
 from tierd.workloads.maps import MapReader, movable_ranges
 from tierd.workloads.procs import read_stat
@@ -24,6 +26,12 @@ CAPTURED = Path(__file__).parent / "fixtures" / "captured"
 CAPTURED_PID = 28694
 SECOND = 10**9
 PID = 10
+
+
+@pytest.fixture(autouse=True)
+def _costless(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reading policies takes no time, however busy the host is."""
+    monkeypatch.setattr(maps, "time", SimpleNamespace(monotonic_ns=lambda: 0))
 
 
 class FakeMaps(FakeProc):

@@ -58,12 +58,6 @@ class PhaseTuning:
         ),
         evidence="assumption",
     )
-    min_pages: int = tuned(
-        64,
-        unit="pages",
-        meaning="Fewer pages than this are no phase change.",
-        evidence="assumption",
-    )
     min_pages_divisor: int = tuned(
         128,
         unit="ratio",
@@ -91,15 +85,9 @@ class PhaseTuning:
     burst_refused_pages: int = tuned(
         256,
         unit="pages",
-        meaning="Fewer refused promotions than this between two checks are no miss burst.",
-        evidence="assumption",
-    )
-    burst_requests: int = tuned(
-        16_384,
-        unit="requests",
         meaning=(
-            "Fewer requests to slow memory than this between two checks are no miss burst; they "
-            "are 20 ms of waiting if none overlap."
+            "Fewer refused promotions than this between two checks are no miss burst, nor are "
+            "fewer requests to slow memory than these pages have lines."
         ),
         evidence="assumption (docs/concepts/neomem.md)",
     )
@@ -138,12 +126,6 @@ class PhaseTuning:
             "assumption: docs/research/lab-notebook/trials.md has a spike on `moving` that was "
             "lost because the epoch was young"
         ),
-    )
-    spike_max_wait_ns: int = tuned(
-        60_000_000_000,
-        unit="ns",
-        meaning="The age that an epoch must have grows to at most this after many spikes.",
-        evidence="assumption",
     )
     spike_mean_s: float = tuned(
         5.0,

@@ -14,7 +14,9 @@ class PacingTuning:
     """When the next tick begins, and what a tick does."""
 
     few_pages: int = tuned(
-        128, "pages", "Fewer pages that move, or that wait for victims, are no reason for a tick."
+        64,
+        "pages",
+        "Fewer pages that move, fail, wait or change their use say nothing, and begin no tick.",
     )
     refused_ticks: int = tuned(
         3, "count", "So many ticks come at `loop.interval` after many promotions were refused."
@@ -60,9 +62,6 @@ class PressureTuning:
         "ratio",
         "Pressure never takes the budget below this part of the rate.",
         "assumption: demotion relieves some kinds of pressure",
-    )
-    min_reported_moves: int = tuned(
-        64, "count", "Fewer moves say nothing about the fraction that failed or was ping-pong."
     )
 
 
@@ -167,9 +166,6 @@ class BandwidthTuning:
     interleave_max_step: float = tuned(
         0.05, "ratio", "The fraction of a node changes by at most this in one step."
     )
-    interleave_weight_sum: int = tuned(
-        100, "count", "All weights together are about this; the kernel takes 1 to 255."
-    )
 
 
 BANDWIDTH: Final = BandwidthTuning()
@@ -209,12 +205,6 @@ class WorkloadsTuning:
     few_new_fraction: float = tuned(
         1 / 8, "ratio", "A process is not read anew for a smaller fraction of new pages."
     )
-    settled_policy_interval_ns: int = tuned(
-        120 * 10**9, "ns", "Memory policies of a process without new mappings are read this often."
-    )
-    policy_cost_factor: int = tuned(
-        100, "ratio", "Reading memory policies takes at most one part in so many of the time."
-    )
     min_range_pages: int = tuned(
         16, "pages", "Ranges with fewer pages than this, with their neighbours, are left alone."
     )
@@ -228,9 +218,6 @@ class WorkloadsTuning:
         "ns",
         "A new process is looked at when it reaches each of these ages.",
     )
-    keep_factor: float = tuned(
-        1.25, "ratio", "A target may be smaller by this factor than a process that is none."
-    )
 
 
 WORKLOADS: Final = WorkloadsTuning()
@@ -243,14 +230,13 @@ class ResidencyTuning:
     reread_ns: int = tuned(
         30 * 10**9,
         "ns",
-        "What is known of an unchanged process, or of a page's node, is read again then.",
+        "What is known of an unchanged or idle process, or of a page's node, is read again then.",
         "trials.md: DAMON: 2.37 % to 1.73 % of all instructions, with two other changes",
     )
-    idle_scan_factor: int = tuned(
-        6, "ratio", "A residency scan of a process that did nothing waits so many times longer."
-    )
     cpu_fraction: float = tuned(
-        1 / 500, "ratio", "Residency scans that find nothing new take this part of one CPU."
+        1 / 500,
+        "ratio",
+        "Residency scans, and readings of memory policies, take this part of one CPU.",
     )
 
 

@@ -25,9 +25,6 @@ class ScanTuning:
         "The scanner works at warm-up speed for so many scans.",
         "trials.md: 12, 16 and 20 scans were compared; 16 was kept",
     )
-    stale_scans: int = tuned(
-        2, "scans", "So many scans began with the sampling interval from before its change."
-    )
     interval_apart_factor: int = tuned(
         4, "ratio", "An interval that changes by more than this makes the scan history useless."
     )
@@ -83,7 +80,7 @@ class IntervalTuning:
     step_factor: float = tuned(
         16.0,
         "ratio",
-        "The sampling interval becomes at most so many times longer or shorter in one step.",
+        "A sampling interval or period becomes so many times longer or shorter at most in a step.",
         "trials.md: a sixteenth of the period, not 80 to 110 ms: `bfs` 11.2 s, not 13.5 s",
     )
     saturated_fraction: float = tuned(
@@ -101,7 +98,7 @@ class IntervalTuning:
     close_factor: float = tuned(
         1.25,
         "ratio",
-        "Units of counts, periods of sampling and what a whole period finds: alike within this.",
+        "Units of counts, sampling periods, sizes of processes, whole scans: alike within this.",
         "trials.md: twice as many accessed pages kept `bfs` at 24.2 s; a quarter more: 11.6 s",
     )
 
@@ -131,9 +128,6 @@ DAMON: Final = DamonTuning()
 class EbpfTuning:
     """Sampling in the kernel by eBPF programs, and the performance counters that start them."""
 
-    max_period_step_factor: float = tuned(
-        4.0, "ratio", "The sampling period changes by at most this factor in one step."
-    )
     calm_steps: int = tuned(
         10, "count", "The period may shrink again after so many steps without throttling."
     )
@@ -179,14 +173,11 @@ class HmuTuning:
         "So many requests count as one access of a page where devices count each line.",
         "trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s with 64",
     )
-    max_threshold_boost: float = tuned(
-        256.0, "ratio", "The hot-list threshold is raised by at most this factor after overflows."
-    )
-    max_unmovable_fraction: float = tuned(
-        0.1, "ratio", "At most this part of counters is left out for pages that cannot move."
-    )
-    max_moved_fraction: float = tuned(
-        0.2, "ratio", "At most this part of counters is left out for pages that have moved."
+
+    max_left_out_fraction: float = tuned(
+        0.2,
+        "ratio",
+        "At most this part of counters is left out for pages that cannot move or have moved.",
     )
 
 

@@ -69,8 +69,6 @@ class PeriodControl:
             self._calm = 0
         factor = max(seen.samples / seen.seconds / self._wanted, seen.cpu_share / self._cpu_share)
         if not 1 / INTERVAL.close_factor <= factor <= INTERVAL.close_factor:
-            wanted = self.period * min(
-                EBPF.max_period_step_factor, max(1 / EBPF.max_period_step_factor, factor)
-            )
+            wanted = self.period * min(INTERVAL.step_factor, max(1 / INTERVAL.step_factor, factor))
             self.period = int(min(self._most, max(self._floor, round(wanted))))
         return self.period != before
