@@ -80,6 +80,5 @@ PACER: Final = Component(
             given=lambda _, found: astuple(found),
             arguments=lambda _, *found: [Findings(*found)],
         ),
-        "hurry": Method(decided=lambda *_: []),
     },
 )
