@@ -24,7 +24,7 @@ BOUNDS = {
     "python_lines": 39013,
     "python_modules": 216,
     "native_lines": 5502,
-    "loose_constants": 2,
+    "loose_constants": 0,
     "private_words": 0,
     "branchy_functions": 0,
     "long_functions": 0,

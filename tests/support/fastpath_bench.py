@@ -18,6 +18,7 @@ import numpy as np
 from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
 
+from tierd.config import Config
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.core.migration import MigrationResult
 from tierd.core.tiermap import (
@@ -125,7 +126,7 @@ class Bench:
             tracking=self.tracking,  # type: ignore[arg-type]
             sources=self.selector,
             mover=self.mover,
-            thresholds=HotnessThresholdController(NeoMemSettings(), S),
+            thresholds=HotnessThresholdController(NeoMemSettings.of(Config()), S),
             open_ring=self.open_ring,
             root=root,
         )

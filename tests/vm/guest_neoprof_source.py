@@ -8,9 +8,11 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from tierd.config import Config
 from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core import bounds
 from tierd.core.tuning import HMU
@@ -98,7 +100,7 @@ def two_parts() -> Result:
     place_cards(mine, others[0])
     with module():
         source = NeoProfSource(NeoProfConfig(epoch_ns=60 * 10**9), first_threshold=9)
-        thresholds = HotnessThresholdController(NeoMemSettings(), INTERVAL_NS)
+        thresholds = HotnessThresholdController(NeoMemSettings.of(Config()), INTERVAL_NS)
         try:
             source.watch(target(pages))
             using = sorted(source.cards)
@@ -140,7 +142,7 @@ def ends() -> Result:
     with module():
         source = NeoProfSource(NeoProfConfig(epoch_ns=60 * 10**9, poll_interval_ns=10**9))
         thresholds = HotnessThresholdController(
-            NeoMemSettings(p_min=0.5, p_init=0.5, p_max=0.5), INTERVAL_NS
+            replace(NeoMemSettings.of(Config()), p_min=0.5, p_init=0.5, p_max=0.5), INTERVAL_NS
         )
         try:
             source.watch(target(pages))

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,10 +112,6 @@ def make_fast_path(
     root: Path = Path("/"),
 ) -> FastPathController:
     """The controller of the fast path."""
-    algorithm = config.sources.neoprof.threshold
-    # With fewer accesses a page is not surely hotter than one of a fifth of its heat. A card
-    # reports it once an epoch: it would be refused, and not be reported again.
-    certain = (config.policy.confidence_sigmas / (1 - 0.2 * (1 + config.policy.hysteresis))) ** 2
     return FastPathController(
         FastPathSettings(
             enabled=config.fast_path.enabled,
@@ -131,16 +126,7 @@ def make_fast_path(
         sources=sources,
         mover=mover,
         thresholds=HotnessThresholdController(
-            NeoMemSettings(
-                p_min=algorithm.p_min,
-                p_init=algorithm.p_init,
-                p_max=algorithm.p_max,
-                alpha=algorithm.alpha,
-                beta=algorithm.beta,
-                quota_bytes_per_s=config.policy.promotion_rate_limit_bytes_per_s,
-                least_count=math.floor(certain),
-            ),
-            algorithm.interval_ns,
+            NeoMemSettings.of(config), config.sources.neoprof.threshold.interval_ns
         ),
         open_ring=open_ring,
         root=root,

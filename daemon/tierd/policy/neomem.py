@@ -26,6 +26,7 @@ reported, and is halved while nothing is.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from dataclasses import dataclass
 from itertools import accumulate
@@ -33,6 +34,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
+from tierd.config import Config
 from tierd.core.tuning import HMU
 
 I64Array = npt.NDArray[np.int64]
@@ -40,7 +42,7 @@ I64Array = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class NeoMemSettings:
-    """The algorithm's constants; the paper's values are the defaults.
+    """The algorithm's constants.
 
     Attributes:
         p_min, p_init, p_max: fractions of the counters that may count as hot.
@@ -50,13 +52,32 @@ class NeoMemSettings:
         least_count: no threshold is below this count.
     """
 
-    p_min: float = 0.0001
-    p_init: float = 0.001
-    p_max: float = 0.0156
-    alpha: float = 1.0
-    beta: float = 2.0
-    quota_bytes_per_s: int = 256_000_000
-    least_count: int = 6
+    p_min: float
+    p_init: float
+    p_max: float
+    alpha: float
+    beta: float
+    quota_bytes_per_s: int
+    least_count: int
+
+    @classmethod
+    def of(cls, config: Config) -> NeoMemSettings:
+        """As configured.
+
+        A card reports a page once an epoch: a count too small to pass the rule against a much
+        colder page would be refused, and the page not be reported again.
+        """
+        threshold, policy = config.sources.neoprof.threshold, config.policy
+        certain = 1 - HMU.certain_victim_ratio * (1 + policy.hysteresis)
+        return cls(
+            p_min=threshold.p_min,
+            p_init=threshold.p_init,
+            p_max=threshold.p_max,
+            alpha=threshold.alpha,
+            beta=threshold.beta,
+            quota_bytes_per_s=policy.promotion_rate_limit_bytes_per_s,
+            least_count=math.floor((policy.confidence_sigmas / certain) ** 2),
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from fastpath_bench import LONG_S, Bench, S, two_tiers
 
+from tierd.config import Config
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources.kmod.neoprof import histogram_edges
@@ -33,7 +34,7 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
     next, and no others are reported until then, who would be refused."""
     bench.watch()
     thresholds, start = (
-        HotnessThresholdController(NeoMemSettings(), S),
+        HotnessThresholdController(NeoMemSettings.of(Config()), S),
         bench.source.epochs[0].start_ns,
     )
     bench.cards.histogram[0] = 1 << 19
@@ -45,7 +46,7 @@ def test_no_threshold_is_below_what_pays_for_a_move(bench: Bench) -> None:
         assert thresholds.decisions[0].state.threshold == until * 64
         assert bench.cards.known[0].settings.threshold == until * 64
     assert thresholds.update(bench.source, Costs(0, 0, 0, 0, 0), start + 12 * S)
-    assert thresholds.decisions[0].state.threshold == NeoMemSettings().least_count
+    assert thresholds.decisions[0].state.threshold == NeoMemSettings.of(Config()).least_count
 
 
 def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Bench) -> None:
@@ -72,7 +73,10 @@ def test_what_pays_in_time_is_less_the_longer_the_hot_set_stands_still(bench: Be
 
 def test_an_overflow_that_the_driver_meets_later_is_not_another_one(bench: Bench) -> None:
     bench.watch()
-    thresholds, now = HotnessThresholdController(NeoMemSettings(), S), time.monotonic_ns()
+    thresholds, now = (
+        HotnessThresholdController(NeoMemSettings.of(Config()), S),
+        time.monotonic_ns(),
+    )
     costs = Costs(0, 0, 0, 0, 0)
 
     def overflows(seconds: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tierd.config import Config
 from tierd.policy.neomem import (
     CardProfile,
     CardState,
@@ -23,7 +24,7 @@ from tierd.sources.kmod.neoprof import histogram_edges
 
 EDGES = histogram_edges()
 WIDTH = 524_288
-SETTINGS = NeoMemSettings(least_count=0)
+SETTINGS = replace(NeoMemSettings.of(Config()), least_count=0)
 NOTHING = Moved(promoted_pages=0, ping_pong_pages=0, promoted_bytes=0, seconds=1.0)
 
 
@@ -217,7 +218,7 @@ def test_whatever_is_seen_shares_and_thresholds_stay_in_their_limits(
     costs: tuple[int, int],
     boost: float,
 ) -> None:
-    settings = NeoMemSettings()
+    settings = NeoMemSettings.of(Config())
     (busy, error, refused), (promoted, ping_pong) = told, costs
     seen = CardProfile(
         np.array(values, np.int64), EDGES, error, busy, 1000, 1, refused, threshold_max=1000

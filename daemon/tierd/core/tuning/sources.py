@@ -162,7 +162,11 @@ class HmuTuning:
         "So many requests count as one access of a page where devices count each line.",
         "trials.md: `bfs` 10.9 s with 8, 15.9 s with 1, 13.3 s with 64",
     )
-
+    certain_victim_ratio: float = tuned(
+        0.2,
+        "ratio",
+        "A card reports counts that are surely above a page with this part of their heat.",
+    )
     max_left_out_fraction: float = tuned(
         0.2,
         "ratio",

@@ -34,6 +34,8 @@ class Layout:
 
     WAYS: Final = 4
     """Pages of a set."""
+    HALVES: Final = 2
+    """Programs count in one while the service reads the other."""
     OFFSETS: Final = 7
     """Tracepoint fields that a program can be told of."""
     FIRST_EPOCH: Final = 2
@@ -47,25 +49,25 @@ class Mode(enum.IntEnum):
     PASS = 1
 
 
-def _words(names: str) -> list[tuple[str, str]]:
-    return [(name, "u4") for name in names.split()]
+def _words(names: str, kind: str) -> list[tuple[str, str]]:
+    return [(name, kind) for name in names.split()]
 
 
-SLOT: Final = np.dtype([("key", "u8"), *_words("epoch stamp count writes hints order")])
+SLOT: Final = np.dtype([("key", "u8"), *_words("epoch stamp count writes hints order", "u4")])
 CONFIG: Final = np.dtype(
     [
-        *_words("epoch mode sets cpus hints own demotion"),
+        *_words("epoch mode sets cpus hints own demotion", "u4"),
         ("offset", "u4", Layout.OFFSETS),
-        ("spare", "u4", 2),
+        *_words("spare0 spare1", "u4"),
     ]
 )
 STATS: Final = np.dtype(
     [
-        *((name, "u8") for name in ("seen", "foreign", "no_address")),
-        ("counted", "u8", 2),
-        ("evicted", "u8", 2),
-        *((n, "u8") for n in ("passed", "unplaced", "hints", "hints_foreign", "hints_lost")),
-        ("spare", "u8", 4),
+        *_words("seen foreign no_address", "u8"),
+        ("counted", "u8", Layout.HALVES),
+        ("evicted", "u8", Layout.HALVES),
+        *_words("passed unplaced hints hints_foreign hints_lost", "u8"),
+        *_words("spare0 spare1 spare2 spare3", "u8"),
     ]
 )
 SET_BYTES: Final = Layout.WAYS * SLOT.itemsize
@@ -86,12 +88,12 @@ class TableSize:
     @classmethod
     def for_bytes(cls, table_bytes: int, cpus: int) -> TableSize:
         """The largest table, both halves and all CPUs together, within `table_bytes`."""
-        return cls(max(1, table_bytes // (2 * cpus * SET_BYTES)), cpus)
+        return cls(max(1, table_bytes // (Layout.HALVES * cpus * SET_BYTES)), cpus)
 
     @property
     def all_sets(self) -> int:
         """Entries of the map `sets`."""
-        return 2 * self.cpus * self.sets
+        return Layout.HALVES * self.cpus * self.sets
 
     @property
     def pages(self) -> int:
@@ -145,7 +147,7 @@ class PageTable:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         slots = map_array(maps["sets"], size.all_sets * Layout.WAYS, SLOT)
-        self._halves = slots.reshape(2, -1)
+        self._halves = slots.reshape(Layout.HALVES, -1)
         self._stats = map_array(maps["stats"], size.cpus, STATS)
         self._config = map_array(maps["config"], 1, CONFIG)
         self._sleep = sleep
