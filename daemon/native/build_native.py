@@ -11,11 +11,11 @@ HERE = Path(__file__).resolve().parent
 SOURCES = (
     "batch.c",
     "heat.c",
+    "heat_rank.c",
     "heat_select.c",
     "heat_table.c",
     "heat_update.c",
     "job.c",
-    "joined.c",
     "mover.c",
     "nodes.c",
     "pages.c",

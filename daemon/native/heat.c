@@ -132,11 +132,7 @@ int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s)
 	return 0;
 }
 
-/*
- * Let all heat decay at once as if `half_lives` half-lives had passed (or grow as if so many had
- * not, where that is negative). Stored heats stay;
- * the origin of time that they refer to moves into the past.
- */
+/* Stored heats stay; the origin of time that they refer to moves. */
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 {
 	const double back = half_lives * heat->half_life_ns;
@@ -193,8 +189,7 @@ void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stat
 	    .tracked = heat->tracked,
 	    .huge = heat->huge,
 	    .capacity = heat->capacity,
-	    .memory_bytes = slot_count(heat) * (sizeof(struct slot) + 2) + heat->filter_bits / 8 +
-			    sizeof(*heat),
+	    .memory_bytes = heat->table_bytes + sizeof(*heat),
 	    .ingested = heat->ingested,
 	    .evicted = heat->evicted,
 	    .dropped_invalid = heat->dropped_invalid,

@@ -3,9 +3,9 @@
  * Queries of the table: the hottest and the coldest of a node, and single pages.
  *
  * A pass over all slots finds what matches, many at a time, by their tags. Where slots are counted
- * by warmth, it passes over what cannot be among the best. What is left is sorted by stored heat,
- * which is in the order of the true one, and then by key, so that replays agree.
+ * by warmth, it passes over what cannot be among the best. What is left is sorted.
  */
+#include "heat_rank.h"
 #include "heat_table.h"
 
 #include <errno.h>
@@ -16,20 +16,10 @@
 #include <emmintrin.h>
 #endif
 
-enum { FEW = 16, MOST_BITS = 11, LEAST_ROOM = 1024, SAMPLE = 256 };
+enum { LEAST_ROOM = 1024, SAMPLE = 256 };
 
 /* True heat is stored heat times a gain, with a relative rounding error below this. */
 static const float SLACK = 0x1p-20F;
-
-/*
- * A selected slot. Heat is never negative, so that its bits are in the order of its values: `order`
- * is these, inverted where the hottest come first.
- */
-struct rank {
-	uint32_t order;
-	uint32_t slot;
-	uint64_t key;
-};
 
 /* A question, and its best matches so far: when there is no room for more, the worse half goes. */
 struct query {
@@ -51,136 +41,13 @@ struct query {
 	size_t enough;
 };
 
-static inline uint32_t order_of(bool hottest, float heat)
-{
-	uint32_t bits;
-
-	memcpy(&bits, &heat, sizeof(bits));
-	return hottest ? ~bits : bits;
-}
-
-/* Whether `a` comes before `b` in the answer. */
-static inline bool rank_before(const struct rank *a, const struct rank *b)
-{
-	return a->order != b->order ? a->order < b->order : a->key < b->key;
-}
-
-static inline uint64_t value_of(const struct rank *rank, bool by_key)
-{
-	return by_key ? rank->key : rank->order;
-}
-
-static inline void sort_few(struct rank *rank, size_t n)
-{
-	for (size_t i = 1; i < n; i++) {
-		struct rank item = rank[i];
-		size_t at = i;
-
-		for (; at > 0 && rank_before(&item, &rank[at - 1]); at--)
-			rank[at] = rank[at - 1];
-		rank[at] = item;
-	}
-}
-
-static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key);
-
-/*
- * Spread over as many buckets as there are slots, by the part of heat in which they differ, most
- * are alone; what shares a bucket is spread again. Slots of equal heat are spread by key. `spare`
- * has space for as many.
- */
-__attribute__((always_inline)) static inline void spread(struct rank *rank, struct rank *spare,
-							 size_t n, bool by_key)
-{
-	uint32_t end[1 << MOST_BITS], first = 0;
-	uint64_t least = UINT64_MAX, most = 0;
-	unsigned int bits = 0, wide, shift, buckets;
-
-	for (size_t i = 0; i < n; i++) {
-		uint64_t value = value_of(&rank[i], by_key);
-
-		least = value < least ? value : least;
-		most = value > most ? value : most;
-	}
-	if (least == most) {
-		if (!by_key)
-			sort(rank, spare, n, true);
-		return;
-	}
-	while (bits < MOST_BITS && (size_t)2 << bits <= n)
-		bits++;
-	wide = 64 - (unsigned int)__builtin_clzll(most - least);
-	shift = wide > bits ? wide - bits : 0;
-	buckets = (unsigned int)((most - least) >> shift) + 1;
-	memset(end, 0, buckets * sizeof(*end));
-	for (size_t i = 0; i < n; i++)
-		end[(value_of(&rank[i], by_key) - least) >> shift]++;
-	for (unsigned int i = 0; i < buckets; i++) {
-		uint32_t own = end[i];
-
-		end[i] = first;
-		first += own;
-	}
-	for (size_t i = 0; i < n; i++)
-		spare[end[(value_of(&rank[i], by_key) - least) >> shift]++] = rank[i];
-	memcpy(rank, spare, n * sizeof(*rank));
-	first = 0;
-	for (unsigned int i = 0; i < buckets; first = end[i++]) {
-		if (end[i] - first <= FEW)
-			sort_few(rank + first, end[i] - first);
-		else
-			sort(rank + first, spare, end[i] - first, by_key);
-	}
-}
-
-/* Compiled for each of both, for it is most of what a tick's questions execute. */
-static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key)
-{
-	if (by_key)
-		spread(rank, spare, n, true);
-	else
-		spread(rank, spare, n, false);
-}
-
-/* Put the best `most` first, in any order (Hoare's selection). */
-static void select_most(struct rank *rank, size_t n, size_t most)
-{
-	size_t low = 0, high = n - 1;
-
-	while (low < high) {
-		const struct rank pivot = rank[low + (high - low) / 2];
-		size_t i = low, j = high;
-
-		for (;;) {
-			struct rank swap;
-
-			while (rank_before(&rank[i], &pivot))
-				i++;
-			while (rank_before(&pivot, &rank[j]))
-				j--;
-			if (i >= j)
-				break;
-			swap = rank[i];
-			rank[i++] = rank[j];
-			rank[j--] = swap;
-		}
-		/* All up to j are no worse than all behind it. */
-		if (j == high)
-			j--;
-		if (j >= most)
-			high = j;
-		else
-			low = j + 1;
-	}
-}
-
 /* Keep the best `most`: there are more. Worse ones are not taken any more. */
 static void drop_worse(struct query *query)
 {
 	uint32_t bits;
 	float stored;
 
-	select_most(query->rank, query->n, query->most);
+	rank_select(query->rank, query->n, query->most);
 	query->n = query->most;
 	query->worst = query->rank[0];
 	for (size_t i = 1; i < query->n; i++) {
@@ -313,7 +180,7 @@ static bool guess_worst(const struct tierd_heat *heat, struct query *query, size
 	pass(heat, query, SAMPLE);
 	if (query->n < SAMPLE)
 		return false;
-	sort(query->rank, query->rank + query->room, query->n, false);
+	rank_sort(query->rank, query->rank + query->room, query->n);
 	query->worst = query->rank[at];
 	return true;
 }
@@ -344,7 +211,7 @@ static int find(const struct tierd_heat *heat, struct query *query, bool in_orde
 	if (query->n > query->most + (in_order ? query->most / 2 : 0))
 		drop_worse(query);
 	if (in_order)
-		sort(query->rank, query->rank + query->room, query->n, false);
+		rank_sort(query->rank, query->rank + query->room, query->n);
 	if (query->n > query->most)
 		query->n = query->most;
 	return 0;

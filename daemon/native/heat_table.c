@@ -11,33 +11,10 @@ enum {
 	/* Of 4 MiB: what a table with fewer may have too many costs less than to grow often. */
 	SMALL_LINES = 1 << 16,
 	FILTER_BITS_PER_SLOT = 2,
-	HUGE_PAGE_BYTES = 2 << 20,
 	/* Of the bits of a float: what eviction tells apart. */
 	BIN_SHIFT = 20,
 	BINS = 1 << (31 - BIN_SHIFT),
 };
-
-static size_t slot_bytes(uint64_t lines)
-{
-	return lines * SLOTS_PER_LINE * sizeof(struct slot);
-}
-
-/* Bytes of one kind of tag: passes read beyond the last slot. */
-static size_t tag_bytes(uint64_t lines)
-{
-	return (lines * SLOTS_PER_LINE + TAGS_AT_ONCE - 1) / TAGS_AT_ONCE * TAGS_AT_ONCE;
-}
-
-static uint64_t filter_words(uint64_t lines)
-{
-	return (lines * SLOTS_PER_LINE * FILTER_BITS_PER_SLOT + 63) / 64;
-}
-
-/* Of a table of so many lines: slots, both kinds of tags, the filter. */
-static size_t table_bytes(uint64_t lines)
-{
-	return slot_bytes(lines) + 2 * tag_bytes(lines) + filter_words(lines) * sizeof(uint64_t);
-}
 
 /* Four fifths of the slots, or the bound if that comes first. */
 static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
@@ -49,21 +26,28 @@ static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
 
 static int set_lines(struct tierd_heat *heat, uint64_t lines)
 {
-	uint8_t *memory = mmap(NULL, table_bytes(lines), PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	const size_t slots = lines * SLOTS_PER_LINE;
+	/* Passes read tags beyond the last slot. */
+	const size_t tags = (slots + TAGS_AT_ONCE - 1) / TAGS_AT_ONCE * TAGS_AT_ONCE;
+	const size_t words = (slots * FILTER_BITS_PER_SLOT + 63) / 64;
+	const size_t bytes =
+	    slots * sizeof(*heat->slots) + 2 * tags + words * sizeof(*heat->filter);
+	uint8_t *memory =
+	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
 		return -ENOMEM;
 	/* In 2 MiB pages where the kernel has them: probes are random. */
-	if (table_bytes(lines) >= HUGE_PAGE_BYTES)
-		(void)madvise(memory, table_bytes(lines), MADV_HUGEPAGE);
+	if (bytes >= HUGE_BYTES)
+		(void)madvise(memory, bytes, MADV_HUGEPAGE);
 	heat->slots = (struct slot *)(void *)memory;
-	heat->tags.node = memory + slot_bytes(lines);
-	heat->tags.warmth = heat->tags.node + tag_bytes(lines);
-	heat->filter = (uint64_t *)(void *)(heat->tags.warmth + tag_bytes(lines));
-	memset(heat->tags.node, NO_TAG, tag_bytes(lines));
-	heat->filter_bits = filter_words(lines) * 64;
+	heat->tags.node = memory + slots * sizeof(*heat->slots);
+	heat->tags.warmth = heat->tags.node + tags;
+	heat->filter = (uint64_t *)(void *)(heat->tags.warmth + tags);
+	memset(heat->tags.node, NO_TAG, tags);
+	heat->filter_bits = words * 64;
 	heat->lines = lines;
+	heat->table_bytes = bytes;
 	heat->grow_at = grow_threshold(heat, lines);
 	return 0;
 }
@@ -79,7 +63,7 @@ int table_init(struct tierd_heat *heat, uint64_t capacity)
 
 void table_free(struct tierd_heat *heat)
 {
-	munmap(heat->slots, table_bytes(heat->lines));
+	munmap(heat->slots, heat->table_bytes);
 }
 
 static int grow(struct tierd_heat *heat)
@@ -87,6 +71,7 @@ static int grow(struct tierd_heat *heat)
 	struct slot *old = heat->slots;
 	const struct tags old_tags = heat->tags;
 	const uint64_t old_lines = heat->lines;
+	const size_t old_bytes = heat->table_bytes;
 	uint64_t lines = old_lines < SMALL_LINES ? 2 * old_lines : old_lines + old_lines / 5 + 1;
 	int err;
 
@@ -107,7 +92,7 @@ static int grow(struct tierd_heat *heat)
 		heat->tags.node[slot - heat->slots] = old_tags.node[i];
 		heat->tags.warmth[slot - heat->slots] = old_tags.warmth[i];
 	}
-	munmap(old, table_bytes(old_lines));
+	munmap(old, old_bytes);
 	table_rebuild_filter(heat);
 	return 0;
 }

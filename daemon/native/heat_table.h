@@ -69,6 +69,7 @@ struct tierd_heat {
 	uint64_t capacity;
 	uint64_t tracked;
 	uint64_t grow_at;
+	size_t table_bytes;
 
 	/* One bit per hashed 2 MiB block that may hold a huge folio. */
 	uint64_t *filter;

@@ -100,14 +100,12 @@ static void place_page(struct tierd_heat *heat, uint64_t key, uint8_t node, bool
 		set_place(heat, slot, node);
 }
 
-int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
-		     const uint8_t *order, size_t n, const uint8_t *insert_on)
+void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
+		      const uint8_t *order, size_t n, const uint8_t *insert_on)
 {
 	for (int i = 0; i < 256; i++)
 		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
 	heat->nothing_to_evict = false;
-	if (n == 0)
-		return 0;
 	for (size_t i = 0; i < n; i++) {
 		bool huge = order[i] >= HUGE_ORDER;
 		uint64_t key = huge ? key_head(page[i]) : page[i];
@@ -131,7 +129,6 @@ int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_
 		else
 			place_page(heat, key, on, heat->keep_node[on]);
 	}
-	return 0;
 }
 
 /*
@@ -152,11 +149,9 @@ static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t n
 	return table_find(heat, key);
 }
 
-int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
-		     const int16_t *node, const uint8_t *order, size_t n)
+void tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
+		      const int16_t *node, const uint8_t *order, size_t n)
 {
-	if (n == 0)
-		return 0;
 	heat->nothing_to_evict = false;
 	for (size_t i = 0; i < n; i++) {
 		struct slot *slot;
@@ -179,7 +174,6 @@ int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_
 		if (fate[i] == TIERD_MOVED)
 			slot->moved = moved_tick(heat);
 	}
-	return 0;
 }
 
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
@@ -255,8 +249,8 @@ static inline bool add_sample(struct tierd_heat *heat, uint64_t page, float amou
 	return true;
 }
 
-int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
-		      const int16_t *node, size_t n, uint64_t time_ns)
+void tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
+		       const int16_t *node, size_t n, uint64_t time_ns)
 {
 	float gain, most;
 
@@ -274,5 +268,4 @@ int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float
 		else
 			heat->dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
 	}
-	return 0;
 }

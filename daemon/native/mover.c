@@ -29,21 +29,32 @@ void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_n
 		mover->cpu_due_ns = from + (uint64_t)((double)cpu_ns / mover->cpu_share);
 }
 
+/* For between two runs only: a run reads both without looking for changes. */
+int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share)
+{
+	if (busy_retries > 100 || !(cpu_share > 0.0) || cpu_share > 1.0)
+		return -EINVAL;
+	mover->busy_retries = busy_retries;
+	mover->cpu_share = cpu_share;
+	return 0;
+}
+
 int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double cpu_share,
 		    const struct tierd_mover_tuning *tuning, struct tierd_mover **out)
 {
 	struct tierd_mover *mover;
 
-	if (rate == 0 || burst < HUGE_BYTES || busy_retries > 100 || !(cpu_share > 0.0) ||
-	    cpu_share > 1.0 || !(tuning->first_ns_per_page > 0.0))
+	if (rate == 0 || burst < HUGE_BYTES || !(tuning->first_ns_per_page > 0.0))
 		return -EINVAL;
 	mover = calloc(1, sizeof(*mover));
 	if (mover == NULL)
 		return -ENOMEM;
+	if (tierd_mover_set_limits(mover, busy_retries, cpu_share) != 0) {
+		free(mover);
+		return -EINVAL;
+	}
 	mover->rate = mover->rate_in_use = rate;
 	mover->burst = mover->burst_in_use = burst;
-	mover->busy_retries = busy_retries;
-	mover->cpu_share = cpu_share;
 	mover->tuning = *tuning;
 	mover->ns_per_page = tuning->first_ns_per_page;
 	mover->bytes.filled_ns = sys_monotonic_ns();
@@ -81,16 +92,6 @@ void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t bur
 	atomic_store(&mover->rate, rate);
 	atomic_store(&mover->burst, burst);
 	changed(mover);
-}
-
-/* For between two runs only: a run reads both without looking for changes. */
-int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share)
-{
-	if (busy_retries > 100 || !(cpu_share > 0.0) || cpu_share > 1.0)
-		return -EINVAL;
-	mover->busy_retries = busy_retries;
-	mover->cpu_share = cpu_share;
-	return 0;
 }
 
 static void take_new_rate(struct tierd_mover *mover)

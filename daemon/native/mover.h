@@ -88,7 +88,6 @@ void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *ca
  */
 void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all);
 
-/* joined.c */
 /*
  * Settle open pages that are part of a folio mapped as one 2 MiB page by now, and find out
  * where they are. Nothing is settled where the kernel cannot tell.

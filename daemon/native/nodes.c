@@ -10,7 +10,8 @@
  */
 #define _GNU_SOURCE
 #include <errno.h>
-#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -19,38 +20,7 @@
 
 #include "sys.h"
 
-enum { PIECE = 1 << 16, LINE = 64, PASSES = 3, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
-
-/* A whole file, ended by a NUL; NULL and errno. */
-static char *read_all(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_CLOEXEC);
-	size_t size = 0, length = 0;
-	char *text = NULL;
-	ssize_t got = fd == -1 ? -1 : 1;
-
-	while (got > 0) {
-		if (length + 1 >= size) {
-			char *larger = realloc(text, size = 2 * size + PIECE);
-
-			if (larger == NULL) {
-				got = -1;
-				break;
-			}
-			text = larger;
-		}
-		got = read(fd, text + length, size - 1 - length);
-		length += got > 0 ? (size_t)got : 0;
-	}
-	if (fd != -1)
-		close(fd);
-	if (got == 0) {
-		text[length] = '\0';
-		return text;
-	}
-	free(text);
-	return NULL;
-}
+enum { PASSES = 3, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
 
 /* What follows `name` (of `size` bytes) at `at`, as a number of pages; 0 for another line. */
 static uint64_t pages_after(const char *at, const char *name, size_t size)
@@ -76,15 +46,15 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 {
 	static const char NODE[] = "Node ", HIGH[] = "high ", COUNT[] = "count:";
 	struct tierd_node_zones *zone = NULL;
-	size_t n = 0;
-	const char *line;
-	char *text = read_all(path);
+	FILE *file = fopen(path, "re");
+	size_t n = 0, size = 0;
+	char *text = NULL;
 
-	if (text == NULL)
+	if (file == NULL)
 		return -errno;
-	for (line = text; line != NULL; line = strchr(line, '\n')) {
-		if (*line == '\n')
-			line++;
+	while (getline(&text, &size, file) > 0) {
+		const char *line = text;
+
 		while (*line == ' ')
 			line++;
 		/* Zones of a node, of which there may be several, follow one another. */
@@ -96,77 +66,75 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 			zone->held_pages += pages_after(line, COUNT, sizeof(COUNT) - 1);
 	}
 	free(text);
+	fclose(file);
 	return (int)n;
 }
 
-static void flush(const unsigned char *memory, size_t bytes)
+/* A cache line; its first word is the line that a chase reads next. */
+typedef uint64_t line[8];
+
+static void flush(const line *memory, size_t lines)
 {
 #if defined(__x86_64__)
-	for (size_t at = 0; at < bytes; at += LINE)
-		__asm__ volatile("clflush (%0)" ::"r"(memory + at) : "memory");
+	for (size_t i = 0; i < lines; i++)
+		__asm__ volatile("clflush (%0)" ::"r"(memory[i]) : "memory");
 	__asm__ volatile("mfence" ::: "memory");
 #else
 	(void)memory;
-	(void)bytes;
+	(void)lines;
 #endif
 }
 
-/* Sattolo's algorithm: one cycle through all lines. Each line's first word is the next one. */
-static void link_lines(unsigned char *memory, size_t lines)
+/* Sattolo's algorithm: one cycle through all lines. */
+static void link_lines(line *memory, size_t lines)
 {
 	uint64_t state = 88172645463325252u;
 
 	for (size_t i = 0; i < lines; i++)
-		memcpy(memory + i * LINE, &i, sizeof(i));
+		memory[i][0] = i;
 	for (size_t i = lines - 1; i > 0; i--) {
-		size_t j, one, other;
+		uint64_t *one = memory[i], *other, next = *one;
 
 		state ^= state << 13;
 		state ^= state >> 7;
 		state ^= state << 17;
-		j = (size_t)(state % i);
-		memcpy(&one, memory + i * LINE, sizeof(one));
-		memcpy(&other, memory + j * LINE, sizeof(other));
-		memcpy(memory + i * LINE, &other, sizeof(other));
-		memcpy(memory + j * LINE, &one, sizeof(one));
+		other = memory[state % i];
+		*one = *other;
+		*other = next;
 	}
 }
 
-static double chase_ns(const unsigned char *memory, size_t lines, size_t steps)
+static double chase_ns(const line *memory, size_t lines, size_t steps)
 {
-	volatile size_t sink;
-	size_t at = 0;
-	uint64_t begun;
+	uint64_t at = 0, begun;
 
-	flush(memory, lines * LINE);
+	flush(memory, lines);
 	begun = sys_monotonic_ns();
 	for (size_t i = 0; i < steps; i++)
-		memcpy(&at, memory + at * LINE, sizeof(at));
-	sink = at;
-	(void)sink;
+		at = memory[at][0];
+	__asm__ volatile("" ::"r"(at));
 	return (double)(sys_monotonic_ns() - begun) / (double)steps;
 }
 
-static double stream_bytes_per_s(const unsigned char *memory, size_t bytes)
+static double stream_bytes_per_s(const volatile line *memory, size_t lines)
 {
-	const volatile uint64_t *words = (const volatile uint64_t *)(const void *)memory;
-	uint64_t sum = 0, begun, took;
+	uint64_t begun, took;
 
-	flush(memory, bytes);
+	flush((const line *)memory, lines);
 	begun = sys_monotonic_ns();
-	for (size_t i = 0; i < bytes / sizeof(*words); i += LINE / sizeof(*words))
-		sum += words[i];
+	for (size_t i = 0; i < lines; i++)
+		(void)memory[i][0];
 	took = sys_monotonic_ns() - begun;
-	(void)sum;
-	return took > 0 ? (double)bytes * 1e9 / (double)took : 0;
+	return took > 0 ? (double)(lines * sizeof(*memory)) * 1e9 / (double)took : 0;
 }
 
 int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
 		     double *bandwidth_bytes_per_s)
 {
 	unsigned long mask[NODE_BITS / WORD] = {0};
-	const size_t lines = bytes / LINE;
-	unsigned char *memory;
+	const size_t lines = bytes / sizeof(line);
+	int err = 0;
+	line *memory;
 
 	if (node < 0 || node >= NODE_BITS || lines < 2 || steps == 0)
 		return -EINVAL;
@@ -174,24 +142,17 @@ int tierd_probe_node(int node, size_t bytes, size_t steps, double *latency_ns,
 	memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (memory == MAP_FAILED)
 		return -errno;
-	if (syscall(SYS_mbind, memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0) {
-		int err = errno;
-
-		munmap(memory, bytes);
-		return -err;
-	}
-	link_lines(memory, lines);
-	*latency_ns = 0;
+	if (syscall(SYS_mbind, memory, bytes, POLICY_BIND, mask, NODE_BITS, 0) != 0)
+		err = -errno;
+	else
+		link_lines(memory, lines);
+	*latency_ns = INFINITY;
 	*bandwidth_bytes_per_s = 0;
-	for (unsigned int pass = 0; pass < PASSES; pass++) {
-		double latency = chase_ns(memory, lines, steps);
-		double bandwidth = stream_bytes_per_s(memory, bytes);
-
-		if (pass == 0 || latency < *latency_ns)
-			*latency_ns = latency;
-		if (bandwidth > *bandwidth_bytes_per_s)
-			*bandwidth_bytes_per_s = bandwidth;
+	for (unsigned int pass = 0; err == 0 && pass < PASSES; pass++) {
+		*latency_ns = fmin(*latency_ns, chase_ns(memory, lines, steps));
+		*bandwidth_bytes_per_s =
+		    fmax(*bandwidth_bytes_per_s, stream_bytes_per_s(memory, lines));
 	}
 	munmap(memory, bytes);
-	return 0;
+	return err;
 }

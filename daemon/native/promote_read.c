@@ -26,17 +26,16 @@ static inline int recent_direction(const struct recent *recent)
 	return (int)(recent->time_ns & 1);
 }
 
-static struct recent *set_of(const struct tierd_promoter *promoter, uint64_t page)
+static struct recent *set_of(struct tierd_promoter *promoter, uint64_t page)
 {
 	const uint64_t hash = hash_key(page) ^ hash_key(page) >> 32;
 
-	return (struct recent *)&promoter->recent[(hash % RECENT_SETS) * RECENT_WAYS];
+	return &promoter->recent[(hash % RECENT_SETS) * RECENT_WAYS];
 }
 
-static const struct recent *recent_find(const struct tierd_promoter *promoter, uint64_t page)
+/* The page's entry in its set, NULL if there is none. */
+static struct recent *recent_find(struct recent *set, uint64_t page)
 {
-	const struct recent *set = set_of(promoter, page);
-
 	for (int way = 0; way < RECENT_WAYS; way++) {
 		/* Most of them are others: the rest is asked of few. */
 		if (set[way].page == page && set[way].time_ns != 0)
@@ -47,29 +46,26 @@ static const struct recent *recent_find(const struct tierd_promoter *promoter, u
 
 bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns)
 {
-	struct recent *set = set_of(promoter, page), *oldest = &set[0];
-	uint64_t keep = promoter->settings.residency_ns, bounce_ns = promoter->settings.bounce_ns;
-	bool known = false, bounced;
+	struct recent *set = set_of(promoter, page), *entry = recent_find(set, page);
+	const uint64_t bounce_ns = promoter->settings.bounce_ns;
+	const uint64_t residency_ns = promoter->settings.residency_ns;
+	const uint64_t keep = bounce_ns > residency_ns ? bounce_ns : residency_ns;
+	bool bounced = false;
 
-	if (bounce_ns > keep)
-		keep = bounce_ns;
-	for (int way = 0; way < RECENT_WAYS; way++) {
-		if (set[way].time_ns != 0 && set[way].page == page) {
-			oldest = &set[way];
-			known = true;
-			break;
-		}
-		if (set[way].time_ns < oldest->time_ns)
-			oldest = &set[way];
+	if (entry != NULL) {
+		bounced = direction == TIERD_PROMOTE && recent_direction(entry) == TIERD_DEMOTE &&
+			  now_ns - entry->time_ns < bounce_ns;
+	} else {
+		entry = set;
+		for (int way = 1; way < RECENT_WAYS; way++)
+			entry = set[way].time_ns < entry->time_ns ? &set[way] : entry;
+		promoter->stats.recent_forgotten +=
+		    entry->time_ns != 0 && now_ns - entry->time_ns < keep;
 	}
-	bounced = known && direction == TIERD_PROMOTE && recent_direction(oldest) == TIERD_DEMOTE &&
-		  now_ns - oldest->time_ns < bounce_ns;
-	if (!known && oldest->time_ns != 0 && now_ns - oldest->time_ns < keep)
-		promoter->stats.recent_forgotten++;
-	oldest->page = page;
-	oldest->time_ns = (now_ns & ~UINT64_C(1)) | (direction == TIERD_PROMOTE);
-	if (oldest->time_ns == 0)
-		oldest->time_ns = 2;
+	entry->page = page;
+	entry->time_ns = (now_ns & ~UINT64_C(1)) | (direction == TIERD_PROMOTE);
+	if (entry->time_ns == 0)
+		entry->time_ns = 2;
 	return bounced;
 }
 
@@ -161,7 +157,7 @@ static void take_record(struct tierd_promoter *promoter, const struct tierd_hot_
 		promoter->stats.not_slow++;
 		return;
 	}
-	recent = recent_find(promoter, record->page);
+	recent = recent_find(set_of(promoter, record->page), record->page);
 	if (!weigh(promoter, record, recent, &candidate, &a_second)) {
 		promoter->stats.copied++;
 		return;

@@ -42,7 +42,8 @@ static const struct {
 
 struct tap {
 	struct set set[2];
-	struct set *filled;
+	/* Which of them is filled. */
+	unsigned int turn;
 	/* The call in hand, and how many items it has of each column. */
 	struct tierd_tap_call call;
 	uint32_t noted[COLUMNS];
@@ -62,13 +63,13 @@ struct tap {
 /* Add an item to a column, unless part of the call is left out. */
 static void note(struct tap *tap, enum tierd_tap_part part, const void *item)
 {
-	size_t *n = &tap->filled->n[part];
+	struct set *set = &tap->set[tap->turn];
+	size_t *n = &set->n[part];
 
 	tap->full = tap->full || tap->dropped > 0 || *n == COLUMN[part].most;
 	if (tap->full)
 		return;
-	memcpy((char *)tap->filled + COLUMN[part].at + (*n)++ * COLUMN[part].size, item,
-	       COLUMN[part].size);
+	memcpy((char *)set + COLUMN[part].at + (*n)++ * COLUMN[part].size, item, COLUMN[part].size);
 	tap->noted[part]++;
 }
 
@@ -81,11 +82,13 @@ static const void *next(struct tap *tap, enum tierd_tap_part part)
 	return (char *)tap->given[part].item + tap->used[part]++ * COLUMN[part].size;
 }
 
-static void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
+void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
 {
-	struct tap *tap = promoter->tap;
 	const struct tierd_tap_call *told;
+	struct tap *tap;
 
+	pthread_mutex_lock(&promoter->lock);
+	tap = promoter->tap;
 	if (tap == NULL)
 		return;
 	tap->full = false;
@@ -101,13 +104,10 @@ static void tap_begin(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
 	tap->stood = told != NULL && told->stood != 0;
 }
 
-static void tap_end(struct tierd_promoter *promoter, uint64_t value)
+static void end_call(struct tap *tap, uint64_t value)
 {
-	struct tap *tap = promoter->tap;
 	const struct tierd_tap_job *job;
 
-	if (tap == NULL)
-		return;
 	tap->call.value = value;
 	tap->call.clocks = tap->noted[TIERD_TAP_CLOCKS];
 	tap->call.frees = tap->noted[TIERD_TAP_FREES];
@@ -116,7 +116,7 @@ static void tap_end(struct tierd_promoter *promoter, uint64_t value)
 	note(tap, TIERD_TAP_CALLS, &tap->call);
 	if (tap->full) {
 		for (int i = 0; i < COLUMNS; i++)
-			tap->filled->n[i] -= tap->noted[i];
+			tap->set[tap->turn].n[i] -= tap->noted[i];
 		tap->dropped++;
 	}
 	/* The next call is told what comes after all that this one was told, used or not. */
@@ -126,42 +126,28 @@ static void tap_end(struct tierd_promoter *promoter, uint64_t value)
 		tap->used[TIERD_TAP_MOVES] += job->moves;
 }
 
-void enter(struct tierd_promoter *promoter, enum tierd_tap_kind kind)
-{
-	pthread_mutex_lock(&promoter->lock);
-	tap_begin(promoter, kind);
-}
-
 void leave(struct tierd_promoter *promoter, uint64_t value)
 {
-	tap_end(promoter, value);
+	if (promoter->tap != NULL)
+		end_call(promoter->tap, value);
 	pthread_mutex_unlock(&promoter->lock);
-}
-
-static struct tap *tap_new(void)
-{
-	struct tap *tap = calloc(1, sizeof(*tap));
-
-	if (tap != NULL)
-		tap->filled = tap->set;
-	return tap;
 }
 
 int tierd_promoter_tap(struct tierd_promoter *promoter, int on)
 {
-	struct tap *tap = on ? tap_new() : NULL;
+	struct tap *tap = on ? calloc(1, sizeof(*tap)) : NULL;
 
 	if (on && tap == NULL)
 		return -ENOMEM;
 	pthread_mutex_lock(&promoter->lock);
 	free(promoter->tap);
 	promoter->tap = tap;
-	if (on) {
-		tap_begin(promoter, TIERD_TAP_NEW);
-		note(tap, TIERD_TAP_CLOCKS, &promoter->quota.filled_ns);
-		tap_end(promoter, 0);
-	}
 	pthread_mutex_unlock(&promoter->lock);
+	if (on) {
+		enter(promoter, TIERD_TAP_NEW);
+		note(tap, TIERD_TAP_CLOCKS, &promoter->quota.filled_ns);
+		leave(promoter, 0);
+	}
 	return 0;
 }
 
@@ -174,12 +160,13 @@ uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap
 	pthread_mutex_lock(&promoter->lock);
 	tap = promoter->tap;
 	if (tap != NULL) {
+		struct set *set = &tap->set[tap->turn];
+
 		for (int i = 0; i < COLUMNS; i++)
-			out[i] = (struct tierd_tap_column){(char *)tap->filled + COLUMN[i].at,
-							   tap->filled->n[i]};
+			out[i] = (struct tierd_tap_column){(char *)set + COLUMN[i].at, set->n[i]};
 		dropped = tap->dropped;
-		tap->filled = &tap->set[tap->filled == tap->set];
-		memset(tap->filled->n, 0, sizeof(tap->filled->n));
+		tap->turn ^= 1;
+		memset(tap->set[tap->turn].n, 0, sizeof(set->n));
 	}
 	pthread_mutex_unlock(&promoter->lock);
 	return dropped;
@@ -188,21 +175,20 @@ uint64_t tierd_promoter_tapped(struct tierd_promoter *promoter, struct tierd_tap
 int tierd_promoter_replay(struct tierd_promoter *promoter, const struct tierd_tap_column *given)
 {
 	const struct tierd_tap_call *first = given[TIERD_TAP_CALLS].item;
-	struct tap *tap = promoter->tap != NULL ? promoter->tap : tap_new();
 
-	if (tap == NULL)
-		return -ENOMEM;
-	pthread_mutex_lock(&promoter->lock);
-	promoter->tap = tap;
-	tap->given = given;
-	memset(tap->used, 0, sizeof(tap->used));
+	if (promoter->tap == NULL) {
+		promoter->tap = calloc(1, sizeof(*promoter->tap));
+		if (promoter->tap == NULL)
+			return -ENOMEM;
+	}
+	promoter->tap->given = given;
+	memset(promoter->tap->used, 0, sizeof(promoter->tap->used));
 	if (given[TIERD_TAP_CALLS].n > 0 && first->kind == TIERD_TAP_NEW) {
-		tap_begin(promoter, TIERD_TAP_NEW);
+		enter(promoter, TIERD_TAP_NEW);
 		promoter->quota.filled_ns = tap_now(promoter);
 		promoter->quota.tokens = 0.0;
-		tap_end(promoter, 0);
+		leave(promoter, 0);
 	}
-	pthread_mutex_unlock(&promoter->lock);
 	return 0;
 }
 

@@ -44,16 +44,16 @@ int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s,
 		   struct tierd_heat **out);
 void tierd_heat_free(struct tierd_heat *heat);
 /* node: NULL, or where a source met each page, -1 where it does not know; it gives way to place. */
-int tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
-		      const int16_t *node, size_t n, uint64_t time_ns);
+void tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const float *count,
+		       const int16_t *node, size_t n, uint64_t time_ns);
 void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns);
 int tierd_heat_set_half_life(struct tierd_heat *heat, double half_life_s);
 /* Cool all heat at once by so many half-lives; fewer than none raise it. */
 void tierd_heat_fade(struct tierd_heat *heat, double half_lives);
-int tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
-		     const uint8_t *order, size_t n, const uint8_t *insert_on);
-int tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
-		     const int16_t *node, const uint8_t *order, size_t n);
+void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
+		      const uint8_t *order, size_t n, const uint8_t *insert_on);
+void tierd_heat_moved(struct tierd_heat *heat, const uint64_t *page, const uint8_t *fate,
+		      const int16_t *node, const uint8_t *order, size_t n);
 /* Drop the pages of a target outside of spans of its page numbers, which ascend and are apart. */
 void tierd_heat_keep(struct tierd_heat *heat, uint32_t target, const struct tierd_span *span,
 		     size_t n);

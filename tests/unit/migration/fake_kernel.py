@@ -24,7 +24,7 @@ def declarations(path: Path) -> str:
     return "\n".join(line for line in lines if not line.startswith("#"))
 
 
-MOVER = ("mover.c", "job.c", "batch.c", "joined.c")
+MOVER = ("mover.c", "job.c", "batch.c")
 PROMOTER = (
     *MOVER,
     "promote.c",
