@@ -50,7 +50,7 @@ gpu: setup
 
 # Lint and types first, so that the last line is the test runner's.
 test: lint workloads
-	@$(MAKE) --no-print-directory -s -j2 -C fpga test REQUESTS=1000000 PYTHON=$(CURDIR)/$(PYTHON)
+	@$(MAKE) --no-print-directory -s -j2 -C fpga build coverage PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: setup
