@@ -22,12 +22,16 @@ settings.load_profile("tierd")
 HERE = Path(__file__).parent
 GUESTS = ("vm/test_loop.py", "vm/test_topology.py", "vm/test_lab.py")
 """They ask for the same guests."""
-SHARED = (GUESTS, ("host/",))
+PACKAGES = ("host/", "vm/test_systemd.py")
+"""They build the same packages and base system, if it is not there."""
+SHARED = (GUESTS, PACKAGES)
 """Rooms of several files."""
 ORDER = (
+    "vm/test_kmod.py",
     *GUESTS,
-    *(f"vm/test_{name}.py" for name in ("kmod", "hbm", "neomem", "systemd", "ebpf", "bench")),
-    "host/",
+    "vm/test_hbm.py",
+    *PACKAGES,
+    *(f"vm/test_{name}.py" for name in ("neomem", "ebpf", "bench", "neoprof")),
     "vm/",
     "unit/policy/test_cost",
     "unit/",

@@ -21,7 +21,7 @@ from tierd_lab import Machine
 from workloads import MIB, Workload
 
 ROOT = Path(__file__).resolve().parents[2]
-SMALL = Workload("updates", 250_000, "", size=32 * MIB, fast=11 * MIB)
+SMALL = Workload("updates", 400_000, "", size=32 * MIB, fast=11 * MIB)
 
 
 @pytest.fixture(scope="module")

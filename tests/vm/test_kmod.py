@@ -37,7 +37,7 @@ CHECKS = {
     "guest_kmod_fallback.py": ("fallback",),
 }
 LONG = {
-    "guest_kmod_scan.py": ("budget_long",),
+    "guest_kmod_scan.py": ("accuracy_large", "budget_long"),
     "guest_kmod_sampling.py": ("changes_long",),
     "guest_kmod_resolve.py": ("lookups_long",),
     "guest_kmod_torture.py": ("exits_often", "churn_long", "reload_often"),
@@ -101,8 +101,10 @@ def test_module(check: Check, script: str, name: str) -> None:
     assert told["ok"] is True, told
 
 
-def test_the_loop_brings_scattered_hot_pages_to_dram(booted: tuple[str, Guest]) -> None:
-    (told,) = run(booted[1], "guest_kmod_loop.py", "scan", "--seconds", "300", "--until", "0.95")
+@pytest.mark.parametrize("size", ["500M", pytest.param("1200M", marks=pytest.mark.soak)])
+def test_the_loop_brings_scattered_hot_pages_to_dram(booted: tuple[str, Guest], size: str) -> None:
+    options = ["--seconds", "300", "--until", "0.95", "--size", size]
+    (told,) = run(booted[1], "guest_kmod_loop.py", "scan", *options)
     assert told["checksum_ok"] is True
     assert told["fast_share_after"] >= 0.95, told
     assert told["moves"] < 2 * told["hot_pages"], told
