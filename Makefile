@@ -6,7 +6,7 @@ PYTHON := .venv/bin/python
 # Not the two headers that scripts of fpga/ write.
 C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 	':!fpga/include/neoprof_regs.h')
-# One worker for guests, one for all else (tests/conftest.py).
+# Two workers, with one guest each at a time (tests/conftest.py).
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
@@ -50,7 +50,7 @@ gpu: setup
 
 # Lint and types first, so that the last line is the test runner's.
 test: lint workloads
-	@$(MAKE) --no-print-directory -s -C fpga test PYTHON=$(CURDIR)/$(PYTHON)
+	@$(MAKE) --no-print-directory -s -j2 -C fpga build coverage PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS)
 
 lint: setup
@@ -73,10 +73,11 @@ FUZZ_TESTS := tests/unit/config/test_config_fuzz.py tests/unit/control/test_cont
 fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
 
-# What is too slow for each change, before a release: each check on each kernel, the module's torture
-# under the allocator's own checks, the service for minutes while all about it changes, the million
-# wrong inputs.
+# What is too slow for each change, before a release (docs/develop/tests.md): each check on each kernel,
+# more rounds of what `make test` does a few of, the module's torture under the allocator's own checks,
+# the service for minutes while all about it changes, the million wrong inputs.
 soak: workloads fuzz
+	@$(MAKE) --no-print-directory -s -j2 -C fpga test PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS) -m soak
 
 # Recordings that replays must agree with, made anew: only where a decision is meant to be another.

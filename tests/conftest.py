@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the tests share workers (pytest-xdist): two, one guest each at a time.
 
-Guests that count instructions, and what shares a guest with them, are one group of vm/ and start
-first: it takes longest. All of host/ is one group: those tests change this kernel's one DAMON and
-count its events. Unit tests are grouped by file. The files of `LATE` boot guests of their own and
-come last, the longest first, so that both workers end at about the same time.
+A room is a part of the tests that one worker runs, for they share a guest, or this kernel: all of
+host/ is one, for those tests change this kernel's one DAMON and count its events. Each other file
+is one, too. A worker that is free takes the next room; so those that take longest come first, and
+unit tests, which are small, last: both workers end at about the same time.
 """
 
 from __future__ import annotations
@@ -20,19 +20,30 @@ settings.register_profile("tierd", deadline=None)
 settings.load_profile("tierd")
 
 HERE = Path(__file__).parent
-FIRST = ("vm", "host", "unit")
-LATE = tuple(
-    f"vm/test_{name}.py" for name in ("kmod", "neoprof", "ebpf", "systemd", "lab", "topology")
+GUESTS = ("vm/test_loop.py", "vm/test_topology.py", "vm/test_lab.py")
+"""They ask for the same guests."""
+PACKAGES = ("host/", "vm/test_systemd.py")
+"""They build the same packages and base system, if it is not there."""
+SHARED = (GUESTS, PACKAGES)
+"""Rooms of several files."""
+ORDER = (
+    "vm/test_kmod.py",
+    *GUESTS,
+    "vm/test_hbm.py",
+    *PACKAGES,
+    *(f"vm/test_{name}.py" for name in ("neomem", "ebpf", "bench", "neoprof")),
+    "vm/",
+    "unit/policy/test_cost",
+    "unit/",
 )
-ALONE = (*(f"tests/{path}" for path in LATE), "tests/vm/", "tests/host/")
+"""Begins of paths, what takes longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        path = item.path.relative_to(HERE)
-        if path.as_posix() in LATE:
-            return len(FIRST) + 1 + LATE.index(path.as_posix())
-        return FIRST.index(path.parts[0]) if path.parts[0] in FIRST else len(FIRST)
+        path = item.path.relative_to(HERE).as_posix()
+        found = (number for number, begin in enumerate(ORDER) if path.startswith(begin))
+        return next(found, len(ORDER))
 
     items.sort(key=place)
 
@@ -43,7 +54,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByRoom(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            path, _, _ = nodeid.partition("::")
-            return next((room for room in ALONE if path.startswith(room)), path)
+            path = nodeid.partition("::")[0]
+            begins = next((r for r in SHARED if path.removeprefix("tests/").startswith(r)), None)
+            return path if begins is None else " ".join(begins)
 
     return ByRoom(config, log)

@@ -21,8 +21,8 @@ ROOT = Path(__file__).resolve().parents[2]
 GUEST = ROOT / "tests/vm"
 RUNS = (
     ("guest_kmod_scan.py", "speed"),
-    ("guest_kmod_scan.py", "budget"),
-    ("guest_kmod_scan.py", "accuracy"),
+    ("guest_kmod_scan.py", "budget_long"),
+    ("guest_kmod_scan.py", "accuracy_large"),
     ("guest_kmod_resolve.py", "alternatives"),
     ("guest_kmod_loop.py", "scan"),
     ("guest_kmod_loop.py", "damon"),

@@ -47,13 +47,21 @@ def required(start: str) -> Kernel:
     return kernel
 
 
-def selected(request: pytest.FixtureRequest, release: str) -> list[str]:
-    """Values of the tests' parameters that are to run, of one file and kernel, in their order."""
+def selected(request: pytest.FixtureRequest, release: str, **others: str) -> list[str]:
+    """Values of the tests' parameters that are to run, of one file and kernel, in their order.
+
+    `others`: parameters that have these values, which are not among those returned.
+    """
     found: dict[str, None] = {}
     for item in request.session.items:
         params = getattr(getattr(item, "callspec", None), "params", {})
-        if item.path == request.path and release in params.values():
-            found |= dict.fromkeys(v for v in params.values() if v != release)
+        if (
+            item.path == request.path
+            and release in params.values()
+            and others.items() <= params.items()
+        ):
+            fixed = {release, *others.values()}
+            found |= dict.fromkeys(v for v in params.values() if v not in fixed)
     return list(found)
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Guests for the tests in this folder: one boot a machine and session.
+"""Guests for the tests in this folder: one boot a machine, as long as tests ask for one.
 
     def test_something(vm: Vm) -> None:
         guest = vm("dram-cxl")
         assert guest.run(["python3", "-m", "..."], timeout=60).check().stdout == "..."
 
 Tests share a guest, so they undo what they change in it. If it dies, later tests that
-ask for the same machine fail at once with the end of its console. A guest whose clock
-counts instructions ends with the file: it keeps a processor of the host busy while it idles.
+ask for the same machine fail at once with the end of its console. Guests end with a file, if the
+next test asks for none; one whose clock counts instructions always does: it keeps a processor of
+the host busy while it idles.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
-from kernels import OLD, ON_EACH_KERNEL, RELEASES
+from kernels import OLD, ON_EACH_KERNEL
 
 from tierd_lab import Guest
 from tierd_lab.process import qemu_children
 from tierd_lab.session import GuestError
 
 Vm = Callable[[str], Guest]
+NEXT = pytest.StashKey[pytest.Item | None]()
 ABORTED = "QEMU ended with status -6 before the command started"
 
 
@@ -32,8 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         params = getattr(getattr(item, "callspec", None), "params", {})
         values = {value for value in params.values() if isinstance(value, str)}
-        checks = values - {*RELEASES}
-        if OLD in values and checks and not checks & ON_EACH_KERNEL:
+        if OLD in values and not values & ON_EACH_KERNEL:
             item.add_marker(pytest.mark.soak)
 
 
@@ -43,12 +44,21 @@ def guests() -> dict[str, Guest]:
     return {}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Keep which test is next, for `guests_end`."""
+    item.session.stash[NEXT] = nextitem
+
+
 @pytest.fixture(scope="module", autouse=True)
-def busy_guests_end(guests: dict[str, Guest]) -> Iterator[None]:
+def guests_end(request: pytest.FixtureRequest, guests: dict[str, Guest]) -> Iterator[None]:
     """See above."""
     yield
-    for machine in [name for name, guest in guests.items() if guest.machine.icount is not None]:
-        guests.pop(machine).close()
+    following = request.session.stash[NEXT]
+    wanted = "vm" in getattr(following, "fixturenames", ())
+    for machine, guest in list(guests.items()):
+        if guest.machine.icount is not None or not wanted:
+            guests.pop(machine).close()
 
 
 def boot(machine: str) -> Guest:

@@ -106,7 +106,7 @@ def rounds_ended() -> bool:
         return control.scan_get().stats["rounds"] >= 3
 
 
-def fallback(cycles: int = 4) -> Result:
+def fallback(cycles: int = 2) -> Result:
     """The cycle; every second time rmmod is tried without asking first, and is refused."""
     services.CGROUP.mkdir(exist_ok=True)
     removed_unasked = 0

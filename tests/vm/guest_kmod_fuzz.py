@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import fcntl
+import functools
 import mmap
 import os
 import random
@@ -27,8 +28,8 @@ from tierd.core.errors import UnavailableError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import ATTRIBUTES, Command
 
-MESSAGES = 100_000
-IOCTLS = 100_000
+MANY = 100_000
+FEW = 20_000
 NOBODY = 65534
 SIZES = {"uint8": 1, "uint16": 2, "uint32": 4}
 
@@ -63,15 +64,15 @@ def message(rng: random.Random, family: int, number: int) -> bytes:
     return header + struct.pack("=BBH", command, rng.randrange(3), 0) + body
 
 
-def netlink() -> Result:
-    """100 000 messages that are random, malformed, or right but for one thing."""
+def netlink(messages: int = FEW) -> Result:
+    """Messages that are random, malformed, or right but for one thing."""
     rng = random.Random(2024)
     with lab.module(), lab.connection() as control:
         connection = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 16)
         connection.bind((0, 0))
         connection.setblocking(False)
         answers = 0
-        for number in range(MESSAGES):
+        for number in range(messages):
             with contextlib.suppress(OSError):
                 connection.sendto(message(rng, control._family, number), (0, 0))
             if number % 64 == 0:
@@ -86,13 +87,13 @@ def netlink() -> Result:
         state = control.scan_get()
         return {
             "ok": state.stats["targets"] == 0 and state.period_us == 400_000 and answers > 0,
-            "messages": MESSAGES,
+            "messages": messages,
             "datagrams_answered": answers,
             "targets_left": state.stats["targets"],
         }
 
 
-def device() -> Result:
+def device(ioctls: int = FEW) -> Result:
     """Random ioctls, mappings, reads and writes."""
     rng = random.Random(7)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -102,7 +103,7 @@ def device() -> Result:
         # As large as the largest answer, so that no right guess writes over our own memory.
         room = mmap.mmap(-1, 32 << 20)
         place = ctypes.addressof(ctypes.c_char.from_buffer(room))
-        for _ in range(IOCTLS // 2):
+        for _ in range(ioctls // 2):
             request = rng.choice(
                 (IOC_RESOLVE, rng.getrandbits(32), IOC_RESOLVE ^ 1 << rng.randrange(30))
             )
@@ -118,7 +119,7 @@ def device() -> Result:
                 fcntl.ioctl(fd, request, words)
                 accepted += request == IOC_RESOLVE
             libc.ioctl(fd, ctypes.c_ulong(request), ctypes.c_void_p(pointer))
-        for _ in range(2_000):
+        for _ in range(ioctls // 50):
             with contextlib.suppress(OSError, ValueError, OverflowError):
                 area = mmap.mmap(
                     fd,
@@ -222,6 +223,8 @@ CHECKS = {
     "device": device,
     "unprivileged": unprivileged,
     "allocator": allocator,
+    "netlink_long": functools.partial(netlink, MANY),
+    "device_long": functools.partial(device, MANY),
 }
 
 if __name__ == "__main__":

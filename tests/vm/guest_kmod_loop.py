@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The demo's loop in a lab guest with a chosen source; prints one JSON line.
 
-usage: guest_kmod_loop.py {scan,damon} [--seconds S] [--until SHARE] [--cpu SHARE]
+usage: guest_kmod_loop.py {scan,damon} [--seconds S] [--until SHARE] [--size SIZE] [--cpu SHARE]
 
 Scattered hot set, all of it first on the slow node. With --until the workload ends when so
 much has been served by DRAM for a while, so that a starved guest may take its time.
@@ -32,12 +32,12 @@ HELD_REPORTS = 15
 
 
 @contextlib.contextmanager
-def workload(seconds: float) -> Iterator[subprocess.Popen[str]]:
+def workload(seconds: float, size: str) -> Iterator[subprocess.Popen[str]]:
     """The demo's workload, scattered; it ends with the block."""
     command = [str(lab.WORKLOADS / "hotset"), "--seconds", str(seconds), "--interval", "1"]
     command += [
         "--size",
-        "1200M",
+        size,
         "--scattered",
         "--fast-node",
         str(FAST),
@@ -57,6 +57,7 @@ def main() -> int:
     parser.add_argument("source", choices=("scan", "damon"))
     parser.add_argument("--seconds", type=float, default=45)
     parser.add_argument("--until", type=float, default=2.0)
+    parser.add_argument("--size", default="1200M")
     parser.add_argument("--cpu", type=float, help="the scanner's budget (the configured one)")
     parser.add_argument("--config", default=str(services.DEMO_CONFIG))
     args = parser.parse_args()
@@ -67,7 +68,7 @@ def main() -> int:
         lab.module() if uses_module else contextlib.nullcontext(),
         lab.tlbtick(),
         services.running([args.source], config=args.config, cpu=args.cpu) as daemon,
-        workload(args.seconds) as work,
+        workload(args.seconds, args.size) as work,
     ):
         result = watch(work, daemon, lab.scanner_pid() if uses_module else 0, args.until)
     result |= {"source": args.source, "tlbtick_us": lab.TLB_PERIOD_US, "dmesg": lab.splats()[:5]}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 import signal
@@ -68,7 +69,7 @@ def left_behind(owners: FrameOwners, frames: np.ndarray) -> int:
     return left
 
 
-def lookups() -> Result:
+def lookups(seconds: float = 3) -> Result:
     """10 000 frames while the process maps, unmaps, forks and ends: no answer is wrong.
 
     Frames of the steady area that pagemap shows at the same address before and after the
@@ -82,7 +83,7 @@ def lookups() -> Result:
         for kind in ("map", "fork", "huge", "exec"):
             with Churner(kind, 10_000) as churner:
                 control.target_add(TARGET, churner.pid)
-                end = time.monotonic() + 6
+                end = time.monotonic() + seconds
                 while time.monotonic() < end and churner.alive:
                     before = churner.frames()
                     start = time.thread_time_ns()
@@ -218,7 +219,12 @@ def alternatives() -> Result:
     }
 
 
-CHECKS = {"lookups": lookups, "stopped": stopped, "alternatives": alternatives}
+CHECKS = {
+    "lookups": lookups,
+    "stopped": stopped,
+    "alternatives": alternatives,
+    "lookups_long": functools.partial(lookups, 20),
+}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CHECKS))

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import functools
 import random
 import signal
 import subprocess
@@ -129,7 +130,7 @@ def shorter(control: Control, ring: Ring) -> tuple[bool, int]:
     return waits, came
 
 
-def changes() -> Result:
+def changes(least_s: float = 6) -> Result:
     """Intervals, periods, ranges and targets change at any moment; scans go on after it."""
     rng = random.Random(11)
     pages, number = 3000, 2
@@ -145,8 +146,10 @@ def changes() -> Result:
         control.scan_set(budget_ppm=400_000, hot_scans=1, cold_scans=0)
         control.target_add(number, churner.pid)
         control.target_add(number + 1, other.pid)
-        end = time.monotonic() + 20
-        while time.monotonic() < end:
+        begin = time.monotonic()
+        while (seconds := time.monotonic() - begin) < least_s or (
+            min(counts.values()) <= 10 and seconds < 60
+        ):
             what = rng.random()
             if what < 0.6:
                 period_us = rng.choice((1000, 4000, 20_000, 400_000))
@@ -336,7 +339,13 @@ def turnover() -> Result:
     return {"ok": all(each["ok"] for each in told.values()), **told}
 
 
-CHECKS = {"refused": refused, "changes": changes, "removal": removal, "turnover": turnover}
+CHECKS = {
+    "refused": refused,
+    "changes": changes,
+    "removal": removal,
+    "turnover": turnover,
+    "changes_long": functools.partial(changes, 60),
+}
 
 if __name__ == "__main__":
     sys.exit(lab.main(CHECKS))

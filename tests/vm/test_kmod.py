@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernels import RELEASES, required
+from kernels import RELEASES, required, selected
 from module_build import build_module
 
 from tierd_lab import Guest, Machine
@@ -24,66 +24,87 @@ from tierd_lab import Guest, Machine
 ROOT = Path(__file__).resolve().parents[2]
 HERE = Path(__file__).resolve().parent
 Check = Callable[[str, str], dict[str, Any]]
+LIMIT_S = 1800
+CHECKS = {
+    "guest_kmod_scan.py": ("accuracy", "budget", "sampling_interval"),
+    "guest_kmod_sampling.py": ("refused", "changes", "removal", "turnover"),
+    "guest_kmod_brief.py": ("brief",),
+    "guest_kmod_ring.py": ("placement",),
+    "guest_kmod_resolve.py": ("lookups", "stopped"),
+    "guest_kmod_torture.py": ("exits", "churn", "dirty", "readers", "removal", "reload"),
+    "guest_kmod_fuzz.py": ("netlink", "device", "unprivileged"),
+    "guest_kmod_install.py": ("udev", "modprobe"),
+    "guest_kmod_fallback.py": ("fallback",),
+}
+LONG = {
+    "guest_kmod_scan.py": ("accuracy_large", "budget_long"),
+    "guest_kmod_sampling.py": ("changes_long",),
+    "guest_kmod_resolve.py": ("lookups_long",),
+    "guest_kmod_torture.py": ("exits_often", "churn_long", "reload_often"),
+    "guest_kmod_fuzz.py": ("netlink_long", "device_long"),
+    "guest_kmod_fallback.py": ("fallback_often",),
+}
+"""The same with more rounds, for `make soak`."""
+PARAMETERS = [(script, name) for script, names in CHECKS.items() for name in names]
+PARAMETERS_OF_SOAK = [
+    pytest.param(script, name, marks=pytest.mark.soak)
+    for script, names in LONG.items()
+    for name in names
+]
 
 
 @pytest.fixture(scope="module", params=RELEASES)
-def check(request: pytest.FixtureRequest) -> Iterator[Check]:
-    """A function from a script and the name of a check in it to its result in the guest."""
+def booted(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guest]]:
+    """A kernel release, and the guest that runs it."""
     kernel = required(request.param)
     build_module(kernel.version)
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
-
-        def run(script: str, name: str, *options: str, timeout: float = 1800) -> dict[str, Any]:
-            # What does not end tells where it is before it is killed.
-            limit = ["timeout", "--signal=ABRT", "--kill-after=15", str(timeout)]
-            python = [sys.executable, "-X", "faulthandler"]
-            command = [*limit, *python, str(HERE / script), name, *options]
-            result = guest.run(command, timeout=timeout + 30)
-            lines = [line for line in result.stdout.splitlines() if line.startswith("{")]
-            told = f"{result.stdout[-2000:]}\n{result.stderr[-3000:]}"
-            assert lines, f"status {result.status}\n{told}"
-            figures: dict[str, Any] = json.loads(lines[-1])
-            assert result.status == 0, f"{figures}\n{result.stderr[-3000:]}"
-            return figures
-
-        yield run
+        yield request.param, guest
 
 
-@pytest.mark.parametrize(
-    ("script", "name"),
-    [
-        ("guest_kmod_scan.py", "accuracy"),
-        ("guest_kmod_scan.py", "budget"),
-        ("guest_kmod_scan.py", "sampling_interval"),
-        ("guest_kmod_sampling.py", "refused"),
-        ("guest_kmod_sampling.py", "changes"),
-        ("guest_kmod_sampling.py", "removal"),
-        ("guest_kmod_sampling.py", "turnover"),
-        ("guest_kmod_brief.py", "brief"),
-        ("guest_kmod_ring.py", "placement"),
-        ("guest_kmod_resolve.py", "lookups"),
-        ("guest_kmod_resolve.py", "stopped"),
-        ("guest_kmod_torture.py", "exits"),
-        ("guest_kmod_torture.py", "churn"),
-        ("guest_kmod_torture.py", "dirty"),
-        ("guest_kmod_torture.py", "readers"),
-        ("guest_kmod_torture.py", "removal"),
-        ("guest_kmod_torture.py", "reload"),
-        ("guest_kmod_fuzz.py", "netlink"),
-        ("guest_kmod_fuzz.py", "device"),
-        ("guest_kmod_fuzz.py", "unprivileged"),
-        ("guest_kmod_install.py", "udev"),
-        ("guest_kmod_install.py", "modprobe"),
-        ("guest_kmod_fallback.py", "fallback"),
-    ],
-)
+def run(guest: Guest, script: str, *options: str) -> list[dict[str, Any]]:
+    """The lines that a script tells in the guest; where it failed, the last one says how."""
+    # What does not end tells where it is before it is killed.
+    limit = ["timeout", "--signal=ABRT", "--kill-after=15", str(LIMIT_S)]
+    python = [sys.executable, "-X", "faulthandler"]
+    result = guest.run([*limit, *python, str(HERE / script), *options], timeout=LIMIT_S + 30)
+    lines = [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")]
+    if result.status:
+        lines.append({"ok": False, "status": result.status, "stderr": result.stderr[-3000:]})
+    return lines
+
+
+@pytest.fixture(scope="module")
+def check(request: pytest.FixtureRequest, booted: tuple[str, Guest]) -> Check:
+    """A function from a script and the name of a check in it to its result in the guest.
+
+    One process runs all checks of a script that are to run, when the first of them is asked for.
+    """
+    release, guest = booted
+    told: dict[str, list[dict[str, Any]]] = {}
+
+    def result(script: str, name: str) -> dict[str, Any]:
+        if script not in told:
+            told[script] = run(guest, script, *selected(request, release, script=script))
+        found = [line for line in told[script] if line.get("check") == name]
+        if found and found[0]["ok"]:
+            return found[0]
+        return {"ok": False, "found": found, "end": told[script][-1:]}
+
+    return result
+
+
+@pytest.mark.parametrize(("script", "name"), [*PARAMETERS, *PARAMETERS_OF_SOAK])
 def test_module(check: Check, script: str, name: str) -> None:
-    assert check(script, name)["ok"] is True
+    told = check(script, name)
+    assert told["ok"] is True, told
 
 
-def test_the_loop_brings_scattered_hot_pages_to_dram(check: Check) -> None:
-    told = check("guest_kmod_loop.py", "scan", "--seconds", "300", "--until", "0.95")
+@pytest.mark.parametrize("size", ["500M", pytest.param("1200M", marks=pytest.mark.soak)])
+def test_the_loop_brings_scattered_hot_pages_to_dram(booted: tuple[str, Guest], size: str) -> None:
+    options = ["--seconds", "300", "--until", "0.95", "--size", size]
+    (told,) = run(booted[1], "guest_kmod_loop.py", "scan", *options)
     assert told["checksum_ok"] is True
     assert told["fast_share_after"] >= 0.95, told
     assert told["moves"] < 2 * told["hot_pages"], told

@@ -84,21 +84,28 @@ def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
     assert totals["promoted_pages"] < 1.5 * end["hot_pages"]
 
 
-def test_a_million_moves_under_a_writing_workload_lose_nothing(vm: Any) -> None:
-    (result,) = lines(
-        vm("dram-cxl"), "vm/guest_churn.py", "--hotset", str(BUILD / "hotset"), timeout=1500
-    )
+@pytest.mark.parametrize(
+    ("moves", "size"),
+    [(100_000, "100M"), pytest.param(1_000_000, "400M", marks=pytest.mark.soak)],
+    ids=["some", "a million"],
+)
+def test_moves_under_a_writing_workload_lose_nothing(vm: Any, moves: int, size: str) -> None:
+    options = ["--hotset", str(BUILD / "hotset"), "--moves", str(moves), "--size", size]
+    (result,) = lines(vm("dram-cxl"), "vm/guest_churn.py", *options, timeout=1500)
     assert result["checksum_ok"] is True
-    assert sum(result["moved"].values()) >= 1_000_000
-    assert min(result["moved"].values()) >= 300_000
+    assert sum(result["moved"].values()) >= moves
+    assert min(result["moved"].values()) >= 0.3 * moves
     # The kernel may move some as well (kswapd, kcompactd): they are there, or on their way.
     rest = {k: n for k, n in result["fates"].items() if k not in ("moved", "busy", "no_room")}
     assert set(rest) <= {"already_there", "gone", "joined"}, rest
     assert sum(rest.values()) <= 0.01 * result["fates"]["moved"], rest
 
 
-def test_the_mover_against_contents_fates_and_mishaps(vm: Any) -> None:
-    checks = lines(vm("dram-cxl"), "vm/guest_mover.py", timeout=400)
+@pytest.mark.parametrize(
+    "pages", [40_000, pytest.param(400_000, marks=pytest.mark.soak)], ids=["some", "many"]
+)
+def test_the_mover_against_contents_fates_and_mishaps(vm: Any, pages: int) -> None:
+    checks = lines(vm("dram-cxl"), "vm/guest_mover.py", "--pages", str(pages), timeout=1200)
     assert len(checks) >= 10
     assert [check for check in checks if not check["ok"]] == []
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole loop with a NeoProf card in the lab: card, driver, source, promoter.
+"""The whole loop with a NeoProf card in the lab: card, driver, source, promoter; and a recording,
+without it, that is replayed on the host.
 
 The machine's clock counts instructions, so seconds are the guest's and do not depend on
 how busy this host is; how long a run takes here does.
@@ -7,14 +8,20 @@ how busy this host is; how long a run takes here does.
 
 from __future__ import annotations
 
+import base64
 import json
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
 from module_build import build_module
+from test_loop import TIERD, TOOLS, lines
 
 from tierd_lab import Machine
 
@@ -98,3 +105,45 @@ def test_without_the_card_the_next_source_takes_over(vm: Any) -> None:
     assert any("source=scan event=source_selected" in line for line in told["told"])
     assert told["exit"] == 0
     assert told["checksum_ok"] is True
+
+
+@pytest.fixture(scope="module")
+def recorded(vm: Any) -> dict[str, Any]:
+    """What the guest told of a run that was recorded."""
+    (found,) = lines(vm(MACHINE), "vm/guest_record.py", *TOOLS, "--tierd", str(TIERD), timeout=1500)
+    print({k: v for k, v in found.items() if k != "recording"})
+    return found
+
+
+def test_a_rules_cap_holds_and_its_hot_pages_come_in_all_the_same(recorded: Any) -> None:
+    assert recorded["fast_bytes"] <= recorded["fast_bytes_allowed"]
+    assert recorded["totals"]["demoted_pages"] * 4096 > recorded["fast_bytes_allowed"] / 4
+    assert recorded["totals"]["promoted_pages"] >= 1000
+
+
+def test_a_recording_of_the_guest_replays_on_the_host_bit_for_bit(
+    recorded: Any, tmp_path: Path
+) -> None:
+    assert (recorded["exit"], recorded["checksum_ok"]) == (0, True)
+    assert "Traceback" not in recorded["stderr"]
+    path = tmp_path / "guest.rec"
+    path.write_bytes(zlib.decompress(base64.b64decode(recorded["recording"])))
+    assert path.stat().st_size == recorded["bytes"]
+    done = subprocess.run(
+        [str(TIERD), "replay", str(path), "--json"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    replayed = json.loads(done.stdout)
+    print({k: v for k, v in replayed.items() if k != "differences"})
+    assert (replayed["whole"], replayed["end"]) == (True, "closed")
+    assert replayed["missing_ticks"] == 0
+    assert replayed["decisions_that_differ"] == 0
+    assert replayed["decisions"] > 5
+    assert replayed["recorded"]["moved_pages"]["promoted"] >= 1000
+    assert replayed["recorded"]["accesses"] > 0
+    # Another setting gives other plans, so the equality above says something.
+    other = subprocess.run(
+        [str(TIERD), "replay", str(path), "--json", "--set", "policy.confidence_sigmas=20"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(other.stdout)["decisions_whose_moves_differ"] > 0

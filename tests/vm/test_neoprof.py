@@ -33,6 +33,8 @@ CHECKS = (
     # are numbered as their devices are found.
     "pulled",
 )
+ROUNDS = [pytest.param(name, marks=pytest.mark.soak) for name in ("reload_often", "fuzz_long")]
+"""Some of them with more rounds; before `pulled`."""
 LIMIT_S = 3600
 """For all checks; hosts with little to spare take their time."""
 
@@ -70,6 +72,6 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
         server.close()
 
 
-@pytest.mark.parametrize("name", CHECKS)
+@pytest.mark.parametrize("name", [*ROUNDS, *CHECKS])
 def test_driver(told: Results, name: str) -> None:
     assert told[name]["ok"] is True, told[name]

@@ -7,6 +7,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,19 @@ def test_waiting_for_a_second_tier_is_ready(systemd: Systemd) -> None:
     bench.service.calls.post(lambda: os.kill(os.getpid(), signal.SIGTERM))
     assert bench.service.run() == ExitCode.OK
     assert systemd.heard()[0] == "READY=1\nSTATUS=one tier only: waiting for a second"
+
+
+def test_two_beats_fit_into_the_watchdogs_time(systemd: Systemd) -> None:
+    now = [0]
+    manager = SystemdNotifier(
+        {"NOTIFY_SOCKET": systemd.path, "WATCHDOG_USEC": "4000000"}, clock=lambda: now[0]
+    )
+    beats = []
+    for now[0] in range(0, 20 * 10**9, 10**8):
+        manager.beat()
+        beats += [now[0]] * len(systemd.heard())
+    assert max(after - before for before, after in pairwise(beats)) <= 2 * 10**9
+    manager.close()
 
 
 def test_the_loop_feeds_the_watchdog_also_while_it_sleeps(systemd: Systemd) -> None:

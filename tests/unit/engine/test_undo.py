@@ -194,11 +194,16 @@ def test_pages_that_joined_a_folio_come_back_as_it_was_then() -> None:
     assert not len(host.origins.folios())
 
 
-def test_a_target_that_ended_meanwhile_is_no_more_undone() -> None:
+@pytest.mark.parametrize("tried", [None, Fate.BUSY, Fate.REFUSED])
+def test_a_target_that_ended_meanwhile_is_no_more_undone(tried: Fate | None) -> None:
     host = Host()
     page = 3 * HUGE_PAGES
     host.move(page, 0)
     host.undo.begin(TIERS)
+    if tried is not None:
+        host.failing = iter([tried])
+        plan = host.undo.plan(host, PAGE_SIZE)  # type: ignore[arg-type]
+        host.undo.carried_out(host.execute(plan))
     host.undo.forget(0)
     assert host.put_back() == 1
     assert host.node[page] == 0

@@ -35,7 +35,7 @@ def test_cocotb_benches_pass_and_cover_what_they_should() -> None:
 
 
 def test_streams_count_equal_in_rtl_and_model(libraries: Path) -> None:
-    """A short form of what ``make test`` runs with 10 million requests a stream."""
+    """A short form of what ``make soak`` runs with 10 million requests a stream."""
     done = subprocess.run(
         [
             str(libraries / "np_compare"),

@@ -118,6 +118,20 @@ def test_the_low_watermark_is_never_passed(world: World) -> None:
     assert world.lib.fake_room_left(FAST) == 100
 
 
+def test_a_victim_that_cannot_leave_lets_nobody_in(world: World) -> None:
+    world.short(10, low=10)
+    world.slow(range(4))
+    for page in range(100, 104):
+        world.lib.fake_page(page, FAST, 1000, 0)
+    world.victims = [(page, 0.0) for page in range(100, 104)]
+    world.build()
+    world.lib.fake_pass(5 * S)
+    world.report(range(4), count=60)
+    assert world.run() == 0
+    assert world.counter("pending") == 4
+    assert world.lib.fake_room_left(FAST) == 10
+
+
 def test_room_is_made_ahead_of_the_next_interval(world: World) -> None:
     world.lib.fake_room(FAST, 0)
     world.slow(range(2000))

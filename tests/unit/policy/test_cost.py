@@ -88,7 +88,9 @@ def test_overloaded_dram_gives_pages_to_cxl_until_both_are_level() -> None:
     assert min(tick.total for tick in loop.history) > 0.95 * start
 
 
-@pytest.mark.parametrize("share", [0.05, 0.25, 0.5])
+@pytest.mark.parametrize(
+    "share", [0.25, *(pytest.param(s, marks=pytest.mark.soak) for s in (0.05, 0.5))]
+)
 def test_stream_analytics_with_hbm_of_any_size(share: float) -> None:
     def machine() -> Machine:
         keys = [Array("keys", 1024, 4, 1.0, 0.5), Array("index", 1024, 4, 1.0, 0.5)]

@@ -81,7 +81,9 @@ def test_a_ladder_of_latency_leaves_the_chase_in_hbm() -> None:
     assert loop.sweep_ms() > 1.5 * placed(triad_and_chase(), BEST).sweep_ms()
 
 
-@pytest.mark.parametrize("share", [0.2, 0.35, 0.5])
+@pytest.mark.parametrize(
+    "share", [0.2, *(pytest.param(s, marks=pytest.mark.soak) for s in (0.35, 0.5))]
+)
 def test_of_stream_analytics_hbm_gets_what_is_streamed_and_no_records(share: float) -> None:
     machine = analytics(int(50 * share * MIB))
     names = [array.name for array in machine.arrays]
@@ -134,7 +136,13 @@ def test_streams_that_fill_dram_are_shared_with_cxl_as_by_the_best_split() -> No
     assert best >= 0.95 * loop.sweep_ms()
 
 
-@pytest.mark.parametrize("counts", [(16, 16, 16, 16), (16, 16, 16, 12), (24, 12, 8, 16)])
+@pytest.mark.parametrize(
+    "counts",
+    [
+        (24, 12, 8, 16),
+        *(pytest.param(c, marks=pytest.mark.soak) for c in ((16, 16, 16, 16), (16, 16, 16, 12))),
+    ],
+)
 def test_streams_that_no_model_of_many_cpus_fits_lose_little(counts: tuple[int, ...]) -> None:
     """One CPU waits for one tier after another, where the model has all tiers used at once."""
     loop = streaming(counts, 1)
