@@ -10,11 +10,14 @@ C_FILES = $(shell git ls-files '*.c' '*.cc' '*.h' ':!fpga/model/np_seeds.h' \
 PYTEST_FLAGS ?= --numprocesses 2 --no-loadscope-reorder --durations 25
 # The kernel module is tested on 6.1 as well, which Debian 12 has.
 DEBIAN := $(shell . /etc/os-release && echo $$ID-$$VERSION_ID)
-test soak bench bench-short bench-parts: SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
 
 all: demo
 
-demo: SETUP_FLAGS := --demo
+# The demo alone needs less than all else.
+SETUP_FLAGS := $(if $(filter-out demo,$(or $(MAKECMDGOALS),demo)),,--demo)
+ifneq ($(filter test soak bench bench-short bench-parts,$(MAKECMDGOALS)),)
+SETUP_FLAGS := $(if $(filter debian-12,$(DEBIAN)),--with-6.1)
+endif
 # Byte code is written here because lab guests see this tree read-only.
 setup:
 	@config/setup.sh $(SETUP_FLAGS)

@@ -261,6 +261,7 @@ install_project() {
     if ! "$venv/bin/python" -c "import sys; sys.exit(sys.base_prefix != '/usr')" 2>/dev/null ||
         ! grep -q '^include-system-site-packages = true' "$venv/pyvenv.cfg" 2>/dev/null; then
         rm -rf "$venv"
+        [ "$demo_only" = no ] || extras=gpu
         "$python" -m venv --system-site-packages "$venv" || die "cannot make $venv"
     fi
     rm -f "$stamp"

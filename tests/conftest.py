@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How the tests share workers (pytest-xdist): two, one guest each at a time.
+"""How the tests share workers (pytest-xdist): two, each of which mostly has one guest at a time.
 
-A room is a part of the tests that one worker runs, for they share a guest, or this kernel: all of
-host/ is one, for those tests change this kernel's one DAMON and count its events. Each other file
-is one, too. A worker that is free takes the next room; so those that take longest come first, and
-unit tests, which are small, last: both workers end at about the same time.
+A room is a part of the tests that one worker runs, because they share guests, packages that were
+built, or this kernel, whose one DAMON the tests of host/ change. `SHARED` has the rooms of several
+files, and each other file is a room of its own. A worker that is free takes the next room. Those
+that take longest come first, and unit tests, which are small, last, so that both workers end at
+about the same time.
 """
 
 from __future__ import annotations

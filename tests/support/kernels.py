@@ -41,9 +41,7 @@ def required(start: str) -> Kernel:
     kernel = buildable(start)
     if kernel is None and start == OLD and not _is_debian_12():
         pytest.skip(f"only Debian 12 has packages of kernel {OLD}")
-    assert kernel is not None, (
-        f"no kernel {start} with headers: `config/setup.sh --yes --with-{OLD}`"
-    )
+    assert kernel is not None, f"no kernel {start} with headers: `config/setup.sh --with-{OLD}`"
     return kernel
 
 

@@ -76,7 +76,7 @@ def run(guest: Guest, script: str, *options: str) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def check(request: pytest.FixtureRequest, booted: tuple[str, Guest]) -> Check:
+def check(request: pytest.FixtureRequest, booted: tuple[str, Guest]) -> Iterator[Check]:
     """A function from a script and the name of a check in it to its result in the guest.
 
     One process runs all checks of a script that are to run, when the first of them is asked for.
@@ -92,7 +92,10 @@ def check(request: pytest.FixtureRequest, booted: tuple[str, Guest]) -> Check:
             return found[0]
         return {"ok": False, "found": found, "end": told[script][-1:]}
 
-    return result
+    yield result
+    # A script may fail after its last check, and then no check tells.
+    ends = {script: lines[-1] for script, lines in told.items() if "status" in lines[-1]}
+    assert not ends
 
 
 @pytest.mark.parametrize(("script", "name"), [*PARAMETERS, *PARAMETERS_OF_SOAK])

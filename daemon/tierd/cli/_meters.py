@@ -24,7 +24,13 @@ def counting(groups: Collection[str]) -> Instructions:
     """
     if OTHER in groups:
         raise UnavailableError(
-            "processes are in more control groups than the service tells", hint="give a --measure"
+            "processes are in more control groups than metrics.groups has the service tell",
+            hint="give a --measure, or set metrics.groups",
+        )
+    if "/" in groups:
+        raise UnavailableError(
+            "a watched process is in the root control group, with all of the host and tierd itself",
+            hint="give a --measure",
         )
     return Instructions(groups)
 

@@ -142,6 +142,8 @@ def _meter(args: argparse.Namespace, status: dict[str, Any]) -> Iterator[Meter |
     if args.measure is not None:
         yield Meter(args.measure, counter=args.counter)
         return
+    if args.counter or args.lower_is_better:
+        raise UnavailableError("--counter and --lower-is-better are about the number of --measure")
     groups = [each["cgroup"] for each in status["targets"]["groups"]]
     with contextlib.closing(counting(groups)) as instructions:
         yield InstructionMeter(instructions)
@@ -156,6 +158,11 @@ def _check(status: dict[str, Any]) -> None:
     if status["paused"] is not None:
         raise UnavailableError(
             "the service is paused, and a trial begins and ends with it acting", hint="tierd resume"
+        )
+    if status["totals"]["account"].get("stands_down"):
+        raise UnavailableError(
+            "the service stands down, because it has found that moving does not pay",
+            hint="tierd resume has it act",
         )
     if status["dry_run"]:
         raise UnavailableError("the service is on a dry run, in which nothing moves")
@@ -252,6 +259,10 @@ class Trial:
         paused, undo = status["paused"], status["undo"]
         if acting != (paused is None) or (paused is not None and paused["reason"] != UNDO_REASON):
             raise TierdError("somebody paused or resumed the service during a window of the trial")
+        if acting and status["totals"]["account"].get("stands_down"):
+            raise TierdError(
+                "the service has stood down in a window: moving does not pay, it found"
+            )
         left = sum(undo["left_alone"].get(reason, 0) for reason in NOT_PUT_BACK)
         if not acting and left > undo["put_back"]:
             raise TierdError(

@@ -211,7 +211,8 @@ def _pause(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
 def _undo(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     """Pause, and have pages put back; where that goes on already, it goes on."""
     del args
-    going_on = bool(desk.service.work.undo.as_json()["active"])
+    # The service undoes by itself, too, and then nothing is paused.
+    going_on = desk.pause is not None and bool(desk.service.work.undo.as_json()["active"])
     told = {"note": ""} if going_on else _pause(desk, peer, {"reason": UNDO_REASON})
     desk.service.undo()
     log.warning(logfmt(event="undo", uid=peer.uid, pid=peer.pid))

@@ -172,8 +172,13 @@ class AccessSource(ABC):
         """What the last whole scans saw; None for a source that does not scan."""
         return None
 
-    def requests(self) -> int | None:
-        """Requests to slow memory, page copies among them, since some moment; None: not counted."""
+    @property
+    def counted_nodes(self) -> frozenset[int]:
+        """Nodes of which hardware counts all requests."""
+        return frozenset()
+
+    def counted_requests(self) -> int | None:
+        """Requests to `counted_nodes`, page copies among them, since some moment; None: unknown."""
         return None
 
     @property

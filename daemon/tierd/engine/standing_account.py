@@ -4,22 +4,27 @@
 A source may be wrong about pages. What all requests to slow memory come to is counted by cards, and
 that count knows nothing of pages. So the account compares the two. Time is cut into intervals. Each
 gives a pair: by how much the requests a second should have fallen, which is the sum of the rates of
-the promoted pages less those of the demoted ones, and by how much they fell. The slope of a line
-through 0 and all pairs says how many requests ended for each predicted access, and has a standard
-error. It need not be 1, because accessed bits show one access of many. Older pairs count less.
+the pages that left the cards less those of the pages that came, and by how much they fell. A
+regression line says how many requests ended for each predicted access, and with what standard
+error. The slope need not be 1, because accessed bits show one access of many. Older pairs count
+less.
 
 Moving does not pay where even the upper bound of what came true, in latency saved until the
-break-even time, is less than the time that the moves took, and that time is worth mentioning. Then
+break-even time, is less than the time that the moves took, by at least a hundredth of a CPU. Then
 the service stands down: it moves nothing for a while, and then it tries again. Where the upper
-bound is below 0, moves have done harm, and are undone. A phase change makes pairs that no line
-explains. They widen the error, so that the account does not stand down because a program does
-something else than before.
+bound of the slope is below 0, moves have done harm, and are undone.
+
+A load that grows makes requests rise while pages move, and is no fault of the moves. The line
+therefore has an intercept. While all intervals are alike, nothing tells it from the slope. So
+when a line through 0 says that moving does not pay, and the line with an intercept cannot tell, no
+page moves for a few intervals, which shows how requests change without moves.
 """
 
 from __future__ import annotations
 
 import logging
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -34,144 +39,234 @@ from tierd.core.tuning import ACCOUNT, VALUE
 log = logging.getLogger(__name__)
 
 
+@dataclass
+class Pairs:
+    """Sums over intervals, of which older ones count less.
+
+    Attributes:
+        count: intervals.
+        n: their weights. x, y, xx, xy, yy: weighted sums of predictions and observations.
+        seconds: that they lasted. saved: predicted seconds saved a second. spent: on moving, s.
+    """
+
+    count: int = 0
+    n: float = 0.0
+    x: float = 0.0
+    y: float = 0.0
+    xx: float = 0.0
+    xy: float = 0.0
+    yy: float = 0.0
+    seconds: float = 0.0
+    saved: float = 0.0
+    spent: float = 0.0
+
+    def add(self, x: float, y: float, elapsed_s: float, saved: float, spent: float) -> None:
+        """Take in an interval."""
+        kept = 0.5 ** (elapsed_s / ACCOUNT.half_life_s)
+        self.count += 1
+        for name, value in (
+            ("n", 1.0), ("x", x), ("y", y), ("xx", x * x), ("xy", x * y), ("yy", y * y),
+            ("seconds", elapsed_s), ("saved", saved), ("spent", spent),
+        ):  # fmt: skip
+            setattr(self, name, kept * getattr(self, name) + value)
+
+    def slope(self, *, intercept: bool) -> tuple[float, float]:
+        """Of the line, and its standard error; NaN: not known."""
+        xx, xy, yy, free = self.xx, self.xy, self.yy, self.n - 1
+        if intercept and self.n > 0:
+            xx -= self.x * self.x / self.n
+            xy -= self.x * self.y / self.n
+            yy -= self.y * self.y / self.n
+            free -= 1
+        if free <= 1 or xx <= ACCOUNT.min_variation * self.xx:
+            return math.nan, math.nan
+        slope = xy / xx
+        return slope, math.sqrt(max(0.0, yy - slope * xy) / free / xx)
+
+
 class StandingAccount:
     """The account of one service; for the loop's thread.
 
     Attributes:
         stands: whether the service stands down.
-        harmful: whether the moves before that made memory slower.
+        holds: whether nothing is moved: it stands down, or a control without moves is under way.
+        harmful: whether the moves before it stood down made memory slower.
         times: how often the service has stood down.
     """
 
     def __init__(self) -> None:
         self.stands = self.harmful = False
         self.times = 0
-        self._until_ns = self._now_ns = 0
+        self._source: AccessSource | None = None
+        self._counted: frozenset[int] = frozenset()
+        self._until_ns = self._now_ns = self._acts_ns = 0
         self._wait_ns = ACCOUNT.retry_ns
+        self._said = math.nan, math.nan, 0.0
         self.forget()
 
     def forget(self) -> None:
-        """Begin anew: what was known is of other memory, or of another source."""
+        """Begin anew: what was known is of another source, or of before a pause."""
         self._begun_ns = 0
         self._requests: int | None = None
         """At the beginning of the interval; None where it has not begun."""
         self._rate: float | None = None
         self._fell = self._saved = self._fell_before = 0.0
-        self._pages = 0
-        self._pairs = self._xx = self._xy = self._yy = 0.0
-        self._saves = self._spent = 0.0
+        self._moves = self._copies = 0
+        self._control = 0
+        self._patience = self._next_control = ACCOUNT.min_intervals
+        self._pairs = Pairs()
 
     def end(self) -> None:
-        """Act again, and begin anew."""
-        self.stands = False
+        """Act again, begin anew, and next time wait as briefly as the first time."""
+        self.stands = self.harmful = False
+        self._wait_ns = ACCOUNT.retry_ns
         self.forget()
+
+    @property
+    def holds(self) -> bool:
+        """See the class."""
+        return self.stands or self._control > 0
 
     def moved(self, report: MigrationResult, tiers: TierMap, half_life_ns: int) -> None:
         """Take in moves: what they are predicted to save, and what they cost.
+
+        Moves between nodes that no card sees are left out.
 
         Args:
             report: of the moves.
             tiers: their latencies.
             half_life_ns: of hotness.
         """
-        plan, done = report.plan, report.fate == MOVED
-        if not done.any():
+        plan = report.plan
+        known = [node for tier in tiers.tiers for node in tier.nodes]
+        if not self._counted or not known:
             return
-        latency = {n: tier.latency_ns.value for tier in tiers.tiers for n in tier.nodes}
-        table = np.array([latency.get(node, 0.0) for node in range(max(latency, default=0) + 1)])
+        seen, latency = np.zeros(max(known) + 1), np.zeros(max(known) + 1)
+        for tier in tiers.tiers:
+            for node in tier.nodes:
+                seen[node], latency[node] = node in self._counted, tier.latency_ns.value
+        source, dest = np.clip(plan.source, 0, len(seen) - 1), np.clip(plan.dest, 0, len(seen) - 1)
+        done = np.flatnonzero((report.fate == MOVED) & ((seen[source] + seen[dest]) > 0))
+        source, dest = source[done], dest[done]
         pages = np.int64(1) << plan.order[done].astype(np.int64)
         rates = pages * plan.heat[done] * (math.log(2) * 1e9 / half_life_ns)
-        source, dest = (
-            table[np.clip(node[done], 0, len(table) - 1)] for node in (plan.source, plan.dest)
-        )
-        self._fell += float(np.where(plan.direction[done] == PROMOTE, rates, -rates).sum())
-        self._saved += float((rates * (source - dest)).sum()) / 1e9
-        self._pages += int(pages.sum())
+        self._fell += float((rates * (seen[source] - seen[dest])).sum())
+        self._saved += float((rates * (latency[source] - latency[dest])).sum()) / 1e9
+        self._copies += int((pages * (seen[source] + seen[dest])).sum())
+        # A demotion that makes no room for a promotion is for free memory, and not for speed.
+        promoted = int(pages[plan.direction[done] == PROMOTE].sum())
+        self._moves += min(int(pages.sum()), 2 * promoted)
 
-    def see(self, source: AccessSource | None, now_ns: int, pays_in_s: float) -> bool:
+    def see(
+        self, source: AccessSource | None, now_ns: int, pays_in_s: float, *, counts: bool = True
+    ) -> bool:
         """Close the interval, if it is time; whether moves have done harm and are to be undone.
 
         Args:
-            source: counts requests; None: nothing is to be concluded from them now.
+            source: the one in use.
             now_ns: CLOCK_MONOTONIC.
             pays_in_s: break-even time.
+            counts: false where nothing is to be concluded from requests now.
         """
         self._now_ns = now_ns
-        if self.stands and now_ns >= self._until_ns:
+        counted = frozenset() if source is None else source.counted_nodes
+        if source is not self._source or (counted != self._counted and not self.stands):
+            self._source, self._counted = source, counted
             self.end()
+        if self.stands and now_ns >= self._until_ns:
+            self.stands = self.harmful = False
+            self._acts_ns = now_ns
             log.info(logfmt(event="acts_again"))
         elapsed_s = (now_ns - self._begun_ns) / 1e9
         if self._requests is not None and elapsed_s < ACCOUNT.interval_s:
             return False
-        requests = None if source is None or self.stands else source.requests()
+        counts = counts and not self.stands
+        requests = source.counted_requests() if source is not None and counts else None
         if requests is None or self._requests is None:
             self.forget()
         else:
-            copies = self._pages * LINES_PER_PAGE
-            self._add(max(0, requests - self._requests - copies) / elapsed_s, elapsed_s)
+            fresh = requests - self._requests - self._copies * LINES_PER_PAGE
+            self._add(max(0, fresh) / elapsed_s, elapsed_s)
         self._begun_ns, self._requests = now_ns, requests
-        return requests is not None and self._stands_down(now_ns, pays_in_s)
+        return requests is not None and self._judge(now_ns, pays_in_s)
 
     @property
     def part(self) -> tuple[float, float]:
         """Requests that ended for each predicted access, and the standard error; NaN: not known."""
-        if self._xx <= 0 or self._pairs < 2:
-            return math.nan, math.nan
-        slope = self._xy / self._xx
-        left = max(0.0, self._yy - slope * self._xy)
-        return slope, math.sqrt(left / (self._pairs - 1) / self._xx)
+        return self._said[:2] if self.stands else self._pairs.slope(intercept=False)
 
     def as_json(self) -> dict[str, Any]:
-        """The account, JSON types only; seconds are of the latest `ACCOUNT.half_life_s`."""
+        """The account, JSON types only; while the service stands down, that of before."""
         part, error = self.part
         return {
             "stands_down": self.stands,
             "again_in_s": max(0, self._until_ns - self._now_ns) / 1e9 if self.stands else None,
             "times": self.times,
             "harmful": self.harmful,
+            "counts": self._requests is not None,
             "part_seen": None if math.isnan(part) else part,
             "standard_error": None if math.isnan(error) else error,
-            "predicted_saved_s_per_s": self._saves,
-            "spent_s": self._spent,
+            "cpu_share": self._said[2] if self.stands else self._cpu_share,
         }
+
+    @property
+    def _cpu_share(self) -> float:
+        return self._pairs.spent / self._pairs.seconds if self._pairs.seconds else 0.0
 
     def _add(self, rate: float, elapsed_s: float) -> None:
         """Take in an interval with so many requests a second."""
         if self._rate is not None:
             # Moves are made throughout an interval: half their effect shows in the next one.
-            x, y = (self._fell + self._fell_before) / 2, self._rate - rate
-            kept = 0.5 ** (elapsed_s / ACCOUNT.half_life_s)
-            self._pairs = kept * self._pairs + 1
-            self._xx = kept * self._xx + x * x
-            self._xy = kept * self._xy + x * y
-            self._yy = kept * self._yy + y * y
-            self._saves = kept * self._saves + self._saved
-            self._spent = kept * self._spent + self._pages * VALUE.move_s
+            fell = (self._fell + self._fell_before) / 2
+            spent = self._moves * VALUE.move_s
+            self._pairs.add(fell, self._rate - rate, elapsed_s, self._saved, spent)
         self._rate = rate
-        self._fell_before, self._fell, self._saved, self._pages = self._fell, 0.0, 0.0, 0
+        self._fell_before, self._fell, self._saved = self._fell, 0.0, 0.0
+        self._moves = self._copies = 0
 
-    def _stands_down(self, now_ns: int, pays_in_s: float) -> bool:
-        """Stand down if moving does not pay; whether moves have done harm."""
-        part, error = self.part
-        if self._pairs < ACCOUNT.min_intervals or math.isnan(part):
+    def _judge(self, now_ns: int, pays_in_s: float) -> bool:
+        """Stand down, or begin a control, if need be; whether moves have done harm."""
+        if self._control > 0:
+            self._control -= 1
+        pairs = self._pairs
+        if pairs.count < ACCOUNT.min_intervals or not self._loses(pays_in_s, intercept=False):
             return False
-        most = part + ACCOUNT.standard_errors * error
-        lost_s = self._spent - max(0.0, most) * self._saves * pays_in_s
-        if most >= 0 and lost_s < ACCOUNT.min_cost * ACCOUNT.interval_s * self._pairs:
+        if self._loses(pays_in_s, intercept=True):
+            self._stand_down(now_ns)
+            return self.harmful
+        if not self._control and pairs.count >= self._next_control:
+            self._control = ACCOUNT.control_intervals
+            # If the control says that moving pays, the next one comes later.
+            self._patience *= 2
+            self._next_control = pairs.count + self._control + self._patience
+        return False
+
+    def _loses(self, pays_in_s: float, *, intercept: bool) -> bool:
+        """Whether moves do harm, or take time that they do not save."""
+        slope, error = self._pairs.slope(intercept=intercept)
+        if math.isnan(slope):
             return False
-        self.stands, self.harmful = True, most < 0
+        most = slope + ACCOUNT.standard_errors * error
+        saved_s = max(0.0, most) * max(0.0, self._pairs.saved) * pays_in_s
+        return most < 0 or self._pairs.spent - saved_s > ACCOUNT.min_cost * self._pairs.seconds
+
+    def _stand_down(self, now_ns: int) -> None:
+        slope, error = self._pairs.slope(intercept=True)
+        self._said = slope, error, self._cpu_share
+        self.stands, self.harmful = True, slope + ACCOUNT.standard_errors * error < 0
         self.times += 1
+        if now_ns - self._acts_ns > self._wait_ns:
+            self._wait_ns = ACCOUNT.retry_ns
         self._until_ns = now_ns + self._wait_ns
         log.warning(
             logfmt(
                 event="stands_down",
                 reason="moving does not pay",
-                part_seen=round(part, 3),
+                part_seen=round(slope, 3),
                 standard_error=round(error, 3),
-                spent_seconds=round(self._spent, 3),
+                cpu_share=round(self._cpu_share, 4),
                 undo=self.harmful,
                 again_in_seconds=self._wait_ns / 1e9,
             )
         )
         self._wait_ns = min(2 * self._wait_ns, bounds.STANDS_DOWN_NS)
-        return self.harmful

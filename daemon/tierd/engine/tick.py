@@ -222,22 +222,24 @@ class Tick:
 
     @property
     def stands(self) -> bool:
-        """Whether nothing is decided: an operator's pause is in force, or moving does not pay."""
-        return self.paused or self.account.stands
+        """Whether the policy decides nothing: a pause, an undo, or moving does not pay."""
+        return self.paused or self.account.holds or self.undo.active
 
     def _balance(self, now: int) -> None:
         """Bring the account up to date; where moves have done harm, have them undone."""
-        policy, source = self.config.policy, self.components.sources.active
+        policy, account = self.config.policy, self.account
         # The cost policy measures the effect of its moves itself. An undo's are not predicted.
-        counts = policy.stand_down and self.components.loads is None
-        counts = counts and not (self.paused or self.undo.active)
-        if not policy.stand_down and self.account.stands:
-            self.account.end()
-        stood = self.account.stands
+        wanted = policy.stand_down and self.components.loads is None
+        if not wanted and account.stands:
+            account.end()
+        stood = account.stands
         pays_in_s = break_even_s(policy.break_even_time_ns / 1e9, self.phase_age.seconds(now))
-        self.undo.wanted |= self.account.see(source if counts else None, now, pays_in_s)
-        if self.account.stands != stood:
+        counts = wanted and not (self.paused or self.undo.active)
+        if account.see(self.components.sources.active, now, pays_in_s, counts=counts):
+            self.undo.wanted = True
+        if account.stands != stood:
             self._watch_ns = 0
+            self.phase_age.restart(now)
 
     def _plan(self, now: int, *, decides: bool) -> MigrationPlan:
         """The plan of this tick; empty if it decides nothing."""
@@ -250,7 +252,8 @@ class Tick:
             return self.undo.plan(self.components.tracking, budget.move_bytes)
         if not decides:
             self.decision.stand(now)
-            why = "paused" if self.paused else "stands_down" if self.account.stands else ""
+            why = "paused" if self.paused else "control" if self.account.holds else ""
+            why = "stands_down" if self.account.stands and not self.paused else why
             return MigrationPlan.empty({why: 1} if why else None)
         plan = self.decision.decide(
             self.config,
@@ -325,7 +328,7 @@ class Tick:
             UnavailableError: there has been no source since the start.
         """
         try:
-            # While the service stands down, it costs the host nothing.
+            # Scanning is most of what a service costs that moves nothing.
             stands = self.account.stands
             self.components.sources.watch([] if stands else self.components.tracking.watched(), now)
         except UnavailableError as error:

@@ -217,6 +217,8 @@ class RequestCount:
         self._last: dict[int, int] = {}
         self._total = 0
         self._silent: set[int] = set()
+        self.silent = False
+        """Whether a card did not tell in the last `count`."""
 
     def count(self, numbers: Collection[int]) -> int:
         """Requests that these cards have seen since each was first asked; it never falls.
@@ -225,9 +227,11 @@ class RequestCount:
         """
         for number in self._files.keys() - set(numbers):
             self._forget(number)
+        self.silent = False
         for number in numbers:
             told = self._read(number)
             if told is None:
+                self.silent = True
                 self._forget(number)
                 continue
             # A card that was reset begins at 0.

@@ -9,6 +9,7 @@ counted as well.
 from __future__ import annotations
 
 import os
+import resource
 import struct
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -58,30 +59,55 @@ class Instructions:
             exclude_kernel=True,
             read_format=ReadFormat.TIMES,
         )
-        cpus = parse_list((root / "sys/devices/system/cpu/online").read_text())
+        code = event.encode(counting=True)
+        cpus = sorted(parse_list((root / "sys/devices/system/cpu/online").read_text()))
+        # One for each group and CPU.
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         try:
             for group in tops:
-                folder = os.open(_folder(root, group), os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    for cpu in sorted(cpus):
-                        code = event.encode(counting=True)
-                        self._events.append(opens(code, folder, cpu, cgroup=True))
+                    folder = os.open(_folder(root, group), os.O_RDONLY | os.O_CLOEXEC)
+                except FileNotFoundError:
+                    continue  # it has ended
+                try:
+                    self._events += [opens(code, folder, cpu, cgroup=True) for cpu in cpus]
                 finally:
                     os.close(folder)
         except OSError as error:
             self.close()
             raise UnavailableError(
                 f"instructions of control groups cannot be counted: {error.strerror}",
-                hint="the CPU of a virtual machine often has no counters; give a --measure",
+                hint="a virtual machine's CPU often has no counters, and perf_event must not be a "
+                "version 1 controller; give a --measure",
             ) from None
+        if not self._events:
+            raise UnavailableError("the control groups of the watched processes have ended")
+        self._before = [self._counts(event) for event in self._events]
+        self._total = 0.0
 
     def read(self) -> float:
-        """Instructions so far; where counters were shared, as if each had counted all the time."""
-        total = 0.0
-        for event in self._events:
-            count, enabled, ran = _COUNT.unpack(os.read(event, _COUNT.size))
-            total += count * enabled / ran if ran else 0.0
-        return total
+        """Instructions so far; where counters were shared, as if each had counted all the time.
+
+        Raises:
+            UnavailableError: a counter never ran since the last call, though its group did.
+        """
+        now = [self._counts(event) for event in self._events]
+        for then, after in zip(self._before, now, strict=True):
+            count, enabled, ran = (late - early for early, late in zip(then, after, strict=True))
+            if ran:
+                self._total += count * enabled / ran
+            elif enabled:
+                raise UnavailableError(
+                    "other users of the CPU's counters leave none", hint="give a --measure"
+                )
+        self._before = now
+        return self._total
+
+    @staticmethod
+    def _counts(event: int) -> tuple[int, int, int]:
+        count, enabled, ran = _COUNT.unpack(os.read(event, _COUNT.size))
+        return count, enabled, ran
 
     def close(self) -> None:
         """Count no more."""

@@ -213,9 +213,19 @@ class NeoProfSource(AdaptiveSource):
         """A snapshot of every card; those that do not answer are left out."""
         return {} if self._cards is None else self._cards.profiles()
 
+    @property
+    def counted_nodes(self) -> frozenset[int]:
+        """Nodes that are behind cards as a whole."""
+        return self.coverage.whole if self._cards is not None else frozenset()
+
     def requests(self) -> int:
-        """Requests to the cards in use, since some moment; costs little."""
+        """Requests to the cards in use that tell them, since some moment; costs little."""
         return self._requests.count(self.cards)
+
+    def counted_requests(self) -> int | None:
+        """The same; None where a card does not tell."""
+        total = self.requests()
+        return None if self._requests.silent or not self.cards else total
 
     def program(self, number: int, threshold: int) -> None:
         """Set a card's threshold; a card that refuses is found out by the next check."""

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from desk import ROOT, make_desk, serving
-from loopbench import CONFIG, interrupt_at, tier_map
+from loopbench import CONFIG, Source, interrupt_at, tier_map
 
 from tierd import config
 from tierd.cli.status import head
@@ -86,19 +86,26 @@ def test_undo_puts_back_what_was_moved_and_leaves_the_service_paused(tmp_path: P
 
 
 class Worse:
-    """The account's source: requests to slow memory grow, whatever is moved."""
+    """A card whose requests become more with each plan that is carried out."""
 
-    total = a_second = 0
+    def __init__(self, bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._mover = bench.mover
+        self.total = self.a_second = self.plans = 0
+        monkeypatch.setattr(Source, "counted_nodes", frozenset({1}))
+        monkeypatch.setattr(bench.source, "counted_requests", self.count)
 
-    def requests(self) -> int:
-        self.a_second += 10**6
+    def count(self) -> int:
+        self.a_second += 10**6 * (len(self._mover.plans) - self.plans)
+        self.plans = len(self._mover.plans)
         self.total += self.a_second
         return self.total
 
 
-def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
+def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     bench, desk = make_desk(tmp_path)
-    bench.source.requests = Worse().requests  # type: ignore[method-assign]
+    Worse(bench, monkeypatch)
     one = [WatchedTarget(0, 1, (WatchedRange(0, 100),))]
     bench.tracking.watched = lambda: one  # type: ignore[method-assign]
     work = bench.service.work
@@ -117,6 +124,7 @@ def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
         assert work.undo.active
         moved = {page for plan in bench.mover.plans[:-1] for page in plan.page.tolist()}
         assert set(bench.mover.plans[-1].page.tolist()) <= moved
+        assert {"control": 1} in [tick.plan.notes for tick in bench.seen]
         for later in range(second + 1, second + 40):
             work.run(later * 10**9, worker, gather=False)
         told = dispatch(desk, ROOT, Request("status"))
@@ -133,9 +141,9 @@ def test_moves_that_do_harm_are_undone_and_resume_ends_the_wait(tmp_path: Path):
         assert bench.source.watched == one
 
 
-def test_without_stand_down_the_service_goes_on(tmp_path: Path):
+def test_without_stand_down_the_service_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     bench, _ = make_desk(tmp_path)
-    bench.source.requests = Worse().requests  # type: ignore[method-assign]
+    Worse(bench, monkeypatch)
     work = bench.service.work
     work.config = replace(work.config, policy=replace(work.config.policy, stand_down=False))
     with ThreadPoolExecutor(1) as worker:

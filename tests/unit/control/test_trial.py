@@ -85,7 +85,7 @@ class Service:
         self.asked: list[str] = []
         self.to_undo = 0
         self.pause: dict[str, Any] | None = None
-        self.dry_run = False
+        self.dry_run = self.stands_down = False
         self.left_alone: dict[str, int] = {}
         self.stuck = itertools.cycle([True, False, False])
 
@@ -116,7 +116,10 @@ class Service:
             "note": "",
             "pid": os.getpid(),
             "undo": undo,
-            "totals": {"moved_bytes": 4096 * len(self.asked)},
+            "totals": {
+                "moved_bytes": 4096 * len(self.asked),
+                "account": {"stands_down": self.stands_down},
+            },
         }
 
     def rate(self) -> float:
@@ -238,6 +241,25 @@ def test_a_pause_of_somebody_else_ends_a_trial_and_stays(monkeypatch: pytest.Mon
     assert service.asked.count("resume") == 1  # of the beginning
 
 
+def test_a_service_that_stands_down_meanwhile_is_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(1.2)
+
+    def over(self: Any, seconds: float, clock: Any, sleep: Any) -> float:
+        service.stands_down = True
+        return 1.0
+
+    monkeypatch.setattr(FakeMeter, "over", over)
+    with pytest.raises(TierdError, match="stood down"):
+        tried(monkeypatch, service, "--pairs", "6")
+    assert service.acting
+
+
+def test_options_about_a_number_need_the_number() -> None:
+    args = build_parser("trial").parse_args(["trial", "--lower-is-better"])
+    with pytest.raises(UnavailableError, match="--measure"), trial._meter(args, {}):
+        pass
+
+
 def test_windows_without_must_be_without(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(1.2)
     service.left_alone = {"not_moved": 101}
@@ -245,7 +267,9 @@ def test_windows_without_must_be_without(monkeypatch: pytest.MonkeyPatch) -> Non
         tried(monkeypatch, service)
 
 
-@pytest.mark.parametrize(("name", "value"), [("pause", {"reason": "x"}), ("dry_run", True)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("pause", {"reason": "x"}), ("dry_run", True), ("stands_down", True)]
+)
 def test_a_service_that_does_not_act_is_not_tried(
     monkeypatch: pytest.MonkeyPatch, name: str, value: Any
 ) -> None:

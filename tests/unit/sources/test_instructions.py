@@ -39,13 +39,14 @@ class Kernel:
         self.attributes = attributes
         self.asked.append((Path(f"/proc/self/fd/{pid}").readlink().name, cpu))
         with tempfile.TemporaryFile() as file:
+            file.write(bytes(24))
+            file.seek(0)
             self.files.append(os.dup(file.fileno()))
             return os.dup(file.fileno())
 
     def count(self, *values: tuple[int, int, int]) -> None:
         for file, value in zip(self.files, values, strict=True):
-            os.lseek(file, 0, os.SEEK_SET)
-            os.write(file, struct.pack("=QQQ", *value))
+            os.pwrite(file, struct.pack("=QQQ", *value), 0)
             os.lseek(file, 0, os.SEEK_SET)
 
 
@@ -60,18 +61,27 @@ def test_each_top_group_is_counted_on_each_cpu(tmp_path: Path, mount: str) -> No
     assert flags == 1 << 5  # exclude_kernel, and not disabled
     # The last one ran for half of the time: what it counted stands for twice as much.
     kernel.count((100, 10, 10), (20, 10, 10), (3, 10, 10), (50, 10, 5))
-    assert counts.read() == 100 + 20 + 3 + 2 * 50
+    first = 100 + 20 + 3 + 2 * 50
+    assert counts.read() == first
+    # Each window has its own share: one in which nothing was counted adds nothing.
+    kernel.count((100, 10, 10), (20, 10, 10), (3, 10, 10), (50, 15, 10))
+    assert counts.read() == first
+    kernel.count((110, 20, 20), (20, 10, 10), (3, 10, 10), (50, 15, 10))
+    assert counts.read() == first + 10
     counts.close()
     for file in kernel.files:
         os.close(file)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_a_counter_that_never_ran_counts_nothing(tmp_path: Path) -> None:
+def test_a_counter_that_never_ran_is_no_count(tmp_path: Path) -> None:
     kernel = Kernel(tmp_path)
     counts = Instructions(["/c"], root=tmp_path, opens=kernel.open)
     kernel.count((0, 0, 0), (7, 1, 1))
     assert counts.read() == 7
+    kernel.count((0, 5, 0), (9, 2, 2))
+    with pytest.raises(UnavailableError, match="leave none"):
+        counts.read()
 
 
 def test_a_refusal_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:
@@ -81,16 +91,18 @@ def test_a_refusal_is_told_and_leaves_nothing_open(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="No such file"):
         Instructions(["/a"], root=tmp_path, opens=kernel.open)
     kernel.refuses = 0
-    with pytest.raises(UnavailableError, match="cannot be counted"):
+    with pytest.raises(UnavailableError, match="have ended"):
         Instructions(["/gone"], root=tmp_path, opens=kernel.open)
     with pytest.raises(UnavailableError, match="no processes"):
         Instructions([], root=tmp_path, opens=kernel.open)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_more_groups_than_are_told_are_refused() -> None:
+def test_groups_that_are_not_told_and_the_whole_host_are_refused() -> None:
     with pytest.raises(UnavailableError, match="more control groups"):
         counting(["/a", OTHER])
+    with pytest.raises(UnavailableError, match="root control group"):
+        counting(["/a", "/"])
 
 
 def test_the_measure_is_a_rate_and_nothing_is_no_measure() -> None:

@@ -131,8 +131,16 @@ class AccountTuning:
         0.5, "s", "Requests to slow memory are compared over intervals of this length."
     )
     half_life_s: float = tuned(30.0, "s", "An interval counts half as much after this time.")
-    min_intervals: float = tuned(
-        8.0, "count", "The service does not stand down before so many intervals."
+    min_intervals: int = tuned(
+        8, "count", "The service does not stand down before so many intervals."
+    )
+    control_intervals: int = tuned(
+        5, "count", "So many intervals without moves show how requests change by themselves."
+    )
+    min_variation: float = tuned(
+        0.05,
+        "ratio",
+        "A slope is known if so much of the predictions' squares is not their mean's.",
     )
     standard_errors: float = tuned(
         3.0, "ratio", "So many standard errors are added to what came true of the predictions."

@@ -212,7 +212,7 @@ class MetricsState:
 
     def _plan(self, plan: MigrationPlan) -> None:
         for reason, count in plan.notes.items():
-            if reason not in ("paused", "stands_down"):
+            if reason not in ("paused", "stands_down", "control"):
                 self.values.add(f.HELD_BACK, count, reason.replace(" ", "_"))
         totals = self._service.totals
         for direction, pages in (
