@@ -100,7 +100,8 @@ def two_parts() -> Result:
     place_cards(mine, others[0])
     with module():
         source = NeoProfSource(NeoProfConfig(epoch_ns=60 * 10**9), first_threshold=9)
-        thresholds = HotnessThresholdController(NeoMemSettings.of(Config()), INTERVAL_NS)
+        settings = NeoMemSettings.of(Config())
+        thresholds = HotnessThresholdController(settings, INTERVAL_NS)
         try:
             source.watch(target(pages))
             using = sorted(source.cards)
@@ -121,9 +122,9 @@ def two_parts() -> Result:
         and CXL_NODE in source.coverage.partial
         and 0.2 < coverage[CXL_NODE] < 0.3
         # Histograms of nothing but zeros: the least count that means something.
-        and [each.state.threshold for each in idle.values()] == [6, 6]
+        and [each.state.threshold for each in idle.values()] == [settings.least_count] * 2
         and busy[SMALL].quantile == 0
-        and busy[FULL].state.threshold >= 6,
+        and busy[FULL].state.threshold >= settings.least_count,
         "using": using,
         "found": len(found),
         "inside": len(keys),
