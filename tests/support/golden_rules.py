@@ -133,6 +133,8 @@ class Rules:
             self._miss_burst.pages(self._miss_burst.take(), self._refused, self._between(10, 1000))
 
     def _pause(self) -> None:
+        if self._chance(0.1):
+            self._pacer.hurry()
         self._pacer.next_pause(
             Findings(
                 tick_ns=500 * MS,
@@ -146,6 +148,7 @@ class Rules:
                 moved=self._chance(0.05),
                 short=self._chance(0.1),
                 planned=int(self._between(0, 200)),
+                between=int(self._between(0, 200)),
                 victims=self._chance(0.5),
             )
         )

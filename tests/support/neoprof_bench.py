@@ -72,7 +72,6 @@ class Bench:
         self.scanners: list[Scanner] = []
         self.source = NeoProfSource(
             settings,
-            ScanConfig(interval_ns=400_000_000),
             root=root,
             clock=lambda: self.now,
             open_cards=self.cards.open,  # type: ignore[arg-type]

@@ -8,7 +8,7 @@ intervals gives the time of a few reports instead, and a source that warms up it
 
 Reset to `loop.interval` by: a phase change; a node that is short of free memory; targets whose
 pages have not been found yet; a policy that measures the effect of a change; a group whose rate
-limit defers moves.
+limit defers moves; a burst of refused promotions, for a few ticks.
 
 `TickPacer.must_tick` ends an interval early: a burst of refused promotions, a phase change, a
 source whose ring fills up, a node that is short of free memory, or promotions that wait because the
@@ -44,6 +44,7 @@ class Findings:
         moved: the hot set has moved.
         short: a node that pages are demoted from has less free than it must have.
         planned: moves of the tick.
+        between: pages that the fast path moved since the tick before.
         victims: whether the fast path has demotion candidates.
     """
 
@@ -58,6 +59,7 @@ class Findings:
     moved: bool
     short: bool
     planned: int
+    between: int
     victims: bool
 
     @property
@@ -74,6 +76,8 @@ class TickPacer:
         self._pause_ns = 0
         """The last interval; 0 before the first tick."""
         self._had_victims = False
+        self._eager_ticks = 0
+        """So many more ticks come at `loop.interval`, after many refusals."""
         self._usage_ns = 0
         """When free memory is read again."""
 
@@ -98,6 +102,7 @@ class TickPacer:
                 moved=tick is not None and tick.hot_set_moved,
                 short=tick is not None and _short(tick.usage, components, tick),
                 planned=0 if tick is None else len(tick.plan) + len(tick.plan.split),
+                between=PACING.few_pages if tick is None else _moved_between(tick),
                 victims=stats is not None and stats.counters["victims"] > 0,
             )
         )
@@ -107,7 +112,10 @@ class TickPacer:
         if found.learning_ns:
             return min(found.tick_ns, found.learning_ns)
         last_ns, report = max(self._pause_ns, found.tick_ns), found.report_ns
-        if not found.can_wait:
+        self._eager_ticks = max(0, self._eager_ticks - 1)
+        if 0 < self._eager_ticks < PACING.refused_ticks - 1 and found.between < PACING.few_pages:
+            self._eager_ticks = 0
+        if self._eager_ticks or not found.can_wait:
             self._pause_ns = found.tick_ns
         elif report:
             self._pause_ns = max(
@@ -122,11 +130,16 @@ class TickPacer:
         self._had_victims = found.victims
         return self._pause_ns
 
+    def hurry(self) -> None:
+        """Many promotions were refused: the next ticks come at `loop.interval`."""
+        self._eager_ticks = PACING.refused_ticks
+
     def must_tick(self, components: Components, tick: TickRecord | None, now_ns: int) -> bool:
         """Whether the next tick must begin now; `tick` is the last one."""
         if tick is None or components.fast_path is None:
             return True
         if components.fast_path.miss_burst_seen(now_ns):
+            self.hurry()
             return True
         active = components.sources.active
         if isinstance(active, EventDrivenSource):
@@ -153,6 +166,11 @@ class TickPacer:
             return False
         self._usage_ns = now_ns + tick.config.loop.interval_ns
         return _short(components.read_usage(tick.tiers), components, tick)
+
+
+def _moved_between(tick: TickRecord) -> int:
+    """Pages that the fast path moved since the tick before."""
+    return 0 if tick.between is None else len(tick.between.plan)
 
 
 def _native(components: Components) -> PromoterStats | None:

@@ -23,22 +23,31 @@ from tierd.sources.neoprof import NeoProfSource
 
 
 class SpikeDetector:
-    """Finds a sudden growth of a count, compared with its moving average, once an epoch.
+    """Finds a sudden growth of a count, compared with its moving average, within an epoch.
 
-    In a young epoch all pages are reported anew, so that a spike in it says nothing.
+    Some loads have spikes all the time, and gain nothing from a new epoch. So after each spike the
+    epoch must be twice as old for the next one to count. That age is halved again by each epoch
+    without a spike. A spike in a younger epoch counts once the epoch is old enough.
 
     Args:
         least: growth by less than this between two calls is no spike.
+        calms_s: time over which the average follows a lower rate; None for
+            `PHASE.spike_mean_s`.
 
     Attributes:
         rate: growth of the count a second, between the last two calls.
     """
 
-    def __init__(self, least: int) -> None:
-        self._least = least
+    def __init__(self, least: int, calms_s: float | None = None) -> None:
+        calms_s = PHASE.spike_mean_s if calms_s is None else calms_s
+        self._least, self._calms_s = least, calms_s
         self._count = self._before = 0
-        self._last_ns = self._spike_ns = 0
+        self._last_ns = self._leapt_ns = 0
+        self._waits_ns = 0
+        """Start of the epoch of the last spike, whether it was old enough or not."""
         self._usual = 0.0
+        self._old_ns = PHASE.spike_min_epoch_ns
+        self._epoch_ns = 0
         self.rate = 0.0
 
     def since(self, count: int) -> int:
@@ -63,12 +72,25 @@ class SpikeDetector:
         if not known or seconds <= 0 or grown < 0:
             return False
         usual, self.rate = self._usual, grown / seconds
-        self._usual += min(1.0, seconds / PHASE.spike_mean_s) * (self.rate - usual)
-        if self._spike_ns >= epoch_ns or now_ns - epoch_ns < PHASE.spike_min_epoch_ns:
+        over_s = PHASE.spike_mean_s if self.rate > usual else self._calms_s
+        self._usual += min(1.0, seconds / over_s) * (self.rate - usual)
+        if epoch_ns > self._epoch_ns:
+            if self._leapt_ns < self._epoch_ns:
+                self._old_ns = max(PHASE.spike_min_epoch_ns, self._old_ns // 2)
+            self._epoch_ns = epoch_ns
+        if self._leapt_ns >= epoch_ns:
             return False
-        if grown < self._least or self.rate < PHASE.spike_factor * usual:
+        miss_burst = grown >= self._least and self.rate >= PHASE.spike_factor * usual
+        if (
+            miss_burst
+            and self._waits_ns != epoch_ns
+            and now_ns - epoch_ns >= PHASE.spike_min_epoch_ns
+        ):
+            self._waits_ns, self._before = epoch_ns, count - grown
+        if self._waits_ns != epoch_ns or now_ns - epoch_ns < self._old_ns:
             return False
-        self._spike_ns, self._before = now_ns, count - grown
+        self._leapt_ns = now_ns
+        self._old_ns *= 2
         return True
 
 
@@ -77,7 +99,9 @@ class MissBurstDetector:
 
     def __init__(self) -> None:
         self._refusals = SpikeDetector(PHASE.burst_refused_pages)
-        self._requests = SpikeDetector(PHASE.burst_refused_pages * LINES_PER_PAGE)
+        self._requests = SpikeDetector(
+            PHASE.burst_refused_pages * LINES_PER_PAGE, PHASE.burst_settling_s
+        )
         self._asked_ns = 0
         self._signs: set[str] = set()
 

@@ -80,5 +80,6 @@ PACER: Final = Component(
             given=lambda _, found: astuple(found),
             arguments=lambda _, *found: [Findings(*found)],
         ),
+        "hurry": Method(decided=lambda *_: []),
     },
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from tierd.config.watching import NeoProfConfig, ScanConfig
@@ -82,7 +83,9 @@ class NeoProfSource(AdaptiveSource):
         self._map = HmuCoverage(())
         self._dropped = 0
         self._checked_ns = self._learned_ns = 0
-        self._scan_settings = scan or ScanConfig()
+        scan = scan or ScanConfig()
+        self._scan_interval_us = scan.interval_ns // 1000
+        self._scan_settings = replace(scan, interval_ns=scan.interval_ns // SCAN.beside_factor)
         self._list = HotList(self.name, self._scan_settings.interval_ns / 1e9)
         self._learning = True
         self._targets: Sequence[WatchedTarget] = ()
@@ -288,7 +291,7 @@ class NeoProfSource(AdaptiveSource):
         self._list.dilution = scan.dilution
         if self._learning and self.knows_cold:
             self._learning = False
-            scan.pace(max(self._scan_settings.interval_ns // 1000, SCAN.beside_period_us))
+            scan.pace(max(self._scan_interval_us, SCAN.beside_period_us))
 
     def _unseen(self, records: RecordArray) -> BoolArray:
         """Which page records no card tells of; without frame numbers, by their nodes."""

@@ -70,7 +70,7 @@ class ScanPhaseDetector:
 
     def tell(self, scans: int, now_ns: int) -> None:
         """There is a phase change."""
-        calm = scans >= PHASE.backoff_factor * self._wait
+        calm = scans >= PHASE.calm_factor * self._wait
         self._wait = self._first if calm else PHASE.backoff_factor * self._wait
         self._held = 0
         self.last, self.last_ns = True, now_ns
@@ -124,7 +124,7 @@ class ScanController:
         self._valid_from: dict[int, int] = {}
         self.phase_detector = ScanPhaseDetector(SCAN.warmup_scans)
         self._taken = 0
-        self._pages = self._asleep = 0
+        self._pages = self._asleep = self._apart = 0
         self._awake_ns = now_ns
         period = self.period_us
         self.seen = Seen(0.0, (self.sampling_interval_us or period) / 1e6, period / 1e6)
@@ -163,9 +163,10 @@ class ScanController:
         """Least time between two scans now."""
         if not self._learning:
             return self._rested_us
+        slower = 1 if self._alone else SCAN.beside_factor
         wanted = SCAN.warmup_speed * self.sampling_interval_us
-        wanted = wanted or self._configured_us // SCAN.warmup_speed
-        return min(self._configured_us, max(SCAN.warmup_period_us, wanted))
+        wanted = wanted or self._configured_us * slower // SCAN.warmup_speed
+        return min(self._configured_us, max(slower * SCAN.warmup_period_us, wanted))
 
     @property
     def _rested_us(self) -> int:
@@ -295,14 +296,19 @@ class ScanController:
         """Set another sampling interval, if the last scans say so."""
         if self.aim is None:
             return
-        before = self.sampling_interval_us
+        before, apart = self.sampling_interval_us, SCAN.interval_apart_factor
         wanted = self._bounded(
             choose(
                 self.seen, self.aim, before, least_us=self._least_us, most_us=self._configured_us
             )
         )
-        if wanted == before:
+        self._apart = self._apart + 1 if wanted != before else 0
+        if wanted == before or (taught and self._apart < SCAN.patience_scans):
             return
+        if taught and wanted and before:
+            # What the last eight scans saw stays of use.
+            wanted = min(max(wanted, before // apart), before * apart)
+        self._apart = 0
         self.phase_detector.hold(self._taken)
         log.info(
             "event=sampling_interval us=%d before_us=%d accessed=%.3f aim=%.3f",
@@ -315,6 +321,6 @@ class ScanController:
         rounds = self._rounds.items()
         # The scan under way began with the interval before.
         self._valid_from = {target: each + 1 for target, each in rounds}
-        if not taught and not (before and wanted):
-            # To a whole period, or from it: what was seen so far is of another kind.
+        far = not before or not wanted or not 1 / apart <= wanted / before <= apart
+        if far and not taught:
             self._since = {target: each + 1 for target, each in rounds}

@@ -67,6 +67,14 @@ def test_what_is_always_much_is_no_sign() -> None:
     assert not course.go(10 * LEAST_REQUESTS, 40)
 
 
+def test_much_at_the_start_is_soon_forgotten() -> None:
+    """All pages are slow until they are promoted: that is not what is usual afterwards."""
+    course = Course()
+    course.go(20 * LEAST_REQUESTS, 4)
+    assert not course.go(LEAST_REQUESTS, 8)
+    assert course.go(20 * LEAST_REQUESTS)
+
+
 def test_cards_are_asked_no_more_often_than_is_good() -> None:
     course = Course()
     for _ in range(10):

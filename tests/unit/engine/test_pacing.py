@@ -244,12 +244,23 @@ def test_a_source_that_went_away_ends_a_rest() -> None:
     assert cadence.must_tick(host.components, host.tick, 0)
 
 
-def test_when_many_are_refused_one_pass_comes_without_waiting() -> None:
+def test_when_many_are_refused_three_passes_come_without_waiting() -> None:
+    host, cadence = Host(), TickPacer()
+    pauses(host, cadence, 3)
+    host.miss_burst_seen = True
+    assert cadence.must_tick(host.components, host.tick, 0)
+    host.miss_burst_seen = False
+    host.tick = replace(host.tick, between=moved(PACING.few_pages))
+    assert pauses(host, cadence, 4) == [500, 500, 1000, 1800]
+
+
+def test_where_nothing_came_of_it_one_pass_is_enough() -> None:
     host, cadence = Host(), TickPacer()
     host.miss_burst_seen = True
     assert cadence.must_tick(host.components, host.tick, 0)
     host.miss_burst_seen = False
-    assert pauses(host, cadence, 2) == [1000, 1800]
+    host.tick = replace(host.tick, between=moved(PACING.few_pages - 1))
+    assert pauses(host, cadence, 3) == [500, 1000, 1800]
 
 
 def test_while_looks_teach_passes_come_as_often_as_they_tell_something_new() -> None:

@@ -11,6 +11,7 @@ import pytest
 from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
+from tierd.config.watching import ScanConfig
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, Availability, Seen
 from tierd.core.errors import UnavailableError
@@ -85,7 +86,7 @@ def test_the_scanner_slows_down_when_it_knows_the_cold(bench: Bench) -> None:
     """Four rounds as fast as it may; they are asked for at each poll until then."""
     bench.source.watch(TARGETS)
     (scanner,) = bench.scanners
-    assert scanner.settings.interval_ns == 400_000_000
+    assert scanner.settings.interval_ns * SCAN.beside_factor == ScanConfig().interval_ns
     for rounds in (0, 2, 3):
         scanner.rounds = rounds
         bench.source.poll()

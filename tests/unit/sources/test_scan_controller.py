@@ -119,7 +119,9 @@ def test_what_is_known_stays_known_when_use_changes_later() -> None:
     for _ in range(SCAN.warmup_scans + 1):
         world.look(0.3, 0)
     assert known(world.looks)
-    assert world.look(0.95, 0) == 50_000
+    assert world.look(0.95, 0) == 0  # once is none
+    assert world.look(0.3, 0) == 0
+    assert [world.look(0.95, 0) for _ in range(3)] == [0, 0, 50_000]
     assert known(world.looks)
 
 
@@ -132,6 +134,11 @@ def test_without_word_of_fast_memory_the_sampling_interval_stays() -> None:
 def test_a_period_that_is_short_already_is_not_made_shorter() -> None:
     assert World(period_us=50_000).looks.period_us == 50_000
     assert World(period_us=80_000).looks.period_us == 50_000
+
+
+def test_beside_cards_whole_periods_are_half_as_quick() -> None:
+    assert World().looks.period_us == 200_000
+    assert World(alone=False).looks.period_us == 400_000
 
 
 def test_a_short_period_is_always_whole() -> None:
@@ -255,7 +262,8 @@ def test_what_another_sampling_interval_finds_is_no_news() -> None:
     for _ in range(SCAN.warmup_scans + 1):
         world.look(0.01, 7.8)
     world.looks.bound(15_600)
-    world.look(0.01, 7.8)
+    for _ in range(3):
+        world.look(0.01, 7.8)
     assert world.looks.sampling_interval_us == 15_600
     for _ in range(HISTORY):
         assert not world.looks.is_phase_change(came(10**6))
@@ -277,7 +285,7 @@ def test_news_that_come_again_and_again_are_none() -> None:
         waits.append(looks)
         detector.tell(looks, 1)
     assert waits == [10, 10 * PHASE.backoff_factor, 10 * PHASE.backoff_factor**2]
-    detector.tell(PHASE.backoff_factor * 10 * PHASE.backoff_factor**3, 2)
+    detector.tell(PHASE.calm_factor * 10 * PHASE.backoff_factor**3, 2)
     assert detector.is_phase_change(came(PACING.few_pages), 0, 10)
 
 

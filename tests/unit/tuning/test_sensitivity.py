@@ -22,7 +22,7 @@ def test_constants_that_are_measured_exist() -> None:
 
 def test_what_was_measured_is_what_is_measured() -> None:
     paths = [golden.FOLDER / f"{name}.rec" for name in ("rules", "scan")]
-    names = ["scan.rest_doublings", "scan.warmup_scans", "scan.idle_scans"]
+    names = ["scan.known_scans", "scan.warmup_scans", "scan.patience_scans"]
     found = sensitivity.measure(paths, names)
     assert found.keys() == set(names)
     for name in names:

@@ -69,9 +69,18 @@ class PhaseTuning:
         unit="ratio",
         meaning=(
             "The number of scans until the next phase change can be reported grows by this factor "
-            "with each phase change, until so many times as many scans pass without one."
+            "with each phase change."
         ),
         evidence="docs/research/lab-notebook/trials.md: `stencil` 15.7 to 15.9 s instead of 16.3 s",
+    )
+    calm_factor: int = tuned(
+        4,
+        unit="ratio",
+        meaning=(
+            "The back-off ends after so many times as many scans without a phase change as it "
+            "asks for."
+        ),
+        evidence="assumption",
     )
     burst_refused_pages: int = tuned(
         256,
@@ -81,6 +90,15 @@ class PhaseTuning:
             "fewer requests to slow memory than these pages have lines."
         ),
         evidence="assumption (docs/concepts/neomem.md)",
+    )
+    burst_settling_s: float = tuned(
+        1.0,
+        unit="s",
+        meaning="The usual rate of requests follows a lower rate in this time.",
+        evidence=(
+            "docs/research/lab-notebook/trials.md: with five seconds the rate from before the "
+            "first promotions was still usual when the set moved"
+        ),
     )
     burst_check_interval_ns: int = tuned(
         200_000_000,

@@ -18,6 +18,9 @@ class PacingTuning:
         "pages",
         "Fewer pages that move, fail, wait or change their use say nothing, and begin no tick.",
     )
+    refused_ticks: int = tuned(
+        3, "count", "So many ticks come at `loop.interval` after many promotions were refused."
+    )
     reports_per_tick: int = tuned(
         3,
         "count",

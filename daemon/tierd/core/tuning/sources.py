@@ -25,6 +25,12 @@ class ScanTuning:
         "The scanner works at warm-up speed for so many scans.",
         "trials.md: 12, 16 and 20 scans were compared; 16 was kept",
     )
+    interval_apart_factor: int = tuned(
+        4, "ratio", "An interval that changes by more than this makes the scan history useless."
+    )
+    patience_scans: int = tuned(
+        3, "scans", "So many scans in a row must ask for another settled sampling interval."
+    )
     warmup_period_us: int = tuned(
         50_000,
         "us",
@@ -50,6 +56,11 @@ class ScanTuning:
         "ns",
         "The kernel module is asked for the results of scans at most this often.",
         "trials.md: asking twice a second ended the warm-up after twenty scans, not twelve",
+    )
+    beside_factor: int = tuned(
+        2,
+        "ratio",
+        "Beside cards the scanner begins so many times faster, and warms up so much slower.",
     )
     beside_period_us: int = tuned(
         1_000_000,
