@@ -9,8 +9,8 @@ from collections.abc import Callable, Collection
 from typing import Final
 
 from tierd.core.errors import UnavailableError
+from tierd.observe.instructions import Instructions
 from tierd.observe.metrics.values import OTHER
-from tierd.sources.instructions import Instructions
 
 MEASURE_S: Final = 30.0
 """A measure that takes longer is none."""

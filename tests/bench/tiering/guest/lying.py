@@ -4,9 +4,9 @@
 usage: lying.py COMMAND... : as tierd
 
 Each page is taken for the one that lies as far from the end of its process's ranges as the page
-lies from their beginning. So the page that is told of has nothing to do with the page that was
-accessed, and where few pages are hot, a hot page is never told of. The lie is told to the loop and
-not to the fast path, which reads the card itself.
+lies from their beginning. So the source names a page that has nothing to do with the page that was
+accessed, and where few pages are hot, it hardly ever names a hot one. The lie is told to the loop
+and not to the fast path, which reads the card itself.
 """
 
 from __future__ import annotations

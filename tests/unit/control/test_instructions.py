@@ -13,8 +13,8 @@ import pytest
 
 from tierd.cli._meters import InstructionMeter, counting
 from tierd.core.errors import UnavailableError
+from tierd.observe.instructions import Instructions
 from tierd.observe.metrics.values import OTHER
-from tierd.sources.instructions import Instructions
 
 
 class Kernel:
