@@ -27,8 +27,8 @@ qemu_minimum=1:8.0
 kernel_minimum=6.12
 kernel_packages=(linux-image-amd64 linux-headers-amd64)
 plain=(
-    build-essential busybox-static file iproute2 kmod numactl python3 python3-dev python3-venv udev
-    util-linux
+    build-essential busybox-static file iproute2 kmod numactl python3 python3-dev python3-venv
+    squashfs-tools udev util-linux
 )
 extras=gpu
 packages_mib=1500

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tierd.core.errors import ExitCode
-from tierd_lab import Guest, GuestError, LabResult, Machine, run
+from tierd_lab import Guest, GuestError, LabResult, Machine, files, run
 from tierd_lab.nodes import MIB
 from tierd_lab.process import qemu_children
 
@@ -73,6 +73,18 @@ def test_guest_shows_the_machine_of_the_file(vm: Vm, name: str) -> None:
             assert found["read_latency"] == node.latency_ns[node.initiator]
             rate = node.bandwidth_bytes_per_s[node.initiator]
             assert found["read_bandwidth"] == pytest.approx(rate / MIB, rel=0.01)
+
+
+def test_what_guests_read_most_comes_from_a_disk(vm: Vm) -> None:
+    """Python's library, its packages and this tree: the same files as on the host."""
+    guest = vm("dram-cxl")
+    sums = "find {} -name '*.py' -type f | LC_ALL=C sort | xargs md5sum | md5sum"
+    for folder in files.folders():
+        assert guest.run(["stat", "-fc", "%T", str(folder)]).check().stdout == "squashfs\n"
+    for folder in (files.ROOT / "daemon", files.ROOT / "fpga/python"):
+        command = sums.format(folder)
+        here = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True)
+        assert guest.run(command).check().stdout == here.stdout
 
 
 def test_kernel_ranks_dram_above_cxl(vm: Vm) -> None:

@@ -17,6 +17,7 @@ from tierd.config import Config
 from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS
+from tierd.sources.kmod.uapi import DEVICE
 
 log = logging.getLogger(__name__)
 
@@ -45,15 +46,20 @@ def keep_heap() -> bool:
     return bool(off)
 
 
-def load_all() -> None:
+def load_all(device: Path = Path("/", DEVICE)) -> None:
     """Load modules that would otherwise be loaded in the middle of a tick.
 
     `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms. The
     first message to the kernel module asks for pyroute2, which takes 350 ms: the loop would rest
-    for many ticks to keep to its share of a CPU.
+    for many ticks to keep to its share of a CPU. Most hosts have no kernel module. There pyroute2
+    would only cost memory; where the module is loaded later, one tick is that much longer.
+
+    Args:
+        device: a file that is there while the kernel module is loaded.
     """
-    for name in ("numpy.ma", "pyroute2.netlink"):
-        importlib.import_module(name)
+    importlib.import_module("numpy.ma")
+    if device.exists():
+        importlib.import_module("pyroute2.netlink")
 
 
 def rest_collector() -> None:

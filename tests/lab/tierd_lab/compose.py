@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.errors import ConfigError, TierdError
-from tierd_lab import host, initramfs
+from tierd_lab import files, host, initramfs
 from tierd_lab.machine import Machine
 from tierd_lab.plugin import is_watched, make_window, plugin_options
 from tierd_lab.qemu import memory_argument, qemu_options
@@ -32,7 +32,10 @@ AGENT_PORT: Final = "tierd.agent"
 """Name of the virtio port through which `Guest` speaks with its agent."""
 _GUEST_BIN: Final = Path(__file__).resolve().parent / "guestbin"
 _OVERLAYS: Final = ("/etc", "/lib", "/home", "/opt", "/root", "/srv", "/usr", "/var", "/tmp")
-_KERNEL_ARGS: Final = ("loglevel=4", "nokaslr", "mitigations=off", "audit=0", "apparmor=0")
+_KERNEL_ARGS: Final = (
+    *("loglevel=4", "nokaslr", "mitigations=off", "audit=0", "apparmor=0"),
+    "cryptomgr.notests",
+)
 _SAFE_PATH: Final = frozenset(
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_+/.- "
 )
@@ -150,7 +153,7 @@ def compose(boot: Boot) -> list[str]:
     archive = boot.folder / "initramfs"
     with archive.open("ab") as file:
         file.write(initramfs.root_cache_archive(archive.stat().st_size))
-    return finish(shlex.split(lines[0]), boot)
+    return [*finish(shlex.split(lines[0]), boot), *files.options(files.disk())]
 
 
 def finish(composed: list[str], boot: Boot) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Final
 
 from tierd.core.errors import TierdError
 from tierd_lab import accel as accelerators
-from tierd_lab import host
+from tierd_lab import files, host
 from tierd_lab.compose import GUEST_PATH, SCRIPT, Boot, Share, compose
 from tierd_lab.machine import Machine
 from tierd_lab.process import QemuProcess
@@ -107,6 +107,7 @@ def guest_script(
         if not name.isidentifier() or not name.isascii():
             raise TierdError(f"{name!r} is not the name of an environment variable")
         lines.append(f"export {name}={shlex.quote(value)}")
+    lines.append(files.mount_script(files.folders()))
     lines += [f"cd {shlex.quote(cwd)} || exit 125", f"echo {shlex.quote(START_MARK)} >/dev/console"]
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     return "\n".join([*lines, f"exec {shlex.join(words)}"]) + "\n"

@@ -6,6 +6,7 @@ from __future__ import annotations
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,10 +25,13 @@ print(locked, limit == resource.RLIM_INFINITY, kib)
 
 LOADED = """
 import sys
+from pathlib import Path
 import numpy as np
 from tierd.engine.process import load_all
 
-load_all()
+load_all(Path(sys.argv[1]))
+if "pyroute2" not in sys.modules:
+    sys.exit("no pyroute2")
 before = set(sys.modules)
 np.unique(np.array([3, 1, 3]))
 import tierd.sources.kmod.genl as genl
@@ -103,11 +107,16 @@ def test_none_of_its_memory_comes_as_2_mib_pages() -> None:
     assert int(huge_kib) == 0
 
 
-def test_a_pass_loads_nothing_that_numpy_puts_off() -> None:
-    told = subprocess.run(
-        [sys.executable, "-c", LOADED], check=True, capture_output=True, text=True
-    )
+def test_a_pass_loads_nothing_that_numpy_puts_off(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADED, str(tmp_path)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True)
     assert told.stdout.split() == []
+
+
+def test_without_the_kernel_module_nothing_is_loaded_that_speaks_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", LOADED, str(tmp_path / "none")]
+    told = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert told.stderr.strip() == "no pyroute2"
 
 
 def test_what_is_mapped_is_locked_without_a_limit_or_not_at_all() -> None:
