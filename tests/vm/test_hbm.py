@@ -175,20 +175,26 @@ def test_every_watermark_is_kept(restless: dict[str, Any]) -> None:
         assert seconds <= 4 * hbmcases.RESTLESS_TICK_S
 
 
-def test_gains_are_as_predicted_and_no_minute_loses_more_than_a_few_moves(
+def test_no_minute_loses_more_than_a_few_moves(
     lab: HbmLab, by_time: dict[str, Any], restless: dict[str, Any]
 ) -> None:
-    """Of all runs with tierd that this boot has seen, each by itself.
+    """Of all runs with tierd that this boot has seen, each by itself."""
+    print(f"least gains {lab.worst_s}")
+    assert len(lab.worst_s) >= 2
+    # Pages that `restless` frees were moved for nothing: 1 to 2 ms a time (docs/concepts/hbm.md).
+    assert min(lab.worst_s) >= -0.01
 
-    28 epochs leave the rank correlation uncertain by 0.15; docs/concepts/hbm.md has more figures.
-    """
+
+@pytest.mark.soak
+def test_gains_are_as_predicted(
+    lab: HbmLab, by_time: dict[str, Any], restless: dict[str, Any]
+) -> None:
+    """28 epochs leave the rank correlation uncertain by 0.15; docs/concepts/hbm.md has more."""
     if sum(map(len, lab.epochs)) < 15:
         for case in (hbmcases.analytics(0.2), hbmcases.tenants(0.2), hbmcases.tenants(0.5)):
             case.tierd(lab)
     epochs = np.concatenate(lab.epochs)
     found = rank_correlation(epochs[:, 1], epochs[:, 2])
-    print(f"rank correlation {found:.2f} of {len(epochs)} epochs; least gains {lab.worst_s}")
+    print(f"rank correlation {found:.2f} of {len(epochs)} epochs")
     assert len(epochs) >= 15
     assert found >= 0.5
-    # Pages that `restless` frees were moved for nothing: 1 to 2 ms a time (docs/concepts/hbm.md).
-    assert min(lab.worst_s) >= -0.01
