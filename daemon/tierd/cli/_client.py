@@ -80,14 +80,12 @@ class Command:
     """A command of this module; its names are those that a command's module has.
 
     Attributes:
-        HELP: what it does.
         ask: gives the service's answers; `kept` in one is False where the command failed.
         text: the lines for one answer, where JSON is not asked for.
         options: the command's own, each with the keywords of `add_argument`.
         indent: of the JSON.
     """
 
-    HELP: str
     ask: Callable[[argparse.Namespace], Iterable[Answer]]
     text: Callable[[Answer, argparse.Namespace], Iterable[str]]
     options: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -282,32 +280,12 @@ _PERSIST = {
     "help": "write it to conf.d/90-set.toml too, for the next reload or start",
 }
 COMMANDS: Final = {
-    "events": Command(
-        "show decisions as the service makes them", _events, _event_text, (("--count", _COUNT),)
-    ),
+    "events": Command(_events, _event_text, (("--count", _COUNT),)),
     "explain": Command(
-        "say why the pages of a process or control group are where they are",
-        _explain,
-        _explain_text,
-        (("what", _WHAT), ("--address", _ADDRESS)),
-        indent=2,
+        _explain, _explain_text, (("what", _WHAT), ("--address", _ADDRESS)), indent=2
     ),
-    "pause": Command(
-        "move nothing until tierd resume, across restarts",
-        _pause,
-        _pause_text,
-        (("--reason", _REASON),),
-    ),
-    "reload": Command(
-        "have the running service read its configuration again, all of it or nothing",
-        _reload,
-        _reload_text,
-    ),
-    "resume": Command("end a pause: move pages again", _resume, _resume_text),
-    "set": Command(
-        "give a key of the running service's configuration another value",
-        _set,
-        _set_text,
-        (("assignment", _ASSIGNMENT), ("--persist", _PERSIST)),
-    ),
+    "pause": Command(_pause, _pause_text, (("--reason", _REASON),)),
+    "reload": Command(_reload, _reload_text),
+    "resume": Command(_resume, _resume_text),
+    "set": Command(_set, _set_text, (("assignment", _ASSIGNMENT), ("--persist", _PERSIST))),
 }

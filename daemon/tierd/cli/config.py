@@ -11,8 +11,6 @@ from pathlib import Path
 from tierd import config
 from tierd.core.errors import ExitCode
 
-HELP = "check the configuration, show it with every default filled in, or tell what it changes"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd config`."""

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from tierd.config import Config
     from tierd.core.tiermap import TierMap
     from tierd.observe.recording.recorder import Recorder
-HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
     logging.DEBUG: "<7>",
@@ -76,8 +75,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 class RecordCommand:
     """`tierd record`: the service in the foreground, recording what it sees and does."""
-
-    HELP = "run the service and record what it sees and does, for replay and report"
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:

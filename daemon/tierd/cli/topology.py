@@ -15,8 +15,6 @@ from tierd.core.overrides import TopologyOverrides
 from tierd.core.tiermap import TierMap
 from tierd.topology.render import as_json, as_text, capture, unpack
 
-HELP = "show the memory tiers, where each number comes from, and where the kernel differs"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd topology`."""

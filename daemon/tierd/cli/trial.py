@@ -27,7 +27,6 @@ from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.core.units import format_size, parse_duration_ns
 from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
 
-HELP = "find out whether tiering pays here: with and without it, in random order"
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
     Answer.DOES_NOT_PAY: ExitCode.NOTHING_TO_DO,
