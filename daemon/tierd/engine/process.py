@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS

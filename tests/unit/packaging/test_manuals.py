@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tierd.cli import COMMANDS, build_parser
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.config.schema import options_of
 from tierd.core.errors import ExitCode
 
