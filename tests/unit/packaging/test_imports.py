@@ -129,3 +129,22 @@ def test_the_topology_needs_no_arrays() -> None:
 @pytest.mark.parametrize("command", ["replay", "report", "run", "top", "trial"])
 def test_the_help_of_a_command_needs_no_arrays(command: str) -> None:
     assert not loaded(command, "--help") & ARRAYS
+
+
+CODEC = """
+import sys
+sys.path[:0] = sys.argv.pop(1).split(":")
+from tierd.sources.kmod.genl import codec
+assert codec() is codec() is sys.modules["pyroute2.netlink"]
+print(len([name for name in sys.modules if name.startswith("pyroute2")]))
+from pyroute2 import IPRoute
+assert issubclass(IPRoute, object)
+"""
+
+
+def test_the_coder_of_netlink_messages_comes_without_the_rest_of_pyroute2() -> None:
+    path = ":".join(filter(None, sys.path))
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", CODEC, path], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 10
