@@ -19,10 +19,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tierd.config import Config, as_table, loads, schema
+from tierd.config.model import Config
 from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
-from tierd.config.write import toml_value
+from tierd.config.whole import as_table, loads, schema, toml_value
 from tierd.core import tuning
 from tierd.observe.metrics.families import markdown
 

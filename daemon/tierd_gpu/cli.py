@@ -16,7 +16,6 @@ from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
 from tierd_gpu.settings import HarvestSettings
 
-HELP = "show GPUs and the links between them, or lend their free memory to each other"
 SOCKET = Path("/run/tierd/gpu.sock")
 
 

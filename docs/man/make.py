@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1] / "daemon"))
 
 from tierd.cli import build_parser  # noqa: E402
-from tierd.config import Config, toml_value  # noqa: E402
+from tierd.config.model import Config  # noqa: E402
 from tierd.config.schema import (  # noqa: E402
     REQUIRED,
     ListOf,
@@ -27,6 +27,7 @@ from tierd.config.schema import (  # noqa: E402
     Section,
     options_of,
 )
+from tierd.config.whole import toml_value  # noqa: E402
 from tierd.core.errors import ExitCode  # noqa: E402
 
 EXIT_CODES = {

@@ -226,7 +226,7 @@ def resident() -> float:
 
 def memory_of(kind: str, way: str) -> None:
     """In a fresh process: load the service's modules, then the source one way."""
-    import tierd.config
+    import tierd.config.whole
     import tierd.engine.build  # noqa: F401 - what a running service has in memory
 
     figures: dict[str, Any] = {"modules_mib": resident()}

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.pagekey import make_keys

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
 from madeup_host import two_tiers
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.access import AccessBatch
 from tierd.core.migration import MigrationResult
 from tierd.core.pagekey import make_keys

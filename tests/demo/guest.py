@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.topology.node_meminfo import read_usage
 
 TLB_PERIOD_US = 4000

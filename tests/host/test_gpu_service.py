@@ -95,7 +95,7 @@ serve(service)
 
 BESIDE = """
 import sys
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.engine.components import beside
 from tierd_gpu.background import GpuBackgroundService
 config = loads(f'[gpu]\\nsocket = "{sys.argv[1]}"\\nfloor = "4MiB"\\nrefill = "8MiB"').gpu

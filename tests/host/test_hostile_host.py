@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from heat_words import check
 
-from tierd import config
+from tierd.config.whole import loads
 from tierd.core.pagekey import make_keys
 from tierd.engine.tracking import Tracking
 from tierd.hotness.table import HeatTable
@@ -105,7 +105,7 @@ def test_hostile_processes_neither_stop_nor_mislead_the_loops_rooms(
     before = descriptors()
     pids = {name: child.pid for name, (child, _) in children.items()}
     matches = ", ".join(f"{{ pid = {pid} }}" for pid in pids.values())
-    settings = config.loads(f'[targets]\nmatch = {{ any = [{matches}] }}\nmin_rss = "1MiB"\n')
+    settings = loads(f'[targets]\nmatch = {{ any = [{matches}] }}\nmin_rss = "1MiB"\n')
     heat = HeatTable(capacity_pages=200_000, half_life_s=5.0)
     registry = TargetRegistry(settings.targets, own_pid=NOT_OURS)
     tracking = Tracking(registry, ResidencyScanner(), heat, MapReader(), 0)
@@ -151,7 +151,7 @@ def test_targets_that_end_all_at_once_are_let_go(
     before = descriptors()
     pids = [child.pid for child, _ in children.values()]
     matches = ", ".join(f"{{ pid = {pid} }}" for pid in pids)
-    settings = config.loads(f'[targets]\nmatch = {{ any = [{matches}] }}\nmin_rss = "1MiB"\n')
+    settings = loads(f'[targets]\nmatch = {{ any = [{matches}] }}\nmin_rss = "1MiB"\n')
     heat = HeatTable(capacity_pages=200_000, half_life_s=5.0)
     registry = TargetRegistry(settings.targets, own_pid=NOT_OURS)
     tracking = Tracking(registry, ResidencyScanner(), heat, MapReader(), 0)

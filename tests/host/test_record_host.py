@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from madeup_host import two_tiers
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import ExitCode
 from tierd.core.pagekey import make_keys

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tierd import config
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.workloads.events import ProcessEventSocket
@@ -40,7 +40,7 @@ def make(request: pytest.FixtureRequest) -> Iterator[Make]:
     def _make(match: str, **more: Any) -> TargetRegistry:
         opener = ProcessEventSocket.open if request.param == "events" else None
         text = f"[targets]\nmatch = {match}\n" + "\n".join(f"{k} = {v}" for k, v in more.items())
-        registry = TargetRegistry(config.loads(text).targets, own_pid=NOT_OURS, open_events=opener)
+        registry = TargetRegistry(loads(text).targets, own_pid=NOT_OURS, open_events=opener)
         made.append(registry)
         if opener is not None and registry.events is None:
             pytest.skip(registry.events_refused)
@@ -84,8 +84,8 @@ def test_a_process_starts_executes_and_ends(
     child.stdin.write(b"x")
     child.stdin.flush()
     child.stdout.readline()
-    registry.configure(config.loads("[targets]\nmatch = { exe = '/nowhere', pid = 1 }").targets)
-    registry.configure(config.loads(f"[targets]\nmatch = {{ pid = {child.pid} }}").targets)
+    registry.configure(loads("[targets]\nmatch = { exe = '/nowhere', pid = 1 }").targets)
+    registry.configure(loads(f"[targets]\nmatch = {{ pid = {child.pid} }}").targets)
     # Same process, another program: configure() dropped what was kept, so that only the
     # event can tell; with polling alone the next exec is told by its addresses.
     changes = registry.refresh(time.monotonic_ns())
@@ -105,7 +105,7 @@ def test_an_exec_is_told_by_the_addresses_when_polling(
     spawn: Spawn, request: pytest.FixtureRequest
 ) -> None:
     registry = TargetRegistry(
-        config.loads(f'[targets]\nmatch = {{ cmdline = "{mark(request)}" }}').targets,
+        loads(f'[targets]\nmatch = {{ cmdline = "{mark(request)}" }}').targets,
         own_pid=NOT_OURS,
         open_events=None,
     )

@@ -18,7 +18,7 @@ import numpy as np
 from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
 from tierd.core.migration import MigrationResult
 from tierd.core.tiermap import (

@@ -23,7 +23,8 @@ from madeup_module import FAST, Pages
 from tierloop import Loop
 from tiersim import Array, Machine, Program, SimTier
 
-from tierd.config import Config, loads
+from tierd.config.model import Config
+from tierd.config.whole import loads
 from tierd.core.migration import MigrationPlan
 from tierd.core.tiermap import MemoryKind
 from tierd.engine.build import make_policy

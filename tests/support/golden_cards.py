@@ -17,7 +17,7 @@ from fakering import FakeRing, hot_records
 from golden_hosts import MS, START_NS, Host
 from madeup_module import FAST, SLOW, Pages
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.config.watching import NeoProfConfig
 from tierd.core.tiermap import NodeUsage
 from tierd.migration import executor as mover_binding

@@ -16,7 +16,7 @@ import numpy as np
 from madeup_host import two_tiers
 from madeup_module import FIRST_VPN, MadeUpModule, Pages
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import NodeUsage

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from madeup_host import two_tiers
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.migration import MigrationPlan
 from tierd.engine.pacing import Findings
 from tierd.observe.recording.recorder import Recorder

@@ -29,7 +29,7 @@ import numpy as np
 
 from tierd.cli._front import Endpoints
 from tierd.cli.run import _set_up_logging
-from tierd.config import load
+from tierd.config.whole import load
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import make_keys

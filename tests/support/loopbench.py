@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from fakeheat import ArrayHeat, pages
 
-from tierd.config import Config, loads
+from tierd.config.model import Config
+from tierd.config.whole import loads
 from tierd.core.access import (
     AccessBatch,
     AccessSource,

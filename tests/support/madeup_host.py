@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.config import Config, loads
+from tierd.config.model import Config
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedRange, WatchedTarget
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult

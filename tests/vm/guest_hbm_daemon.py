@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from movewatch import MoveWatch
 from window_source import WindowSource
 
-from tierd import config
+from tierd.config.whole import load
 from tierd.engine import build
 from tierd.engine.process import keep_heap, load_all
 from tierd.observe.metrics.background import cost_of
@@ -70,7 +70,7 @@ def main() -> int:
     # has none, and 2 MiB of them at once.
     assert keep_heap()
     load_all()
-    settings = config.load(Path(sys.argv[1]))
+    settings = load(Path(sys.argv[1]))
     source = WindowSource(int(sys.argv[2]))
     build.make_sources = lambda settings: [source]  # type: ignore[assignment]
     service, tiers = build.build(settings)

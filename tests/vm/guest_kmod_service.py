@@ -138,7 +138,7 @@ def tell_ticks(totals: Totals) -> None:
 
 def main() -> int:
     """The child: run the service."""
-    from tierd.config import loads
+    from tierd.config.whole import loads
     from tierd.engine import build as rooms
 
     parser = argparse.ArgumentParser()

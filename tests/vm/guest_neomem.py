@@ -111,7 +111,7 @@ def overridden(config: Any, path: str, value: str) -> Any:
 
 def service(args: argparse.Namespace) -> None:
     """Run the service; the child's side."""
-    from tierd.config import loads
+    from tierd.config.whole import loads
     from tierd.engine import build as rooms
     from tierd.engine.process import stay_resident
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core import bounds
 from tierd.core.tuning import HMU

@@ -11,13 +11,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from tierd.config import DEFAULT_PATH, ControlConfig, load_section, parse_assignment
-from tierd.control.kept import Pause, PauseFile, persist
 from tierd.control.protocol import Client, NotRunningError
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 from tierd.core.logfmt import printable
+
+if TYPE_CHECKING:
+    from tierd.config.serving import ControlConfig
 
 Answer = Mapping[str, Any]
 
@@ -40,6 +41,10 @@ def configured(args: argparse.Namespace) -> ControlConfig:
     Raises:
         ConfigError: [control] itself is wrong, or a file that was named cannot be read.
     """
+    # Imported here: a command that is given a socket needs no configuration.
+    from tierd.config.files import load_section
+    from tierd.config.serving import ControlConfig
+
     try:
         return load_section(ControlConfig, "control", args.config)
     except ConfigError:
@@ -80,14 +85,12 @@ class Command:
     """A command of this module; its names are those that a command's module has.
 
     Attributes:
-        HELP: what it does.
         ask: gives the service's answers; `kept` in one is False where the command failed.
         text: the lines for one answer, where JSON is not asked for.
         options: the command's own, each with the keywords of `add_argument`.
         indent: of the JSON.
     """
 
-    HELP: str
     ask: Callable[[argparse.Namespace], Iterable[Answer]]
     text: Callable[[Answer, argparse.Namespace], Iterable[str]]
     options: tuple[tuple[str, dict[str, Any]], ...] = ()
@@ -182,6 +185,8 @@ def _pause(args: argparse.Namespace) -> Iterator[Answer]:
         with connect(args) as client:
             answer = client.ask("pause", reason=args.reason) | {"running": True}
     except NotRunningError:
+        from tierd.control.kept import Pause, PauseFile
+
         pause = Pause(time.time(), os.getuid(), args.reason)
         PauseFile(Path(configured(args).state)).write(pause)
         answer = {"paused": pause.as_json(), "kept": True, "note": "", "running": False}
@@ -206,6 +211,8 @@ def _resume(args: argparse.Namespace) -> Iterator[Answer]:
         with connect(args) as client:
             was = bool(client.ask("resume")["was_paused"])
     except NotRunningError:
+        from tierd.control.kept import PauseFile
+
         running = False
         kept = PauseFile(Path(configured(args).state))
         was = kept.read() is not None
@@ -234,11 +241,15 @@ def _reload_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
 
 def _set(args: argparse.Namespace) -> Iterator[Answer]:
     """Have the service use the value; then keep it if asked to."""
+    from tierd.config.files import parse_assignment
+
     key, value = parse_assignment(args.assignment)
     with connect(args) as client:
         answer = client.ask("set", key=key, value=value)
     kept = ""
     if args.persist:
+        from tierd.control.kept import persist
+
         main = args.config or _main_file(answer["files"])
         try:
             kept = str(persist(main, key, value))
@@ -251,6 +262,8 @@ def _set(args: argparse.Namespace) -> Iterator[Answer]:
 
 def _main_file(files: list[str]) -> Path:
     """The main file of those a configuration was read from."""
+    from tierd.config.files import DEFAULT_PATH
+
     if not files:
         return DEFAULT_PATH
     first = Path(files[0])
@@ -258,7 +271,7 @@ def _main_file(files: list[str]) -> Path:
 
 
 def _set_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
-    key, kept = parse_assignment(args.assignment)[0], answer["file"]
+    key, kept = args.assignment.partition("=")[0].strip(), answer["file"]
     if key in answer["restart"]:
         yield f"{key} takes effect at the next start only" + ("" if kept else ", if persisted")
     else:
@@ -282,32 +295,12 @@ _PERSIST = {
     "help": "write it to conf.d/90-set.toml too, for the next reload or start",
 }
 COMMANDS: Final = {
-    "events": Command(
-        "show decisions as the service makes them", _events, _event_text, (("--count", _COUNT),)
-    ),
+    "events": Command(_events, _event_text, (("--count", _COUNT),)),
     "explain": Command(
-        "say why the pages of a process or control group are where they are",
-        _explain,
-        _explain_text,
-        (("what", _WHAT), ("--address", _ADDRESS)),
-        indent=2,
+        _explain, _explain_text, (("what", _WHAT), ("--address", _ADDRESS)), indent=2
     ),
-    "pause": Command(
-        "move nothing until tierd resume, across restarts",
-        _pause,
-        _pause_text,
-        (("--reason", _REASON),),
-    ),
-    "reload": Command(
-        "have the running service read its configuration again, all of it or nothing",
-        _reload,
-        _reload_text,
-    ),
-    "resume": Command("end a pause: move pages again", _resume, _resume_text),
-    "set": Command(
-        "give a key of the running service's configuration another value",
-        _set,
-        _set_text,
-        (("assignment", _ASSIGNMENT), ("--persist", _PERSIST)),
-    ),
+    "pause": Command(_pause, _pause_text, (("--reason", _REASON),)),
+    "reload": Command(_reload, _reload_text),
+    "resume": Command(_resume, _resume_text),
+    "set": Command(_set, _set_text, (("assignment", _ASSIGNMENT), ("--persist", _PERSIST))),
 }

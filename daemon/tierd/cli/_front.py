@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.control.commands import ControlContext
 from tierd.control.events import EventFeed
 from tierd.control.kept import PauseFile

@@ -6,11 +6,12 @@ from __future__ import annotations
 import math
 import subprocess
 from collections.abc import Callable, Collection
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tierd.core.errors import UnavailableError
-from tierd.observe.instructions import Instructions
-from tierd.observe.metrics.values import OTHER
+
+if TYPE_CHECKING:
+    from tierd.observe.instructions import Instructions
 
 MEASURE_S: Final = 30.0
 """A measure that takes longer is none."""
@@ -22,6 +23,10 @@ def counting(groups: Collection[str]) -> Instructions:
     Raises:
         UnavailableError: there is no such count.
     """
+    # Imported here: a command that measures needs neither perf events nor NumPy.
+    from tierd.observe.instructions import Instructions
+    from tierd.observe.metrics.values import OTHER
+
     if OTHER in groups:
         raise UnavailableError(
             "processes are in more control groups than metrics.groups has the service tell",

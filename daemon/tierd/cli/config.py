@@ -8,10 +8,10 @@ import dataclasses
 import json
 from pathlib import Path
 
-from tierd import config
+from tierd.config.files import DEFAULT_PATH
+from tierd.config.model import Config
+from tierd.config.whole import as_table, differences, dumps, load, loads, schema, toml_value
 from tierd.core.errors import ExitCode
-
-HELP = "check the configuration, show it with every default filled in, or tell what it changes"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--config",
         type=Path,
         metavar="FILE",
-        help=f"main file; conf.d/*.toml beside it is merged in (default: {config.DEFAULT_PATH})",
+        help=f"main file; conf.d/*.toml beside it is merged in (default: {DEFAULT_PATH})",
     )
     parser.add_argument(
         "--against", type=Path, metavar="FILE", help="with diff: the other main file"
@@ -43,15 +43,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked; a mistake in a file is a ConfigError, exit code 3."""
     if args.action == "schema":
-        print(json.dumps(config.schema(), indent=2))
+        print(json.dumps(schema(), indent=2))
         return ExitCode.OK
     if args.action == "show" and args.internal:
         return _show_internal(args)
-    found = config.load(args.config)
+    found = load(args.config)
     if args.action == "diff":
         return _diff(found, args)
     if args.action == "show":
-        print(json.dumps(config.as_table(found), indent=2) if args.json else config.dumps(found))
+        print(json.dumps(as_table(found), indent=2) if args.json else dumps(found))
     elif args.json:
         print(json.dumps({"ok": True, "files": list(found.files)}))
     else:
@@ -72,18 +72,16 @@ def _show_internal(args: argparse.Namespace) -> int:
     return ExitCode.OK
 
 
-def _diff(found: config.Config, args: argparse.Namespace) -> int:
+def _diff(found: Config, args: argparse.Namespace) -> int:
     """Lines `key = old → new`."""
     if args.against:
-        other = config.load(args.against)
+        other = load(args.against)
     else:
-        other = config.loads(f"profile = {config.toml_value(found.profile)}\n")
-    told = config.differences(other, found)
+        other = loads(f"profile = {toml_value(found.profile)}\n")
+    told = differences(other, found)
     if args.json:
         print(json.dumps([{"key": d.key, "old": d.old, "new": d.new} for d in told], indent=2))
     for each in () if args.json else told:
-        old, new = (
-            "-" if value is None else config.toml_value(value) for value in (each.old, each.new)
-        )
+        old, new = ("-" if value is None else toml_value(value) for value in (each.old, each.new))
         print(f"{each.key} = {old} → {new}")
     return ExitCode.FAILURE if told else ExitCode.OK

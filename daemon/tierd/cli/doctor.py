@@ -11,8 +11,6 @@ from tierd.core.errors import UnavailableError
 from tierd.doctor import examine
 from tierd.doctor.findings import as_json, as_text
 
-HELP = "say what tierd can use on this host, why not, and what conflicts with it"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd doctor`."""

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tierd.observe.recording.reader import Recording
     from tierd.replay.policy import Compared, Replay
 
-HELP = "run another policy or other settings over a recording"
 
 SHOWN = 10
 """Differing decisions that are printed without --all."""

@@ -11,8 +11,6 @@ from typing import Final
 from tierd.core import units
 from tierd.core.errors import ConfigError, ExitCode, UnavailableError
 
-HELP = "show a recording: heat map, working set, migrations, who served what"
-
 FORMATS: Final = ("text", "html")
 ENDINGS: Final = {".html": "html", ".htm": "html"}
 

@@ -19,14 +19,12 @@ from typing import TYPE_CHECKING, Any, Final
 from tierd.core import units
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.engine import process
-from tierd.engine.wakeups import SighupFlag
 
 if TYPE_CHECKING:
-    from tierd.config import Config
+    from tierd.config.model import Config
     from tierd.core.tiermap import TierMap
+    from tierd.engine.wakeups import SighupFlag
     from tierd.observe.recording.recorder import Recorder
-HELP = "run the service: find hot pages and move them (SIGHUP: read the configuration again)"
 
 JOURNAL_PRIORITY: Final = {
     logging.DEBUG: "<7>",
@@ -76,8 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 class RecordCommand:
     """`tierd record`: the service in the foreground, recording what it sees and does."""
-
-    HELP = "run the service and record what it sees and does, for replay and report"
 
     @staticmethod
     def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -182,13 +178,16 @@ def _override(settings: Sequence[str]) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the service; returns its exit code."""
+    # Imported here: the other commands start without it.
+    from tierd.engine.wakeups import SighupFlag
+
     # Until the service can read its configuration again, a request to do so is kept.
     sighup = SighupFlag()
     signal.signal(signal.SIGHUP, sighup)
     # NumPy's BLAS would start a thread for each CPU, for nothing.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Imported here: the other commands start without NumPy and netlink.
-    from tierd.config import LogConfig, load
+    from tierd.config.model import LogConfig
+    from tierd.config.whole import load
     from tierd.observe.recording.session import recording
 
     def configured() -> Config:
@@ -222,9 +221,9 @@ def _run(
     sighup: SighupFlag,
 ) -> int:
     from tierd.cli._front import Endpoints
-    from tierd.config import check_against
+    from tierd.config.whole import check_against
     from tierd.engine.build import build, nothing_to_do
-    from tierd.engine.process import keep_heap, load_all, rest_collector, stay_resident
+    from tierd.engine.process import keep_heap, load_all, rest_collector, settle, stay_resident
     from tierd.engine.reload import Reloader
     from tierd.engine.systemd import SystemdNotifier
 
@@ -239,7 +238,7 @@ def _run(
     )
     service.manager = manager
     service.sighup = sighup
-    service.work.on_attached = process.settle
+    service.work.on_attached = settle
     service.reloader = Reloader(configured, service.reconfigure)
     service.reloader.listeners.append(manager)
     front = Endpoints(config, service, dry_run=args.dry_run, recorder=recorder)

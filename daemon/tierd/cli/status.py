@@ -15,8 +15,6 @@ from tierd.core.errors import ExitCode
 from tierd.core.logfmt import printable
 from tierd.core.units import format_size
 
-HELP = "say what the running service sees and does"
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd status`."""

@@ -16,8 +16,6 @@ from tierd.control.protocol import Client
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.units import format_size
 
-HELP = "show what the running service does, live"
-
 Status = Mapping[str, Any]
 
 

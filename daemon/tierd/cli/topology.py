@@ -4,10 +4,9 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
-import tempfile
 from pathlib import Path
+from typing import Final
 
 from tierd import topology
 from tierd.core.errors import ExitCode, UnavailableError
@@ -15,7 +14,7 @@ from tierd.core.overrides import TopologyOverrides
 from tierd.core.tiermap import TierMap
 from tierd.topology.render import as_json, as_text, capture, unpack
 
-HELP = "show the memory tiers, where each number comes from, and where the kernel differs"
+NVIDIA_DRIVER: Final = Path("/sys/module/nvidia")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,13 +64,15 @@ def read_root(root: Path, overrides: TopologyOverrides | None = None) -> TierMap
         text = root.read_text("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UnavailableError(f"cannot read {root} as a captured topology: {error}") from error
+    import tempfile  # for captured files alone
+
     with tempfile.TemporaryDirectory(prefix="tierd-topology-") as folder:
         return topology.read(unpack(text, Path(folder)), overrides)
 
 
 def _with_gpus(tiers: TierMap) -> TierMap:
-    """Nodes that are a GPU's memory are named so, where NVML's binding is installed."""
-    if importlib.util.find_spec("pynvml") is None:
+    """Nodes that are a GPU's memory are named so, where the driver that NVML asks is loaded."""
+    if not NVIDIA_DRIVER.exists():
         return tiers
     from tierd_gpu.background import with_gpus
 
@@ -82,6 +83,6 @@ def _overrides(config: Path | None) -> TopologyOverrides | None:
     if config is None:
         return None
     # Imported here: the configuration is needed by this option alone.
-    from tierd.config import load
+    from tierd.config.whole import load
 
     return load(config).topology

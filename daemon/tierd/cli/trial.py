@@ -21,13 +21,11 @@ from tierd.cli._client import add_arguments as add_common
 from tierd.cli._client import connect
 from tierd.cli._meters import InstructionMeter, Meter, counting
 from tierd.cli.undo import NOT_PUT_BACK, ask_patiently, undone
-from tierd.control.kept import UNDO_REASON
-from tierd.control.protocol import Client
+from tierd.control.protocol import UNDO_REASON, Client
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.core.units import format_size, parse_duration_ns
 from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
 
-HELP = "find out whether tiering pays here: with and without it, in random order"
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
     Answer.DOES_NOT_PAY: ExitCode.NOTHING_TO_DO,

@@ -14,8 +14,6 @@ from tierd.cli._client import connect
 from tierd.control.protocol import AnswerError, Client
 from tierd.core.errors import ExitCode
 
-HELP = "put pages back where tierd found them, and move nothing until tierd resume"
-
 NOT_PUT_BACK: Final = {"not_moved", "refused", "failed"}
 """Reasons for which pages are left that an operator may do something about."""
 

@@ -1,57 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading configuration files: tierd.toml, then conf.d/*.toml beside it.
 
-Files are merged over the profile they name, in name order, a later one winning key by
-key. Lists and matchers (`targets.match`) are values: a later one replaces an earlier one whole.
+One section can be had alone, without the rest of the configuration's model.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from tierd.config.model import ROOT, Config
-from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
-from tierd.config.schema import Numbered, Section, kind_of
-from tierd.config.values import Kind, join
+from tierd.config.schema import Section
 from tierd.core.errors import ConfigError
-from tierd.core.tiermap import TierMap
 
 DEFAULT_PATH: Final = Path("/etc/tierd/tierd.toml")
 _LARGEST_FILE: Final = 1 << 20
 """Bytes; no configuration is longer, and a wrong path (a device, a dump) ends here."""
 
-_Origins = dict[str, str]
 Section_T = TypeVar("Section_T")
-
-
-def load(path: Path | None = None, *, instead: Mapping[Path, str] | None = None) -> Config:
-    """The configuration in `path` and the conf.d folder beside it.
-
-    Without `path`, /etc/tierd/tierd.toml, which may be absent: then the built-in
-    defaults and /etc/tierd/conf.d count.
-
-    Args:
-        path: of the main file.
-        instead: texts of files that are not there, or as they are not yet.
-
-    Raises:
-        ConfigError: a file cannot be read, is not TOML, or says something wrong;
-            it names the file and the dotted path of the key.
-    """
-    main = DEFAULT_PATH if path is None else path
-    merged: dict[str, Any] = {}
-    origins: _Origins = {}
-    texts = instead or {}
-    files = _files(main, set(texts), needed=path is not None)
-    for file in files:
-        found = _decode(texts[file], str(file)) if file in texts else _read(file)
-        _merge(ROOT, merged, found, origins, file=str(file))
-    return dataclasses.replace(_parse(merged, origins), files=tuple(map(str, files)))
 
 
 def load_section(cls: type[Section_T], name: str, path: Path | None = None) -> Section_T:
@@ -69,36 +37,25 @@ def load_section(cls: type[Section_T], name: str, path: Path | None = None) -> S
     if path is not None and not path.exists():
         raise ConfigError("", "there is no such file", file=str(path))
     table: dict[str, Any] = {}
-    for file in _files(main, set(), needed=path is not None):
+    for file in files_of(main, needed=path is not None):
         with contextlib.suppress(ConfigError):
-            found = _read(file).get(name)
+            found = read(file).get(name)
             table.update(found if isinstance(found, dict) else {})
     section: Section_T = Section(cls).parse(table, name)
     return section
 
 
-def loads(text: str, *, file: str = "") -> Config:
-    """The configuration in one TOML text; `file` names it in errors.
+def files_of(main: Path, more: Collection[Path] = (), *, needed: bool) -> list[Path]:
+    """The files that count, in the order in which they are merged.
+
+    Args:
+        main: the main file.
+        more: files of conf.d that are not there yet.
+        needed: the main file has to be there.
 
     Raises:
-        ConfigError: as `load`.
+        ConfigError: the folder cannot be read.
     """
-    merged: dict[str, Any] = {}
-    origins: _Origins = {}
-    _merge(ROOT, merged, _decode(text, file), origins, file=file)
-    return _parse(merged, origins, file)
-
-
-def check_against(config: Config, tier_map: TierMap) -> None:
-    """Refuse overrides for nodes that this host does not have.
-
-    Raises:
-        ConfigError: with the path of the key that names the missing node.
-    """
-    config.topology.check_nodes(tier_map.nodes, "memory node", "nodes with memory here")
-
-
-def _files(main: Path, more: set[Path], *, needed: bool) -> list[Path]:
     files = [main]
     try:
         if not needed and not main.exists():
@@ -106,7 +63,7 @@ def _files(main: Path, more: set[Path], *, needed: bool) -> list[Path]:
         folder = main.parent / "conf.d"
         there = set(folder.iterdir()) if folder.is_dir() else set()
         files += sorted(
-            (f for f in there | more if f.name.endswith(".toml") and f.name[0] != "."),
+            (f for f in there.union(more) if f.name.endswith(".toml") and f.name[0] != "."),
             key=lambda f: f.name,
         )
     except (OSError, ValueError) as error:
@@ -119,7 +76,12 @@ def _unreadable(file: Path, error: OSError | ValueError) -> ConfigError:
     return ConfigError("", f"cannot read it: {why}", file=str(file))
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read(file: Path) -> dict[str, Any]:
+    """The table in a file.
+
+    Raises:
+        ConfigError: it cannot be read, or is not TOML.
+    """
     try:
         with file.open("rb") as stream:
             raw = stream.read(_LARGEST_FILE + 1)
@@ -132,10 +94,15 @@ def _read(file: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError("", f"is not UTF-8 text (line {line})", file=str(file)) from None
-    return _decode(text, str(file))
+    return decode(text, str(file))
 
 
-def _decode(text: str, file: str) -> dict[str, Any]:
+def decode(text: str, file: str) -> dict[str, Any]:
+    """The table in a text; `file` names it in errors.
+
+    Raises:
+        ConfigError: it is not TOML.
+    """
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -151,46 +118,20 @@ def _decode(text: str, file: str) -> dict[str, Any]:
         raise ConfigError("", f"not valid TOML: {error}", file=file) from None
 
 
-def _merge(
-    kind: Kind | None,
-    base: dict[str, Any],
-    over: Mapping[str, Any],
-    origins: _Origins,
-    *,
-    path: str = "",
-    file: str = "",
-) -> None:
-    """Put `over` into `base`, table by table where `kind` says that it is a section."""
-    for key, value in over.items():
-        where = join(path, key)
-        inner = kind_of(kind, key)
-        if isinstance(inner, Section | Numbered) and isinstance(value, dict):
-            if not isinstance(base.get(key), dict):
-                base[key] = {}
-                origins[where] = file
-            _merge(inner, base[key], value, origins, path=where, file=file)
-        else:
-            base[key] = value
-            origins[where] = file
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """KEY and value of "KEY=VALUE"; VALUE is TOML, or else the text as it stands.
 
-
-def _parse(merged: dict[str, Any], origins: _Origins, file: str = "") -> Config:
-    profile = merged.get("profile", DEFAULT_PROFILE)
-    whole: dict[str, Any] = {}
-    if isinstance(profile, str) and profile in PROFILES:
-        _merge(ROOT, whole, PROFILES[profile], {})
-    _merge(ROOT, whole, merged, {})
+    Raises:
+        ConfigError: there is no "=".
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
+        )
     try:
-        config: Config = ROOT.parse(whole, "")
-    except ConfigError as error:
-        where = _origin(error.path, origins) or file
-        message = error.message.removeprefix(f"{error.path}: ")
-        raise ConfigError(error.path, message, hint=error.hint, file=where) from None
-    return config
-
-
-def _origin(path: str, origins: _Origins) -> str:
-    """The file that gave the key `path`, or the nearest table around it."""
-    while path and path not in origins:
-        path = path[: max(path.rfind("."), path.rfind("["), 0)]
-    return origins.get(path, "")
+        read = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        read = {}
+    # More than the one key: a text with a line break, not a value.
+    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()

@@ -14,9 +14,9 @@ from tierd.config.schema import ListOf, Section, option, section
 from tierd.config.serving import ControlConfig, GpuConfig, MetricsConfig, MigrationTracingConfig
 from tierd.config.values import FLAG, duration, join, number, rate, share, size, text
 from tierd.config.watching import SourcesConfig
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.errors import ConfigError
 from tierd.core.overrides import TopologyOverrides
-from tierd.core.pagekey import MAX_TARGETS
 
 POLICIES = ("watermark", "cost")
 LATENCY_MODELS = ("loaded", "idle")

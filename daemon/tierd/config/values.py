@@ -8,13 +8,12 @@ the same thing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from tierd.core import units
-from tierd.core.errors import ConfigError
+from tierd.core.errors import ConfigError, did_you_mean
 
 
 class Kind(Protocol):
@@ -71,10 +70,8 @@ def show_value(value: Any) -> str:
 def unknown_key(key: str, known: Iterable[str], path: str) -> ConfigError:
     """The error for a key that does not exist; names the nearest that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(key[:100], names, n=1, cutoff=0.5)
-    if near:
-        return ConfigError(join(path, key), "unknown key", hint=f"did you mean {near[0]!r}?")
     hint = f"known keys here: {', '.join(names)}" if names else ""
+    hint = did_you_mean(key, names, 0.5) or hint
     return ConfigError(join(path, key), "unknown key", hint=hint)
 
 
@@ -102,11 +99,8 @@ def text(choices: Sequence[str] = ()) -> Value:
         if not isinstance(value, str) or not value:
             raise ConfigError(path, f"must be a text in quotes, not {show_value(value)}")
         if choices and value not in choices:
-            near = difflib.get_close_matches(value[:100], choices, n=1)
-            hint = f"did you mean {near[0]!r}?" if near else ""
-            raise ConfigError(
-                path, f"{show_value(value)} is not one of {', '.join(choices)}", hint=hint
-            )
+            what = f"{show_value(value)} is not one of {', '.join(choices)}"
+            raise ConfigError(path, what, hint=did_you_mean(value, choices))
         return value
 
     about = f"one of {', '.join(choices)}" if choices else "text"

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from tierd import __version__
-from tierd.config import with_values
 from tierd.config.matchers import within_cgroup
+from tierd.config.whole import with_values
 from tierd.control.events import EventFeed
-from tierd.control.kept import LONGEST_REASON, UNDO_REASON, Pause, PauseFile
-from tierd.control.protocol import ErrorKind, Peer, Request, RequestError
+from tierd.control.kept import LONGEST_REASON, Pause, PauseFile
+from tierd.control.protocol import UNDO_REASON, ErrorKind, Peer, Request, RequestError
 from tierd.control.status import status
 from tierd.core.errors import TierdError
 from tierd.core.logfmt import logfmt

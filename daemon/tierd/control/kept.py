@@ -16,13 +16,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import as_table, load, loads, with_values
-from tierd.config.write import dump_table
+from tierd.config.whole import as_table, dump_table, load, loads, with_values
 from tierd.core.errors import ConfigError, TierdError
 
 NAME: Final = "paused"
-UNDO_REASON: Final = "tierd undo"
-"""The reason of the pause that an undo begins with."""
 LONGEST_REASON: Final = 200
 _MOST_BYTES: Final = 4096
 

@@ -26,6 +26,8 @@ from tierd.core.errors import ConfigError, ExitCode, TierdError, UnavailableErro
 
 MOST_BYTES: Final = 64 << 10
 """Length of a request line, with its newline."""
+UNDO_REASON: Final = "tierd undo"
+"""The reason of the pause that an undo begins with."""
 _LONGEST_ID: Final = 64
 _CREDENTIALS: Final = struct.Struct("iII")
 _SO_PEERGROUPS: Final = 59

@@ -26,6 +26,8 @@ WATCHDOG_FRACTION: Final = 0.25
 """Part of the watchdog's timeout after which it is notified."""
 SOURCE_RETRY_NS: Final = 30 * 10**9
 """Time after which a source that failed is tried again."""
+MAX_TARGETS: Final = 1 << 16
+"""Processes that have numbers at a time: 16 bits of a page's key."""
 PRESSURE_CGROUPS: Final = 64
 """Control groups whose pressure is read at a time; the others follow next time."""
 COUNTED_PAGES: Final = 1 << 20

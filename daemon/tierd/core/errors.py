@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import enum
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 
 class ExitCode(enum.IntEnum):
@@ -64,6 +64,14 @@ class UnavailableError(TierdError):
 
 class TargetGoneError(TierdError):
     """The process ended, or its number belongs to another process now."""
+
+
+def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """The hint that names the nearest word that is known, if one is near."""
+    import difflib  # only a mistake needs it
+
+    near = difflib.get_close_matches(word[:100], list(known), n=1, cutoff=cutoff)
+    return f"did you mean {near[0]!r}?" if near else ""
 
 
 def exit_code_of(program: str, command: Callable[[], int]) -> int:

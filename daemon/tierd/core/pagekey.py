@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd._native import ffi, lib
+from tierd.core.bounds import MAX_TARGETS
 
 PAGE_SHIFT: Final = 12
 PAGE_SIZE: Final = 1 << PAGE_SHIFT
@@ -18,7 +19,6 @@ HUGE_PAGES: Final = 1 << HUGE_ORDER
 HUGE_BYTES: Final = PAGE_SIZE << HUGE_ORDER
 VPN_BITS: Final = 48
 VPN_MASK: Final = (1 << VPN_BITS) - 1
-MAX_TARGETS: Final = 1 << 16
 
 U64Array = npt.NDArray[np.uint64]
 BoolArray = npt.NDArray[np.bool_]

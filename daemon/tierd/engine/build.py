@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tierd import topology
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import Measured, TierMap

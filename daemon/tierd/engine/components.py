@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.access import AccessSource
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt

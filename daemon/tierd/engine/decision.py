@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.migration import MigrationPlan, MigrationResult
 from tierd.core.tiermap import NodeUsage, TierMap
 from tierd.core.tuning import PRESSURE

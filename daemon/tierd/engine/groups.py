@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
-from tierd.config import RuleConfig
+from tierd.config.rules import RuleConfig
 from tierd.core.migration import I16Array, MigrationResult, U8Array
 from tierd.core.pagekey import HUGE_BYTES, PAGE_SIZE
 from tierd.migration.results import flows

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tierd.config import LoopConfig
+from tierd.config.model import LoopConfig
 from tierd.core.access import EventDrivenSource
 from tierd.core.tiermap import NodeUsage
 from tierd.core.tuning import PACING

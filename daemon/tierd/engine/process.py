@@ -13,10 +13,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core import bounds, linux
 from tierd.core.logfmt import logfmt
 from tierd.core.process import NUMBERS
+from tierd.sources.kmod.genl import codec
 from tierd.sources.kmod.uapi import DEVICE
 
 log = logging.getLogger(__name__)
@@ -49,17 +50,17 @@ def keep_heap() -> bool:
 def load_all(device: Path = Path("/", DEVICE)) -> None:
     """Load modules that would otherwise be loaded in the middle of a tick.
 
-    `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms. The
-    first message to the kernel module asks for pyroute2, which takes 350 ms: the loop would rest
-    for many ticks to keep to its share of a CPU. Most hosts have no kernel module. There pyroute2
-    would only cost memory; where the module is loaded later, one tick is that much longer.
+    `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms: the
+    loop would rest for many ticks to keep to its share of a CPU. The first message to the kernel
+    module asks for pyroute2. Most hosts have no kernel module. There it would only cost memory;
+    where the module is loaded later, one tick is that much longer.
 
     Args:
         device: a file that is there while the kernel module is loaded.
     """
     importlib.import_module("numpy.ma")
     if device.exists():
-        importlib.import_module("pyroute2.netlink")
+        codec()
 
 
 def rest_collector() -> None:

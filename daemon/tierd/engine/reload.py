@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
-from tierd.config import Config, check_against, differences
+from tierd.config.model import Config
 from tierd.config.schema import options_of
+from tierd.config.whole import check_against, differences
 from tierd.core.errors import TierdError, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap

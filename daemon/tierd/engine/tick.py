@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import numpy as np
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError

@@ -14,7 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from tierd.config import RuleConfig, TargetsConfig
+from tierd.config.model import TargetsConfig
+from tierd.config.rules import RuleConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
 from tierd.core.migration import I16Array, U8Array

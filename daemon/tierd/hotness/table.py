@@ -13,8 +13,9 @@ import numpy.typing as npt
 from tierd._native import ffi, lib
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, WatchedRange
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import I16Array, MigrationResult, U8Array
-from tierd.core.pagekey import MAX_TARGETS, BoolArray, U64Array
+from tierd.core.pagekey import BoolArray, U64Array
 from tierd.hotness.view import HeatStats, PageSet
 
 

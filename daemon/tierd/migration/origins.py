@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core import bounds
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import MOVED, MigrationResult
-from tierd.core.pagekey import HUGE_PAGES, MAX_TARGETS, VPN_BITS, BoolArray
+from tierd.core.pagekey import HUGE_PAGES, VPN_BITS, BoolArray
 
 ROW: Final = np.dtype([("page", "u8"), ("origin", "i2"), ("node", "i2"), ("order", "u1")])
 """A folio: the page key of its first 4 KiB, the node it was on, the node tierd put it on, log2 of

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.access import AccessBatch
 from tierd.core.logfmt import logfmt
 from tierd.core.migration import MigrationPlan, MigrationResult

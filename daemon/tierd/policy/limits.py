@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import Fate, I16Array, MigrationResult
-from tierd.core.pagekey import MAX_TARGETS, target_of
+from tierd.core.pagekey import target_of
 from tierd.core.tuning import PACING, PRESSURE
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset

@@ -34,7 +34,7 @@ from itertools import accumulate
 import numpy as np
 import numpy.typing as npt
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.tuning import HMU
 
 I64Array = npt.NDArray[np.int64]

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from tierd.config import Config, loads
+from tierd.config.model import Config
+from tierd.config.whole import loads
 from tierd.core.errors import ConfigError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap

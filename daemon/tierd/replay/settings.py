@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config import Config, as_table, load, parse_assignment, with_values
-from tierd.config import differences as configured_differences
-from tierd.core.errors import ConfigError
+from tierd.config.files import parse_assignment
+from tierd.config.model import Config
+from tierd.config.whole import as_table, load, with_values
+from tierd.config.whole import differences as configured_differences
+from tierd.core.errors import ConfigError, did_you_mean
 
 SECTIONS: Final = ("policy", "heat", "migration")
 """Tables of the configuration that a replay uses."""
@@ -29,13 +30,9 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, value = parse_assignment(text)
     if not key.startswith("policy.") and key not in USED:
-        near = difflib.get_close_matches(key, [*USED, *_policy_keys()], n=1)
-        hint = f"did you mean {near[0]!r}? " if near else ""
-        raise ConfigError(
-            key,
-            "changes nothing in a replay",
-            hint=f"{hint}what does: policy.*, {', '.join(USED)}",
-        )
+        near = did_you_mean(key, [*USED, *_policy_keys()])
+        hint = f"{near} what does: policy.*, {', '.join(USED)}"
+        raise ConfigError(key, "changes nothing in a replay", hint=hint.lstrip())
     return key, value
 
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 
-from tierd.config import NeoProfConfig, SourcesConfig
+from tierd.config.watching import NeoProfConfig, SourcesConfig
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, EventDrivenSource, WatchedTarget
 from tierd.core.errors import UnavailableError

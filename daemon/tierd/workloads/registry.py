@@ -20,7 +20,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from tierd.config import RuleConfig, TargetsConfig
+from tierd.config.model import TargetsConfig
+from tierd.config.rules import RuleConfig
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError, UnavailableError
 from tierd.core.tuning import INTERVAL

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from tierd.core.pagekey import MAX_TARGETS
+from tierd.core.bounds import MAX_TARGETS
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from samples import Samples
 from table import best_of, details, gaps, times
 from variants import VARIANTS
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core import tuning
 from tierd_lab import Machine
 from workloads import WORKLOADS, Workload

@@ -25,7 +25,7 @@ from parcel import PARTS, WINDOW_BYTES, Parcel
 from runner import phase_s, requests_of_pages
 from variants import VARIANTS
 
-from tierd.config import load, loads
+from tierd.config.whole import load, loads
 from tierd_lab import Machine, plugin
 from tierd_lab.host import Kernel
 from tierd_lab.traffic import Counts

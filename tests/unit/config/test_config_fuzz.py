@@ -8,7 +8,8 @@ from pathlib import Path
 
 from fuzz import inputs, mutated
 
-from tierd import config
+from tierd.config.model import Config
+from tierd.config.whole import load, loads
 from tierd.core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -68,7 +69,7 @@ def exchanged(text: bytes, texts: list[bytes], draw: random.Random) -> bytes:
 def test_every_seed_is_a_configuration() -> None:
     assert len(seeds()) > 10
     for text in seeds():
-        config.loads(text.decode())
+        loads(text.decode())
 
 
 def test_mistakes_end_in_one_error_with_a_reason(tmp_path: Path) -> None:
@@ -82,11 +83,11 @@ def test_mistakes_end_in_one_error_with_a_reason(tmp_path: Path) -> None:
             raw = mutated(raw, draw)
         try:
             if number % 10:
-                loaded = config.loads(raw.decode("utf-8", "surrogateescape"))
+                loaded = loads(raw.decode("utf-8", "surrogateescape"))
             else:  # as bytes, from a file
                 file.write_bytes(raw)
-                loaded = config.load(file)
-            assert isinstance(loaded, config.Config)
+                loaded = load(file)
+            assert isinstance(loaded, Config)
             taken += 1
         except ConfigError as error:
             assert str(error)

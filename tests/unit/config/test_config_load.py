@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tierd import config
 from tierd.config import matchers
+from tierd.config.files import load_section
+from tierd.config.model import Config
+from tierd.config.serving import ControlConfig
+from tierd.config.whole import as_table, load
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.overrides import NodeOverride
 from tierd.core.tiermap import MemoryKind
@@ -28,13 +31,13 @@ def write(folder: Path, text: str | bytes, **drop_ins: str) -> Path:
 
 def error(folder: Path, text: str | bytes, **drop_ins: str) -> ConfigError:
     with pytest.raises(ConfigError) as caught:
-        config.load(write(folder, text, **drop_ins))
+        load(write(folder, text, **drop_ins))
     return caught.value
 
 
 def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
-    loaded = config.load(write(tmp_path, ""))
-    assert loaded == config.Config()
+    loaded = load(write(tmp_path, ""))
+    assert loaded == Config()
     assert loaded.loop.interval_ns == 500_000_000
     assert loaded.targets.refresh_interval_ns == 5_000_000_000
     assert loaded.targets.min_rss_bytes == 16 << 20
@@ -51,10 +54,10 @@ def test_an_empty_file_gives_the_defaults(tmp_path: Path) -> None:
 
 
 def test_the_default_file_is_the_defaults_and_names_every_key() -> None:
-    shipped = config.load(DEFAULT_FILE)
-    assert shipped == config.Config()
+    shipped = load(DEFAULT_FILE)
+    assert shipped == Config()
     table = tomllib.loads(DEFAULT_FILE.read_text())
-    assert table == config.as_table(config.Config())
+    assert table == as_table(Config())
 
 
 def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
@@ -64,7 +67,7 @@ def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
         b='[migration]\nrate_limit = "3MB/s"',
         a='[migration]\nrate_limit = "2MB/s"\ncpu_limit = "7%"\n[topology.nodes.1]\nkind = "cxl"',
     )
-    loaded = config.load(main)
+    loaded = load(main)
     assert loaded.migration.rate_limit_bytes_per_s == 3_000_000
     assert loaded.migration.cpu_limit == 0.07
     assert loaded.migration.retries == 1
@@ -74,24 +77,24 @@ def test_drop_ins_are_merged_in_name_order_key_by_key(tmp_path: Path) -> None:
 
 def test_a_later_matcher_replaces_an_earlier_one_whole(tmp_path: Path) -> None:
     main = write(tmp_path, '[targets]\nmatch = { exe = "a" }', z="[targets]\nmatch = { uid = 0 }")
-    assert config.load(main).targets.match == matchers.Fact("uid", 0, 0)
+    assert load(main).targets.match == matchers.Fact("uid", 0, 0)
 
 
 def test_files_that_are_not_toml_or_hidden_are_left_alone(tmp_path: Path) -> None:
     main = write(tmp_path, "", a="")
     (tmp_path / "conf.d" / "b.toml.bak").write_text("nonsense")
     (tmp_path / "conf.d" / ".c.toml").write_text("nonsense")
-    assert config.load(main) == config.Config()
+    assert load(main) == Config()
 
 
 def test_without_a_file_the_built_in_defaults_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tierd.config.files.DEFAULT_PATH", tmp_path / "tierd.toml")
-    assert config.load() == config.Config()
+    monkeypatch.setattr("tierd.config.whole.DEFAULT_PATH", tmp_path / "tierd.toml")
+    assert load() == Config()
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "a.toml").write_text("[migration]\nretries = 9")
-    assert config.load().migration.retries == 9
+    assert load().migration.retries == 9
 
 
 @pytest.mark.parametrize(
@@ -195,14 +198,14 @@ def test_text_that_is_not_toml_is_one_error_with_its_place(
 
 def test_a_missing_file_and_a_folder_are_errors_with_the_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nothing\.toml: cannot read it: No such file"):
-        config.load(tmp_path / "nothing.toml")
+        load(tmp_path / "nothing.toml")
     with pytest.raises(ConfigError, match="cannot read it: Is a directory"):
-        config.load(tmp_path)
+        load(tmp_path)
 
 
 def test_a_path_that_is_no_path_is_an_error() -> None:
     with pytest.raises(ConfigError, match="cannot read it"):
-        config.load(Path("a\0b"))
+        load(Path("a\0b"))
 
 
 def test_one_section_is_read_whatever_is_wrong_elsewhere(tmp_path: Path) -> None:
@@ -212,11 +215,9 @@ def test_one_section_is_read_whatever_is_wrong_elsewhere(tmp_path: Path) -> None
         b="[control]\nsocket = '/b'",
         c="this is no TOML",
     )
-    found = config.load_section(config.ControlConfig, "control", main)
+    found = load_section(ControlConfig, "control", main)
     assert (found.socket, found.timeout_ns) == ("/b", 10**9)
     with pytest.raises(ConfigError, match=r"control\.sockt"):
-        config.load_section(
-            config.ControlConfig, "control", write(tmp_path, "[control]\nsockt = '/a'")
-        )
+        load_section(ControlConfig, "control", write(tmp_path, "[control]\nsockt = '/a'"))
     with pytest.raises(ConfigError, match="no such file"):
-        config.load_section(config.ControlConfig, "control", tmp_path / "nothing")
+        load_section(ControlConfig, "control", tmp_path / "nothing")

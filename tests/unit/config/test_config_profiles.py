@@ -10,10 +10,10 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tierd import config
 from tierd.cli import main
-from tierd.config import schema
+from tierd.config.model import Config
 from tierd.config.profiles import PROFILES
+from tierd.config.whole import as_table, differences, dumps, load, loads, schema
 from tierd.core.errors import ConfigError, ExitCode
 
 ROOT = Path(__file__).parents[3]
@@ -32,18 +32,18 @@ deny = true
 
 
 def test_balanced_is_the_defaults() -> None:
-    assert config.loads('profile = "balanced"') == config.Config() == config.loads("")
+    assert loads('profile = "balanced"') == Config() == loads("")
 
 
 @pytest.mark.parametrize("name", PROFILES)
 def test_a_profile_is_valid_and_prints_back_to_the_same(name: str) -> None:
-    found = config.loads(f'profile = "{name}"')
+    found = loads(f'profile = "{name}"')
     assert found.profile == name
-    assert config.loads(config.dumps(found)) == found
+    assert loads(dumps(found)) == found
 
 
 def test_cautious_does_less_than_balanced_and_aggressive_more() -> None:
-    cautious, balanced, aggressive = (config.loads(f'profile = "{n}"') for n in PROFILES)
+    cautious, balanced, aggressive = (loads(f'profile = "{n}"') for n in PROFILES)
     for read in (
         lambda c: c.migration.rate_limit_bytes_per_s,
         lambda c: c.migration.cpu_limit,
@@ -61,11 +61,11 @@ def test_what_a_file_says_wins_over_the_profile(tmp_path: Path) -> None:
     (tmp_path / "tierd.toml").write_text('profile = "cautious"\n[migration]\nretries = 9\n')
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d/1.toml").write_text('[migration]\nrate_limit = "9MB/s"\n')
-    found = config.load(tmp_path / "tierd.toml")
+    found = load(tmp_path / "tierd.toml")
     assert (found.migration.rate_limit_bytes_per_s, found.migration.retries) == (9_000_000, 9)
     assert found.migration.cpu_limit == 0.02
     (tmp_path / "conf.d/2.toml").write_text('profile = "aggressive"\n')
-    found = config.load(tmp_path / "tierd.toml")
+    found = load(tmp_path / "tierd.toml")
     assert (found.migration.rate_limit_bytes_per_s, found.migration.cpu_limit) == (9_000_000, 0.25)
 
 
@@ -73,27 +73,27 @@ def test_a_contradiction_with_the_profile_names_the_file_that_made_it(tmp_path: 
     file = tmp_path / "tierd.toml"
     file.write_text('profile = "cautious"\n[policy]\nlow_watermark = "9%"\n')
     with pytest.raises(ConfigError, match="must be smaller than high_watermark") as caught:
-        config.load(file)
+        load(file)
     assert caught.value.file == str(file)
 
 
 def test_an_unknown_profile_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'cautious'"):
-        config.loads('profile = "cautous"')
+        loads('profile = "cautous"')
 
 
 def test_profiles_do_not_share_what_a_file_changes() -> None:
-    config.loads('profile = "cautious"\n[sources.scan]\ncpu_limit = "90%"\n')
-    assert config.loads('profile = "cautious"').sources.scan.cpu_limit == 0.02
+    loads('profile = "cautious"\n[sources.scan]\ncpu_limit = "90%"\n')
+    assert loads('profile = "cautious"').sources.scan.cpu_limit == 0.02
 
 
 def test_rules_are_read_and_printed_back() -> None:
-    found = config.loads(RULE)
+    found = loads(RULE)
     first, second = found.rules
     assert (first.name, first.fast_min, first.fast_max) == ("database", 0.3, 0.8)
     assert (first.rate_limit_bytes_per_s, first.deny) == (50_000_000, False)
     assert (second.deny, second.rate_limit_bytes_per_s) == (True, None)
-    assert config.loads(config.dumps(found)) == found
+    assert loads(dumps(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -112,24 +112,24 @@ def test_rules_are_read_and_printed_back() -> None:
 )
 def test_a_mistake_in_a_rule_names_its_key(text: str, path: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.loads(text)
+        loads(text)
     assert caught.value.path == path
     assert said in str(caught.value)
 
 
 def test_differences_are_told_key_by_key() -> None:
-    old = config.loads("")
-    new = config.loads(
+    old = loads("")
+    new = loads(
         '[loop]\ninterval = "1s"\n[sources.damon]\nmin_regions = 600\n'
         '[topology.nodes.1]\nlatency = "9ns"\n[targets]\nmatch = { pid = 7 }\n'
     )
-    assert [(d.key, d.old, d.new) for d in config.differences(old, new)] == [
+    assert [(d.key, d.old, d.new) for d in differences(old, new)] == [
         ("loop.interval", "500ms", "1s"),
         ("targets.match", {}, {"pid": 7}),
         ("sources.damon.min_regions", 500, 600),
         ("topology.nodes.1.latency", None, "9ns"),
     ]
-    assert config.differences(new, new) == []
+    assert differences(new, new) == []
 
 
 def test_the_command_shows_what_a_file_changes(tmp_path: Path, capsys) -> None:
@@ -161,7 +161,7 @@ def test_the_schema_accepts_what_is_right_and_refuses_what_is_wrong() -> None:
     assert list(validator.iter_errors(default)) == []
     assert list(validator.iter_errors(tomllib.loads(RULE))) == []
     for name in PROFILES:
-        table = json.loads(json.dumps(config.as_table(config.loads(f'profile = "{name}"'))))
+        table = json.loads(json.dumps(as_table(loads(f'profile = "{name}"'))))
         assert list(validator.iter_errors(table)) == []
     for wrong in (
         {"loop": {"tik": "1s"}},

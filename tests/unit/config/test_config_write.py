@@ -12,10 +12,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from tierd import config
 from tierd.cli import main
+from tierd.config.model import Config
 from tierd.config.schema import options_of
-from tierd.config.write import toml_value
+from tierd.config.whole import as_table, check_against, dumps, load, loads, toml_value
 from tierd.core import units
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, TierMap
@@ -40,18 +40,18 @@ bandwidth = "16.4GiB/s"
 
 
 def test_what_is_printed_reads_back_to_the_same() -> None:
-    loaded = config.loads(EXAMPLE)
-    assert config.loads(config.dumps(loaded)) == loaded
+    loaded = loads(EXAMPLE)
+    assert loads(dumps(loaded)) == loaded
 
 
 def test_json_and_toml_show_the_same() -> None:
-    loaded = config.loads(EXAMPLE)
-    again = config.loads("\n".join(f"{k} = {toml_value(v)}" for k, v in _table(loaded).items()))
+    loaded = loads(EXAMPLE)
+    again = loads("\n".join(f"{k} = {toml_value(v)}" for k, v in _table(loaded).items()))
     assert again == loaded
 
 
-def _table(loaded: config.Config) -> dict[str, Any]:
-    table: dict[str, Any] = json.loads(json.dumps(config.as_table(loaded)))
+def _table(loaded: Config) -> dict[str, Any]:
+    table: dict[str, Any] = json.loads(json.dumps(as_table(loaded)))
     return table
 
 
@@ -64,7 +64,7 @@ def test_every_key_has_a_purpose_and_a_range() -> None:
             if inner is not None:
                 walk(inner)
 
-    walk(config.Config)
+    walk(Config)
 
 
 WORDS = """loop interval targets match deny any all not exe pid uid cmdline cgroup min_rss limit
@@ -91,8 +91,8 @@ VALUES = st.recursive(
 def test_any_toml_is_either_a_configuration_or_a_config_error(table: dict[str, Any]) -> None:
     text = "\n".join(f"{toml_value(k)} = {toml_value(v)}" for k, v in table.items())
     with contextlib.suppress(ConfigError):
-        loaded = config.loads(text)
-        assert config.loads(config.dumps(loaded)) == loaded
+        loaded = loads(text)
+        assert loads(dumps(loaded)) == loaded
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))
@@ -103,10 +103,10 @@ def test_any_bytes_are_either_a_configuration_or_a_config_error(
     file = tmp_path_factory.getbasetemp() / "fuzz.toml"
     file.write_bytes(raw)
     with contextlib.suppress(ConfigError):
-        config.load(file)
+        load(file)
 
 
-TABLES = sorted(k for k, v in config.as_table(config.Config()).items() if isinstance(v, dict))
+TABLES = sorted(k for k, v in as_table(Config()).items() if isinstance(v, dict))
 
 
 @given(st.sampled_from(TABLES), st.data())
@@ -114,10 +114,10 @@ TABLES = sorted(k for k, v in config.as_table(config.Config()).items() if isinst
 def test_any_value_of_a_real_key_is_either_accepted_or_refused_by_its_path(
     name: str, data: st.DataObject
 ) -> None:
-    key = data.draw(st.sampled_from(sorted(config.as_table(config.Config())[name])))
+    key = data.draw(st.sampled_from(sorted(as_table(Config())[name])))
     value = data.draw(VALUES)
     try:
-        config.loads(f"[{name}]\n{key} = {toml_value(value)}")
+        loads(f"[{name}]\n{key} = {toml_value(value)}")
     except ConfigError as error:
         assert error.path.startswith(f"{name}.")
 
@@ -130,15 +130,15 @@ def tier_map(*nodes: int) -> TierMap:
 
 
 def test_a_node_that_the_host_lacks_is_named_with_its_key() -> None:
-    loaded = config.loads("[[topology.tiers]]\nname = 'a'\nnodes = [0, 3]")
+    loaded = loads("[[topology.tiers]]\nname = 'a'\nnodes = [0, 3]")
     with pytest.raises(ConfigError, match=r"no memory node 3 .*here: 0, 1") as caught:
-        config.check_against(loaded, tier_map(0, 1))
+        check_against(loaded, tier_map(0, 1))
     assert caught.value.path == "topology.tiers[0].nodes[1]"
-    config.check_against(loaded, tier_map(0, 3))
+    check_against(loaded, tier_map(0, 3))
 
-    loaded = config.loads("[topology.nodes.7]\nlatency = '1us'")
+    loaded = loads("[topology.nodes.7]\nlatency = '1us'")
     with pytest.raises(ConfigError, match="no memory node 7") as caught:
-        config.check_against(loaded, tier_map(0))
+        check_against(loaded, tier_map(0))
     assert caught.value.path == "topology.nodes.7"
 
 
@@ -148,9 +148,9 @@ def test_the_command_checks_and_shows(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["config", "check", "--config", str(file)]) == ExitCode.OK
     assert str(file) in capsys.readouterr().out
     assert main(["config", "show", "--config", str(file)]) == ExitCode.OK
-    assert config.loads(capsys.readouterr().out) == config.loads(EXAMPLE)
+    assert loads(capsys.readouterr().out) == loads(EXAMPLE)
     assert main(["config", "show", "--json", "--config", str(file)]) == ExitCode.OK
-    assert json.loads(capsys.readouterr().out) == config.as_table(config.loads(EXAMPLE))
+    assert json.loads(capsys.readouterr().out) == as_table(loads(EXAMPLE))
 
 
 def test_the_command_tells_a_mistake_in_one_line(
@@ -184,4 +184,4 @@ def test_the_manual_describes_every_key() -> None:
                 assert f"| `{key}` | " in manual
                 assert made.doc in manual
 
-    walk(config.Config)
+    walk(Config)

@@ -14,9 +14,10 @@ import pytest
 from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, Source, interrupt_at, tier_map
 
-from tierd import config
 from tierd.cli.status import head
-from tierd.config import parse_assignment, with_values
+from tierd.config.files import parse_assignment
+from tierd.config.model import Config
+from tierd.config.whole import Difference, differences, load, with_values
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events
 from tierd.control.kept import Pause, PauseFile, persist
@@ -216,8 +217,8 @@ def test_tune_is_in_force_at_once_and_only_that_key(tmp_path: Path):
         )
     assert told["changed"] == ["migration.rate_limit"]
     assert ("rate", 7_000_000) in bench.mover.settings
-    assert config.differences(before, bench.service.config) == [
-        config.Difference("migration.rate_limit", "200MB/s", "7MB/s")
+    assert differences(before, bench.service.config) == [
+        Difference("migration.rate_limit", "200MB/s", "7MB/s")
     ]
 
 
@@ -241,7 +242,7 @@ def test_an_assignment_is_toml_or_plain_text():
 
 
 def test_matchers_and_lists_can_be_set():
-    found = with_values(config.Config(), {"targets.match": {"exe": "redis-server"}})
+    found = with_values(Config(), {"targets.match": {"exe": "redis-server"}})
     assert found.targets.match.table() == {"exe": "redis-server"}
     assert with_values(found, {"sources.order": ["damon"]}).sources.order == ("damon",)
 
@@ -252,7 +253,7 @@ def test_what_is_persisted_is_read_again_beside_what_was_there(tmp_path: Path):
     first = persist(main, "migration.rate_limit", "7MB/s")
     persist(main, "migration.retries", 9)
     persist(main, "sources.damon.cpu_limit", "2%")
-    loaded = config.load(main)
+    loaded = load(main)
     assert loaded.migration.rate_limit_bytes_per_s == 7_000_000
     assert loaded.migration.retries == 9
     assert loaded.sources.damon.cpu_limit == 0.02
@@ -356,7 +357,7 @@ def test_reload_tells_what_is_in_force_or_why_nothing_is(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     file = tmp_path / "tierd.toml"
     file.write_text(CONFIG + "[migration]\nretries = 9\n")
-    bench.service.reloader = Reloader(lambda: config.load(file), bench.service.reconfigure)
+    bench.service.reloader = Reloader(lambda: load(file), bench.service.reconfigure)
     with serving(bench):
         told = dispatch(desk, ROOT, Request("reload", {}))
         assert told == {"changed": ["migration.retries"], "restart": []}

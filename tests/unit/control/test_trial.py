@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tierd.cli import _meters, build_parser, trial, undo
-from tierd.control.kept import UNDO_REASON
-from tierd.control.protocol import AnswerError
+from tierd.control.protocol import UNDO_REASON, AnswerError
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.observe.trial import LEAST_PAIRS, Answer, _edge, verdict
 

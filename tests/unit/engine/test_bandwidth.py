@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from madeup_host import MadeUpHost, record
 
-from tierd.config import loads as parse
+from tierd.config.whole import loads as parse
 from tierd.core.access import LINE_BYTES, AccessBatch
 from tierd.core.tiermap import Measured
 from tierd.engine.bandwidth import BandwidthMonitor

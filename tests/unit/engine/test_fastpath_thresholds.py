@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fastpath_bench import LONG_S, Bench, S, two_tiers
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.engine.fastpath.thresholds import Costs, HotnessThresholdController
 from tierd.policy.neomem import NeoMemSettings
 from tierd.sources.kmod.neoprof import histogram_edges

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tierd.cli import main
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.build import make_companions
@@ -184,8 +184,9 @@ def test_a_coherent_gpus_node_is_a_gpu_tier_of_the_hosts_map() -> None:
 
 
 def test_the_command_shows_a_coherent_gpus_node_as_gpu_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    monkeypatch.setattr("tierd.cli.topology.NVIDIA_DRIVER", tmp_path)
     gpu = Gpu(0, bytes(16), "GH200", 1 << 30, "0000:09:00.0", numa_node=0)
     found = GpuTopology((gpu,), np.full((2, 2), 4e11), np.zeros((1, 1), np.int64))
     monkeypatch.setattr("tierd_gpu.background.with_gpus", lambda tiers: with_coherent(tiers, found))

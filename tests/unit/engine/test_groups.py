@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from loopbench import CONFIG, Bench, interrupt_at, tier_map
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import HUGE_BYTES, make_keys
 from tierd.engine.groups import ResidentBytes, Shares

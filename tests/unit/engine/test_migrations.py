@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationPlan

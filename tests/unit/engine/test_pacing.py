@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from loopbench import ScanningSource
 
-from tierd.config import LoopConfig
+from tierd.config.model import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import (
     MemoryKind,

@@ -30,7 +30,7 @@ import numpy as np
 from tierd.engine.process import load_all
 
 load_all(Path(sys.argv[1]))
-if "pyroute2" not in sys.modules:
+if "pyroute2.netlink" not in sys.modules:
     sys.exit("no pyroute2")
 before = set(sys.modules)
 np.unique(np.array([3, 1, 3]))

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from loopbench import CONFIG, Bench, interrupt_at, tier_map
 
-from tierd.config import Config, load, loads
+from tierd.config.model import Config
+from tierd.config.whole import load, loads
 from tierd.core.errors import ConfigError, ExitCode, TierdError, UnavailableError
 from tierd.engine.reload import Applied, Reloader, ReloadResult
 

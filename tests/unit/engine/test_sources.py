@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from tierd.config import loads
 from tierd.config.watching import EVENT_ROLES, SOURCES
+from tierd.config.whole import loads
 from tierd.sources.ebpf.events import ROLES
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.neoprof import NeoProfSource

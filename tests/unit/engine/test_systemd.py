@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from loopbench import CONFIG, Bench, interrupt_at, tier_map
 
-from tierd.config import load, loads
+from tierd.config.whole import load, loads
 from tierd.core.errors import ExitCode
 from tierd.engine.reload import Reloader
 from tierd.engine.systemd import SystemdNotifier

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tierd.config import TargetsConfig
+from tierd.config.model import TargetsConfig
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.tuning import RESIDENCY

@@ -17,7 +17,8 @@ from typing import Any
 import bcrypt
 import pytest
 
-from tierd.config import MetricsConfig, loads
+from tierd.config.serving import MetricsConfig
+from tierd.config.whole import loads
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.observe.metrics import auth, server
 from tierd.observe.metrics import families as f

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.policy.neomem import (
     CardProfile,
     CardState,

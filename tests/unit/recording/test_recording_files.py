@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from madeup_host import MadeUpHost, record, two_tiers
 
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.access import AccessBatch
 from tierd.core.errors import UnavailableError
 from tierd.core.migration import MigrationPlan

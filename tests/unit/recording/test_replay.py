@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from madeup_host import MadeUpHost, record
 
 from tierd.cli import main
-from tierd.config import Config, loads
-from tierd.config.model import POLICIES
+from tierd.config.model import POLICIES, Config
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.errors import ConfigError, ExitCode
 from tierd.core.migration import MigrationPlan, MigrationResult

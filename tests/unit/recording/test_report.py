@@ -16,7 +16,7 @@ import pytest
 from madeup_host import MadeUpHost, record
 
 from tierd.cli import main
-from tierd.config import loads
+from tierd.config.whole import loads
 from tierd.core.errors import ExitCode, TierdError
 from tierd.engine.build import make_policy
 from tierd.observe.recording.reader import Recording

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from fake_proc import FakeEvents, FakeProc
 
-from tierd import config
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.tuning import WORKLOADS
 from tierd.workloads.readings import NewProcesses
@@ -27,7 +27,7 @@ class World:
         self.events = FakeEvents()
         self.now = SECOND
         self.registry = TargetRegistry(
-            config.loads(f"[targets]\n{text}").targets,
+            loads(f"[targets]\n{text}").targets,
             root=root,
             own_pid=4000,
             open_events=lambda: self.events,

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 from fake_proc import PF_KTHREAD, FakeEvents, FakeProc
 
-from tierd import config
+from tierd.config.model import TargetsConfig
+from tierd.config.whole import loads
 from tierd.core import bounds
 from tierd.core.errors import UnavailableError
 from tierd.workloads.events import ProcessEventSocket
@@ -39,7 +40,7 @@ def make(proc: FakeProc) -> Iterator[Make]:
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> TargetRegistry:
         registry = TargetRegistry(
-            config.loads(f"[targets]\n{text}").targets,
+            loads(f"[targets]\n{text}").targets,
             root=proc.root,
             own_pid=OWN,
             open_events=(lambda: events) if events is not None else None,
@@ -224,7 +225,7 @@ def test_other_rules_apply_from_the_next_refresh_on(proc: FakeProc, make: Make) 
     registry = make('match = { exe = "/a" }')
     registry.refresh(0)
     kept = registry.targets[0]
-    registry.configure(config.loads('[targets]\nmatch = { any = [{exe="a"}, {exe="b"}] }').targets)
+    registry.configure(loads('[targets]\nmatch = { any = [{exe="a"}, {exe="b"}] }').targets)
     changes = registry.refresh(1)
     assert [t.pid for t in changes.started] == [11]
     assert registry.targets[0] == kept
@@ -280,7 +281,7 @@ def test_refused_events_leave_polling_and_a_reason(proc: FakeProc) -> None:
 
     proc.add(10)
     registry = TargetRegistry(
-        config.TargetsConfig(), root=proc.root, open_events=refuse, pidfd_open=proc.pidfd_open
+        TargetsConfig(), root=proc.root, open_events=refuse, pidfd_open=proc.pidfd_open
     )
     registry.refresh(0)
     assert (pids(registry), registry.events_refused) == ([10], "not allowed")
@@ -338,10 +339,10 @@ def test_the_first_rule_that_matches_counts_and_one_may_deny(proc: FakeProc, mak
     proc.add(12, cgroup="/b", uid=6)
     proc.add(13, cgroup="/secret", uid=5)
     registry = make()
-    registry.configure(config.loads("").targets, config.loads(RULES).rules)
+    registry.configure(loads("").targets, loads(RULES).rules)
     registry.refresh(0)
     assert {t.pid: t.rule for t in registry.targets.values()} == {10: 1, 11: 2, 12: -1}
-    registry.configure(config.loads("").targets)
+    registry.configure(loads("").targets)
     registry.refresh(SECOND)
     assert {t.pid: t.rule for t in registry.targets.values()} == dict.fromkeys(range(10, 14), -1)
 
@@ -351,7 +352,7 @@ def test_a_process_that_moves_to_another_cgroup_changes_its_rule(
 ) -> None:
     proc.add(10, cgroup="/b", uid=6)
     registry = make()
-    registry.configure(config.loads("").targets, config.loads(RULES).rules)
+    registry.configure(loads("").targets, loads(RULES).rules)
     registry.refresh(0)
     proc.add(10, cgroup="/a", uid=6)
     assert registry.refresh(SECOND).started == ()

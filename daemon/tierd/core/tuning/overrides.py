@@ -5,14 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from tierd.core.errors import ConfigError
+from tierd.core.errors import ConfigError, did_you_mean
 from tierd.core.tuning.feedback import FEEDBACK, REGRESSION, TRIAL
 from tierd.core.tuning.measured import MEASURED
 from tierd.core.tuning.phase import PHASE
@@ -107,8 +106,7 @@ def parse_override(text: str) -> tuple[str, Any]:
         raise ConfigError("", f"{text!r} is not NAME=VALUE", hint="for example scan.warmup_scans=8")
     known = {each.name: each.default for each in fields()}
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else "tierd config show --internal lists all"
+        hint = did_you_mean(name, known) or "tierd config show --internal lists all"
         raise ConfigError(name, "there is no such tuning constant", hint=hint)
     default = known[name]
     if not isinstance(default, tuple):

@@ -17,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core import bounds
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import PROMOTE, MigrationPlan
-from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, VPN_BITS
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.core.tiermap import NodeUsage, Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
 from tierd.engine.tracking import ServiceView, Tracking

@@ -30,7 +30,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from tierd.config import MetricsConfig
+from tierd.config.serving import MetricsConfig
 from tierd.core.errors import ConfigError, UnavailableError
 from tierd.observe.metrics.auth import BasicAuth
 from tierd.observe.metrics.families import FAMILIES, SCRAPES_REFUSED, Family, Type

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from tierd import __version__
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.access import AccessSource
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import PAGE_SIZE

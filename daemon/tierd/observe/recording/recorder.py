@@ -18,7 +18,8 @@ from typing import Final
 import numpy as np
 
 from tierd import __version__
-from tierd.config import Config, dumps
+from tierd.config.model import Config
+from tierd.config.whole import dumps
 from tierd.core.logfmt import logfmt
 from tierd.migration.tap import Tap
 from tierd.observe.recording.records import (

@@ -9,8 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from tierd.core.access import AccessBatch, WatchedRange
+from tierd.core.bounds import MAX_TARGETS
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult, SplitFate
-from tierd.core.pagekey import HUGE_PAGES, MAX_TARGETS
+from tierd.core.pagekey import HUGE_PAGES
 from tierd.core.tiermap import (
     Measured,
     MemoryKind,

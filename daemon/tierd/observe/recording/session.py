@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tierd.config import Config
+from tierd.config.model import Config
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.observe.recording.recorder import Recorder

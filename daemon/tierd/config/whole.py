@@ -1,21 +1,121 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration back to TOML, its keys set one by one, and what differs between two."""
+"""The whole configuration: merged of its files, written back, changed key by key, and compared.
+
+Files are merged over the profile they name, in name order, a later one winning key by
+key. Lists and matchers (`targets.match`) are values: a later one replaces an earlier one whole.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from tierd.config.files import DEFAULT_PATH, decode, files_of, read
 from tierd.config.model import ROOT, Config
+from tierd.config.profiles import DEFAULT_PROFILE, PROFILES
 from tierd.config.rules import MATCHER_SCHEMA
 from tierd.config.schema import Numbered, Section, kind_of
 from tierd.config.values import Kind, join
 from tierd.core.errors import ConfigError
+from tierd.core.tiermap import TierMap
+
+_Origins = dict[str, str]
+
+
+def load(path: Path | None = None, *, instead: Mapping[Path, str] | None = None) -> Config:
+    """The configuration in `path` and the conf.d folder beside it.
+
+    Without `path`, /etc/tierd/tierd.toml, which may be absent: then the built-in
+    defaults and /etc/tierd/conf.d count.
+
+    Args:
+        path: of the main file.
+        instead: texts of files that are not there, or as they are not yet.
+
+    Raises:
+        ConfigError: a file cannot be read, is not TOML, or says something wrong;
+            it names the file and the dotted path of the key.
+    """
+    main = DEFAULT_PATH if path is None else path
+    merged: dict[str, Any] = {}
+    origins: _Origins = {}
+    texts = instead or {}
+    files = files_of(main, set(texts), needed=path is not None)
+    for file in files:
+        found = decode(texts[file], str(file)) if file in texts else read(file)
+        _merge(ROOT, merged, found, origins, file=str(file))
+    return dataclasses.replace(_parse(merged, origins), files=tuple(map(str, files)))
+
+
+def loads(text: str, *, file: str = "") -> Config:
+    """The configuration in one TOML text; `file` names it in errors.
+
+    Raises:
+        ConfigError: as `load`.
+    """
+    merged: dict[str, Any] = {}
+    origins: _Origins = {}
+    _merge(ROOT, merged, decode(text, file), origins, file=file)
+    return _parse(merged, origins, file)
+
+
+def check_against(config: Config, tier_map: TierMap) -> None:
+    """Refuse overrides for nodes that this host does not have.
+
+    Raises:
+        ConfigError: with the path of the key that names the missing node.
+    """
+    config.topology.check_nodes(tier_map.nodes, "memory node", "nodes with memory here")
+
+
+def _merge(
+    kind: Kind | None,
+    base: dict[str, Any],
+    over: Mapping[str, Any],
+    origins: _Origins,
+    *,
+    path: str = "",
+    file: str = "",
+) -> None:
+    """Put `over` into `base`, table by table where `kind` says that it is a section."""
+    for key, value in over.items():
+        where = join(path, key)
+        inner = kind_of(kind, key)
+        if isinstance(inner, Section | Numbered) and isinstance(value, dict):
+            if not isinstance(base.get(key), dict):
+                base[key] = {}
+                origins[where] = file
+            _merge(inner, base[key], value, origins, path=where, file=file)
+        else:
+            base[key] = value
+            origins[where] = file
+
+
+def _parse(merged: dict[str, Any], origins: _Origins, file: str = "") -> Config:
+    profile = merged.get("profile", DEFAULT_PROFILE)
+    whole: dict[str, Any] = {}
+    if isinstance(profile, str) and profile in PROFILES:
+        _merge(ROOT, whole, PROFILES[profile], {})
+    _merge(ROOT, whole, merged, {})
+    try:
+        config: Config = ROOT.parse(whole, "")
+    except ConfigError as error:
+        where = _origin(error.path, origins) or file
+        message = error.message.removeprefix(f"{error.path}: ")
+        raise ConfigError(error.path, message, hint=error.hint, file=where) from None
+    return config
+
+
+def _origin(path: str, origins: _Origins) -> str:
+    """The file that gave the key `path`, or the nearest table around it."""
+    while path and path not in origins:
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return origins.get(path, "")
 
 
 def dumps(config: Config) -> str:
@@ -123,25 +223,6 @@ def _differences(
             yield from _differences(before or {}, after or {}, inner, here)
         elif before != after:
             yield Difference(here, before, after)
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """KEY and value of "KEY=VALUE"; VALUE is TOML, or else the text as it stands.
-
-    Raises:
-        ConfigError: there is no "=".
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(
-            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
-        )
-    try:
-        read = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
-        read = {}
-    # More than the one key: a text with a line break, not a value.
-    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()
 
 
 def with_values(config: Config, values: Mapping[str, Any]) -> Config:
