@@ -112,8 +112,8 @@ def fallback(cycles: int = 2) -> Result:
     removed_unasked = 0
     with (
         lab.module(),
-        lab.tlbtick(),
         services.running(["scan", "damon"], retry_s=1) as daemon,
+        lab.tlbtick(),
         lab.Hotset(size="96M") as work,
     ):
         (services.CGROUP / "cgroup.procs").write_text(str(work.pid))

@@ -66,8 +66,8 @@ def main() -> int:
     uses_module = args.source == "scan"
     with (
         lab.module() if uses_module else contextlib.nullcontext(),
-        lab.tlbtick(),
         services.running([args.source], config=args.config, cpu=args.cpu) as daemon,
+        lab.tlbtick(),
         workload(args.seconds, args.size) as work,
     ):
         result = watch(work, daemon, lab.scanner_pid() if uses_module else 0, args.until)

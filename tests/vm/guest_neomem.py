@@ -289,8 +289,8 @@ def main() -> int:
     result: dict[str, Any] = {"order": args.order, "tlbtick_us": lab.TLB_PERIOD_US}
     with (
         lab.module() if uses_module else contextlib.nullcontext(),
-        lab.tlbtick(),
         start_service(args) as daemon,
+        lab.tlbtick(),
     ):
         others = crowd(args.others_leave)
         with workload(args) as work:
