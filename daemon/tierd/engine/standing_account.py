@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd.core import bounds
 from tierd.core.access import LINES_PER_PAGE, AccessSource
@@ -102,6 +103,8 @@ class StandingAccount:
         self._until_ns = self._now_ns = self._acts_ns = 0
         self._wait_ns = ACCOUNT.retry_ns
         self._said = math.nan, math.nan, 0.0
+        self._tiers: TierMap | None = None
+        self._half_life_ns = 0
         self.forget()
 
     def forget(self) -> None:
@@ -112,6 +115,7 @@ class StandingAccount:
         self._rate: float | None = None
         self._fell = self._saved = self._fell_before = 0.0
         self._moves = self._copies = 0
+        self._reports: list[MigrationResult] = []
         self._control = 0
         self._patience = self._next_control = ACCOUNT.min_intervals
         self._pairs = Pairs()
@@ -137,25 +141,45 @@ class StandingAccount:
             tiers: their latencies.
             half_life_ns: of hotness.
         """
-        plan = report.plan
-        known = [node for tier in tiers.tiers for node in tier.nodes]
-        if not self._counted or not known:
+        if self._counted and len(report.plan):
+            # Summed up once an interval: some hundred reports of few moves come in each.
+            self._reports.append(report)
+            self._tiers, self._half_life_ns = tiers, half_life_ns
+
+    def _sum_up(self) -> None:
+        """Take the reports of the interval into its sums."""
+        reports, self._reports = self._reports, []
+        if not reports or self._tiers is None:
             return
-        seen, latency = np.zeros(max(known) + 1), np.zeros(max(known) + 1)
-        for tier in tiers.tiers:
-            for node in tier.nodes:
-                seen[node], latency[node] = node in self._counted, tier.latency_ns.value
-        source, dest = np.clip(plan.source, 0, len(seen) - 1), np.clip(plan.dest, 0, len(seen) - 1)
-        done = np.flatnonzero((report.fate == MOVED) & ((seen[source] + seen[dest]) > 0))
-        source, dest = source[done], dest[done]
-        pages = np.int64(1) << plan.order[done].astype(np.int64)
-        rates = pages * plan.heat[done] * (math.log(2) * 1e9 / half_life_ns)
-        self._fell += float((rates * (seen[source] - seen[dest])).sum())
-        self._saved += float((rates * (latency[source] - latency[dest])).sum()) / 1e9
-        self._copies += int((pages * (seen[source] + seen[dest])).sum())
+        moved = np.concatenate([each.fate for each in reports]) == MOVED
+
+        def column(name: str) -> Any:
+            return np.concatenate([getattr(each.plan, name) for each in reports])[moved]
+
+        source, dest = column("source").astype(np.intp), column("dest").astype(np.intp)
+        known = {node: tier for tier in self._tiers.tiers for node in tier.nodes}
+        # One sum for each way from node to node; a node of -1 is not known.
+        width = max(*known, int(source.max(initial=0)), int(dest.max(initial=0))) + 2
+        seen, latency = np.zeros(width), np.zeros(width)
+        for node, tier in known.items():
+            seen[node + 1], latency[node + 1] = node in self._counted, tier.latency_ns.value
+        told = np.add.outer(seen, seen)
+        told[0] = told[:, 0] = 0.0
+        way = (source + 1) * width + dest + 1
+
+        def by_way(amount: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+            sums = np.bincount(way, amount, width * width).reshape(width, width)
+            return np.where(told > 0, sums, 0.0)
+
+        pages = np.ldexp(1.0, column("order").astype(np.int32))
+        accesses = pages * column("heat") * (math.log(2) * 1e9 / self._half_life_ns)
+        rates, count = by_way(accesses), by_way(pages)
+        self._fell += float((rates * np.subtract.outer(seen, seen)).sum())
+        self._saved += float((rates * np.subtract.outer(latency, latency)).sum()) / 1e9
+        self._copies += int((count * told).sum())
         # A demotion that makes no room for a promotion is for free memory, and not for speed.
-        promoted = int(pages[plan.direction[done] == PROMOTE].sum())
-        self._moves += min(int(pages.sum()), 2 * promoted)
+        promoted = by_way(pages * (column("direction") == PROMOTE)).sum()
+        self._moves += int(min(count.sum(), 2 * promoted))
 
     def see(
         self, source: AccessSource | None, now_ns: int, pays_in_s: float, *, counts: bool = True
@@ -185,6 +209,7 @@ class StandingAccount:
         if requests is None or self._requests is None:
             self.forget()
         else:
+            self._sum_up()
             fresh = requests - self._requests - self._copies * LINES_PER_PAGE
             self._add(max(0, fresh) / elapsed_s, elapsed_s)
         self._begun_ns, self._requests = now_ns, requests

@@ -258,6 +258,7 @@ def test_a_folio_counts_as_its_pages_and_moves_that_no_card_sees_do_not_count() 
     )
     fate = np.array([Fate.MOVED, Fate.MOVED, Fate.BUSY], np.uint8)
     account.moved(MigrationResult(plan, fate, plan.dest, {}, 0, 1, 1, 0), TIERS, HALF_LIFE_NS)
+    account._sum_up()
     assert account._fell == pytest.approx(512)
     assert account._copies == account._moves == 512
     saved_ns = TIERS.tiers[1].latency_ns.value - TIERS.tiers[0].latency_ns.value
