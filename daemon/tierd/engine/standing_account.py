@@ -151,7 +151,8 @@ class StandingAccount:
         reports, self._reports = self._reports, []
         if not reports or self._tiers is None:
             return
-        moved = np.concatenate([each.fate for each in reports]) == MOVED
+        moved: Any = np.concatenate([each.fate for each in reports]) == MOVED
+        moved = slice(None) if moved.all() else moved  # (without a copy of each column)
 
         def column(name: str) -> Any:
             return np.concatenate([getattr(each.plan, name) for each in reports])[moved]
@@ -171,7 +172,7 @@ class StandingAccount:
             sums = np.bincount(way, amount, width * width).reshape(width, width)
             return np.where(told > 0, sums, 0.0)
 
-        pages = np.ldexp(1.0, column("order").astype(np.int32))
+        pages = (np.int64(1) << column("order").astype(np.int64)).astype(np.float64)
         accesses = pages * column("heat") * (math.log(2) * 1e9 / self._half_life_ns)
         rates, count = by_way(accesses), by_way(pages)
         self._fell += float((rates * np.subtract.outer(seen, seen)).sum())

@@ -262,7 +262,8 @@ class Promoter:
         """Results since the last call, `OUTCOME`[n], oldest first."""
         found = []
         while count := lib.tierd_promoter_take(self._promoter, self._outcomes, len(self._space)):
-            found.append(self._space[:count].copy())
+            # As words: NumPy copies records with padding field by field, eight times as slowly.
+            found.append(self._space[:count].view(np.uint64).copy().view(OUTCOME))
         return join(found)
 
     def quota_left(self) -> int:
