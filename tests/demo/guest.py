@@ -185,6 +185,15 @@ def undo(tierd: str, phase: str) -> None:
     tell(event="undo", of=phase, status=done.returncode, told=told, errors=done.stderr[-1000:])
 
 
+def start_ticks(args: argparse.Namespace, stack: contextlib.ExitStack) -> None:
+    """Empty the emulator's TLB from now on, until `stack` is closed.
+
+    What runs beside it takes three times as long: so not while memory is filled or tierd starts.
+    """
+    tick = stack.enter_context(subprocess.Popen([args.tlbtick, str(TLB_PERIOD_US)]))
+    stack.callback(tick.kill)
+
+
 def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
     """The workload with tierd; True if the checksum and tierd's exit are right."""
     phase = source or "with"
@@ -205,9 +214,7 @@ def run_with_tierd(args: argparse.Namespace, source: str) -> bool:
                 tell_room(phase, args.config)
                 if scanner:
                     scanner.begin()
-                # All that runs beside it takes three times as long: only while pages are sampled.
-                tick = ticks.enter_context(subprocess.Popen([args.tlbtick, str(TLB_PERIOD_US)]))
-                ticks.callback(tick.kill)
+                start_ticks(args, ticks)
                 tell(event="handed_over", of=phase, clock=time.monotonic())
                 (CGROUP / "cgroup.procs").write_text(str(process.pid))
             if args.until and report["event"] == "sample":
@@ -267,9 +274,13 @@ def main() -> int:
     ok = True
     tell(event="tlbtick", period_us=TLB_PERIOD_US)
     if args.without_seconds > 0:
-        with workload(args, args.without_seconds, "without") as process:
-            for _ in events(process, "without"):
-                pass
+        with (
+            contextlib.ExitStack() as ticks,
+            workload(args, args.without_seconds, "without") as process,
+        ):
+            for report in events(process, "without"):
+                if report["event"] == "start":
+                    start_ticks(args, ticks)
         ok = process.returncode == 0
     if args.module:
         subprocess.run(["insmod", args.module], check=True)

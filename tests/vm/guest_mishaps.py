@@ -10,6 +10,7 @@ settings of the demo's machine, written here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import signal
@@ -65,13 +66,12 @@ class Tierd:
 
     def _read_log(self) -> None:
         assert self.process.stderr is not None
-        for line in self.process.stderr:
-            if "event=source_selected" in line and self._ticks is None:
-                self._ticks = subprocess.Popen([self._tlbtick, "4000"])
-            self.log.append(line.rstrip())
-        if self._ticks is not None:
-            self._ticks.kill()
-            self._ticks.wait()
+        with contextlib.ExitStack() as ticks:
+            for line in self.process.stderr:
+                if "event=source_selected" in line and self._ticks is None:
+                    self._ticks = ticks.enter_context(subprocess.Popen([self._tlbtick, "4000"]))
+                    ticks.callback(self._ticks.kill)
+                self.log.append(line.rstrip())
 
     def _read_totals(self) -> None:
         assert self.process.stdout is not None

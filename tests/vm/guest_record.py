@@ -78,7 +78,7 @@ def record(command: list[str], workload: int, tlbtick: str) -> tuple[int, dict[s
         totals: dict[str, Any] = {}
         end = time.monotonic() + DEADLINE_S
         stopped = False
-        process.stdout.readline()
+        process.stdout.readline()  # it has ticked
         # All that runs beside it takes three times as long: not while the service starts.
         tick = stack.enter_context(subprocess.Popen([tlbtick, "4000"]))
         stack.callback(tick.kill)

@@ -52,8 +52,8 @@ def load_all(device: Path = Path("/", DEVICE)) -> None:
 
     `numpy.unique` asks for `numpy.ma` when it is called first, which takes a slow CPU 150 ms: the
     loop would rest for many ticks to keep to its share of a CPU. The first message to the kernel
-    module asks for pyroute2. Most hosts have no kernel module. There it would only cost memory;
-    where the module is loaded later, one tick is that much longer.
+    module needs pyroute2's coder, which is loaded here only where the module is: on other hosts it
+    would only cost memory. If the module is loaded later, one tick is longer.
 
     Args:
         device: a file that is there while the kernel module is loaded.

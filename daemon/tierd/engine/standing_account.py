@@ -147,7 +147,11 @@ class StandingAccount:
             self._tiers, self._half_life_ns = tiers, half_life_ns
 
     def _sum_up(self) -> None:
-        """Take the reports of the interval into its sums."""
+        """Take the reports of the interval into its sums.
+
+        Room is often made in one report and used in another: so demotions are set against the
+        promotions of the whole interval.
+        """
         reports, self._reports = self._reports, []
         if not reports or self._tiers is None:
             return
@@ -159,8 +163,9 @@ class StandingAccount:
 
         source, dest = column("source").astype(np.intp), column("dest").astype(np.intp)
         known = {node: tier for tier in self._tiers.tiers for node in tier.nodes}
-        # One sum for each way from node to node; a node of -1 is not known.
-        width = max(*known, int(source.max(initial=0)), int(dest.max(initial=0))) + 2
+        # One sum for each way from node to node. The first row and column are of unknown nodes.
+        width = max(known, default=0) + 2
+        source, dest = (np.where(n < width - 1, np.maximum(n, -1), -1) for n in (source, dest))
         seen, latency = np.zeros(width), np.zeros(width)
         for node, tier in known.items():
             seen[node + 1], latency[node + 1] = node in self._counted, tier.latency_ns.value

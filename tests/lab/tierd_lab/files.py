@@ -13,6 +13,7 @@ import fcntl
 import hashlib
 import os
 import shlex
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -29,29 +30,39 @@ FOLDER: Final = ROOT / "build/lab"
 SERIAL: Final = "tierd-files"
 _TREES: Final = ("daemon", "fpga/python", "tests")
 _PACKAGES: Final = ("site-packages", "dist-packages")
-_KEPT: Final = 3
+_KEPT: Final = 2
 """Disks that are kept: those of trees that were just changed may be booted from still."""
-_UNPACKED: Final = ("-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-no-duplicates", "-no-strip")
-"""Nothing is compressed, which the guest would have to undo; folders keep their whole paths."""
+_OPTIONS: Final = (
+    *("-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-no-duplicates", "-no-strip"),
+    *("-exit-on-error", "-quiet", "-no-progress"),
+)
+"""Nothing is compressed, which the guest would have to undo; folders keep their whole paths; a file
+that cannot be read is an error, and no empty file."""
 _MOUNT: Final = """\
+(
+PATH=/usr/sbin:/usr/bin:/sbin:/bin
 modprobe -q -a virtio_blk squashfs
 mkdir -p /run/{serial}
 for disk in /sys/block/vd*; do
+    serial=
     read -r serial <"$disk/serial" # which has no end of line
     [ "$serial" = {serial} ] || continue
     busybox mount -t squashfs -o ro "/dev/${{disk##*/}}" /run/{serial} || continue
     for each in {folders}; do busybox mount -o bind "/run/{serial}$each" "$each"; done
-done 2>/dev/null
+    break
+done
+) 2>/dev/null
 """
 
 
 def folders() -> list[Path]:
     """What a disk holds, none inside another; the same paths on the host and in the guest."""
     wanted = [ROOT / name for name in _TREES]
-    wanted += [Path(sysconfig.get_path("stdlib")), Path(sys.prefix)]
+    wanted.append(Path(sysconfig.get_path("stdlib")))
     wanted += [Path(each) for each in sys.path if Path(each).name in _PACKAGES]
-    # A Python that is not in an environment has all of /usr as its prefix.
-    found = sorted({each for each in wanted if each.is_dir() and len(each.parts) > 2})
+    if sys.prefix != sys.base_prefix:  # else all of /usr
+        wanted.append(Path(sys.prefix))
+    found = sorted({each for each in wanted if each.is_dir()})
     return [each for each in found if not set(each.parents) & set(found)]
 
 
@@ -60,10 +71,14 @@ def _entries(folder: Path) -> Iterator[str]:
     for place, names, files in os.walk(folder):
         # Python writes these while it runs, and takes none that does not fit its source.
         names[:] = sorted(name for name in names if name != "__pycache__")
-        for name in sorted(files):
+        for name in sorted([*files, *names]):
             path = f"{place}/{name}"
-            status = os.lstat(path)
-            yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}\n"
+            try:
+                status = os.lstat(path)
+            except FileNotFoundError:
+                continue  # it went meanwhile
+            if not stat.S_ISDIR(status.st_mode):
+                yield f"{path} {status.st_size} {status.st_mtime_ns} {status.st_mode}\n"
 
 
 def disk(kept: Path = FOLDER, held: Sequence[Path] | None = None) -> Path:
@@ -91,9 +106,10 @@ def disk(kept: Path = FOLDER, held: Sequence[Path] | None = None) -> Path:
         if image.exists():
             os.utime(image)
             return image
+        for left in kept.glob("*.part"):
+            left.unlink()
         made = image.with_suffix(".part")
-        made.unlink(missing_ok=True)
-        command = [str(program), *map(str, held), str(made), *_UNPACKED, "-quiet", "-no-progress"]
+        command = [str(program), *map(str, held), str(made), *_OPTIONS]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
@@ -112,10 +128,22 @@ def disk(kept: Path = FOLDER, held: Sequence[Path] | None = None) -> Path:
 
 def options(image: Path) -> list[str]:
     """QEMU's options for the disk."""
-    drive = f"file={image},if=none,id={SERIAL},format=raw,readonly=on"
+    file = str(image).replace(",", ",,")
+    drive = f"file={file},if=none,id={SERIAL},format=raw,readonly=on"
     return ["-drive", drive, "-device", f"virtio-blk-pci,drive={SERIAL},serial={SERIAL}"]
 
 
-def mount_script(held: Sequence[Path]) -> str:
-    """Lines of shell with which a guest takes the folders from the disk, if it has one."""
-    return _MOUNT.format(serial=SERIAL, folders=shlex.join(map(str, held)))
+def mount_script(held: Sequence[Path], shared: Sequence[Path] = ()) -> str:
+    """Lines of shell with which a guest takes the folders from the disk, if it has one.
+
+    Args:
+        held: absolute folders.
+        shared: folders that the guest may write to; what is inside one, or has one inside, is not
+            taken from the disk.
+    """
+    taken = [
+        each
+        for each in held
+        if not any(each.is_relative_to(own) or own.is_relative_to(each) for own in shared)
+    ]
+    return _MOUNT.format(serial=SERIAL, folders=shlex.join(map(str, taken)))

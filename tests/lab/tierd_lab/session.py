@@ -87,9 +87,14 @@ class LabResult:
 
 
 def guest_script(
-    command: str | Sequence[str], *, env: Mapping[str, str], cwd: str, machine: str
+    command: str | Sequence[str],
+    *,
+    env: Mapping[str, str],
+    cwd: str,
+    machine: str,
+    shared: Sequence[Path] = (),
 ) -> str:
-    """The shell script that the guest runs.
+    """The shell script that the guest runs; `shared` are folders that it may write to.
 
     Raises:
         TierdError: a name in `env` that no shell accepts.
@@ -102,12 +107,11 @@ def guest_script(
         "TIERD_LAB": machine,
         **env,
     }
-    lines = ["#!/bin/bash"]
+    lines = ["#!/bin/bash", files.mount_script(files.folders(), shared)]
     for name, value in settings.items():
         if not name.isidentifier() or not name.isascii():
             raise TierdError(f"{name!r} is not the name of an environment variable")
         lines.append(f"export {name}={shlex.quote(value)}")
-    lines.append(files.mount_script(files.folders()))
     lines += [f"cd {shlex.quote(cwd)} || exit 125", f"echo {shlex.quote(START_MARK)} >/dev/console"]
     words = ["/bin/sh", "-c", command] if isinstance(command, str) else list(command)
     return "\n".join([*lines, f"exec {shlex.join(words)}"]) + "\n"
@@ -171,7 +175,11 @@ def run(
             console_fd=process.console_fd,
         )
         script = guest_script(
-            command, env=env or {}, cwd=str(cwd or Path.cwd()), machine=machine.name
+            command,
+            env=env or {},
+            cwd=str(cwd or Path.cwd()),
+            machine=machine.name,
+            shared=[each.guest for each in shares],
         )
         (boot.folder / SCRIPT).write_text(script, encoding="utf-8")
         watch = _Watch(on_line, on_output)

@@ -61,6 +61,7 @@ def run_shell(
             env=settings,
             cwd=cwd or str(Path.cwd()),
             machine=machine.name,
+            shared=[each.guest for each in share],
         )
         (boot.folder / SCRIPT).write_text(script, encoding="utf-8")
         print(

@@ -72,7 +72,7 @@ def test_disks_of_former_trees_go(held: Path, tmp_path: Path) -> None:
         made.append(files.disk(kept, [held]))
         past = time.time() - 100 + number
         os.utime(made[-1], (past, past))
-    assert sorted(kept.glob("*.squashfs")) == sorted(made[-3:])
+    assert sorted(kept.glob("*.squashfs")) == sorted(made[-2:])
 
 
 def test_a_failure_leaves_no_disk_and_says_why(held: Path, tmp_path: Path) -> None:
@@ -81,6 +81,15 @@ def test_a_failure_leaves_no_disk_and_says_why(held: Path, tmp_path: Path) -> No
     with pytest.raises(TierdError, match=r"mksquashfs made no disk of 2 folders \(status 1\): \S"):
         files.disk(kept, [held, tmp_path / "none"])
     assert {each.name for each in kept.iterdir()} <= {"lock"}
+
+
+def test_what_is_shared_with_a_guest_is_not_taken_from_the_disk() -> None:
+    held = [Path("/tree/tests"), Path("/tree/daemon"), Path("/usr/lib/python3")]
+    for shared in ("/tree", "/tree/daemon", "/tree/daemon/tierd"):
+        script = files.mount_script(held, [Path(shared)])
+        assert "/tree/daemon" not in script
+        assert "/usr/lib/python3" in script
+        assert ("/tree/tests" in script) == (shared != "/tree")
 
 
 def test_a_guest_without_the_disk_goes_on(tmp_path: Path) -> None:

@@ -281,20 +281,23 @@ def _messages(data: bytes) -> Iterator[tuple[int, int, bytes]]:
         offset += (length + 3) & ~3
 
 
+@functools.cache
 def codec() -> Any:
-    """The module pyroute2.netlink, without all else of pyroute2.
+    """The module pyroute2.netlink, without all else of pyroute2; not for two threads at a time.
 
     The package itself imports whatever it has: 260 modules more, twelve times as slow. So a package
-    that is not executed stands in its place for as long as the module is imported.
+    that is not executed stands in its place for as long as the module is imported. Who imports
+    pyroute2 afterwards finds no attribute `netlink` in it, and imports names from the module.
     """
     package, module = "pyroute2", "pyroute2.netlink"
     if package not in sys.modules and (spec := importlib.util.find_spec(package)) is not None:
-        sys.modules[package] = importlib.util.module_from_spec(spec)
+        stand_in = sys.modules[package] = importlib.util.module_from_spec(spec)
         try:
-            importlib.import_module(module)
+            return importlib.import_module(module)
         finally:
-            del sys.modules[package]
-    return sys.modules.get(module) or importlib.import_module(module)
+            if sys.modules.get(package) is stand_in:
+                del sys.modules[package]
+    return importlib.import_module(module)
 
 
 @functools.cache
