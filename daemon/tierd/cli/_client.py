@@ -282,11 +282,24 @@ def _set_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
         yield "  until the next reload or start; --persist keeps it"
 
 
+def address(text: str) -> int:
+    """An address of a process.
+
+    Raises:
+        ArgumentTypeError: it is none.
+    """
+    try:
+        return int(text, 0)
+    except ValueError:
+        why = f"{text!r} is no address; such as 0x7f12a4000000, of a range in /proc/PID/maps"
+        raise argparse.ArgumentTypeError(why) from None
+
+
 _COUNT = {"type": int, "default": 0, "metavar": "N", "help": "end after N events (0: never)"}
 _WHAT = {"metavar": "PID|CGROUP", "help": "a process, or a path with a slash"}
 _ADDRESS = {
-    "type": lambda text: int(text, 0),
-    "help": "one page of the process, e.g. 0x7f...",
+    "type": address,
+    "help": "one page of the process, in a range of its /proc/PID/maps: 0x7f...",
 }
 _REASON = {"default": "", "help": "kept, and shown by tierd status"}
 _ASSIGNMENT = {"metavar": "KEY=VALUE", "help": 'e.g. migration.rate_limit="500MB/s"'}

@@ -31,7 +31,9 @@ def run(args: argparse.Namespace) -> int:
         told: dict[str, Any] = {"active": True, "left_alone": {}}
         while told["active"] and not args.no_wait:
             if (told := undone(client))["active"]:
-                print(f"{told['pages_left']} pages are to be put back", file=sys.stderr)
+                left = told["pages_left"]  # 0 until the service has begun
+                said = f"{left} pages are to be put back" if left else "waiting for the service"
+                print(said, file=sys.stderr)
                 time.sleep(1)
     kept = bool(pause.get("kept", True))
     if args.json:

@@ -157,7 +157,7 @@ def numa_balancing(host: Host) -> Availability:
         return Availability(True, "the kernel has none")
     if mode == 0:
         return Availability(True, "off")
-    hint = "sysctl kernel.numa_balancing=0 while tierd runs"
+    hint = "echo 0 >/proc/sys/kernel/numa_balancing while tierd runs"
     if mode & 2:
         return Availability(False, f"is {mode}: the kernel promotes hot pages itself", hint)
     return Availability(
