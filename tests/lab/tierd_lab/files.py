@@ -32,6 +32,7 @@ _TREES: Final = ("daemon", "fpga/python", "tests")
 _PACKAGES: Final = ("site-packages", "dist-packages")
 _KEPT: Final = 2
 """Disks that are kept: those of trees that were just changed may be booted from still."""
+_TRIES: Final = 5
 _OPTIONS: Final = (
     *("-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-no-duplicates", "-no-strip"),
     *("-exit-on-error", "-quiet", "-no-progress"),
@@ -110,7 +111,12 @@ def disk(kept: Path = FOLDER, held: Sequence[Path] | None = None) -> Path:
             left.unlink()
         made = image.with_suffix(".part")
         command = [str(program), *map(str, held), str(made), *_OPTIONS]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        # Python writes byte code under another name first, which may go while it is read.
+        for _ in range(_TRIES):
+            made.unlink(missing_ok=True)
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if not done.returncode:
+                break
         if done.returncode:
             said = (done.stderr or done.stdout).strip().splitlines() or ["it said nothing"]
             made.unlink(missing_ok=True)
