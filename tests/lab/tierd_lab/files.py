@@ -36,9 +36,10 @@ _TRIES: Final = 5
 _OPTIONS: Final = (
     *("-noI", "-noD", "-noF", "-noX", "-no-xattrs", "-no-duplicates", "-no-strip"),
     *("-exit-on-error", "-quiet", "-no-progress"),
+    *("-wildcards", "-e", "... *.pyc.*"),
 )
 """Nothing is compressed, which the guest would have to undo; folders keep their whole paths; a file
-that cannot be read is an error, and no empty file."""
+that cannot be read is an error, and no empty file; byte code that is being written is left out."""
 _MOUNT: Final = """\
 (
 PATH=/usr/sbin:/usr/bin:/sbin:/bin
@@ -111,7 +112,7 @@ def disk(kept: Path = FOLDER, held: Sequence[Path] | None = None) -> Path:
             left.unlink()
         made = image.with_suffix(".part")
         command = [str(program), *map(str, held), str(made), *_OPTIONS]
-        # Python writes byte code under another name first, which may go while it is read.
+        # Python writes byte code under another name first, which may go while folders are read.
         for _ in range(_TRIES):
             made.unlink(missing_ok=True)
             done = subprocess.run(command, capture_output=True, text=True, check=False)
