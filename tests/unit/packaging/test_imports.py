@@ -19,6 +19,7 @@ sys.path[:0] = sys.argv.pop(1).split(":")
 before = set(sys.modules)
 from tierd.cli import main
 try:
+    FIRST
     code = main(sys.argv[1:])
 except SystemExit as ended:
     code = ended.code
@@ -36,11 +37,22 @@ ANSWER = {
 }  # fmt: skip
 
 
-def loaded(*arguments: str, code: int | None = 0) -> set[str]:
-    """The modules that a command has imported at its end; without those that site imports."""
+def loaded(*arguments: str, code: int | None = 0, first: str = "") -> set[str]:
+    """The modules that a command has imported at its end, after the statements of `first`.
+
+    Those that site imports are left out.
+    """
     done = subprocess.run(
         # Without site: what the environment loads at each start is not this project's.
-        [sys.executable, "-I", "-S", "-c", PROGRAM, ":".join(filter(None, sys.path)), *arguments],
+        [
+            sys.executable,
+            "-I",
+            "-S",
+            "-c",
+            PROGRAM.replace("FIRST", first),
+            ":".join(filter(None, sys.path)),
+            *arguments,
+        ],
         check=True,
         capture_output=True,
         text=True,
@@ -119,10 +131,11 @@ def test_a_configuration_needs_no_arrays(action: str, service: Path) -> None:
 
 
 def test_the_topology_needs_no_arrays() -> None:
-    modules = loaded("topology")
-    assert "tierd.topology.reader" in modules
     # NVIDIA's library, which is asked where its driver is, brings what it likes.
-    assert Path("/sys/module/nvidia").exists() or not modules & ARRAYS
+    first = "import pathlib, tierd.cli.topology as t; t.NVIDIA_DRIVER = pathlib.Path('/nowhere')"
+    modules = loaded("topology", first=first)
+    assert "tierd.topology.reader" in modules
+    assert not modules & ARRAYS
 
 
 @pytest.mark.parametrize("command", ["replay", "report", "run", "top", "trial"])
