@@ -115,14 +115,13 @@ def ready() -> None:
     before = state()
     BLOCK.unlink()
     after = wait(lambda: state() == "active")
-    status = run("systemctl", "status", "--no-pager", "tierd").stdout
     tell(
         "ready",
         in_loop=in_loop,
         before=before,
         after=after,
         capabilities=capabilities(),
-        status=status[-1500:],
+        status_text=show("StatusText")["StatusText"],
         log=journal()[-2000:],
     )
 

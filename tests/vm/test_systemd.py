@@ -53,7 +53,7 @@ def test_ready_only_after_the_first_good_pass(facts: Any) -> None:
     assert told["in_loop"]
     assert told["before"] == "activating"
     assert told["after"]
-    assert "watched by damon" in told["status"]
+    assert "watched by damon" in told["status_text"]
 
 
 def test_capabilities_are_given_up_when_the_source_is_attached(facts: Any) -> None:
