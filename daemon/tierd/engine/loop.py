@@ -108,12 +108,13 @@ class Service:
 
     @property
     def paused(self) -> bool:
-        """While true pages are watched, and not moved; set it through `calls`."""
+        """While true pages are watched, and not moved; set it through `calls`; a tick follows."""
         return self.work.paused
 
     @paused.setter
     def paused(self, paused: bool) -> None:
         self.work.paused = paused
+        self._hurry = True
 
     def undo(self) -> None:
         """Have the next tick begin to put pages back, while the service is paused.

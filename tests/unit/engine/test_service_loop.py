@@ -230,6 +230,35 @@ def test_paused_watches_and_moves_nothing_until_resumed():
     assert bench.seen[0].budget is None
 
 
+def test_a_resumed_service_does_not_wait_for_the_end_of_a_long_interval():
+    bench = Bench(tier_map(118, 430))
+    service, hour_ns = bench.service, 3600 * 10**9
+    service.work.config = dataclasses.replace(
+        service.config, loop=dataclasses.replace(service.config.loop, interval_ns=hour_ns)
+    )
+    service.paused = True
+    askers: list[threading.Thread] = []
+
+    def resume() -> None:
+        service.calls.post(lambda: setattr(service, "paused", False)).result(60)
+
+    class Observer:
+        def on_tick(self, tick: TickRecord) -> None:
+            if not askers:
+                askers.append(threading.Thread(target=resume))
+                askers[0].start()
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    service.observe(Observer())
+    alarm = threading.Timer(60, os.kill, (os.getpid(), signal.SIGTERM))
+    alarm.start()
+    assert service.run() == ExitCode.OK
+    alarm.cancel()
+    askers[0].join(60)
+    assert bench.mover.plans
+
+
 def test_a_call_from_another_thread_runs_between_ticks_in_the_loops_thread():
     bench = Bench(tier_map(118, 430))
     answers: list[object] = []
