@@ -22,7 +22,10 @@ from tierd_lab.host import Kernel, find_program
 from tierd_lab.initramfs import cpio_entry
 
 ROOT = Path(__file__).resolve().parents[3]
-PROGRAMS = ("bash", "cat", "insmod", "migratepages", "numactl", "rmmod", "sleep", "strip", "uname")
+PROGRAMS = (
+    *("bash", "cat", "insmod", "migratepages", "numactl", "od", "rmmod", "sh", "sleep", "strip"),
+    "uname",
+)
 IF_INSTALLED = ("redis-server", "redis-check-rdb")
 """The workload `redis` takes either, and says so when there is none."""
 PACKAGES = ("tierd", "damo")

@@ -137,9 +137,10 @@ class Runner:
             "settings": VARIANTS[cell.variant].toml,
             "internal": list(VARIANTS[cell.variant].internal),
             "lies": VARIANTS[cell.variant].lies,
+            "trial": list(VARIANTS[cell.variant].trial),
             "fast": workload.fast,
             "pages": pages,
-            "profile": self.profile is not None,
+            "profile": int(self.profile is not None),  # of one length either way
             "phase_s": phase_s(seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }

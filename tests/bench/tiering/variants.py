@@ -19,6 +19,7 @@ class Variant:
         methods: of the matrix, those that the settings can change.
         lies: the source takes hot pages for cold ones, and cold ones for hot (guest/lying.py). Such
             a service begins with pages where the oracle puts them, so that it can only lose.
+        trial: options of `tierd trial`, for the method that runs one.
     """
 
     what: str
@@ -26,6 +27,7 @@ class Variant:
     methods: tuple[str, ...] = ()
     internal: tuple[str, ...] = ()
     lies: bool = False
+    trial: tuple[str, ...] = ()
 
 
 VARIANTS = {
@@ -68,6 +70,11 @@ VARIANTS = {
         "[fast_path]\nenabled = false\n[policy]\nstand_down = false\n",
         ("tierd-neoprof",),
         lies=True,
+    ),
+    "trial": Variant(
+        "The service can be asked, and pages that an undo has moved may come back at once.",
+        '[control]\nenabled = true\n[policy]\nmigration_cooldown = "500ms"\n',
+        trial=("--window", "3s", "--settle", "2s", "--wash-out", "200ms", "--pairs", "6"),
     ),
 }
 

@@ -182,10 +182,11 @@ int main(int argc, char **argv)
 	zipf_make(&zipf, keys, 0.99);
 	state = mix64(suite.seed);
 	suite_start(&suite);
-	while (done < suite.work) {
+	while (suite_goes_on(&suite, done)) {
 		for (unsigned int i = 0; i < PIPELINE; i++, done++)
 			commands[i] = (struct command){zipf_item(&zipf, &state), done % 10 == 9};
 		wrong += pipeline(commands, PIPELINE);
+		suite_progress(PIPELINE);
 	}
 	suite_stop();
 	if (suite.spoil)

@@ -24,6 +24,7 @@ static void sweep(uint64_t *restrict to, const uint64_t *restrict from, size_t n
 		const uint64_t *here = from + z * n * n, *below = from + (z + n - 1) % n * n * n,
 			       *above = from + (z + 1) % n * n * n;
 
+		suite_progress(n * n);
 		for (size_t y = 0; y < n; y++) {
 			size_t row = y * n, north = (y + n - 1) % n * n, south = (y + 1) % n * n;
 
@@ -43,6 +44,7 @@ int main(int argc, char **argv)
 {
 	struct suite suite = {.name = "stencil", .size = 256ul << 20, .work = 8, .seed = 1};
 	uint64_t expected, *from, *to;
+	uint64_t sweeps = 0;
 	size_t n = 8, points;
 
 	suite_options(&suite, argc, argv);
@@ -56,7 +58,7 @@ int main(int argc, char **argv)
 	expected = sum_of(from, points);
 	suite_touch(&suite, to, points * sizeof(*to));
 	suite_start(&suite);
-	for (uint64_t i = 0; i < suite.work; i++) {
+	for (; suite_goes_on(&suite, sweeps); sweeps++) {
 		uint64_t *swap = from;
 
 		sweep(to, from, n);
@@ -66,5 +68,5 @@ int main(int argc, char **argv)
 	}
 	suite_stop();
 	suite_spoil(&suite, from, points * sizeof(*from));
-	return suite_end(&suite, suite.work * points, sum_of(from, points) == expected, expected);
+	return suite_end(&suite, sweeps * points, sum_of(from, points) == expected, expected);
 }

@@ -4,8 +4,10 @@
 #include "mark.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <getopt.h>
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +19,8 @@
 
 static size_t allocated;
 static double began, ended;
+static uint64_t uncounted, *counted = &uncounted;
+static volatile sig_atomic_t asked_to_end;
 
 static void die(const struct suite *suite, const char *what)
 {
@@ -47,6 +51,26 @@ static uint64_t number(const struct suite *suite, const char *text)
 	return value;
 }
 
+static void end_asked(int number)
+{
+	(void)number;
+	asked_to_end = 1;
+}
+
+/* From here on work is counted in the file, and SIGTERM ends it. */
+static void begin_endless(const struct suite *suite)
+{
+	struct sigaction action = {.sa_handler = end_asked, .sa_flags = SA_RESTART};
+	int fd = open(suite->endless, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+
+	if (fd < 0 || ftruncate(fd, sizeof(*counted)))
+		die(suite, suite->endless);
+	counted = mmap(NULL, sizeof(*counted), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+	close(fd);
+	if (counted == MAP_FAILED || sigaction(SIGTERM, &action, NULL))
+		die(suite, suite->endless);
+}
+
 void suite_options(struct suite *suite, int argc, char **argv)
 {
 	static const struct option options[] = {
@@ -55,6 +79,7 @@ void suite_options(struct suite *suite, int argc, char **argv)
 	    {"seed", required_argument, NULL, 'r'},
 	    {"huge", no_argument, NULL, 'H'},
 	    {"spoil", no_argument, NULL, 'S'},
+	    {"endless", required_argument, NULL, 'e'},
 	    {"help", no_argument, NULL, 'h'},
 	    {NULL, 0, NULL, 0},
 	};
@@ -74,13 +99,17 @@ void suite_options(struct suite *suite, int argc, char **argv)
 		case 'S':
 			suite->spoil = true;
 			break;
+		case 'e':
+			suite->endless = optarg;
+			break;
 		case 'H':
 			suite->huge = true;
 			break;
 		default:
 			fprintf(
 			    stderr,
-			    "usage: %s [--size BYTES] [--work N] [--seed N] [--huge] [--spoil]\n",
+			    "usage: %s [--size BYTES] [--work N] [--seed N] [--huge] [--spoil] "
+			    "[--endless FILE]\n",
 			    suite->name);
 			exit(c == 'h' ? 0 : 2);
 		}
@@ -90,6 +119,8 @@ void suite_options(struct suite *suite, int argc, char **argv)
 			suite->name);
 		exit(2);
 	}
+	if (suite->endless)
+		begin_endless(suite);
 }
 
 void *suite_alloc(const struct suite *suite, size_t bytes)
@@ -149,6 +180,16 @@ void suite_stop(void)
 {
 	MARK_STOP();
 	ended = now();
+}
+
+void suite_progress(uint64_t operations)
+{
+	*counted += operations;
+}
+
+bool suite_goes_on(const struct suite *suite, uint64_t done)
+{
+	return suite->endless ? !asked_to_end : done < suite->work;
 }
 
 void suite_spoil(const struct suite *suite, void *memory, size_t bytes)

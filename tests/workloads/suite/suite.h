@@ -3,7 +3,10 @@
  * What the workloads of the benchmark share: options, memory, the measured region, and the
  * one line of JSON at the end. Each workload checks its own answer.
  *
- *   WORKLOAD [--size 256M] [--work N] [--seed S] [--huge] [--spoil]
+ *   WORKLOAD [--size 256M] [--work N] [--seed S] [--huge] [--spoil] [--endless FILE]
+ *
+ * With --endless, which updates, stencil and redis know, the work begins anew until SIGTERM,
+ * and the first 8 bytes of FILE hold how much of it is done.
  */
 #ifndef SUITE_H
 #define SUITE_H
@@ -19,6 +22,7 @@ struct suite {
 	uint64_t seed;
 	bool huge;
 	bool spoil;
+	const char *endless;
 	int pid; /* of the process whose memory it is; 0: this one */
 };
 
@@ -38,6 +42,12 @@ void suite_count(size_t bytes);
  * the process under a method first; then the measured region begins. */
 void suite_start(const struct suite *suite);
 void suite_stop(void);
+
+/* So much more is done. */
+void suite_progress(uint64_t operations);
+
+/* Whether to go on: `done` is less than the work, or with --endless nobody asked for the end. */
+bool suite_goes_on(const struct suite *suite, uint64_t done);
 
 /* With --spoil, zeroes a page in the middle: the check of the answer must then fail. */
 void suite_spoil(const struct suite *suite, void *memory, size_t bytes);

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE, HOT_PERCENT = 10, HOT_UPDATES = 90 };
+enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE, HOT_PERCENT = 10, HOT_UPDATES = 90, COUNTED = 1024 };
 
 static char *memory;
 static uint32_t *order; /* cold pages first; the last tenth is hot, then the tenth before */
@@ -73,6 +73,8 @@ static uint64_t update(uint64_t *state, uint64_t count, uint32_t first)
 		uint64_t r = rng_next(state);
 		uint32_t line = r % LINES, page;
 
+		if (!(i % COUNTED))
+			suite_progress(count - i < COUNTED ? count - i : COUNTED);
 		if (rng_below(state, 100) < HOT_UPDATES)
 			page = order[first + rng_below(state, hot)];
 		else
@@ -87,7 +89,7 @@ int main(int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/');
 	struct suite suite = {.size = 256ul << 20, .work = 10000000, .seed = 1};
-	uint64_t state, expected, found;
+	uint64_t state, expected, found, done = 0;
 	bool moves;
 
 	suite.name = slash ? slash + 1 : argv[0];
@@ -97,10 +99,13 @@ int main(int argc, char **argv)
 	expected = sum_of_memory();
 	state = mix64(suite.seed + 1);
 	suite_start(&suite);
-	expected += update(&state, suite.work / 2, pages - hot);
-	expected += update(&state, suite.work - suite.work / 2, pages - (moves ? 2 : 1) * hot);
+	for (; suite_goes_on(&suite, done); done += suite.work) {
+		expected += update(&state, suite.work / 2, pages - hot);
+		expected +=
+		    update(&state, suite.work - suite.work / 2, pages - (moves ? 2 : 1) * hot);
+	}
 	suite_stop();
 	suite_spoil(&suite, memory, suite.size);
 	found = sum_of_memory();
-	return suite_end(&suite, suite.work, found == expected, found);
+	return suite_end(&suite, done, found == expected, found);
 }

@@ -2,9 +2,9 @@
 """A cell of the benchmark, inside its machine: one workload under one method.
 
 The cell comes in the parcel (parcel.py), a JSON object: method, settings (TOML over those of tierd,
-if any), internal (other tuning constants), command, fast (bytes of the workload on the fast node),
-pages (whether to tell the workload's frames), profile (whether to tell what lies where in memory:
-symbols.py), phase_s (below).
+if any), internal (other tuning constants), trial (options of `tierd trial`), command, fast (bytes
+of the workload on the fast node), pages (whether to tell the workload's frames), profile (whether
+to tell what lies where in memory: symbols.py), phase_s (below).
 Prints one JSON object a line: `ready` when the workload waits, `end` when it has ended, `done`
 with the figures, or `failed` with why. Memory traffic is watched from `ready` to `end`. The
 guest itself asks for that, at a moment of its own: nothing here waits for the host.
@@ -116,7 +116,9 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     """The cell; its figures."""
     window = Window()
     COUNTS.write_bytes(parcel.get("counts"))
-    given = methods.Given(COUNTS, request["settings"], request["internal"], request["lies"])
+    given = methods.Given(
+        COUNTS, request["settings"], request["internal"], request["lies"], request["trial"]
+    )
     method = methods.METHODS[request["method"]](given)
     method.prepare()
     since = time.monotonic()
@@ -127,7 +129,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
     with (
         Touches() as touches,
         subprocess.Popen(
-            [*method.wrapper, *request["command"]],
+            [*method.wrapper, *request["command"], *method.arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             preexec_fn=memory.default_policy,  # noqa: PLW1509
@@ -154,6 +156,7 @@ def run(parcel: Parcel, request: dict[str, Any]) -> dict[str, Any]:
         sleep_until(begun + SETTLE_S)
         work.stdin.write(b"\n")
         work.stdin.flush()
+        method.during(work)
         end = json.loads(work.stdout.readline())
     after = memory.moves()
     window.lab("DUMP")

@@ -32,6 +32,8 @@ DEMOTION = Path("/sys/kernel/mm/numa/demotion_enabled")
 CONFIG = Path("/tmp/tierd-bench.toml")
 ERRORS = Path("/tmp/daemon.err")
 """What the daemon of a method wrote."""
+PROGRESS = Path("/run/progress")
+"""Where a workload without end counts its work."""
 KDAMONDS = Path("/sys/kernel/mm/damon/admin/kdamonds")
 WARM_S = 3.0
 """For so long a service has watched another process when the workload comes."""
@@ -94,12 +96,14 @@ class Given:
         settings: TOML over tierd's settings, or nothing.
         internal: tuning constants of tierd, NAME=VALUE.
         lies: the service's source exchanges hot and cold pages.
+        trial: options of `tierd trial`.
     """
 
     counts: Path
     settings: str = ""
     internal: Sequence[str] = ()
     lies: bool = False
+    trial: Sequence[str] = ()
 
 
 class Method:
@@ -107,11 +111,13 @@ class Method:
 
     Attributes:
         wrapper: words in front of the workload's command.
+        arguments: words after it.
         limited: whether the fast node is filled up by ballast, and the workload's pages are put
             where first touch would have them.
     """
 
     wrapper: Sequence[str] = ()
+    arguments: Sequence[str] = ()
     limited = True
 
     def prepare(self) -> None:
@@ -122,6 +128,9 @@ class Method:
 
     def begin(self, pid: int) -> None:
         """The workload goes on in a moment."""
+
+    def during(self, work: subprocess.Popen[bytes]) -> None:
+        """The workload runs."""
 
     def daemons(self) -> list[int]:
         """Its marked processes."""
@@ -204,6 +213,7 @@ class Tierd(Method):
         self._lies, self._oracle = given.lies, Oracle(given.counts)
         lying = [sys.executable, Path(__file__).with_name("lying.py")]
         self._program: list[str | Path] = lying if given.lies else [TOOLS / "tierd"]
+        self._trial = given.trial
         self._constants = [f"--set=internal.{each}" for each in given.internal]
 
     def prepare(self) -> None:
@@ -280,6 +290,27 @@ class Tierd(Method):
                 if "event=sampling_interval" in line
             ],
         }
+
+
+class Trial(Tierd):
+    """The service as in `Tierd`, and `tierd trial` beside a workload without end.
+
+    How long its windows are, and how many, the cell's variant says.
+    """
+
+    arguments = ("--endless", str(PROGRESS), "--work", "1000000")
+
+    def during(self, work: subprocess.Popen[bytes]) -> None:
+        measure = f"od -An -t u8 {PROGRESS}"
+        command = [TOOLS / "tierd", "trial", "--json", "--measure", measure, "--counter"]
+        done = subprocess.run([*command, *self._trial], capture_output=True, check=False)
+        work.terminate()
+        if not done.stdout:
+            raise RuntimeError(f"tierd trial: {done.stderr.decode()[-1500:]}")
+        self._told = {"status": done.returncode, **json.loads(done.stdout)}
+
+    def end(self) -> dict[str, Any]:
+        return {**super().end(), "trial": self._told}
 
 
 class Baseline(Method):
@@ -382,4 +413,5 @@ METHODS: dict[str, Callable[[Given], Method]] = {
     "tierd-damon": lambda given: Tierd("damon", given),
     "tierd-scan": lambda given: Tierd("scan", given),
     "tierd-neoprof": lambda given: Tierd("neoprof", given),
+    "trial-scan": lambda given: Trial("scan", given),
 }
