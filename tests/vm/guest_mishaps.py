@@ -119,7 +119,7 @@ class Tierd:
 
 
 def start_workload(args: argparse.Namespace, seconds: int) -> subprocess.Popen[str]:
-    command = [args.hotset, "--size", "240M", "--seconds", str(seconds), "--rate", "100000"]
+    command = [args.hotset, "--size", "120M", "--seconds", str(seconds), "--rate", "100000"]
     command += ["--fast-node", "0", "--slow-node", "1", "--interval", "2"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
