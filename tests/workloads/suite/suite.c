@@ -74,14 +74,10 @@ static void begin_endless(const struct suite *suite)
 void suite_options(struct suite *suite, int argc, char **argv)
 {
 	static const struct option options[] = {
-	    {"size", required_argument, NULL, 's'},
-	    {"work", required_argument, NULL, 'w'},
-	    {"seed", required_argument, NULL, 'r'},
-	    {"huge", no_argument, NULL, 'H'},
-	    {"spoil", no_argument, NULL, 'S'},
-	    {"endless", required_argument, NULL, 'e'},
-	    {"help", no_argument, NULL, 'h'},
-	    {NULL, 0, NULL, 0},
+	    {"size", required_argument, NULL, 's'}, {"work", required_argument, NULL, 'w'},
+	    {"seed", required_argument, NULL, 'r'}, {"huge", no_argument, NULL, 'H'},
+	    {"spoil", no_argument, NULL, 'S'},	    {"endless", required_argument, NULL, 'e'},
+	    {"help", no_argument, NULL, 'h'},	    {NULL, 0, NULL, 0},
 	};
 	int c;
 
@@ -106,11 +102,10 @@ void suite_options(struct suite *suite, int argc, char **argv)
 			suite->huge = true;
 			break;
 		default:
-			fprintf(
-			    stderr,
-			    "usage: %s [--size BYTES] [--work N] [--seed N] [--huge] [--spoil] "
-			    "[--endless FILE]\n",
-			    suite->name);
+			fprintf(stderr,
+				"usage: %s [--size BYTES] [--work N] [--seed N] [--huge] [--spoil] "
+				"[--endless FILE]\n",
+				suite->name);
 			exit(c == 'h' ? 0 : 2);
 		}
 	}

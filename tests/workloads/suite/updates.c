@@ -15,7 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE, HOT_PERCENT = 10, HOT_UPDATES = 90, COUNTED = 1024 };
+enum {
+	PAGE = 4096,
+	LINE = 64,
+	LINES = PAGE / LINE,
+	HOT_PERCENT = 10,
+	HOT_UPDATES = 90,
+	COUNTED = 1024
+};
 
 static char *memory;
 static uint32_t *order; /* cold pages first; the last tenth is hot, then the tenth before */
