@@ -36,7 +36,7 @@ def score(found: np.ndarray, truth: np.ndarray) -> dict[str, float]:
     }
 
 
-def accuracy(size: str = "512M") -> Result:
+def accuracy(size: str = "256M") -> Result:
     """Hot pages at random, one in ten, 90 % of accesses: ten scans find them."""
     with (
         # The ring holds more than a round's records, so that a reader may be late by one.

@@ -324,7 +324,7 @@ def removal() -> Result:
     }
 
 
-def reload(cycles: int = 50) -> Result:
+def reload(cycles: int = 25) -> Result:
     """Loaded and unloaded so many times; memory is where it was."""
 
     def cycle(number: int) -> None:

@@ -86,7 +86,7 @@ def test_a_hot_area_of_a_two_hundredth_is_not_lost(vm: Any) -> None:
 
 @pytest.mark.parametrize(
     ("moves", "size"),
-    [(100_000, "100M"), pytest.param(1_000_000, "400M", marks=pytest.mark.soak)],
+    [(50_000, "100M"), pytest.param(1_000_000, "400M", marks=pytest.mark.soak)],
     ids=["some", "a million"],
 )
 def test_moves_under_a_writing_workload_lose_nothing(vm: Any, moves: int, size: str) -> None:
@@ -102,7 +102,7 @@ def test_moves_under_a_writing_workload_lose_nothing(vm: Any, moves: int, size: 
 
 
 @pytest.mark.parametrize(
-    "pages", [40_000, pytest.param(400_000, marks=pytest.mark.soak)], ids=["some", "many"]
+    "pages", [20_000, pytest.param(400_000, marks=pytest.mark.soak)], ids=["some", "many"]
 )
 def test_the_mover_against_contents_fates_and_mishaps(vm: Any, pages: int) -> None:
     checks = lines(vm("dram-cxl"), "vm/guest_mover.py", "--pages", str(pages), timeout=1200)
