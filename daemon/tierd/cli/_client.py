@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -115,6 +116,7 @@ class Command:
 
 def _events(args: argparse.Namespace) -> Iterator[Answer]:
     with connect(args) as client:
+        print("decisions are shown as they come; Ctrl-C ends this", file=sys.stderr)
         yield from islice(client.events(), args.count if args.count > 0 else None)
 
 

@@ -52,6 +52,8 @@ def head(told: Mapping[str, Any]) -> list[str]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(paused["since"]))
         why = f": {printable(paused['reason'])}" if paused["reason"] else ""
         lines.append(f"PAUSED since {when}{why} (tierd resume ends it)")
+    if len(told["tiers"]) == 1:
+        lines.append("WAITS: all memory is one tier, so that there is nowhere to move a page")
     account = told["totals"]["account"]
     if account["stands_down"]:
         again = format_age(account["again_in_s"])

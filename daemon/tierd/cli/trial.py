@@ -97,8 +97,8 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as client, contextlib.ExitStack() as opened:
         status = ask_patiently(client, "status")
         _check(status)
-        ask_patiently(client, "resume")  # which changes nothing, and says who may not
         trial = Trial(client, opened.enter_context(_meter(args, status)), args)
+        ask_patiently(client, "resume")  # which changes nothing, and says who may not
         with _acting_again(args), _ended_by_signals():
             try:
                 for window in trial.windows(random.Random(args.seed)):

@@ -9,6 +9,7 @@ nothing until somebody asks. The fast path's quota and the mover may still delay
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -101,7 +102,9 @@ class Explainer:
         if target is None:
             told["why"] = (
                 "the process is not watched: it matches targets.deny, does not match "
-                "targets.match, has less memory than targets.min_rss, or has ended"
+                "targets.match, or has less memory than targets.min_rss"
+                if Path(f"/proc/{pid}").exists()
+                else "no process has that number; it may have ended"
             )
             return told
         told["thresholds"] = dict(self._around.thresholds())

@@ -42,6 +42,12 @@ def test_the_exposure_of_looks_is_told(tmp_path: Path, sampling_interval_s: floa
     assert lines[place + 1] == f"         a page is {line}"
 
 
+def test_one_tier_alone_is_told(tmp_path: Path):
+    told = told_of(tmp_path, None)
+    assert "WAITS" not in "\n".join(head(told))
+    assert "WAITS: all memory is one tier" in "\n".join(head({**told, "tiers": told["tiers"][:1]}))
+
+
 def test_a_source_that_does_not_look_says_nothing_of_it(tmp_path: Path):
     told = told_of(tmp_path, None)
     assert told["source"]["scan"] is None

@@ -259,6 +259,17 @@ def test_options_about_a_number_need_the_number() -> None:
         pass
 
 
+def test_a_trial_that_cannot_measure_asks_the_service_for_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    service = Service(1.2)
+    monkeypatch.setattr(trial, "connect", lambda args: service)
+    args = build_parser("trial").parse_args(["trial", "--counter"])
+    with pytest.raises(UnavailableError, match="--measure"):
+        args.run(args)
+    assert service.asked == []
+
+
 def test_windows_without_must_be_without(monkeypatch: pytest.MonkeyPatch) -> None:
     service = Service(1.2)
     service.left_alone = {"not_moved": 101}

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from typing import Any
 
 import numpy as np
@@ -118,6 +119,9 @@ def test_a_process_that_is_not_watched_is_told_as_such(bench: Bench) -> None:
     told = bench.explainer.explain(1, 0x1000)
     assert (told["pid"], told["watched"]) == (1, False)
     assert "not watched" in told["why"]
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    assert "no process has that number" in bench.explainer.explain(ended.pid, None)["why"]
 
 
 def test_a_page_outside_the_movable_ranges(bench: Bench) -> None:
