@@ -24,7 +24,7 @@ from tierd.cli.undo import NOT_PUT_BACK, ask_patiently, undone
 from tierd.control.protocol import UNDO_REASON, Client
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.core.units import format_size, parse_duration_ns
-from tierd.observe.trial import LEAST_PAIRS, Answer, verdict
+from tierd.observe.trial import LEAST_PAIRS, Answer, unmoved, verdict
 
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
@@ -113,6 +113,8 @@ def run(args: argparse.Namespace) -> int:
         for off, on in ordered
     ]
     found = verdict(ratios, args.worthwhile)
+    if len(ratios) >= LEAST_PAIRS and not any(each.moved_bytes_per_s for each in windows[:whole]):
+        found = unmoved(found)
     acting = [each for each in windows if each.acting]
     told = {
         **asdict(found),

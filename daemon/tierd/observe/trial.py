@@ -12,7 +12,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 CONFIDENCE: Final = 0.95
@@ -75,6 +75,12 @@ def verdict(ratios: Sequence[float], worthwhile: float) -> Verdict:
         return Verdict(Answer.DOES_NOT_PAY, gain, low, high, why)
     why = f"the {between} holds both less and more than is worth it; more pairs tell more"
     return Verdict(Answer.CANNOT_TELL, gain, low, high, why)
+
+
+def unmoved(found: Verdict) -> Verdict:
+    """The verdict where no page was moved in any window, nor put back: they differ by chance."""
+    why = "tierd moved no page in any window, so that the windows differ by chance only"
+    return replace(found, answer=Answer.DOES_NOT_PAY, why=why)
 
 
 def _edge(n: int) -> int:

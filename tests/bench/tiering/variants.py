@@ -74,7 +74,8 @@ VARIANTS = {
     "trial": Variant(
         "The service can be asked, and pages that an undo has moved may come back at once.",
         '[control]\nenabled = true\n[policy]\nmigration_cooldown = "500ms"\n',
-        trial=("--window", "3s", "--settle", "2s", "--wash-out", "200ms", "--pairs", "6"),
+        # A window holds four times the two sweeps after which stencil is where it was.
+        trial=("--window", "3540ms", "--settle", "2s", "--wash-out", "200ms", "--pairs", "6"),
     ),
 }
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import math
 import os
+import random
 import signal
 from pathlib import Path
 from typing import Any
@@ -83,6 +84,7 @@ class Service:
         self.gain, self.now, self.acting, self.since = gain, 100.0, True, 0.0
         self.asked: list[str] = []
         self.to_undo = 0
+        self.moves = True
         self.pause: dict[str, Any] | None = None
         self.dry_run = self.stands_down = False
         self.left_alone: dict[str, int] = {}
@@ -116,7 +118,7 @@ class Service:
             "pid": os.getpid(),
             "undo": undo,
             "totals": {
-                "moved_bytes": 4096 * len(self.asked),
+                "moved_bytes": 4096 * len(self.asked) if self.moves else 0,
                 "account": {"stands_down": self.stands_down},
             },
         }
@@ -185,6 +187,25 @@ def test_a_trial_finds_what_is_there(
     assert err.count("[") == 16
     assert service.asked[-1] == "resume"
     assert service.acting
+
+
+@pytest.mark.parametrize(
+    ("moves", "answer"), [(True, Answer.CANNOT_TELL), (False, Answer.DOES_NOT_PAY)]
+)
+def test_where_nothing_was_moved_chance_is_no_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], moves: bool, answer: Answer
+) -> None:
+    """The measure jumps by a half, so that by the interval alone nobody could tell."""
+    noise = random.Random(1)
+    monkeypatch.setattr(
+        FakeMeter, "over", lambda self, seconds, clock, sleep: 1 + noise.random() / 2
+    )
+    service = Service(1.0)
+    service.moves = moves
+    assert tried(monkeypatch, service, "--json") == trial.EXIT_CODES[answer]
+    told = json.loads(capsys.readouterr().out)
+    assert told["answer"] == answer
+    assert ("moved no page in any window" in told["why"]) == (not moves)
 
 
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, UnavailableError("no number")])
