@@ -109,15 +109,14 @@ void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all)
 	look_at(batch, pid, rest);
 }
 
-/* One entry maps all 2 MiB or none of them, so any page of them tells. */
-static int64_t is_mapped_huge(int pagemap, uint64_t page)
+int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes)
 {
-	struct tierd_region run;
+	struct tierd_region run = {0};
 	uint64_t walk_end;
+	int64_t found = tierd_pagemap_scan(pagemap, start, start + bytes, TIERD_PAGE_PRESENT,
+					   TIERD_PAGE_PFNZERO, 1, &run, 1, &walk_end);
 
-	return tierd_pagemap_scan(pagemap, page, page + PAGE_BYTES,
-				  TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE, TIERD_PAGE_PFNZERO, 1, &run,
-				  1, &walk_end);
+	return found <= 0 ? found : (int64_t)(run.categories | TIERD_PAGE_PRESENT);
 }
 
 /*
@@ -142,11 +141,12 @@ void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 			return;
 		if (block != address / HUGE_BYTES) {
 			block = address / HUGE_BYTES;
-			huge = is_mapped_huge(pagemap, address);
+			/* One entry maps all 2 MiB or none of them. */
+			huge = batch_mapped(pagemap, address, PAGE_BYTES);
 		}
 		if (huge < 0)
 			break;
-		if (huge > 0) {
+		if ((huge & TIERD_PAGE_HUGE) != 0) {
 			batch->fate[i] = TIERD_JOINED;
 			batch->asked[joined++] = i;
 		}

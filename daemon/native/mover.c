@@ -75,15 +75,9 @@ static void changed(struct tierd_mover *mover)
 	sys_wake(&mover->changes);
 }
 
-void tierd_mover_stop(struct tierd_mover *mover)
+void tierd_mover_stop(struct tierd_mover *mover, int stop)
 {
-	atomic_store(&mover->stop, 1);
-	changed(mover);
-}
-
-void tierd_mover_resume(struct tierd_mover *mover)
-{
-	atomic_store(&mover->stop, 0);
+	atomic_store(&mover->stop, stop != 0);
 	changed(mover);
 }
 
@@ -163,9 +157,8 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 
 	/* Whether a node has room, or may be moved to, is asked anew for each job. */
 	if (job->pass == 0 && job->cursor == 0) {
-		if (mover->any_short)
-			memset(mover->full, 0, sizeof(mover->full));
-		mover->any_short = mover->one_dest = false;
+		memset(mover->full, 0, sizeof(mover->full));
+		mover->one_dest = false;
 	}
 	for (;;) {
 		unsigned int changes = atomic_load(&mover->changes);

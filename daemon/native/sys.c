@@ -8,7 +8,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -48,6 +47,11 @@ long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes
 	long result = syscall(SYS_move_pages, pid, count, pages, nodes, status, MPOL_MF_MOVE);
 
 	return result == -1 ? -errno : result;
+}
+
+int tierd_query_nodes(int pid, void **address, int *node, size_t n)
+{
+	return (int)sys_move_pages(pid, n, address, NULL, node);
 }
 
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
@@ -117,32 +121,24 @@ int tierd_mempolicy_restore(const struct tierd_mempolicy *before)
 											   : -errno;
 }
 
-/* What follows `name` in a text, in bytes; false if it is not there. */
-static bool kilobytes_after(const char *text, const char *name, uint64_t *bytes)
-{
-	const char *at = strstr(text, name);
-	char *end;
-
-	if (at == NULL)
-		return false;
-	at += strlen(name);
-	*bytes = strtoull(at, &end, 10) * 1024;
-	return end != at && strncmp(end, " kB", 3) == 0;
-}
-
 /* Of a node's meminfo, whose first two lines these are. */
 static int read_memory(int fd, uint64_t *total, uint64_t *free_bytes)
 {
-	char text[1024];
+	unsigned long total_kib, free_kib;
+	char text[256];
 	ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+	int end = 0;
 
 	if (length < 0)
 		return -errno;
 	text[length] = '\0';
-	return kilobytes_after(text, "MemTotal:", total) &&
-		       kilobytes_after(text, "MemFree:", free_bytes)
-		   ? 0
-		   : -EINVAL;
+	sscanf(text, "Node %*d MemTotal: %lu kB Node %*d MemFree: %lu kB%n", &total_kib, &free_kib,
+	       &end);
+	if (end == 0)
+		return -EINVAL;
+	*total = total_kib * 1024;
+	*free_bytes = free_kib * 1024;
+	return 0;
 }
 
 uint64_t sys_node_free(int fd)

@@ -167,11 +167,11 @@ class NativeMover:
 
     def stop(self) -> None:
         """Make a running and every later `execute` return, within 100 ms."""
-        lib.tierd_mover_stop(self._mover)
+        lib.tierd_mover_stop(self._mover, True)
 
     def resume(self) -> None:
         """Undo `stop`."""
-        lib.tierd_mover_resume(self._mover)
+        lib.tierd_mover_stop(self._mover, False)
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Change the byte rate, also of an `execute` that runs.
