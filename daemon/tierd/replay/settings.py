@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config.files import parse_assignment
 from tierd.config.model import Config
+from tierd.config.values import parse_assignment
 from tierd.config.whole import as_table, load, with_values
 from tierd.config.whole import differences as configured_differences
 from tierd.core.errors import ConfigError, did_you_mean
