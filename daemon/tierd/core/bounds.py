@@ -72,6 +72,8 @@ BPF_HELPER_TIMEOUT_S: Final = 300.0
 """Time after which the helper that loads them is ended: bcc takes minutes in a slow guest."""
 BPF_HELPER_ERROR_CHARACTERS: Final = 400
 """Last characters of its error text that are reported."""
+BPF_TABLE_BYTES: Final = 4 << 20
+"""Counting table of the programs, and ring buffers, of all CPUs."""
 BPF_TARGETS: Final = 4096
 """Processes that the programs sample."""
 BPF_DECODE_SAMPLES: Final = 8192

@@ -96,13 +96,13 @@ class FeedbackController:
     Args:
         margin: the least, relative to a move's cost.
         horizon_s: as of the rule.
-        epoch_s: length of an epoch; None for `FEEDBACK.epoch_s`.
+        epoch_s: length of an epoch.
     """
 
-    def __init__(self, margin: float, horizon_s: float, epoch_s: float | None = None) -> None:
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float) -> None:
         self._least_margin = margin
         self._horizon_s = horizon_s
-        self._epoch_ns = int((FEEDBACK.epoch_s if epoch_s is None else epoch_s) * 1e9)
+        self._epoch_ns = int(epoch_s * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
         self.margin = margin

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,10 +47,10 @@ class Rule:
         least: part of what is waited that the end of all moves must save.
     """
 
-    horizon_s: float = 10.0
-    trust: float = 1.0
-    margin: float = 0.5
-    folio_s: float = field(default_factory=lambda: COST.remap_s)
+    horizon_s: float
+    trust: float
+    margin: float
+    folio_s: float
     least: float = 0.0
 
 

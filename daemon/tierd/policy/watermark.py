@@ -56,12 +56,12 @@ class WatermarkSettings:
         max_moves_per_tick: the most folios considered for one plan and direction.
     """
 
-    low_watermark: float = 0.02
-    high_watermark: float = 0.025
-    margin: float = 0.5
-    confidence: float = 2.5
-    min_residency_s: float = 10.0
-    max_moves_per_tick: int = 65536
+    low_watermark: float
+    high_watermark: float
+    margin: float
+    confidence: float
+    min_residency_s: float
+    max_moves_per_tick: int
 
 
 class WatermarkPolicy(Policy):

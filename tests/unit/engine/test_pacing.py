@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from loopbench import ScanningSource
+from policies import watermarks
 
 from tierd.config.model import LoopConfig
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
@@ -25,7 +26,7 @@ from tierd.core.tiermap import (
 from tierd.core.tuning import PACING
 from tierd.engine.pacing import TickPacer
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.policy.watermark import WatermarkPolicy
 
 GIB = 1 << 30
 MS = 10**6
@@ -76,7 +77,7 @@ class Host:
             fast_path=steering,
             sources=SimpleNamespace(active=self.source),
             tracking=SimpleNamespace(all_walked=True),
-            policy=WatermarkPolicy(WatermarkSettings()),
+            policy=WatermarkPolicy(watermarks()),
             read_usage=lambda tiers: self.usage,
         )
         self.tick = TickRecord(

@@ -10,6 +10,7 @@ import pytest
 from fakeheat import ArrayHeat, pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import watermarks
 
 from tierd.core import tuning
 from tierd.core.migration import Direction, MigrationPlan
@@ -30,7 +31,7 @@ from tierd.policy.limits import Budget
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 10_000
-SETTINGS = WatermarkSettings(low_watermark=0.02, high_watermark=0.04)
+SETTINGS = watermarks(low_watermark=0.02, high_watermark=0.04)
 PLENTY = Budget(1 << 40)
 
 

@@ -13,12 +13,6 @@ from tierd.core.tuning.fields import tuned
 class FeedbackTuning:
     """The feedback controller of the policy `cost`: what moves brought, and what is taken back."""
 
-    epoch_s: float = tuned(
-        2.0,
-        unit="s",
-        meaning="The effect of moves is observed for this time before the next moves.",
-        evidence="assumption",
-    )
     kept_epochs: int = tuned(
         256,
         unit="count",
