@@ -17,7 +17,7 @@ from tierd.core import bounds
 from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import HUGE_BYTES, U64Array
-from tierd.core.tuning import MIGRATION, PACING, VALUE
+from tierd.core.tuning import MIGRATION, VALUE
 
 
 @dataclass(slots=True)
@@ -81,12 +81,12 @@ def tuning_of_mover(native: Any) -> Any:
     """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
     given.call_target_ns = bounds.MOVE_CALL_NS
-    given.cpu_credit_ns = PACING.cpu_credit_ns
+    given.cpu_credit_ns = bounds.CPU_CREDIT_NS
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
-    given.max_backoff_ns = MIGRATION.max_busy_backoff_ns
+    given.max_backoff_ns = bounds.BUSY_BACKOFF_NS
     # As much as an exchange, so that the first calls are short.
-    given.first_ns_per_page = VALUE.moves_per_exchange * VALUE.move_s * 1e9
+    given.first_ns_per_page = 2 * VALUE.move_s * 1e9
     return given
 
 

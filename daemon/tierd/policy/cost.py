@@ -114,7 +114,7 @@ class CostPolicy(Policy):
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now, in order: what makes room before what needs it."""
-        traffic = inputs.traffic or Traffic(0, COST.half_life_s)
+        traffic = inputs.traffic or Traffic(0, self.outcomes.half_life_s)
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._residual)

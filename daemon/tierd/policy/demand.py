@@ -53,7 +53,7 @@ class Demand:
 def estimate(pages: PageSet, traffic: Traffic) -> Demand:
     """The demand of `pages`."""
     known = traffic.patterns.at(pages.page)
-    parallel = np.where(np.isnan(known.parallel), COST.unknown_streaming_fraction, known.parallel)
+    parallel = np.nan_to_num(known.parallel)  # unknown: every access waits
     written = np.nan_to_num(known.written)
     heat, variance = _smoothed(pages, known.counted, parallel)
     tau_s = heat_of_rate(traffic.half_life_s)

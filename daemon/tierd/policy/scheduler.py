@@ -28,6 +28,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
@@ -195,7 +196,7 @@ class MigrationScheduler:
         self._way, flow = target, target.flow
         net = self._net(target.latency, target.crowd)
         left = budget
-        for _ in range(COST.max_exchanges):
+        for _ in range(bounds.EXCHANGES):
             open_ = (flow > 0) & (self.kinds.folios[:, None] > 0)
             value = np.where(open_ & ~self._blocked, net, -np.inf) / self.kinds.size[:, None]
             if not (value > 0).any():

@@ -27,12 +27,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.access import F32Array
 from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.reasons import Reason
 from tierd.core.tiermap import Tier
-from tierd.core.tuning import WATERMARK
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -239,7 +239,7 @@ class Round:
 
     def _bring_while_all_come(self, tier: Tier, least: float) -> None:
         """Promote the hottest, and query more for as long as all of them are promoted."""
-        asked = WATERMARK.first_hot
+        asked = bounds.FIRST_HOT
         while limit := self._limit:
             hot = self.find.hottest(tier, min(asked, limit), least)
             more = self.find.more
@@ -361,7 +361,7 @@ class Round:
         most = int(shortfall[-1]) // PAGE_SIZE + 1
         # Some of the coldest pages moved recently, and are no candidates.
         asked = max(
-            min(WATERMARK.first_victims, 2 * most + WATERMARK.spare_candidates),
+            min(bounds.FIRST_VICTIMS, 2 * most + bounds.FIRST_VICTIMS // 8),
             int(shortfall[0]) // PAGE_SIZE + 1,
         )
         # For 4 KiB pages at most one more query: thousands of promotions may need it.

@@ -13,6 +13,7 @@ from loopbench import ScanningSource
 from policies import watermarks
 
 from tierd.config.model import LoopConfig
+from tierd.core import bounds
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import (
     MemoryKind,
@@ -229,7 +230,7 @@ def test_what_ends_a_rest() -> None:
     pauses(host, cadence, 1)
     assert not cadence.must_tick(host.components, host.tick, 0), "there are no victims to be had"
     host.counters["pending"] = 0
-    host.source.backlog = PACING.ring_fill_fraction + 0.01
+    host.source.backlog = bounds.RING_FILL_FRACTION + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
@@ -281,7 +282,7 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
     assert not cadence.must_tick(host.components, host.tick, 0)
-    source.backlog = PACING.ring_fill_fraction + 0.01
+    source.backlog = bounds.RING_FILL_FRACTION + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     source.backlog = 0.0
     source.changed = lambda: True

@@ -13,6 +13,7 @@ from folioloop import FolioLoop
 from policies import cost_settings, watermarks
 from tiersim import SimTier, tier_map
 
+from tierd.core import bounds
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, NodeUsage
@@ -177,10 +178,10 @@ def test_a_folio_that_is_hardly_used_is_not_worth_a_split() -> None:
 
 def test_splits_of_a_pass_are_bounded_and_what_is_put_off_is_told() -> None:
     tracked = pageset.concat(
-        [folios(1, (VALUE.max_splits + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)]
+        [folios(1, (bounds.SPLITS + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)]
     )
     plan = ControlContext(tracked, 8, FULL).settled()
-    assert len(plan.split) == VALUE.max_splits
+    assert len(plan.split) == bounds.SPLITS
     assert plan.notes["more splits than one pass makes"] == 9
 
 

@@ -26,7 +26,6 @@ from tierd.core.tuning.service import (
     MIGRATION,
     PACING,
     PRESSURE,
-    RESIDENCY,
     WORKLOADS,
 )
 from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
@@ -47,7 +46,6 @@ __all__ = [
     "PHASE",
     "PRESSURE",
     "REGRESSION",
-    "RESIDENCY",
     "SCAN",
     "SECTIONS",
     "TRIAL",

@@ -13,18 +13,6 @@ from tierd.core.tuning.fields import tuned
 class FeedbackTuning:
     """The feedback controller of the policy `cost`: what moves brought, and what is taken back."""
 
-    kept_epochs: int = tuned(
-        256,
-        unit="count",
-        meaning="The rank correlation is taken over so many epochs with moves.",
-        evidence="assumption",
-    )
-    max_epoch_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of one epoch are looked at again or taken back.",
-        evidence="assumption",
-    )
     recovered_fraction: float = tuned(
         0.5,
         unit="ratio",
@@ -247,12 +235,6 @@ class RegressionTuning:
         64,
         unit="count",
         meaning="A series is observed for at most so many epochs.",
-        evidence="assumption",
-    )
-    max_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of a series are taken back.",
         evidence="assumption",
     )
     standard_deviations: float = tuned(

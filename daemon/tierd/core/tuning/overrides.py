@@ -24,7 +24,6 @@ from tierd.core.tuning.service import (
     MIGRATION,
     PACING,
     PRESSURE,
-    RESIDENCY,
     WORKLOADS,
 )
 from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
@@ -50,7 +49,6 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "trial": TRIAL,
     "regression": REGRESSION,
     "workloads": WORKLOADS,
-    "residency": RESIDENCY,
 }
 """Name of a subsystem → its object."""
 NOT_READ: Final = "not read in a replay"

@@ -161,12 +161,6 @@ class HmuTuning:
     copy_settles_ns: int = tuned(
         1_000_000_000, "ns", "The lines of a copied page reach the device within this time."
     )
-    check_interval_ns: int = tuned(
-        5 * 10**9,
-        "ns",
-        "Devices are asked for their state this often.",
-        "trials.md: it took 5 of 9 million instructions away, together with another change",
-    )
     requests_per_access: int = tuned(
         8,
         "requests",
