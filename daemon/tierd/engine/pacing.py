@@ -183,8 +183,6 @@ def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRec
     low = components.policy.low_watermark
     return any(
         usage[node].free_bytes < usage[node].low_bytes(low)
-        for tier in tick.tiers.tiers
-        if tick.tiers.demotion_tier(tier.rank) is not None
-        for node in tier.nodes
+        for node in tick.tiers.demoting_nodes
         if node in usage
     )

@@ -23,7 +23,7 @@ from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import Kinds
-from tierd.policy.explain_cost import sentence
+from tierd.policy.explain import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
 from tierd.policy.inputs import Inputs, Policy
