@@ -192,7 +192,7 @@ def build(
     def sources_of(config: Config) -> list[AccessSource]:
         made = make_sources(config)
         if recorder is not None:
-            from tierd.replay.recorded import listen_to
+            from tierd.replay.decided import listen_to
 
             listen_to(made, recorder.journal)
         return made
@@ -233,7 +233,7 @@ def build(
 
 def _record(service: Service, recorder: Recorder, registry: TargetRegistry) -> None:
     """Have the recorder note what the service is given and decides."""
-    from tierd.replay.recorded import listen
+    from tierd.replay.decided import listen
 
     recorder.targets = lambda: _recorded_targets(registry)
     service.work.on_decided = recorder.decided
