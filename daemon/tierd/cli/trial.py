@@ -195,13 +195,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class Trial:
-    """Alternates windows.
-
-    Args:
-        client: of the running service, which acts.
-        meter: of what counts.
-        args: times and the number of pairs.
-    """
+    """Alternates windows."""
 
     def __init__(
         self,

@@ -42,11 +42,7 @@ class Watch(Protocol):
 
 
 class MigrationCounter:
-    """An `Observer` of ticks and a `BackgroundService` of the loop.
-
-    Args:
-        watch: must not have been started.
-    """
+    """An `Observer` of ticks and a `BackgroundService` of the loop, which starts the `watch`."""
 
     name = "migrations"
 

@@ -56,11 +56,7 @@ class SpikeDetector:
         self.rate = 0.0
 
     def since(self, count: int) -> int:
-        """Growth of the count since the beginning of the last spike.
-
-        Args:
-            count: since the start.
-        """
+        """Growth of the count since the beginning of the last spike."""
         return max(0, count - self._before)
 
     def is_spike(self, count: int, now_ns: int, epoch_ns: int) -> bool:

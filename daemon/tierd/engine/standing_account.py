@@ -136,11 +136,6 @@ class StandingAccount:
         """Take in moves: what they are predicted to save, and what they cost.
 
         Moves between nodes that no card sees are left out.
-
-        Args:
-            report: of the moves.
-            tiers: their latencies.
-            half_life_ns: of hotness.
         """
         if self._counted and len(report.plan):
             # Summed up once an interval: some hundred reports of few moves come in each.

@@ -92,13 +92,7 @@ class _Open:
 
 
 class FeedbackController:
-    """See the module's text.
-
-    Args:
-        margin: the least, relative to a move's cost.
-        horizon_s: as of the rule.
-        epoch_s: length of an epoch.
-    """
+    """See the module's text."""
 
     def __init__(self, margin: float, horizon_s: float, epoch_s: float) -> None:
         self._least_margin = margin

@@ -81,12 +81,7 @@ class WatermarkPolicy(Policy):
         return self._decided(inputs).plan()
 
     def explain(self, inputs: Inputs, page: PageSet) -> Verdict:
-        """The decision about one folio, and its reason.
-
-        Args:
-            inputs: as for `decide`.
-            page: the folio, on a node that a tier has.
-        """
+        """The decision about one folio on a node that a tier has, and its reason."""
         from tierd.policy.explain import verdict
 
         return verdict(self._decided(inputs), page)

@@ -48,11 +48,7 @@ class Coverage:
 
 
 class HmuCoverage:
-    """The memory behind some cards.
-
-    Args:
-        cards: those that count.
-    """
+    """The memory behind some cards."""
 
     def __init__(self, cards: Iterable[Card]) -> None:
         self.ranges: Sequence[CardRange] = [part for card in cards for part in card.ranges]

@@ -206,9 +206,6 @@ class RequestCount:
     """Counts requests to the memory of cards, from files of the driver.
 
     They are asked for more often than a profile, and cost less there.
-
-    Args:
-        root: root of /sys ("/" but in tests).
     """
 
     def __init__(self, root: Path = Path("/")) -> None:

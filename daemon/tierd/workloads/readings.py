@@ -33,9 +33,6 @@ class _Seen:
 class Readings:
     """The last reading of every user process; `read` makes new ones.
 
-    Args:
-        root: /proc, or a tree like it.
-
     Attributes:
         full_polls: times all of /proc was read.
     """
