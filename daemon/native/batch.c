@@ -61,7 +61,7 @@ long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
 		batch->ask_address[k] = batch->address[batch->asked[k]];
 		batch->status[k] = unknown;
 	}
-	return n == 0 ? 0 : sys_move_pages(pid, n, batch->ask_address, NULL, batch->status);
+	return n == 0 ? 0 : tierd_move_pages(pid, n, batch->ask_address, NULL, batch->status);
 }
 
 /* Look up the first `asked` of batch->asked; how many were not where they were thought. */
@@ -174,7 +174,7 @@ static uint32_t huge_pages_on(int pid, void *head, int dest, uint32_t *present, 
 		address[n++] = (char *)head + page * PAGE_BYTES;
 	address[n++] = (char *)head + (HUGE_PAGES - 1) * PAGE_BYTES;
 	*present = HUGE_PAGES;
-	if (sys_move_pages(pid, n, address, NULL, status) < 0)
+	if (tierd_move_pages(pid, n, address, NULL, status) < 0)
 		return 0;
 	if (status[0] >= 0)
 		*head_node = status[0];
@@ -185,7 +185,7 @@ static uint32_t huge_pages_on(int pid, void *head, int dest, uint32_t *present, 
 	/* Split on the way, or not moved: count. */
 	for (size_t page = 0; page < HUGE_PAGES; page++)
 		address[page] = (char *)head + page * PAGE_BYTES;
-	if (sys_move_pages(pid, HUGE_PAGES, address, NULL, status) < 0)
+	if (tierd_move_pages(pid, HUGE_PAGES, address, NULL, status) < 0)
 		return 0;
 	on_dest = *present = 0;
 	for (size_t page = 0; page < HUGE_PAGES; page++) {
@@ -301,7 +301,7 @@ void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *ca
 	if (asked == 0)
 		return;
 	start = sys_monotonic_ns();
-	result = sys_move_pages(pid, asked, batch->ask_address, batch->ask_dest, batch->status);
+	result = tierd_move_pages(pid, asked, batch->ask_address, batch->ask_dest, batch->status);
 	*call_ns = sys_monotonic_ns() - start;
 	read_statuses(batch, asked, result);
 	verify(batch, pid, asked, order);

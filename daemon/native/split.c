@@ -51,7 +51,7 @@ static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
 
 	if (view != FATE_OPEN)
 		return view;
-	result = sys_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
+	result = tierd_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
 	if (result < 0)
 		return fate_of_errno(-result);
 	view = look(pagemap, start);

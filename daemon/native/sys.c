@@ -42,16 +42,11 @@ struct pm_scan {
 
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan)
 
-long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
+long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
 {
 	long result = syscall(SYS_move_pages, pid, count, pages, nodes, status, MPOL_MF_MOVE);
 
 	return result == -1 ? -errno : result;
-}
-
-int tierd_query_nodes(int pid, void **address, int *node, size_t n)
-{
-	return (int)sys_move_pages(pid, n, address, NULL, node);
 }
 
 int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, uint64_t without,
@@ -85,7 +80,7 @@ int sys_open_pagemap(int pid)
 	return fd == -1 ? -errno : fd;
 }
 
-int sys_advise_cold(int pidfd, uint64_t start, uint64_t length)
+int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length)
 {
 	struct iovec range = {.iov_base = (void *)(uintptr_t)start, .iov_len = length};
 	long result = syscall(PROCESS_MADVISE, pidfd, &range, 1UL, COLD, 0U);

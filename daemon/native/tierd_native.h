@@ -180,8 +180,14 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
 		   size_t n, uint8_t *found);
-/* Node of the page at each address, or a negative errno where there is none. */
-int tierd_query_nodes(int pid, void **address, int *node, size_t n);
+/*
+ * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
+ * left untouched for pages that the kernel did not get to, or that were still to be
+ * migrated when it gave up; a positive result is the number of those.
+ */
+long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
+/* process_madvise(2) with MADV_COLD (Linux 5.10). */
+int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length);
 
 /* ---- splitting ---- */
 

@@ -27,9 +27,8 @@ def nodes_of(ring: Ring) -> dict[int, int]:
     pages = np.arange(0, len(memory), 4096, dtype=np.uint64) + np.uint64(memory.ctypes.data)
     nodes = np.full(len(pages), -1, np.int32)
     del memory
-    lib.tierd_query_nodes(
-        os.getpid(), ffi.from_buffer("void *[]", pages), ffi.from_buffer("int[]", nodes), len(pages)
-    )
+    address, status = ffi.from_buffer("void *[]", pages), ffi.from_buffer("int[]", nodes)
+    lib.tierd_move_pages(os.getpid(), len(pages), address, ffi.NULL, status)
     each, counts = np.unique(nodes, return_counts=True)
     return dict(zip(each.tolist(), counts.tolist(), strict=True))
 

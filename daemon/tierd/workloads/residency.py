@@ -270,8 +270,9 @@ def _query(pid: int, vpn: U64Array) -> I16Array:
     node = np.empty(len(vpn), np.int32)
     if len(vpn):
         address = ffi.from_buffer("void *[]", (vpn & np.uint64(VPN_MASK)) * np.uint64(PAGE_SIZE))
-        result = lib.tierd_query_nodes(pid, address, ffi.from_buffer("int[]", node), len(vpn))
-        if result != 0:
+        status = ffi.from_buffer("int[]", node)
+        result = lib.tierd_move_pages(pid, len(vpn), address, ffi.NULL, status)
+        if result < 0:
             raise _host_error(-result, f"asking where pages of process {pid} are")
     return node.astype(np.int16)
 

@@ -253,7 +253,7 @@ static long move(unsigned long count, void **addresses, const int *nodes, int *s
 	return flush(start, (int)count, count, addresses, nodes, status, queued);
 }
 
-long sys_move_pages(int pid, unsigned long count, void **addresses, const int *nodes, int *status)
+long tierd_move_pages(int pid, unsigned long count, void **addresses, const int *nodes, int *status)
 {
 	(void)pid;
 	if (now_ns >= exit_ns + FAKE_EXIT_NS)
