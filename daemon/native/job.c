@@ -43,8 +43,8 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 
 	if (limit < LEAST_PAGES * PAGE_BYTES)
 		limit = LEAST_PAGES * PAGE_BYTES;
-	if (limit > mover->burst_in_use / 2)
-		limit = mover->burst_in_use / 2;
+	if (limit > (uint64_t)mover->bytes.burst / 2)
+		limit = (uint64_t)mover->bytes.burst / 2;
 	while (job->cursor < job->n && !job_is_due(job, job->cursor))
 		job->cursor++;
 	for (size_t i = job->cursor; i < job->n && n < BATCH_MAX; i++) {

@@ -48,8 +48,6 @@ struct tierd_mover {
 	atomic_uint changes;
 	_Atomic uint64_t rate;
 	_Atomic uint64_t burst;
-	uint64_t rate_in_use;
-	uint64_t burst_in_use;
 	uint32_t busy_retries;
 	double cpu_share;
 	struct tierd_mover_tuning tuning;

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -262,15 +263,10 @@ class RequestCount:
 def availability(open_cards: Callable[[], Cards]) -> Availability:
     """Whether there is a card that can count, and why not."""
     try:
-        cards = open_cards()
+        with contextlib.closing(open_cards()) as cards:
+            found = cards.cards()
     except UnavailableError as error:
         return Availability(False, error.message, error.hint)
-    try:
-        found = cards.cards()
-    except UnavailableError as error:
-        return Availability(False, error.message, error.hint)
-    finally:
-        cards.close()
     able = usable(found)
     if able:
         return Availability(True, f"{len(able)} NeoProf card(s) of {len(found)} can count")

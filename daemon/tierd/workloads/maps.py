@@ -44,13 +44,11 @@ class MapReader:
 
     Attributes:
         policy_reads: times numa_maps was read.
-        policy_seconds: time that took.
     """
 
     root: Path = PROC
     policy_interval_ns: int = field(default_factory=lambda: PACING.upkeep_interval_ns)
     policy_reads: int = 0
-    policy_seconds: float = 0.0
     _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
 
     def movable_ranges(self, process: ProcessId, now_ns: int) -> MovableRanges:
@@ -112,7 +110,6 @@ class MapReader:
         policies.read_ns = now_ns
         policies.cost_ns = time.monotonic_ns() - begun
         self.policy_reads += 1
-        self.policy_seconds += policies.cost_ns / 1e9
         cached.policies = policies
         cached.text = hash(text)
         return cached.keep(result)

@@ -130,7 +130,8 @@ def override(settings: Sequence[str]) -> Callable[[], None]:
         ConfigError: one of them is wrong; none is in force then.
     """
     parsed = [parse_override(text) for text in settings]
-    before = [(name, _get(name)) for name, _ in parsed]
+    values = {each.name: each.value for each in fields()}
+    before = [(name, values[name]) for name, _ in parsed]
     for name, value in parsed:
         _set(name, value)
 
@@ -153,11 +154,6 @@ def overridden(settings: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         restore()
-
-
-def _get(name: str) -> Any:
-    section, _, field = name.partition(".")
-    return getattr(SECTIONS[section], field)
 
 
 def _set(name: str, value: Any) -> None:

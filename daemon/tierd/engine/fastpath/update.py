@@ -304,11 +304,8 @@ class FastPathUpdater:
         """
         half_lives = max(source.taught_s, bounds.LEAST_AGE_S) / self._settings.half_life_s
         grown = 1 - 0.5**half_lives
-        mean = used_a_second(source.seen) * self._heat_s(source)
+        long_run = heat_of_rate(self._settings.half_life_s) * source.dilution
+        mean = used_a_second(source.seen) * long_run
         heat = cold["heat"]
         cold["heat"] = posterior_mean(heat, grown, mean) if mean > 0 else heat / grown
         return cold
-
-    def _heat_s(self, source: NeoProfSource) -> float:
-        """Heat of a page that is used once a second."""
-        return heat_of_rate(self._settings.half_life_s) * source.dilution
