@@ -55,7 +55,11 @@ void batch_settle_open(struct batch *batch, int err)
 	}
 }
 
-long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
+/*
+ * Ask the kernel for the nodes of the first n of batch->asked: batch->status, which is `unknown`
+ * where it does not say. A negative errno if it says nothing.
+ */
+static long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
 {
 	for (size_t k = 0; k < n; k++) {
 		batch->ask_address[k] = batch->address[batch->asked[k]];

@@ -70,11 +70,6 @@ void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_n
 
 /* batch.c: settle all that is open. */
 void batch_settle_open(struct batch *batch, int err);
-/*
- * Ask the kernel for the nodes of the first n of batch->asked: batch->status, which is `unknown`
- * where it does not say. A negative errno if it says nothing.
- */
-long batch_ask(struct batch *batch, int pid, size_t n, int unknown);
 /* Make the call for a batch, and find the result of each folio. */
 void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *call_ns);
 /*

@@ -112,6 +112,12 @@ BPF_EPOCH_SETTLE_S: Final = 100e-6
 """Time in which a program that began in the old epoch has ended; they run for under 1 us."""
 BPF_STATISTICS_EVERY: Final = 16
 """Adaptation steps in one of which the kernel times the programs, because timing costs time."""
+BPF_CALM_STEPS: Final = 10
+"""Adaptation steps without throttling after which the sampling period may shrink again."""
+PMU_INTERRUPT_NS: Final = 1500.0
+"""CPU time of a performance counter's interrupt besides the program: 1 to 2 us on current cores."""
+FAULT_EVENT_NS: Final = 250.0
+"""CPU time of a software event of perf besides the program (docs/reference/ebpf.md, Costs)."""
 PMU_LEAST_PERIOD: Final = 256
 """Least sampling period of raw events, whatever rate is wanted."""
 

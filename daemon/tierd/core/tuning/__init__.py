@@ -28,14 +28,13 @@ from tierd.core.tuning.service import (
     PRESSURE,
     WORKLOADS,
 )
-from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
+from tierd.core.tuning.sources import DAMON, HMU, INTERVAL, SCAN
 
 __all__ = [
     "ACCOUNT",
     "BANDWIDTH",
     "COST",
     "DAMON",
-    "EBPF",
     "FAST_PATH",
     "FEEDBACK",
     "HMU",

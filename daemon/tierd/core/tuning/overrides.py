@@ -26,14 +26,13 @@ from tierd.core.tuning.service import (
     PRESSURE,
     WORKLOADS,
 )
-from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
+from tierd.core.tuning.sources import DAMON, HMU, INTERVAL, SCAN
 
 SECTIONS: Final[Mapping[str, Any]] = {
     "scan": SCAN,
     "phase": PHASE,
     "interval": INTERVAL,
     "damon": DAMON,
-    "ebpf": EBPF,
     "hmu": HMU,
     "pacing": PACING,
     "pressure": PRESSURE,

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import EBPF, INTERVAL, PACING
+from tierd.core.tuning import INTERVAL, PACING
 from tierd.sources.ebpf import syscalls
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.table import Mode, Watched
@@ -94,7 +94,7 @@ class PeriodControl:
             self.period = self._floor
             return self.period != before
         self._calm += 1
-        if self._calm >= EBPF.calm_steps:
+        if self._calm >= bounds.BPF_CALM_STEPS:
             self._floor = max(self._least, self._floor // 2)
             self._calm = 0
         factor = max(seen.samples / seen.seconds / self._wanted, seen.cpu_share / self._cpu_share)
