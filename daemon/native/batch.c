@@ -55,13 +55,17 @@ void batch_settle_open(struct batch *batch, int err)
 	}
 }
 
-long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
+/*
+ * Ask the kernel for the nodes of the first n of batch->asked: batch->status, which is `unknown`
+ * where it does not say. A negative errno if it says nothing.
+ */
+static long batch_ask(struct batch *batch, int pid, size_t n, int unknown)
 {
 	for (size_t k = 0; k < n; k++) {
 		batch->ask_address[k] = batch->address[batch->asked[k]];
 		batch->status[k] = unknown;
 	}
-	return n == 0 ? 0 : sys_move_pages(pid, n, batch->ask_address, NULL, batch->status);
+	return n == 0 ? 0 : tierd_move_pages(pid, n, batch->ask_address, NULL, batch->status);
 }
 
 /* Look up the first `asked` of batch->asked; how many were not where they were thought. */
@@ -109,15 +113,14 @@ void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all)
 	look_at(batch, pid, rest);
 }
 
-/* One entry maps all 2 MiB or none of them, so any page of them tells. */
-static int64_t is_mapped_huge(int pagemap, uint64_t page)
+int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes)
 {
-	struct tierd_region run;
+	struct tierd_region run = {0};
 	uint64_t walk_end;
+	int64_t found = tierd_pagemap_scan(pagemap, start, start + bytes, TIERD_PAGE_PRESENT,
+					   TIERD_PAGE_PFNZERO, 1, &run, 1, &walk_end);
 
-	return tierd_pagemap_scan(pagemap, page, page + PAGE_BYTES,
-				  TIERD_PAGE_PRESENT | TIERD_PAGE_HUGE, TIERD_PAGE_PFNZERO, 1, &run,
-				  1, &walk_end);
+	return found <= 0 ? found : (int64_t)(run.categories | TIERD_PAGE_PRESENT);
 }
 
 /*
@@ -142,11 +145,12 @@ void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order)
 			return;
 		if (block != address / HUGE_BYTES) {
 			block = address / HUGE_BYTES;
-			huge = is_mapped_huge(pagemap, address);
+			/* One entry maps all 2 MiB or none of them. */
+			huge = batch_mapped(pagemap, address, PAGE_BYTES);
 		}
 		if (huge < 0)
 			break;
-		if (huge > 0) {
+		if ((huge & TIERD_PAGE_HUGE) != 0) {
 			batch->fate[i] = TIERD_JOINED;
 			batch->asked[joined++] = i;
 		}
@@ -174,7 +178,7 @@ static uint32_t huge_pages_on(int pid, void *head, int dest, uint32_t *present, 
 		address[n++] = (char *)head + page * PAGE_BYTES;
 	address[n++] = (char *)head + (HUGE_PAGES - 1) * PAGE_BYTES;
 	*present = HUGE_PAGES;
-	if (sys_move_pages(pid, n, address, NULL, status) < 0)
+	if (tierd_move_pages(pid, n, address, NULL, status) < 0)
 		return 0;
 	if (status[0] >= 0)
 		*head_node = status[0];
@@ -185,7 +189,7 @@ static uint32_t huge_pages_on(int pid, void *head, int dest, uint32_t *present, 
 	/* Split on the way, or not moved: count. */
 	for (size_t page = 0; page < HUGE_PAGES; page++)
 		address[page] = (char *)head + page * PAGE_BYTES;
-	if (sys_move_pages(pid, HUGE_PAGES, address, NULL, status) < 0)
+	if (tierd_move_pages(pid, HUGE_PAGES, address, NULL, status) < 0)
 		return 0;
 	on_dest = *present = 0;
 	for (size_t page = 0; page < HUGE_PAGES; page++) {
@@ -301,7 +305,7 @@ void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *ca
 	if (asked == 0)
 		return;
 	start = sys_monotonic_ns();
-	result = sys_move_pages(pid, asked, batch->ask_address, batch->ask_dest, batch->status);
+	result = tierd_move_pages(pid, asked, batch->ask_address, batch->ask_dest, batch->status);
 	*call_ns = sys_monotonic_ns() - start;
 	read_statuses(batch, asked, result);
 	verify(batch, pid, asked, order);

@@ -1,58 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What time does to heat, and the table from its start to its end. */
+/* What time does to heat. */
 #include <errno.h>
 #include <math.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "heat_table.h"
 
 static const float HEAT_MIN = 0x1p-30F;
-
-static void set_epoch(struct tierd_heat *heat, uint64_t serial)
-{
-	heat->epoch_now = (uint8_t)(serial % EPOCHS + 1);
-	heat->epoch_before = (uint8_t)((serial + EPOCHS - 1) % EPOCHS + 1);
-}
-
-int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, struct tierd_heat **out)
-{
-	struct tierd_heat *heat;
-	int err;
-
-	if (capacity == 0 || capacity > UINT32_MAX / 2 || !(half_life_s > 0.0) ||
-	    !(refresh_s >= 1e-3) || refresh_s > 1e6)
-		return -EINVAL;
-	heat = calloc(1, sizeof(*heat));
-	if (heat == NULL)
-		return -ENOMEM;
-	err = table_init(heat, capacity);
-	if (err != 0) {
-		free(heat);
-		return err;
-	}
-	heat->half_life_ns = half_life_s * 1e9;
-	heat->refresh_ns = (uint64_t)(refresh_s * 1e9);
-	heat->gain = heat->inverse_gain = 1.0F;
-	set_epoch(heat, 0);
-	*out = heat;
-	return 0;
-}
-
-void tierd_heat_free(struct tierd_heat *heat)
-{
-	if (heat == NULL)
-		return;
-	table_free(heat);
-	free(heat);
-}
 
 /*
  * 2^x for |x| up to 1000, to within a few units in the last place. Not libm's, whose last
  * bits depend on the CPU and its version: a recording must give the same heat anywhere.
  * Taylor's series of e^(f ln 2) for f within a half of 0; the terms left out are below 2^-60.
  */
-double tierd_heat_power_of_two(double x)
+static double power_of_two(double x)
 {
 	static const double ln2 = 0x1.62e42fefa39efp-1;
 	double whole = floor(x + 0.5);
@@ -69,7 +29,7 @@ float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns)
 	double since = time_ns >= heat->origin_ns ? (double)(time_ns - heat->origin_ns)
 						  : -(double)(heat->origin_ns - time_ns);
 
-	return (float)tierd_heat_power_of_two(fmax(since / heat->half_life_ns, -120.0));
+	return (float)power_of_two(fmax(since / heat->half_life_ns, -120.0));
 }
 
 static uint64_t maintain_every(const struct tierd_heat *heat)
@@ -118,7 +78,7 @@ static void rebase(struct tierd_heat *heat)
 	double exponent = (double)(heat->now_ns - heat->origin_ns) / heat->half_life_ns;
 
 	heat->gain = heat->inverse_gain = 1.0F;
-	maintain(heat, exponent > 140.0 ? 0.0F : (float)tierd_heat_power_of_two(-exponent));
+	maintain(heat, exponent > 140.0 ? 0.0F : (float)power_of_two(-exponent));
 	heat->origin_ns = heat->now_ns;
 }
 
@@ -145,11 +105,11 @@ void tierd_heat_fade(struct tierd_heat *heat, double half_lives)
 		 * So much that nothing is left, time would begin before its beginning, or heat
 		 * would be stored in less than its own size.
 		 */
-		maintain(heat, (float)tierd_heat_power_of_two(-half_lives));
+		maintain(heat, (float)power_of_two(-half_lives));
 	} else {
 		heat->origin_ns = back > 0.0 ? heat->origin_ns - (uint64_t)back
 					     : heat->origin_ns + (uint64_t)-back;
-		heat->gain *= (float)tierd_heat_power_of_two(half_lives);
+		heat->gain *= (float)power_of_two(half_lives);
 		heat->inverse_gain = 1.0F / heat->gain;
 	}
 }
@@ -178,23 +138,7 @@ void tierd_heat_advance(struct tierd_heat *heat, uint64_t time_ns)
 		maintain(heat, 1.0F);
 }
 
-uint64_t tierd_heat_tracked(const struct tierd_heat *heat)
+const struct tierd_heat_stats *tierd_heat_stats(const struct tierd_heat *heat)
 {
-	return heat->tracked;
-}
-
-void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats)
-{
-	*stats = (struct tierd_heat_stats){
-	    .tracked = heat->tracked,
-	    .huge = heat->huge,
-	    .capacity = heat->capacity,
-	    .memory_bytes = heat->table_bytes + sizeof(*heat),
-	    .ingested = heat->ingested,
-	    .evicted = heat->evicted,
-	    .dropped_invalid = heat->dropped_invalid,
-	    .dropped_full = heat->dropped_full,
-	    .folded = heat->folded,
-	    .split = heat->split,
-	};
+	return &heat->stats;
 }

@@ -21,8 +21,6 @@ static inline void sort_few(struct rank *rank, size_t n)
 	}
 }
 
-static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key);
-
 /*
  * Spread over as many buckets as there are slots, by the part of heat in which they differ, most
  * are alone; what shares a bucket is spread again. Slots of equal heat are spread by key.
@@ -42,7 +40,7 @@ __attribute__((always_inline)) static inline void spread(struct rank *rank, stru
 	}
 	if (least == most) {
 		if (!by_key)
-			sort(rank, spare, n, true);
+			rank_sort(rank, spare, n, true);
 		return;
 	}
 	while (bits < MOST_BITS && (size_t)2 << bits <= n)
@@ -67,12 +65,12 @@ __attribute__((always_inline)) static inline void spread(struct rank *rank, stru
 		if (end[i] - first <= FEW)
 			sort_few(rank + first, end[i] - first);
 		else
-			sort(rank + first, spare, end[i] - first, by_key);
+			rank_sort(rank + first, spare, end[i] - first, by_key);
 	}
 }
 
 /* Compiled for each of both, for it is most of what a tick's questions execute. */
-static void sort(struct rank *rank, struct rank *spare, size_t n, bool by_key)
+void rank_sort(struct rank *rank, struct rank *spare, size_t n, bool by_key)
 {
 	if (by_key)
 		spread(rank, spare, n, true);
@@ -110,9 +108,4 @@ void rank_select(struct rank *rank, size_t n, size_t most)
 		else
 			low = j + 1;
 	}
-}
-
-void rank_sort(struct rank *rank, struct rank *spare, size_t n)
-{
-	sort(rank, spare, n, false);
 }

@@ -32,8 +32,8 @@ static inline bool rank_before(const struct rank *a, const struct rank *b)
 	return a->order != b->order ? a->order < b->order : a->key < b->key;
 }
 
-/* `spare` has space for as many. */
-void rank_sort(struct rank *rank, struct rank *spare, size_t n);
+/* `spare` has space for as many; `by_key`: their heat is equal. */
+void rank_sort(struct rank *rank, struct rank *spare, size_t n, bool by_key);
 /* Put the best `most` first, in any order. */
 void rank_select(struct rank *rank, size_t n, size_t most);
 

@@ -180,7 +180,7 @@ static bool guess_worst(const struct tierd_heat *heat, struct query *query, size
 	pass(heat, query, SAMPLE);
 	if (query->n < SAMPLE)
 		return false;
-	rank_sort(query->rank, query->rank + query->room, query->n);
+	rank_sort(query->rank, query->rank + query->room, query->n, false);
 	query->worst = query->rank[at];
 	return true;
 }
@@ -211,7 +211,7 @@ static int find(const struct tierd_heat *heat, struct query *query, bool in_orde
 	if (query->n > query->most + (in_order ? query->most / 2 : 0))
 		drop_worse(query);
 	if (in_order)
-		rank_sort(query->rank, query->rank + query->room, query->n);
+		rank_sort(query->rank, query->rank + query->room, query->n, false);
 	if (query->n > query->most)
 		query->n = query->most;
 	return 0;
@@ -265,15 +265,15 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 			      .among = among,
 			      .warmth = hottest ? 0 : WARMTHS - 1,
 			      .worst = {UINT32_MAX, 0, UINT64_MAX},
-			      .most = n < heat->tracked ? n : (size_t)heat->tracked};
+			      .most = n < heat->stats.tracked ? n : (size_t)heat->stats.tracked};
 	const uint16_t tick = moved_tick(heat);
 	size_t told = 0;
 	int err;
 
 	if (node == TIERD_NODE_UNPLACED && table_unplaced(heat) == of_unknown_node(heat))
 		query.node = TIERD_NODE_UNKNOWN;
-	if (query.huge && query.most > heat->huge)
-		query.most = heat->huge;
+	if (query.huge && query.most > heat->stats.huge)
+		query.most = heat->stats.huge;
 	/* Least heat below 0 leaves nothing out. */
 	if (query.hottest && min_heat >= 0.0F) {
 		const float stored = fabsf(min_heat) * heat->gain * (1.0F - SLACK);

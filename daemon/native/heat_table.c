@@ -3,6 +3,7 @@
 #include "heat_table.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -21,10 +22,11 @@ static uint64_t grow_threshold(const struct tierd_heat *heat, uint64_t lines)
 {
 	uint64_t at = lines * SLOTS_PER_LINE / 5 * 4;
 
-	return lines >= heat->max_lines || at > heat->capacity ? heat->capacity : at;
+	return lines >= heat->max_lines || at > heat->stats.capacity ? heat->stats.capacity : at;
 }
 
-static int set_lines(struct tierd_heat *heat, uint64_t lines)
+/* False without memory for it. */
+static bool set_lines(struct tierd_heat *heat, uint64_t lines)
 {
 	const size_t slots = lines * SLOTS_PER_LINE;
 	/* Passes read tags beyond the last slot. */
@@ -36,7 +38,7 @@ static int set_lines(struct tierd_heat *heat, uint64_t lines)
 	    mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	if (memory == MAP_FAILED)
-		return -ENOMEM;
+		return false;
 	/* In 2 MiB pages where the kernel has them: probes are random. */
 	if (bytes >= HUGE_BYTES)
 		(void)madvise(memory, bytes, MADV_HUGEPAGE);
@@ -48,38 +50,54 @@ static int set_lines(struct tierd_heat *heat, uint64_t lines)
 	heat->filter_bits = words * 64;
 	heat->lines = lines;
 	heat->table_bytes = bytes;
+	heat->stats.memory_bytes = bytes + sizeof(*heat);
 	heat->grow_at = grow_threshold(heat, lines);
+	return true;
+}
+
+int tierd_heat_new(uint64_t capacity, double half_life_s, double refresh_s, struct tierd_heat **out)
+{
+	const uint64_t slots = capacity + capacity / 4 + SLOTS_PER_LINE;
+	struct tierd_heat *heat;
+
+	if (capacity == 0 || capacity > UINT32_MAX / 2 || !(half_life_s > 0.0) ||
+	    !(refresh_s >= 1e-3) || refresh_s > 1e6)
+		return -EINVAL;
+	heat = calloc(1, sizeof(*heat));
+	if (heat == NULL)
+		return -ENOMEM;
+	heat->stats.capacity = capacity;
+	heat->max_lines = (slots + SLOTS_PER_LINE - 1) / SLOTS_PER_LINE;
+	if (!set_lines(heat, heat->max_lines < FIRST_LINES ? heat->max_lines : FIRST_LINES)) {
+		free(heat);
+		return -ENOMEM;
+	}
+	heat->half_life_ns = half_life_s * 1e9;
+	heat->refresh_ns = (uint64_t)(refresh_s * 1e9);
+	heat->gain = heat->inverse_gain = 1.0F;
+	set_epoch(heat, 0);
+	*out = heat;
 	return 0;
 }
 
-int table_init(struct tierd_heat *heat, uint64_t capacity)
-{
-	uint64_t slots = capacity + capacity / 4 + SLOTS_PER_LINE;
-
-	heat->capacity = capacity;
-	heat->max_lines = (slots + SLOTS_PER_LINE - 1) / SLOTS_PER_LINE;
-	return set_lines(heat, heat->max_lines < FIRST_LINES ? heat->max_lines : FIRST_LINES);
-}
-
-void table_free(struct tierd_heat *heat)
+void tierd_heat_free(struct tierd_heat *heat)
 {
 	munmap(heat->slots, heat->table_bytes);
+	free(heat);
 }
 
-static int grow(struct tierd_heat *heat)
+static bool grow(struct tierd_heat *heat)
 {
 	struct slot *old = heat->slots;
 	const struct tags old_tags = heat->tags;
 	const uint64_t old_lines = heat->lines;
 	const size_t old_bytes = heat->table_bytes;
 	uint64_t lines = old_lines < SMALL_LINES ? 2 * old_lines : old_lines + old_lines / 5 + 1;
-	int err;
 
 	if (lines > heat->max_lines)
 		lines = heat->max_lines;
-	err = set_lines(heat, lines);
-	if (err != 0)
-		return err;
+	if (!set_lines(heat, lines))
+		return false;
 	/* Slots lie in the order of their hashes in both tables: reads and writes stream. */
 	for (uint64_t i = 0; i < old_lines * SLOTS_PER_LINE; i++) {
 		struct slot *slot;
@@ -94,7 +112,7 @@ static int grow(struct tierd_heat *heat)
 	}
 	munmap(old, old_bytes);
 	table_rebuild_filter(heat);
-	return 0;
+	return true;
 }
 
 /* Whether a slot is used, and its node is one of the kept. */
@@ -142,14 +160,14 @@ static uint64_t evict_group(struct tierd_heat *heat, bool kept, uint64_t wanted)
 		table_remove(heat, slot);
 		gone++;
 	}
-	heat->evicted += gone;
+	heat->stats.evicted += gone;
 	return gone;
 }
 
 /* False where less than a sixteenth of the table could go. */
 static bool evict(struct tierd_heat *heat, bool may_evict_kept)
 {
-	const uint64_t wanted = heat->capacity / 16 + 1;
+	const uint64_t wanted = heat->stats.capacity / 16 + 1;
 	uint64_t gone = evict_group(heat, false, wanted);
 
 	if (may_evict_kept && gone < wanted)
@@ -161,23 +179,23 @@ struct slot *table_insert(struct tierd_heat *heat, uint64_t key, bool may_evict_
 {
 	struct slot *slot;
 
-	if (heat->tracked >= heat->grow_at && heat->grow_at < heat->capacity) {
+	if (heat->stats.tracked >= heat->grow_at && heat->grow_at < heat->stats.capacity) {
 		/* Without memory for more, what is there now is the bound. */
-		if (grow(heat) != 0)
-			heat->capacity = heat->grow_at;
+		if (!grow(heat))
+			heat->stats.capacity = heat->grow_at;
 	}
-	if (heat->tracked >= heat->capacity) {
+	if (heat->stats.tracked >= heat->stats.capacity) {
 		if (may_evict_kept || !heat->nothing_to_evict)
 			heat->nothing_to_evict = !evict(heat, may_evict_kept);
-		if (heat->tracked >= heat->capacity) {
-			heat->dropped_full++;
+		if (heat->stats.tracked >= heat->stats.capacity) {
+			heat->stats.dropped_full++;
 			return NULL;
 		}
 	}
 	slot = table_probe(heat, key);
 	*slot = (struct slot){.inverted = ~key, .node = TIERD_NODE_UNKNOWN};
 	tag_slot(heat, slot);
-	heat->tracked++;
+	heat->stats.tracked++;
 	heat->of_epoch[0]++;
 	return slot;
 }
@@ -205,7 +223,7 @@ void table_remove(struct tierd_heat *heat, struct slot *slot)
 	}
 	heat->slots[hole] = (struct slot){0};
 	tag_slot(heat, &heat->slots[hole]);
-	heat->tracked--;
+	heat->stats.tracked--;
 }
 
 static void filter_set(struct tierd_heat *heat, const struct slot *slot)
@@ -219,13 +237,13 @@ void table_set_huge(struct tierd_heat *heat, struct slot *slot)
 {
 	slot->flags |= FLAG_HUGE;
 	filter_set(heat, slot);
-	heat->huge++;
+	heat->stats.huge++;
 }
 
 void table_clear_huge(struct tierd_heat *heat, struct slot *slot)
 {
 	slot->flags &= (uint8_t)~FLAG_HUGE;
-	heat->huge--;
+	heat->stats.huge--;
 	/* The bit stays until a rebuild, because another folio may share it. */
 	heat->filter_stale++;
 }
@@ -234,7 +252,7 @@ void table_rebuild_filter(struct tierd_heat *heat)
 {
 	memset(heat->filter, 0, heat->filter_bits / 8);
 	heat->filter_stale = 0;
-	if (heat->huge == 0)
+	if (heat->stats.huge == 0)
 		return;
 	for (uint64_t i = 0; i < slot_count(heat); i++)
 		if (slot_used(&heat->slots[i]) && slot_huge(&heat->slots[i]))

@@ -66,8 +66,6 @@ struct tierd_heat {
 	uint32_t warm[COUNTED][WARMTHS];
 	uint64_t lines;
 	uint64_t max_lines;
-	uint64_t capacity;
-	uint64_t tracked;
 	uint64_t grow_at;
 	size_t table_bytes;
 
@@ -75,7 +73,6 @@ struct tierd_heat {
 	uint64_t *filter;
 	uint64_t filter_bits;
 	uint64_t filter_stale;
-	uint64_t huge;
 
 	/* Forward decay: a stored heat is the true one times 2^((now - origin) / half life). */
 	bool started;
@@ -98,13 +95,7 @@ struct tierd_heat {
 	bool keep_node[256];
 	/* Nothing more can be evicted in this tierd_heat_place; each try would scan all slots. */
 	bool nothing_to_evict;
-
-	uint64_t ingested;
-	uint64_t evicted;
-	uint64_t dropped_invalid;
-	uint64_t dropped_full;
-	uint64_t folded;
-	uint64_t split;
+	struct tierd_heat_stats stats;
 };
 
 static inline uint64_t scale(uint64_t hash, uint64_t buckets)
@@ -175,6 +166,12 @@ static inline void tag_slot(struct tierd_heat *heat, const struct slot *slot)
 	heat->tags.warmth[at] = warmth;
 }
 
+static inline void set_epoch(struct tierd_heat *heat, uint64_t serial)
+{
+	heat->epoch_now = (uint8_t)(serial % EPOCHS + 1);
+	heat->epoch_before = (uint8_t)((serial + EPOCHS - 1) % EPOCHS + 1);
+}
+
 /* When a slot's node was confirmed; 0: it is not known, or long ago. */
 static inline void slot_set_epoch(struct tierd_heat *heat, struct slot *slot, uint8_t epoch)
 {
@@ -189,11 +186,6 @@ static inline bool slot_unplaced(const struct tierd_heat *heat, const struct slo
 	const uint8_t epoch = slot->flags & EPOCH_MASK;
 
 	return epoch != heat->epoch_now && epoch != heat->epoch_before;
-}
-
-static inline uint64_t slot_pages(const struct slot *slot)
-{
-	return slot_huge(slot) ? HUGE_PAGES : 1;
 }
 
 static inline uint64_t filter_bit(const struct tierd_heat *heat, uint64_t key)
@@ -217,11 +209,8 @@ static inline uint16_t moved_tick(const struct tierd_heat *heat)
 	return tick == 0 ? 1 : tick;
 }
 
-int table_init(struct tierd_heat *heat, uint64_t capacity);
-double tierd_heat_power_of_two(double x);
 /* What a true heat of this time is stored times. */
 float heat_gain_at(const struct tierd_heat *heat, uint64_t time_ns);
-void table_free(struct tierd_heat *heat);
 
 static inline uint64_t next_slot(uint64_t index, uint64_t count)
 {
@@ -255,7 +244,7 @@ static inline struct slot *table_find(const struct tierd_heat *heat, uint64_t ke
 /* The slot of the folio that a page is in, or NULL. */
 static inline struct slot *table_folio(const struct tierd_heat *heat, uint64_t page)
 {
-	if (heat->huge != 0 && filter_hit(heat, page)) {
+	if (heat->stats.huge != 0 && filter_hit(heat, page)) {
 		struct slot *slot = table_find(heat, key_head(page));
 
 		if (slot != NULL && slot_huge(slot))
@@ -279,7 +268,8 @@ void table_rebuild_filter(struct tierd_heat *heat);
 /* Slots of which slot_unplaced is true. */
 static inline uint64_t table_unplaced(const struct tierd_heat *heat)
 {
-	return heat->tracked - heat->of_epoch[heat->epoch_now] - heat->of_epoch[heat->epoch_before];
+	return heat->stats.tracked - heat->of_epoch[heat->epoch_now] -
+	       heat->of_epoch[heat->epoch_before];
 }
 
 #endif

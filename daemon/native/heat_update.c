@@ -29,7 +29,7 @@ static void split_folio(struct tierd_heat *heat, struct slot *slot)
 	struct slot parent;
 
 	table_clear_huge(heat, slot);
-	heat->split++;
+	heat->stats.split++;
 	parent = *slot;
 	if (parent.heat * heat->inverse_gain < SPLIT_MIN && !heat->keep_node[parent.node])
 		return;
@@ -79,7 +79,7 @@ static void place_huge(struct tierd_heat *heat, uint64_t head, uint8_t node, boo
 	slot = table_insert(heat, head, found);
 	if (slot == NULL)
 		return;
-	heat->folded += found;
+	heat->stats.folded += found;
 	slot->heat = sum * (1.0F / (float)HUGE_PAGES);
 	slot->moved = moved;
 	table_set_huge(heat, slot);
@@ -100,6 +100,14 @@ static void place_page(struct tierd_heat *heat, uint64_t key, uint8_t node, bool
 		set_place(heat, slot, node);
 }
 
+static void place(struct tierd_heat *heat, uint64_t page, uint8_t node, uint8_t order, bool insert)
+{
+	if (order >= HUGE_ORDER)
+		place_huge(heat, key_head(page), node, insert);
+	else
+		place_page(heat, page, node, insert);
+}
+
 void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16_t *node,
 		      const uint8_t *order, size_t n, const uint8_t *insert_on)
 {
@@ -107,14 +115,13 @@ void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16
 		heat->keep_node[i] = i <= TIERD_NODE_MAX && insert_on[i] != 0;
 	heat->nothing_to_evict = false;
 	for (size_t i = 0; i < n; i++) {
-		bool huge = order[i] >= HUGE_ORDER;
-		uint64_t key = huge ? key_head(page[i]) : page[i];
+		uint64_t key = order[i] >= HUGE_ORDER ? key_head(page[i]) : page[i];
 		uint8_t on = node_or_unknown(node[i]);
 
 		if (i + LOOKAHEAD < n)
 			__builtin_prefetch(&heat->slots[home_of(heat, page[i + LOOKAHEAD])], 1);
 		if (~key == 0) {
-			heat->dropped_invalid++;
+			heat->stats.dropped_invalid++;
 			continue;
 		}
 		if (node[i] < -1) {
@@ -124,10 +131,7 @@ void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16
 				table_remove(heat, slot);
 			continue;
 		}
-		if (huge)
-			place_huge(heat, key, on, heat->keep_node[on]);
-		else
-			place_page(heat, key, on, heat->keep_node[on]);
+		place(heat, key, on, order[i], heat->keep_node[on]);
 	}
 }
 
@@ -137,15 +141,11 @@ void tierd_heat_place(struct tierd_heat *heat, const uint64_t *page, const int16
  */
 static struct slot *meet_moved(struct tierd_heat *heat, uint64_t page, int16_t node, uint8_t order)
 {
-	uint8_t on = node_or_unknown(node);
 	uint64_t key = order >= HUGE_ORDER ? key_head(page) : page;
 
 	if (~key == 0)
 		return NULL;
-	if (order >= HUGE_ORDER)
-		place_huge(heat, key, on, true);
-	else
-		place_page(heat, key, on, true);
+	place(heat, key, node_or_unknown(node), order, true);
 	return table_find(heat, key);
 }
 
@@ -225,7 +225,7 @@ static inline void met_on(struct tierd_heat *heat, struct slot *slot, int16_t no
 /* Where the search for a page's folio begins. */
 static inline const struct slot *first_slot(const struct tierd_heat *heat, uint64_t page)
 {
-	const bool huge = heat->huge != 0 && filter_hit(heat, page);
+	const bool huge = heat->stats.huge != 0 && filter_hit(heat, page);
 
 	return &heat->slots[home_of(heat, huge ? key_head(page) : page)];
 }
@@ -263,9 +263,9 @@ void tierd_heat_ingest(struct tierd_heat *heat, const uint64_t *page, const floa
 		if (n - i > LOOKAHEAD)
 			__builtin_prefetch(first_slot(heat, page[i + LOOKAHEAD]), 1);
 		if (counts(count[i]) && ~page[i] != 0)
-			heat->ingested += add_sample(heat, page[i], count[i] * gain, most,
-						     node == NULL ? -1 : node[i]);
+			heat->stats.ingested += add_sample(heat, page[i], count[i] * gain, most,
+							   node == NULL ? -1 : node[i]);
 		else
-			heat->dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
+			heat->stats.dropped_invalid += count[i] != 0.0F || ~page[i] == 0;
 	}
 }

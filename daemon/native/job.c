@@ -43,8 +43,8 @@ uint64_t job_gather(struct tierd_mover *mover, struct tierd_job *job)
 
 	if (limit < LEAST_PAGES * PAGE_BYTES)
 		limit = LEAST_PAGES * PAGE_BYTES;
-	if (limit > mover->burst_in_use / 2)
-		limit = mover->burst_in_use / 2;
+	if (limit > (uint64_t)mover->bytes.burst / 2)
+		limit = (uint64_t)mover->bytes.burst / 2;
 	while (job->cursor < job->n && !job_is_due(job, job->cursor))
 		job->cursor++;
 	for (size_t i = job->cursor; i < job->n && n < BATCH_MAX; i++) {
@@ -81,7 +81,7 @@ static void skip_full_nodes(struct tierd_mover *mover)
 {
 	struct batch *batch = &mover->batch;
 
-	for (size_t i = 0; mover->any_short && i < batch->n; i++) {
+	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->fate[i] != FATE_OPEN)
 			continue;
 		if (is_full(mover, batch->dest[i])) {
@@ -103,18 +103,15 @@ static void learn_full_nodes(struct tierd_mover *mover)
 	for (size_t i = 0; i < batch->n; i++) {
 		if (batch->moved_pages[i] > 0) {
 			arrived = true;
-			if (mover->any_short && batch->before[i] >= 0 &&
-			    batch->before[i] < FULL_NODES)
+			if (batch->before[i] >= 0 && batch->before[i] < FULL_NODES)
 				mover->full[batch->before[i]] = 0;
 		} else if (batch->fate[i] == TIERD_NO_ROOM && short_of < 0) {
 			short_of = batch->dest[i];
 		}
 	}
 	if (short_of >= 0 && short_of < FULL_NODES && !arrived &&
-	    mover->full[short_of] < FULL_CALLS) {
+	    mover->full[short_of] < FULL_CALLS)
 		mover->full[short_of]++;
-		mover->any_short = true;
-	}
 }
 
 static uint64_t write_down(struct tierd_mover *mover, struct tierd_job *job)

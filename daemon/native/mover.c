@@ -53,8 +53,8 @@ int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double
 		free(mover);
 		return -EINVAL;
 	}
-	mover->rate = mover->rate_in_use = rate;
-	mover->burst = mover->burst_in_use = burst;
+	mover->rate = rate;
+	mover->burst = burst;
 	mover->tuning = *tuning;
 	mover->ns_per_page = tuning->first_ns_per_page;
 	mover->bytes.filled_ns = sys_monotonic_ns();
@@ -75,15 +75,9 @@ static void changed(struct tierd_mover *mover)
 	sys_wake(&mover->changes);
 }
 
-void tierd_mover_stop(struct tierd_mover *mover)
+void tierd_mover_stop(struct tierd_mover *mover, int stop)
 {
-	atomic_store(&mover->stop, 1);
-	changed(mover);
-}
-
-void tierd_mover_resume(struct tierd_mover *mover)
-{
-	atomic_store(&mover->stop, 0);
+	atomic_store(&mover->stop, stop != 0);
 	changed(mover);
 }
 
@@ -92,17 +86,6 @@ void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t bur
 	atomic_store(&mover->rate, rate);
 	atomic_store(&mover->burst, burst);
 	changed(mover);
-}
-
-static void take_new_rate(struct tierd_mover *mover)
-{
-	uint64_t rate = atomic_load(&mover->rate), burst = atomic_load(&mover->burst);
-
-	if (rate == mover->rate_in_use && burst == mover->burst_in_use)
-		return;
-	bucket_set(&mover->bytes, (double)rate, (double)burst, sys_monotonic_ns());
-	mover->rate_in_use = rate;
-	mover->burst_in_use = burst;
 }
 
 /* Nanoseconds until the gathered batch may be carried out. */
@@ -163,9 +146,8 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 
 	/* Whether a node has room, or may be moved to, is asked anew for each job. */
 	if (job->pass == 0 && job->cursor == 0) {
-		if (mover->any_short)
-			memset(mover->full, 0, sizeof(mover->full));
-		mover->any_short = mover->one_dest = false;
+		memset(mover->full, 0, sizeof(mover->full));
+		mover->one_dest = false;
 	}
 	for (;;) {
 		unsigned int changes = atomic_load(&mover->changes);
@@ -175,14 +157,15 @@ int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t s
 			give_up_busy(mover, job);
 			return 0;
 		}
-		take_new_rate(mover);
+		now = sys_monotonic_ns();
+		bucket_set(&mover->bytes, (double)atomic_load(&mover->rate),
+			   (double)atomic_load(&mover->burst), now);
 		bytes = job_gather(mover, job);
 		if (bytes == 0) {
 			if (!next_pass(mover, job))
 				return 0;
 			continue;
 		}
-		now = sys_monotonic_ns();
 		if (now >= end)
 			return 1;
 		wait = wait_needed(mover, job, bytes, now);

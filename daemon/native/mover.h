@@ -48,8 +48,6 @@ struct tierd_mover {
 	atomic_uint changes;
 	_Atomic uint64_t rate;
 	_Atomic uint64_t burst;
-	uint64_t rate_in_use;
-	uint64_t burst_in_use;
 	uint32_t busy_retries;
 	double cpu_share;
 	struct tierd_mover_tuning tuning;
@@ -61,8 +59,6 @@ struct tierd_mover {
 	bool one_dest;
 	/* Calls in a row that found the node full and moved nothing. */
 	uint8_t full[FULL_NODES];
-	/* Whether there were any in this job. */
-	bool any_short;
 	struct batch batch;
 };
 
@@ -74,11 +70,6 @@ void mover_used_cpu(struct tierd_mover *mover, uint64_t start_ns, uint64_t cpu_n
 
 /* batch.c: settle all that is open. */
 void batch_settle_open(struct batch *batch, int err);
-/*
- * Ask the kernel for the nodes of the first n of batch->asked: batch->status, which is `unknown`
- * where it does not say. A negative errno if it says nothing.
- */
-long batch_ask(struct batch *batch, int pid, size_t n, int unknown);
 /* Make the call for a batch, and find the result of each folio. */
 void batch_move(struct batch *batch, int pid, const uint8_t *order, uint64_t *call_ns);
 /*
@@ -93,6 +84,8 @@ void batch_look(struct batch *batch, int pid, const uint8_t *order, bool all);
  * where they are. Nothing is settled where the kernel cannot tell.
  */
 void batch_settle_joined(struct batch *batch, int pid, const uint8_t *order);
+/* Categories of the first page present there, 0 if none is, or a negative errno. */
+int64_t batch_mapped(int pagemap, uint64_t start, uint64_t bytes);
 
 /* job.c */
 /*

@@ -22,29 +22,8 @@
 
 enum { PASSES = 3, POLICY_BIND = 2, NODE_BITS = 1024, WORD = 64 };
 
-/* What follows `name` (of `size` bytes) at `at`, as a number of pages; 0 for another line. */
-static uint64_t pages_after(const char *at, const char *name, size_t size)
-{
-	return strncmp(at, name, size) == 0 ? strtoull(at + size, NULL, 10) : 0;
-}
-
-/* The entry of a node, made if there is none; NULL if there is no place for it. */
-static struct tierd_node_zones *entry_of(struct tierd_node_zones *nodes, size_t *n, size_t most,
-					 int node)
-{
-	for (size_t i = 0; i < *n; i++) {
-		if (nodes[i].node == node)
-			return &nodes[i];
-	}
-	if (*n == most)
-		return NULL;
-	nodes[*n] = (struct tierd_node_zones){.node = node};
-	return &nodes[(*n)++];
-}
-
 int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 {
-	static const char NODE[] = "Node ", HIGH[] = "high ", COUNT[] = "count:";
 	struct tierd_node_zones *zone = NULL;
 	FILE *file = fopen(path, "re");
 	size_t n = 0, size = 0;
@@ -53,17 +32,23 @@ int tierd_zones(const char *path, struct tierd_node_zones *nodes, size_t most)
 	if (file == NULL)
 		return -errno;
 	while (getline(&text, &size, file) > 0) {
-		const char *line = text;
+		const char *line = text + strspn(text, " ");
+		unsigned long pages;
+		int node;
 
-		while (*line == ' ')
-			line++;
 		/* Zones of a node, of which there may be several, follow one another. */
-		if (*line == 'N' && strncmp(line, NODE, sizeof(NODE) - 1) == 0)
-			zone = entry_of(nodes, &n, most, atoi(line + sizeof(NODE) - 1));
-		else if (zone != NULL && *line == 'h')
-			zone->high_pages += pages_after(line, HIGH, sizeof(HIGH) - 1);
-		else if (zone != NULL && *line == 'c')
-			zone->held_pages += pages_after(line, COUNT, sizeof(COUNT) - 1);
+		if (*line == 'N' && sscanf(line, "Node %d", &node) == 1) {
+			if (zone != NULL && zone->node == node)
+				continue;
+			zone = n < most ? &nodes[n++] : NULL;
+			if (zone != NULL)
+				*zone = (struct tierd_node_zones){.node = node};
+		} else if (zone != NULL && *line == 'h' && sscanf(line, "high %lu", &pages) == 1) {
+			zone->high_pages += pages;
+		} else if (zone != NULL && *line == 'c' &&
+			   sscanf(line, "count: %lu", &pages) == 1) {
+			zone->held_pages += pages;
+		}
 	}
 	free(text);
 	fclose(file);

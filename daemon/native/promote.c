@@ -12,17 +12,15 @@
 #include "sys.h"
 #include "tierd.h"
 
-static int check(const struct tierd_promoter_settings *settings)
+static bool valid(const struct tierd_promoter_settings *settings)
 {
 	return settings->interval_ns >= 1000000 && settings->quota_bytes_per_s > 0 &&
-		       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
-		       settings->heat_s > 0.0F && settings->rate_cap > 0.0F &&
-		       settings->visits > 0.0F && settings->copy_requests >= 0.0F &&
-		       settings->least_rate >= 0.0F && settings->return_rate >= 0.0F &&
-		       settings->slice_ns > 0 && settings->min_epoch_age_ns > 0 &&
-		       settings->demand_weight > 0.0 && settings->demand_weight <= 1.0
-		   ? 0
-		   : -EINVAL;
+	       settings->margin >= 0.0F && settings->confidence >= 0.0F &&
+	       settings->heat_s > 0.0F && settings->rate_cap > 0.0F && settings->visits > 0.0F &&
+	       settings->copy_requests >= 0.0F && settings->least_rate >= 0.0F &&
+	       settings->return_rate >= 0.0F && settings->slice_ns > 0 &&
+	       settings->min_epoch_age_ns > 0 && settings->demand_weight > 0.0 &&
+	       settings->demand_weight <= 1.0;
 }
 
 static void apply(struct tierd_promoter *promoter, const struct tierd_promoter_settings *settings)
@@ -48,7 +46,7 @@ int tierd_promoter_new(struct tierd_mover *mover, const struct tierd_promoter_se
 {
 	struct tierd_promoter *promoter;
 
-	if (mover == NULL || check(settings) != 0)
+	if (mover == NULL || !valid(settings))
 		return -EINVAL;
 	promoter = calloc(1, sizeof(*promoter));
 	if (promoter == NULL)
@@ -85,7 +83,7 @@ void tierd_promoter_free(struct tierd_promoter *promoter)
 int tierd_promoter_set(struct tierd_promoter *promoter,
 		       const struct tierd_promoter_settings *settings)
 {
-	if (check(settings) != 0)
+	if (!valid(settings))
 		return -EINVAL;
 	enter(promoter, TIERD_TAP_SET);
 	apply(promoter, settings);

@@ -139,7 +139,6 @@ struct tierd_promoter {
 };
 
 /* promote_read.c */
-uint64_t ring_waiting(const struct ring *ring);
 void read_records(struct tierd_promoter *promoter, uint64_t now_ns);
 /* Whether the move is ping-pong: a promotion soon after the page's demotion. */
 bool recent_add(struct tierd_promoter *promoter, uint64_t page, int direction, uint64_t now_ns);

@@ -210,8 +210,7 @@ int64_t promote_work(struct tierd_promoter *promoter)
 	stats->intervals++;
 	if (tap_stands(promoter, interrupted(promoter)))
 		return 0;
-	if (ring_waiting(&promoter->ring) > 0)
-		read_records(promoter, start);
+	read_records(promoter, start);
 	if (promoter->waiting.n == 0 || start < promoter->rest_until_ns) {
 		promoter->demand *= 1.0 - promoter->settings.demand_weight;
 		stats->cpu_ns += sys_thread_cpu_ns() - cpu;

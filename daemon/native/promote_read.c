@@ -8,7 +8,7 @@
 #include "records.h"
 #include "tierd.h"
 
-uint64_t ring_waiting(const struct ring *ring)
+static uint64_t ring_waiting(const struct ring *ring)
 {
 	uint64_t tail;
 

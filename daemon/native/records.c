@@ -46,13 +46,6 @@ size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const
 	return found;
 }
 
-size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at)
-{
-	while (at < n && record[at].kind != TIERD_RECORD_ROUND)
-		at++;
-	return at;
-}
-
 size_t tierd_hot_records(const struct tierd_hot_record *record, size_t n, const uint8_t *copied,
 			 const struct tierd_hot_epochs *epochs, uint64_t *page, float *count,
 			 float *rate, uint64_t *told_ns, uint8_t *current, int16_t *node)

@@ -35,16 +35,13 @@ static uint8_t fate_of_errno(int err)
 /* How a block of 2 MiB is mapped: FATE_OPEN if as one folio. */
 static uint8_t look(int pagemap, uint64_t start)
 {
-	struct tierd_region run;
-	uint64_t walk_end;
-	int64_t found = tierd_pagemap_scan(pagemap, start, start + HUGE_BYTES, TIERD_PAGE_PRESENT,
-					   TIERD_PAGE_PFNZERO, 0, &run, 1, &walk_end);
+	const int64_t found = batch_mapped(pagemap, start, HUGE_BYTES);
 
 	if (found < 0)
 		return fate_of_errno((int)-found);
 	if (found == 0)
 		return TIERD_SPLIT_GONE;
-	return (run.categories & TIERD_PAGE_HUGE) != 0 ? FATE_OPEN : TIERD_SPLIT_ALREADY;
+	return (found & TIERD_PAGE_HUGE) != 0 ? FATE_OPEN : TIERD_SPLIT_ALREADY;
 }
 
 static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
@@ -54,7 +51,7 @@ static uint8_t split_one(int pidfd, int pagemap, uint64_t start)
 
 	if (view != FATE_OPEN)
 		return view;
-	result = sys_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
+	result = tierd_advise_cold(pidfd, start + HUGE_BYTES - PAGE_BYTES, PAGE_BYTES);
 	if (result < 0)
 		return fate_of_errno(-result);
 	view = look(pagemap, start);

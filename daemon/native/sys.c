@@ -8,7 +8,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
@@ -43,7 +42,7 @@ struct pm_scan {
 
 #define PAGEMAP_SCAN _IOWR('f', 16, struct pm_scan)
 
-long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
+long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status)
 {
 	long result = syscall(SYS_move_pages, pid, count, pages, nodes, status, MPOL_MF_MOVE);
 
@@ -81,7 +80,7 @@ int sys_open_pagemap(int pid)
 	return fd == -1 ? -errno : fd;
 }
 
-int sys_advise_cold(int pidfd, uint64_t start, uint64_t length)
+int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length)
 {
 	struct iovec range = {.iov_base = (void *)(uintptr_t)start, .iov_len = length};
 	long result = syscall(PROCESS_MADVISE, pidfd, &range, 1UL, COLD, 0U);
@@ -117,32 +116,24 @@ int tierd_mempolicy_restore(const struct tierd_mempolicy *before)
 											   : -errno;
 }
 
-/* What follows `name` in a text, in bytes; false if it is not there. */
-static bool kilobytes_after(const char *text, const char *name, uint64_t *bytes)
-{
-	const char *at = strstr(text, name);
-	char *end;
-
-	if (at == NULL)
-		return false;
-	at += strlen(name);
-	*bytes = strtoull(at, &end, 10) * 1024;
-	return end != at && strncmp(end, " kB", 3) == 0;
-}
-
 /* Of a node's meminfo, whose first two lines these are. */
 static int read_memory(int fd, uint64_t *total, uint64_t *free_bytes)
 {
-	char text[1024];
+	unsigned long total_kib, free_kib;
+	char text[256];
 	ssize_t length = pread(fd, text, sizeof(text) - 1, 0);
+	int end = 0;
 
 	if (length < 0)
 		return -errno;
 	text[length] = '\0';
-	return kilobytes_after(text, "MemTotal:", total) &&
-		       kilobytes_after(text, "MemFree:", free_bytes)
-		   ? 0
-		   : -EINVAL;
+	sscanf(text, "Node %*d MemTotal: %lu kB Node %*d MemFree: %lu kB%n", &total_kib, &free_kib,
+	       &end);
+	if (end == 0)
+		return -EINVAL;
+	*total = total_kib * 1024;
+	*free_bytes = free_kib * 1024;
+	return 0;
 }
 
 uint64_t sys_node_free(int fd)

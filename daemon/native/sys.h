@@ -12,18 +12,8 @@
 
 #include "tierd_native.h"
 
-/*
- * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
- * left untouched for pages that the kernel did not get to, or that were still to be
- * migrated when it gave up; a positive result is the number of those.
- */
-long sys_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
-
 /* /proc/PID/pagemap, open for reading. */
 int sys_open_pagemap(int pid);
-
-/* process_madvise(2) with MADV_COLD (Linux 5.10). */
-int sys_advise_cold(int pidfd, uint64_t start, uint64_t length);
 
 /* Whether the process behind a pidfd has ended. */
 bool sys_exited(int pidfd);

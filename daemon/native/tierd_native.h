@@ -66,13 +66,12 @@ int64_t tierd_heat_select(struct tierd_heat *heat, int node, int hottest, int hu
 			  uint8_t *order, float *idle_s);
 /* No page on the node has less heat; infinite if none is known there. */
 float tierd_heat_least(struct tierd_heat *heat, int node);
-/* Folios in the table. */
-uint64_t tierd_heat_tracked(const struct tierd_heat *heat);
 int tierd_heat_lookup(struct tierd_heat *heat, uint64_t page, float *value, int16_t *node,
 		      uint8_t *order, float *idle_s);
 /* The node of each page's folio, -1 where it is unknown or the page not tracked. */
 void tierd_heat_where(struct tierd_heat *heat, const uint64_t *page, size_t n, int16_t *node);
-void tierd_heat_get_stats(struct tierd_heat *heat, struct tierd_heat_stats *stats);
+/* The table's own counters, for as long as it lives. */
+const struct tierd_heat_stats *tierd_heat_stats(const struct tierd_heat *heat);
 
 /* ---- mover ---- */
 
@@ -138,8 +137,8 @@ int tierd_mover_new(uint64_t rate, uint64_t burst, uint32_t busy_retries, double
 		    const struct tierd_mover_tuning *tuning, struct tierd_mover **out);
 void tierd_mover_free(struct tierd_mover *mover);
 int tierd_mover_run(struct tierd_mover *mover, struct tierd_job *job, uint64_t slice_ns);
-void tierd_mover_stop(struct tierd_mover *mover);
-void tierd_mover_resume(struct tierd_mover *mover);
+/* End a run soon, and let none begin; or let them run again. */
+void tierd_mover_stop(struct tierd_mover *mover, int stop);
 void tierd_mover_set_rate(struct tierd_mover *mover, uint64_t rate, uint64_t burst);
 int tierd_mover_set_limits(struct tierd_mover *mover, uint32_t busy_retries, double cpu_share);
 
@@ -181,7 +180,14 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 void tierd_members_add(uint64_t *table, size_t slots, const uint64_t *page, size_t n);
 void tierd_members(const uint64_t *table, size_t slots, const uint64_t *page, size_t stride,
 		   size_t n, uint8_t *found);
-int tierd_query_nodes(int pid, const uint64_t *vpn, int16_t *node, size_t n);
+/*
+ * move_pages(2) with MPOL_MF_MOVE. `nodes` NULL asks where pages are. `status` is
+ * left untouched for pages that the kernel did not get to, or that were still to be
+ * migrated when it gave up; a positive result is the number of those.
+ */
+long tierd_move_pages(int pid, unsigned long count, void **pages, const int *nodes, int *status);
+/* process_madvise(2) with MADV_COLD (Linux 5.10). */
+int tierd_advise_cold(int pidfd, uint64_t start, uint64_t length);
 
 /* ---- splitting ---- */
 
@@ -240,9 +246,6 @@ enum { TIERD_HISTORIES = 256, TIERD_DEPTHS = 9 };
 size_t tierd_scan_records(const struct tierd_hot_record *record, size_t n, const uint8_t *keep,
 			  const float *stays, const float *becomes, uint64_t *page, float *count,
 			  uint8_t *dirty, int16_t *node);
-
-/* The first record from `at` on that tells of a scan's end; `n` if there is none. */
-size_t tierd_scan_ended(const struct tierd_hot_record *record, size_t n, size_t at);
 
 /* What a card's records are weighed with; arrays are by card. */
 struct tierd_hot_epochs {

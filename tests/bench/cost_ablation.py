@@ -31,6 +31,7 @@ from cost_loads import LOADS
 from lineloop import LineLoop
 from tierloop import Loop
 
+from tierd.core import bounds
 from tierd.core.tuning import COST, FEEDBACK, REGRESSION, TRIAL
 from tierd.hotness import pattern
 from tierd.policy import demand, pageset
@@ -80,7 +81,7 @@ MECHANISMS: dict[str, list[tuple[Any, str, Any]]] = {
     "whole regions": [WHOLE],
     "load step": [(COST, "load_step", 9.0)],
     "starts": [(Search, "_beginnings", _here_only)],
-    "polish": [(COST, "polish_groups", 0)],
+    "polish": [(bounds, "POLISH_GROUPS", 0)],
     "mean prices": [(COST, "gradient_points", 1)],
     "smoothed heat": [(demand, "_smoothed", _own_heat)],
     "shared counts": [(pattern, "_shared", lambda _, counted, __: counted.copy())],

@@ -17,6 +17,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from policies import cost_settings, watermarks
 from tiersim import SimTier, tier_map
 
 from tierd.core.access import AccessBatch
@@ -24,11 +25,11 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, NodeUsage
 from tierd.hotness.pattern import PatternTracker
 from tierd.hotness.table import HeatTable
-from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget
 from tierd.policy.traffic import LoadSource, Traffic
-from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.policy.watermark import WatermarkPolicy
 
 TICKS = 9
 
@@ -48,8 +49,8 @@ def main() -> int:
     )
     told: dict[str, float] = {"pages": pages}
     made: dict[str, Policy] = {
-        "watermark": WatermarkPolicy(WatermarkSettings()),
-        "cost": CostPolicy(CostSettings()),
+        "watermark": WatermarkPolicy(watermarks()),
+        "cost": CostPolicy(cost_settings()),
     }
     for name, policy in made.items():
         told[f"{name}_ms"] = round(1e3 * median(_decisions(policy, tiers, pages, sizes)), 1)

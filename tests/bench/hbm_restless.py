@@ -20,12 +20,12 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
+from policies import cost_settings, watermarks
 from tierloop import restless
 from tiersim import SimTier
 
 from tierd.core.tiermap import MemoryKind
-from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.watermark import WatermarkSettings
+from tierd.policy.cost import CostPolicy
 
 TIERS = (
     SimTier(MemoryKind.DRAM, 6000, 118, 60e9),
@@ -37,7 +37,7 @@ RESIDENCY_S, EVERY_S = 5.0, 30.0
 
 def half_hour(seed: int, minutes: float) -> dict[str, Any]:
     """Figures of one run, and whether they keep the bounds."""
-    policy = CostPolicy(CostSettings(watermarks=WatermarkSettings(min_residency_s=RESIDENCY_S)))
+    policy = CostPolicy(cost_settings(watermarks=watermarks(min_residency_s=RESIDENCY_S)))
     loop = restless(TIERS, policy, seed, minutes * 60, EVERY_S)
     gained = np.array([tick.gained for tick in loop.history])
     spent = np.array([tick.spent_s for tick in loop.history])

@@ -13,12 +13,12 @@ from dataclasses import replace
 
 import numpy as np
 from lineloop import LineArray, LineLoop, LineMachine
+from policies import cost_settings, watermarks
 from tierloop import LINES, Loop
 from tiersim import Array, Machine, Program, SimTier
 
 from tierd.core.tiermap import MemoryKind
-from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.watermark import WatermarkSettings
+from tierd.policy.cost import CostPolicy
 
 Rng = np.random.Generator
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
@@ -33,7 +33,7 @@ def _near(rng: Rng, value: float, by: float = 0.25) -> float:
 
 def _loop(tiers: list[SimTier], programs: list[Program], rng: Rng) -> Loop:
     """Arrays lie where first touch in a random order puts them."""
-    policy = CostPolicy(CostSettings(watermarks=WatermarkSettings(min_residency_s=5.0)))
+    policy = CostPolicy(cost_settings(watermarks=watermarks(min_residency_s=5.0)))
     loop = Loop(Machine(tiers, programs, int(rng.integers(1 << 30))), policy)
     names = [array.name for array in loop.machine.arrays]
     loop.place({name: [0, len(tiers) - 1] for name in rng.permutation(names).tolist()})
@@ -158,8 +158,8 @@ def drawn(rng: Rng) -> Loop:
 
 
 def _lines(machine: LineMachine, where: dict[str, list[int]], rng: Rng, seconds: float) -> Loop:
-    marks = WatermarkSettings(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
-    loop = LineLoop(machine, CostPolicy(CostSettings(watermarks=marks, epoch_s=0.15)))
+    marks = watermarks(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
+    loop = LineLoop(machine, CostPolicy(cost_settings(watermarks=marks, epoch_s=0.15)))
     loop.place(where)
     loop.begin_at({a.name: int(rng.integers(a.pages * LINES)) for a in machine.arrays})
     loop.run(seconds)

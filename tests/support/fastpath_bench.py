@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from fakecards import FakeCards, card, host
 from fakering import FakeRing, hot_records
+from policies import watermarks
 
 from tierd.config.model import Config
 from tierd.core.access import AccessBatch, Seen, WatchedRange, WatchedTarget
@@ -36,7 +37,6 @@ from tierd.engine.fastpath.update import FastPathSettings
 from tierd.hotness.table import HeatTable
 from tierd.migration import NativeMover
 from tierd.policy.neomem import NeoMemSettings
-from tierd.policy.watermark import WatermarkSettings
 from tierd.sources.kmod.ring import Ring
 from tierd.sources.kmod.uapi import DEVICE, PARAMETERS
 from tierd.sources.neoprof import NeoProfSource
@@ -121,7 +121,7 @@ class Bench:
         self.tracking = Tracking(self.vpn)
         self.fast_path = FastPathController(
             FastPathSettings(True, 5_000_000, 256_000_000, 5.0, 1.0),
-            WatermarkSettings(),
+            watermarks(),
             heat=self.heat,
             tracking=self.tracking,  # type: ignore[arg-type]
             sources=self.selector,

@@ -26,7 +26,7 @@ from tierd.engine.loop import Components, Service
 from tierd.engine.pressure import PressureMonitor
 from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import RecordedTarget, RecordingHeat
-from tierd.replay.recorded import listen, listen_to
+from tierd.replay.decided import listen, listen_to
 from tierd.sources.scan import ScanSource
 from tierd.sources.selection import SourceSelector
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from fakeheat import ArrayHeat, pages
+from policies import watermarks
 
 from tierd.config.model import Config
 from tierd.config.whole import loads
@@ -43,12 +44,12 @@ from tierd.engine.pressure import CgroupPressureMonitor, PressureMonitor
 from tierd.engine.process import needed
 from tierd.hotness.view import HeatStats
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.policy.watermark import WatermarkPolicy
 from tierd.sources.selection import SourceSelector
 from tierd.workloads.target import Target
 
 PAGES = 10_000
-FREE = WatermarkSettings().high_watermark
+FREE = watermarks().high_watermark
 """Of the fast node: what comes in has something leave."""
 CONFIG = """
 [loop]
@@ -252,7 +253,7 @@ class Bench:
             sources=SourceSelector([self.source]),
             tracking=self.tracking,
             heat=self.heat,
-            policy=WatermarkPolicy(WatermarkSettings()),
+            policy=WatermarkPolicy(watermarks()),
             mover=self.mover,
             read_tiers=lambda: later or tiers,
             read_usage=lambda _: {
@@ -270,9 +271,7 @@ class Bench:
         self.lacks: frozenset[str] = frozenset()
         """Capabilities that the loop has not."""
         makers = ComponentFactory(
-            policy=lambda config: WatermarkPolicy(
-                WatermarkSettings(margin=config.policy.hysteresis)
-            ),
+            policy=lambda config: WatermarkPolicy(watermarks(margin=config.policy.hysteresis)),
             sources=self._make_sources,
             read_tiers=lambda config: lambda: later or tiers,
             lacking=lambda config: self.lacks & needed(config),

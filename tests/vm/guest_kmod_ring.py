@@ -24,17 +24,13 @@ PREFERRED = 1
 def nodes_of(ring: Ring) -> dict[int, int]:
     """Pages of a ring's mapping by node."""
     memory = np.frombuffer(ring.memory, np.uint8)
-    vpns = np.arange(len(memory) // 4096, dtype=np.uint64) + np.uint64(memory.ctypes.data >> 12)
-    nodes = np.full(len(vpns), -1, np.int16)
+    pages = np.arange(0, len(memory), 4096, dtype=np.uint64) + np.uint64(memory.ctypes.data)
+    nodes = np.full(len(pages), -1, np.int32)
     del memory
-    lib.tierd_query_nodes(
-        os.getpid(),
-        ffi.cast("uint64_t *", vpns.ctypes.data),
-        ffi.cast("int16_t *", nodes.ctypes.data),
-        len(vpns),
-    )
-    each, pages = np.unique(nodes, return_counts=True)
-    return dict(zip(each.tolist(), pages.tolist(), strict=True))
+    address, status = ffi.from_buffer("void *[]", pages), ffi.from_buffer("int[]", nodes)
+    lib.tierd_move_pages(os.getpid(), len(pages), address, ffi.NULL, status)
+    each, counts = np.unique(nodes, return_counts=True)
+    return dict(zip(each.tolist(), counts.tolist(), strict=True))
 
 
 def policy() -> tuple[int, int]:

@@ -15,7 +15,6 @@ from typing import Any
 from tierd.config.model import Config
 from tierd.config.watching import NeoProfConfig, ScanConfig
 from tierd.core import bounds
-from tierd.core.tuning import HMU
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
@@ -201,7 +200,7 @@ def falls_back() -> Result:
                 np_lab.until(
                     lambda: other.card(FULL).state is CardState.FAILED, "the card did not fail"
                 )
-                time.sleep(1.1 * HMU.check_interval_ns / 1e9)
+                time.sleep(1.1 * bounds.DEVICE_CHECK_NS / 1e9)
                 np_lab.until(
                     lambda: sources.poll(now) == [] and sources.active is None, "it is not told"
                 )

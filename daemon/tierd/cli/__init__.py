@@ -16,7 +16,7 @@ from typing import Final
 from tierd import __version__
 from tierd.core.errors import exit_code_of
 
-COMMANDS: Final = {
+SUMMARIES: Final = {
     "config": "check the configuration, show it with every default filled in,"
     " or tell what it changes",
     "doctor": "say what tierd can use on this host, why not, and what conflicts with it",
@@ -53,8 +53,8 @@ def build_parser(only: str | None = None, *, load: bool = True) -> argparse.Argu
     )
     parser.add_argument("--version", action="version", version=f"tierd {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name in [only] if only else COMMANDS:
-        sub = commands.add_parser(name, help=COMMANDS[name], description=COMMANDS[name])
+    for name in [only] if only else SUMMARIES:
+        sub = commands.add_parser(name, help=SUMMARIES[name], description=SUMMARIES[name])
         if load:
             module = importlib.import_module(ELSEWHERE.get(name, f"{__name__}.{name}"))
             command = getattr(module, "COMMANDS", {}).get(name, module)
@@ -66,9 +66,9 @@ def build_parser(only: str | None = None, *, load: bool = True) -> argparse.Argu
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     argv = list(sys.argv[1:] if argv is None else argv)
-    if argv and argv[0] in COMMANDS:
+    if argv and argv[0] in SUMMARIES:
         parser = build_parser(argv[0])
     else:  # --version and --help need the arguments of no command
-        parser = build_parser(load=not COMMANDS.keys().isdisjoint(argv))
+        parser = build_parser(load=not SUMMARIES.keys().isdisjoint(argv))
     args = parser.parse_args(argv)
     return exit_code_of(f"tierd {args.command}", lambda: args.run(args))

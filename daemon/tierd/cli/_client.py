@@ -243,7 +243,7 @@ def _reload_text(answer: Answer, args: argparse.Namespace) -> Iterator[str]:
 
 def _set(args: argparse.Namespace) -> Iterator[Answer]:
     """Have the service use the value; then keep it if asked to."""
-    from tierd.config.files import parse_assignment
+    from tierd.config.values import parse_assignment
 
     key, value = parse_assignment(args.assignment)
     with connect(args) as client:

@@ -37,14 +37,7 @@ LEAST_STUCK_S = 30.0
 
 
 class Endpoints:
-    """Figures, socket and pause of one service; a context around its run.
-
-    Args:
-        config: its configuration.
-        service: not running yet.
-        dry_run: whether it moves nothing.
-        recorder: what records it, or None.
-    """
+    """Figures, socket and pause of one service that does not run yet; a context around its run."""
 
     def __init__(
         self,

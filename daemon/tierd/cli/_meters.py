@@ -41,11 +41,7 @@ def counting(groups: Collection[str]) -> Instructions:
 
 
 class InstructionMeter:
-    """Instructions a second of control groups.
-
-    Args:
-        instructions: their count.
-    """
+    """Instructions a second of control groups."""
 
     def __init__(self, instructions: Instructions) -> None:
         self._instructions = instructions
@@ -69,12 +65,7 @@ class InstructionMeter:
 
 
 class Meter:
-    """Asks the command for its number.
-
-    Args:
-        command: of the shell.
-        counter: its number only grows.
-    """
+    """Asks a command of the shell for its number; that of a `counter` only grows."""
 
     def __init__(self, command: str, *, counter: bool) -> None:
         self._command = command

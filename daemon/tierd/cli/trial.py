@@ -105,6 +105,11 @@ def run(args: argparse.Namespace) -> int:
                     windows.append(window)
             except KeyboardInterrupt:
                 print("ended early: whole pairs count", file=sys.stderr)
+    return EXIT_CODES[_conclude(windows, args)]
+
+
+def _conclude(windows: list[Window], args: argparse.Namespace) -> Answer:
+    """What whole pairs of windows say; told as asked for."""
     whole = len(windows) // 2 * 2
     pairs = zip(windows[:whole:2], windows[1:whole:2], strict=True)
     ordered = [sorted(pair, key=lambda each: each.acting) for pair in pairs]
@@ -133,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
             f"  with it, the service took {told['cpu_share']:.2%} of a CPU and moved "
             f"{format_size(told['moved_bytes_per_s'])} a second"
         )
-    return EXIT_CODES[found.answer]
+    return found.answer
 
 
 @contextlib.contextmanager
@@ -197,13 +202,7 @@ def _ended_by_signals() -> Iterator[None]:
 
 
 class Trial:
-    """Alternates windows.
-
-    Args:
-        client: of the running service, which acts.
-        meter: of what counts.
-        args: times and the number of pairs.
-    """
+    """Alternates windows."""
 
     def __init__(
         self,

@@ -116,22 +116,3 @@ def decode(text: str, file: str) -> dict[str, Any]:
         raise ConfigError("", "not valid TOML: nested too deep", file=file) from None
     except ValueError as error:  # integers of thousands of digits, impossible dates
         raise ConfigError("", f"not valid TOML: {error}", file=file) from None
-
-
-def parse_assignment(text: str) -> tuple[str, Any]:
-    """KEY and value of "KEY=VALUE"; VALUE is TOML, or else the text as it stands.
-
-    Raises:
-        ConfigError: there is no "=".
-    """
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise ConfigError(
-            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
-        )
-    try:
-        read = tomllib.loads(f"value = {value}")
-    except (ValueError, RecursionError):
-        read = {}
-    # More than the one key: a text with a line break, not a value.
-    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()

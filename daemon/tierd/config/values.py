@@ -8,6 +8,7 @@ the same thing.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -217,3 +218,22 @@ def share(low: float = 0.0, high: float = 1.0) -> Value:
     bare = {"type": "number", "minimum": low, "maximum": high}
     schema = {"anyOf": [{"type": "string", "pattern": f"^{_NUMBER} *%?$"}, bare]}
     return Value(parse, f"share, {lowest} to {highest}", schema, shown)
+
+
+def parse_assignment(text: str) -> tuple[str, Any]:
+    """KEY and value of "KEY=VALUE"; VALUE is TOML, or else the text as it stands.
+
+    Raises:
+        ConfigError: there is no "=".
+    """
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise ConfigError(
+            "", f"{text[:60]!r} is not KEY=VALUE", hint='e.g. migration.rate_limit="1GB/s"'
+        )
+    try:
+        read = tomllib.loads(f"value = {value}")
+    except (ValueError, RecursionError):
+        read = {}
+    # More than the one key: a text with a line break, not a value.
+    return key.strip(), read["value"] if list(read) == ["value"] else value.strip()

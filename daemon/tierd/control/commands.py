@@ -133,12 +133,12 @@ def dispatch(desk: ControlContext, peer: Peer, request: Request) -> Any:
     Raises:
         RequestError: it fails.
     """
-    command = COMMANDS.get(request.command)
+    command = REQUESTS.get(request.command)
     if command is None:
         raise RequestError(
             ErrorKind.UNKNOWN,
             f"no command {request.command[:40]!r}",
-            f"there are {', '.join(sorted(COMMANDS))}",
+            f"there are {', '.join(sorted(REQUESTS))}",
         )
     if command.changes and not peer.may_change:
         raise RequestError(
@@ -306,7 +306,7 @@ def _events(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
     return {"streaming": True}
 
 
-COMMANDS: Final[dict[str, Command]] = {
+REQUESTS: Final[dict[str, Command]] = {
     "version": Command(_version, changes=False),
     "status": Command(_status, changes=False, args={"hottest": (bool,)}),
     "events": Command(_events, changes=False, streams=True),

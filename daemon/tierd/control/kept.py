@@ -100,11 +100,6 @@ class PauseFile:
 def write_whole(file: Path, text: str, mode: int) -> None:
     """Write a file that is there whole or, after a failure or a power cut, as it was before.
 
-    Args:
-        file: in a folder that exists.
-        text: for it.
-        mode: permissions.
-
     Raises:
         OSError: it could not be written.
     """

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from tierd.control import protocol
-from tierd.control.commands import COMMANDS, ControlContext, dispatch
+from tierd.control.commands import REQUESTS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Peer, RequestError, identify
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
@@ -189,7 +189,7 @@ class ControlServer:
             answer = protocol.failure(told, number)
         self._request(name, result)
         connection.sendall(answer)
-        if result == "ok" and COMMANDS[name].streams:
+        if result == "ok" and REQUESTS[name].streams:
             self._stream(connection)
         return result != ErrorKind.MALFORMED
 
@@ -207,7 +207,7 @@ class ControlServer:
             self._desk.feed.unsubscribe(reader)
 
     def _request(self, command: str, result: str) -> None:
-        known = command if command in COMMANDS else "unknown"
+        known = command if command in REQUESTS else "unknown"
         with self._lock:
             self._requests[known, str(result)] += 1
 

@@ -34,6 +34,13 @@ COUNTED_PAGES: Final = 1 << 20
 """Moved pages that are remembered in each half of the ping-pong window, at 8 bytes each."""
 PROBE_INTERVAL_NS: Final = 60 * 10**9
 """Time between two measurements of all nodes, each of which takes some milliseconds."""
+CPU_CREDIT_NS: Final = 10 * 10**9
+"""CPU time left over by the loop or the mover in this time may be spent."""
+RING_FILL_FRACTION: Final = 0.25
+"""Part of its ring buffer to which a source's reports fill it before they are read."""
+DEVICE_CHECK_NS: Final = 5 * 10**9
+"""Time between two questions to a device about its state (5 of 9 million instructions fewer,
+with another change: docs/research/lab-notebook/trials.md)."""
 THRESHOLD_HISTORY: Final = 600
 """Decisions about thresholds that are kept for reports."""
 
@@ -45,7 +52,31 @@ HEAT_FOLIOS: Final = 1024
 PATTERN_REGIONS: Final = 1 << 16
 """Regions of one size whose pattern is kept; the least accessed ones give way."""
 
+# Decisions: what is asked or tried first, and how much work one decision is.
+FIRST_VICTIMS: Final = 512
+"""A tier's coldest pages that are asked for first; more are, where all of them leave."""
+FIRST_HOT: Final = 1024
+"""Hottest pages below a tier that are asked for first; more are, where all of them come in."""
+EXCHANGES: Final = 96
+"""Exchanges that one decision of the policy `cost` makes."""
+PLACEMENT_ITERATIONS: Final = 16
+"""Iterations of its placement optimiser."""
+POLISH_GROUPS: Final = 32
+"""Single groups that move after these."""
+EPOCH_PAGES: Final = 1 << 17
+"""Pages of an epoch, or of a series of moves, that are looked at again or taken back."""
+FEEDBACK_EPOCHS: Final = 256
+"""Epochs with moves that are kept: for their rank correlation, and for the last minute's gain."""
+SPLITS: Final = 64
+"""Folios that one decision splits, which takes 32 ms."""
+SPLIT_REGIONS: Final = 1 << 16
+"""Split regions that are remembered."""
+
 # Moves.
+BUSY_BACKOFF_NS: Final = 200 * 10**6
+"""Longest time until busy pages are tried again."""
+PING_PONG_WINDOW_NS: Final = 60 * 10**9
+"""Time within which a page that moves twice is counted as ping-pong."""
 NATIVE_CALL_NS: Final = 50 * 10**6
 """Longest call of the mover or step of the promoter: signals, stop and hold wait for it."""
 MOVER_SLICE_NS: Final = 5 * 10**6
@@ -72,6 +103,8 @@ BPF_HELPER_TIMEOUT_S: Final = 300.0
 """Time after which the helper that loads them is ended: bcc takes minutes in a slow guest."""
 BPF_HELPER_ERROR_CHARACTERS: Final = 400
 """Last characters of its error text that are reported."""
+BPF_TABLE_BYTES: Final = 4 << 20
+"""Counting table of the programs, and ring buffers, of all CPUs."""
 BPF_TARGETS: Final = 4096
 """Processes that the programs sample."""
 BPF_DECODE_SAMPLES: Final = 8192
@@ -80,6 +113,12 @@ BPF_EPOCH_SETTLE_S: Final = 100e-6
 """Time in which a program that began in the old epoch has ended; they run for under 1 us."""
 BPF_STATISTICS_EVERY: Final = 16
 """Adaptation steps in one of which the kernel times the programs, because timing costs time."""
+BPF_CALM_STEPS: Final = 10
+"""Adaptation steps without throttling after which the sampling period may shrink again."""
+PMU_INTERRUPT_NS: Final = 1500.0
+"""CPU time of a performance counter's interrupt besides the program: 1 to 2 us on current cores."""
+FAULT_EVENT_NS: Final = 250.0
+"""CPU time of a software event of perf besides the program (docs/reference/ebpf.md, Costs)."""
 PMU_LEAST_PERIOD: Final = 256
 """Least sampling period of raw events, whatever rate is wanted."""
 
@@ -104,6 +143,17 @@ EVENTS: Final = 16384
 """Process events that are decoded at once; more count as lost, and /proc is read."""
 EVENT_ANSWER_S: Final = 1.0
 """Time that the kernel has to confirm the subscription to process events."""
+NEW_PROCESS_AGES_NS: Final = tuple(each * 250_000_000 for each in (1, 2, 4, 6, 8, 12, 16, 24, 32))
+"""Ages at which a new process is looked at."""
+REST_REFRESHES: Final = 2
+"""Refreshes in which a small or idle process is passed over after each reading."""
+FEW_NEW_FRACTION: Final = 1 / 8
+"""Part of new pages below which a process is not read anew."""
+REREAD_NS: Final = 30 * 10**9
+"""Time after which what is known of an idle process, or of a page's node, is read again (1.73
+instead of 2.37 % of all instructions with DAMON, with two other changes: trials.md there)."""
+READING_CPU_FRACTION: Final = 1 / 500
+"""Part of one CPU that residency scans and readings of memory policies take."""
 WALK_WAIT_NS: Final = 3600 * 10**9
 """Longest time that a residency scan waits for CPU time."""
 PAGEMAP_REGIONS: Final = 4096

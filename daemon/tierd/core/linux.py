@@ -43,3 +43,5 @@ INTERLEAVE_MAX_WEIGHT: Final = 255
 """Of a node (Documentation/admin-guide/mm/numa_memory_policy.rst)."""
 UNCORE_UNITS: Final = {"": 1.0, "Bytes": 1.0, "KiB": 2.0**10, "MiB": 2.0**20, "64Bytes": 64.0}
 """Units of counters in sysfs → bytes."""
+NODES: Final = "sys/devices/system/node"
+"""The folder of memory nodes, below the root."""

@@ -77,14 +77,6 @@ def filled(count: int, value: int, dtype: type[np.integer[Any]]) -> npt.NDArray[
     return array
 
 
-def _no_keys() -> U64Array:
-    return np.empty(0, np.uint64)
-
-
-def _no_fates() -> U8Array:
-    return np.empty(0, np.uint8)
-
-
 @dataclass(frozen=True, slots=True)
 class MigrationPlan:
     """Moves to make, in this order (demotions first, so that they make room).
@@ -108,7 +100,7 @@ class MigrationPlan:
     direction: U8Array
     heat: F32Array
     notes: dict[str, int] = field(default_factory=dict)
-    split: U64Array = field(default_factory=_no_keys)
+    split: U64Array = field(default_factory=lambda: np.empty(0, np.uint64))
 
     def __len__(self) -> int:
         return len(self.page)
@@ -157,7 +149,7 @@ class MigrationResult:
     duration_ns: int
     cpu_ns: int
     retries: int
-    split_fate: U8Array = field(default_factory=_no_fates)
+    split_fate: U8Array = field(default_factory=lambda: np.empty(0, np.uint8))
 
     def count(self, fate: Fate, direction: Direction | None = None) -> int:
         """Number of 4 KiB pages with this fate (in one direction, if given)."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from tierd._native import ffi, lib
+from tierd.core.linux import NODES
 from tierd.core.tiermap import parse_meminfo
 
 log = logging.getLogger(__name__)
@@ -51,9 +52,6 @@ class ProcessFacts(Protocol):
     def rss_bytes(self) -> int:
         """Resident memory."""
         ...
-
-
-NODES: Final = "sys/devices/system/node"
 
 
 def roomiest_node(root: Path = Path("/")) -> int | None:

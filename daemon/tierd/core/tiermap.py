@@ -151,6 +151,12 @@ class TierMap:
                 return tier
         return None
 
+    @property
+    def demoting_nodes(self) -> list[int]:
+        """Nodes whose cold pages may be demoted."""
+        tiers = (tier for tier in self.tiers if self.demotion_tier(tier.rank) is not None)
+        return [node for tier in tiers for node in tier.nodes]
+
     def nearest_first(self, node: int, tier: Tier) -> list[int]:
         """The nodes of `tier`, nearest to `node` first (by distance, then by number)."""
         distances = self.nodes[node].distances if node in self.nodes else {}

@@ -11,22 +11,12 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
-import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 from tierd._native import ffi, lib
 from tierd.core.access import Availability
-from tierd.doctor.findings import CannotTellError, Group, Host, probe
-
-NUMBERS: Final = {
-    "x86_64": {"move_pages": 279, "process_madvise": 440},
-    "aarch64": {"move_pages": 239, "process_madvise": 440},
-}
-MPOL_MF_MOVE: Final = 2
-MADV_COLD: Final = 20
+from tierd.doctor.findings import Group, Host, probe
 
 
 @probe("move_pages", Group.MOVING, "move_pages", live=True)
@@ -89,24 +79,9 @@ def process_madvise(host: Host) -> Availability:
     return Availability(True, f"advised {done} bytes of its own memory cold")
 
 
-def call(name: str, *args: int | ctypes.Array[ctypes.c_char] | None) -> int:
-    """One system call by name; arguments are numbers or buffers.
-
-    Raises:
-        OSError: the kernel refused.
-        CannotTellError: its number on this architecture is not known here.
-    """
-    try:
-        number = NUMBERS[platform.machine()][name]
-    except KeyError:
-        raise CannotTellError(f"no number of {name} for {platform.machine()} is known") from None
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.syscall.restype = ctypes.c_long
-    converted = [ctypes.c_long(arg) if isinstance(arg, int) else arg for arg in args]
-    result = int(libc.syscall(ctypes.c_long(number), *converted))
+def _checked(result: int) -> int:
     if result < 0:
-        error = ctypes.get_errno()
-        raise OSError(error, os.strerror(error))
+        raise OSError(-result, os.strerror(-result))
     return result
 
 
@@ -123,12 +98,15 @@ def touched_page() -> Iterator[int]:
 
 
 def page_to(address: int, node: int | None) -> int:
-    """Move one own page to `node` (None only asks); the node it is on then, or -errno."""
-    pages = ctypes.create_string_buffer(struct.pack("P", address), 8)
-    status = ctypes.create_string_buffer(struct.pack("i", -255), 4)
-    nodes = None if node is None else ctypes.create_string_buffer(struct.pack("i", node), 4)
-    call("move_pages", 0, 1, pages, nodes, status, MPOL_MF_MOVE if nodes else 0)
-    return int(struct.unpack("i", status.raw)[0])
+    """Move one own page to `node` (None only asks); the node it is on then, or -errno.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    pages, status = ffi.new("void *[1]", [ffi.cast("void *", address)]), ffi.new("int *", -255)
+    nodes = ffi.NULL if node is None else ffi.new("int[1]", [node])
+    _checked(lib.tierd_move_pages(0, 1, pages, nodes, status))
+    return int(status[0])
 
 
 def scan_own_page(address: int) -> int:
@@ -146,16 +124,14 @@ def scan_own_page(address: int) -> int:
             1,
             walk_end,
         )
-    if found < 0:
-        raise OSError(-found, os.strerror(-found))
-    return int(found)
+    return _checked(int(found))
 
 
 def advise_own_page(address: int) -> int:
     """process_madvise(MADV_COLD) on one own page; the bytes advised."""
-    vector = ctypes.create_string_buffer(struct.pack("PN", address, mmap.PAGESIZE), 16)
     pidfd = os.pidfd_open(os.getpid())
     try:
-        return call("process_madvise", pidfd, vector, 1, MADV_COLD, 0)
+        _checked(lib.tierd_advise_cold(pidfd, address, mmap.PAGESIZE))
     finally:
         os.close(pidfd)
+    return mmap.PAGESIZE

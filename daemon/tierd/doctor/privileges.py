@@ -10,12 +10,12 @@ from typing import Final
 
 from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
-from tierd.core.linux import CGROUP_ROOTS
+from tierd.core.linux import CGROUP_ROOTS, NODES
 from tierd.core.tiermap import parse_meminfo
 from tierd.core.units import format_size
 from tierd.doctor.findings import Ask, CannotTellError, Group, Host, probe
 from tierd.doctor.sources import KDAMONDS, damon_free
-from tierd.topology.sysfs import NODES, parse_list
+from tierd.topology.sysfs import parse_list
 from tierd.workloads.events import ProcessEventSocket
 
 NEEDED_FOR: Final = {

@@ -12,7 +12,6 @@ from tierd.config.model import Config
 from tierd.core import bounds
 from tierd.core.access import AccessSource
 from tierd.core.tiermap import Measured, TierMap
-from tierd.core.tuning import RESIDENCY
 from tierd.engine import process
 from tierd.engine.bandwidth import BandwidthMonitor
 from tierd.engine.components import BackgroundService, ComponentFactory, Components
@@ -141,13 +140,13 @@ def make_heat(config: Config, recorder: Recorder | None = None) -> HeatTable:
         return HeatTable(
             capacity_pages=capacity_pages,
             half_life_s=half_life_s,
-            refresh_s=RESIDENCY.reread_ns / 1e9,
+            refresh_s=bounds.REREAD_NS / 1e9,
         )
     return RecordingHeat(
         recorder.take,
         capacity_pages=capacity_pages,
         half_life_s=half_life_s,
-        refresh_s=RESIDENCY.reread_ns / 1e9,
+        refresh_s=bounds.REREAD_NS / 1e9,
     )
 
 
@@ -193,7 +192,7 @@ def build(
     def sources_of(config: Config) -> list[AccessSource]:
         made = make_sources(config)
         if recorder is not None:
-            from tierd.replay.recorded import listen_to
+            from tierd.replay.decided import listen_to
 
             listen_to(made, recorder.journal)
         return made
@@ -234,7 +233,7 @@ def build(
 
 def _record(service: Service, recorder: Recorder, registry: TargetRegistry) -> None:
     """Have the recorder note what the service is given and decides."""
-    from tierd.replay.recorded import listen
+    from tierd.replay.decided import listen
 
     recorder.targets = lambda: _recorded_targets(registry)
     service.work.on_decided = recorder.decided

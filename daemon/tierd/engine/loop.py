@@ -13,7 +13,6 @@ from tierd.core import bounds
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.tiermap import TierMap
-from tierd.core.tuning import PACING
 from tierd.engine.components import ComponentFactory, Components, beside
 from tierd.engine.pacing import TickPacer
 from tierd.engine.reload import Applied, Reloader, ReloadResult, prepare
@@ -218,7 +217,7 @@ class Service:
             spent = time.thread_time_ns() - spent + self.work.take_aside_cpu_ns()
             loop = self.config.loop
             paid_ns = max(paid_ns, start) + int(spent / loop.cpu_limit)
-            allowed = paid_ns - PACING.cpu_credit_ns
+            allowed = paid_ns - bounds.CPU_CREDIT_NS
             pause = self.pacer.pause_ns(loop, self.components, self.work.last)
             pause = loop.interval_ns if self.work.undo.active else pause
             least = max(start + min(loop.interval_ns, pause), allowed)

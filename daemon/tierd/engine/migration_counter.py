@@ -19,7 +19,7 @@ from tierd.core.access import Availability
 from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
 from tierd.core.pagekey import VPN_MASK, U64Array
-from tierd.core.tuning import MIGRATION, PACING
+from tierd.core.tuning import PACING
 from tierd.observe.tick_record import TickRecord
 from tierd.observe.totals import MigrationTotals
 from tierd.sources.migrations import Migrations
@@ -42,11 +42,7 @@ class Watch(Protocol):
 
 
 class MigrationCounter:
-    """An `Observer` of ticks and a `BackgroundService` of the loop.
-
-    Args:
-        watch: must not have been started.
-    """
+    """An `Observer` of ticks and a `BackgroundService` of the loop, which starts the `watch`."""
 
     name = "migrations"
 
@@ -132,12 +128,12 @@ class Recent:
 
     Args:
         window_ns: a page is remembered for half of it to the whole; None for
-            `MIGRATION.counter_window_ns`.
+            `bounds.PING_PONG_WINDOW_NS`.
         most: pages in each half; None for `bounds.COUNTED_PAGES`.
     """
 
     def __init__(self, window_ns: int | None = None, most: int | None = None) -> None:
-        self._half_ns = (MIGRATION.counter_window_ns if window_ns is None else window_ns) // 2
+        self._half_ns = (bounds.PING_PONG_WINDOW_NS if window_ns is None else window_ns) // 2
         self._most = bounds.COUNTED_PAGES if most is None else most
         self._since_ns: int | None = None
         self._old = self._new = np.empty(0, np.uint64)

@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierd.config.model import LoopConfig
+from tierd.core import bounds
 from tierd.core.access import EventDrivenSource
 from tierd.core.tiermap import NodeUsage
 from tierd.core.tuning import PACING
@@ -144,13 +145,13 @@ class TickPacer:
         active = components.sources.active
         if isinstance(active, EventDrivenSource):
             # The source reports a phase change once, even if the CPU budget was short then.
-            if active.backlog > PACING.ring_fill_fraction or active.phase_changed():
+            if active.backlog > bounds.RING_FILL_FRACTION or active.phase_changed():
                 return True
             return self._has_become_short(components, tick, now_ns)
         if active is not None and active.report_ns:
             return self._has_become_short(components, tick, now_ns)
         source, stats = components.fast_path.view.source, _native(components)
-        if source is None or stats is None or source.backlog > PACING.ring_fill_fraction:
+        if source is None or stats is None or source.backlog > bounds.RING_FILL_FRACTION:
             return True
         if (
             self._had_victims
@@ -182,8 +183,6 @@ def _short(usage: Mapping[int, NodeUsage], components: Components, tick: TickRec
     low = components.policy.low_watermark
     return any(
         usage[node].free_bytes < usage[node].low_bytes(low)
-        for tier in tick.tiers.tiers
-        if tick.tiers.demotion_tier(tier.rank) is not None
-        for node in tier.nodes
+        for node in tick.tiers.demoting_nodes
         if node in usage
     )

@@ -15,11 +15,16 @@ it at a phase change gained 0.4 % at most (docs/research/benchmarks/ablations/RE
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
+from tierd.core import bounds
 from tierd.core.access import LINES_PER_PAGE, AccessBatch
+from tierd.core.logfmt import logfmt
 from tierd.core.tuning import PHASE
 from tierd.sources.neoprof import NeoProfSource
+
+log = logging.getLogger(__name__)
 
 
 class SpikeDetector:
@@ -51,11 +56,7 @@ class SpikeDetector:
         self.rate = 0.0
 
     def since(self, count: int) -> int:
-        """Growth of the count since the beginning of the last spike.
-
-        Args:
-            count: since the start.
-        """
+        """Growth of the count since the beginning of the last spike."""
         return max(0, count - self._before)
 
     def is_spike(self, count: int, now_ns: int, epoch_ns: int) -> bool:
@@ -150,7 +151,7 @@ class PhaseAge:
     """
 
     def __init__(self) -> None:
-        self.begun_ns = self.scan_changes = 0
+        self.begun_ns = self.scan_changes = self._waits_ns = 0
         self._scan_ns = self._changed_ns = 0
 
     def see(self, scan_ns: int | None, batches: Sequence[AccessBatch], now_ns: int) -> bool:
@@ -177,3 +178,23 @@ class PhaseAge:
     def seconds(self, now_ns: int) -> float:
         """The age of the phase, s; 0 before the first samples."""
         return (now_ns - max(self.begun_ns or now_ns, self._changed_ns)) / 1e9
+
+    def gathered(self, now_ns: int, half_life_ns: int, *, walked: bool) -> bool:
+        """Whether all pages were located (`walked`), and samples came in for a half-life of heat.
+
+        The wait for a first sample is bounded.
+        """
+        self._waits_ns = self._waits_ns or now_ns
+        if self.begun_ns:
+            return walked and now_ns - self.begun_ns >= half_life_ns
+        waited_ns = now_ns - self._waits_ns
+        if waited_ns < bounds.ONCE_HALF_LIVES * half_life_ns:
+            return False
+        log.warning(
+            logfmt(
+                event="no_samples",
+                waited_seconds=waited_ns / 1e9,
+                effect="decided without: only what is known of places and free memory counts",
+            )
+        )
+        return True

@@ -47,17 +47,11 @@ def space_fraction(
     every = sum(held.values())
     if not every:
         return None
-    fast = [
-        node
-        for tier in tiers.tiers
-        if tiers.demotion_tier(tier.rank) is not None
-        for node in tier.nodes
-    ]
+    fast = tiers.demoting_nodes
     space = sum(held.get(node, 0) for node in fast)
     for node in fast:
         if (own := usage.get(node)) is not None:
-            keeps = max(own.reserve_bytes, int(kept * own.total_bytes))
-            space += max(0, own.free_bytes - keeps)
+            space += max(0, own.free_bytes - own.low_bytes(kept))
     return min(1.0, space / every)
 
 

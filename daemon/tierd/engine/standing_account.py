@@ -36,6 +36,7 @@ from tierd.core.logfmt import logfmt
 from tierd.core.migration import MOVED, PROMOTE, MigrationResult
 from tierd.core.tiermap import TierMap
 from tierd.core.tuning import ACCOUNT, VALUE
+from tierd.hotness.view import heat_of_rate
 
 log = logging.getLogger(__name__)
 
@@ -135,11 +136,6 @@ class StandingAccount:
         """Take in moves: what they are predicted to save, and what they cost.
 
         Moves between nodes that no card sees are left out.
-
-        Args:
-            report: of the moves.
-            tiers: their latencies.
-            half_life_ns: of hotness.
         """
         if self._counted and len(report.plan):
             # Summed up once an interval: some hundred reports of few moves come in each.
@@ -178,7 +174,7 @@ class StandingAccount:
             return np.where(told > 0, sums, 0.0)
 
         pages = (np.int64(1) << column("order").astype(np.int64)).astype(np.float64)
-        accesses = pages * column("heat") * (math.log(2) * 1e9 / self._half_life_ns)
+        accesses = pages * column("heat") / heat_of_rate(self._half_life_ns / 1e9)
         rates, count = by_way(accesses), by_way(pages)
         self._fell += float((rates * np.subtract.outer(seen, seen)).sum())
         self._saved += float((rates * np.subtract.outer(latency, latency)).sum()) / 1e9

@@ -90,7 +90,6 @@ class Tick:
         self._early: list[AccessBatch] = []
         self._moved = self._changed = False
         self._targets_ns = self._watch_ns = 0
-        self._gathering_ns = 0
         self._aside_cpu_ns = 0
 
     def renew(self) -> None:
@@ -154,10 +153,8 @@ class Tick:
         laps.mark("decide")
         self.totals.ticks += 1
         self.totals.add_plan(plan)
-        allowed = plan
-        if components.fast_path is not None and not self.undo.active:
-            allowed = components.fast_path.allow(plan)
-        self._last = self._execute(allowed, worker)
+        fast = None if self.undo.active else components.fast_path
+        self._last = self._execute(plan if fast is None else fast.allow(plan), worker)
         self._steer(gather=gather)
         laps.mark("move")
         self.totals.add_parts(laps.ns, laps.cpu_ns)
@@ -204,7 +201,7 @@ class Tick:
         # Pages that do not pay for a move are located by the residency scans alone.
         least = self.config.policy.confidence_sigmas**2 * PACING.locate_heat_fraction
         located = tracking.locate(int(budget * PACING.locate_budget_fraction), least)
-        return located, tracking.walk(now, budget - located, self._demoting_nodes())
+        return located, tracking.walk(now, budget - located, self.tiers.demoting_nodes)
 
     def _between(self, now: int) -> MigrationResult | None:
         """Stop the fast path; the moves that it made since the tick before."""
@@ -300,26 +297,8 @@ class Tick:
                 self.observers.remove(observer)
 
     def _knows_enough(self, now: int) -> bool:
-        """Whether all pages were located, and samples came in for a half-life of heat.
-
-        The wait for a first sample is bounded.
-        """
-        half_life_ns = self.config.heat.half_life_ns
-        self._gathering_ns = self._gathering_ns or now
-        if not self.phase_age.begun_ns:
-            waited_ns = now - self._gathering_ns
-            if waited_ns < bounds.ONCE_HALF_LIVES * half_life_ns:
-                return False
-            log.warning(
-                logfmt(
-                    event="no_samples",
-                    waited_seconds=waited_ns / 1e9,
-                    effect="decided without: only what is known of places and free memory counts",
-                )
-            )
-            return True
-        sampled_ns = now - self.phase_age.begun_ns
-        return sampled_ns >= half_life_ns and self.components.tracking.all_walked
+        walked = self.components.tracking.all_walked
+        return self.phase_age.gathered(now, self.config.heat.half_life_ns, walked=walked)
 
     def _watch(self, now: int) -> None:
         """Give sources their targets; without a source, pages stay where they are.
@@ -372,15 +351,6 @@ class Tick:
             self.totals.samples += len(batch)
             self.totals.lost_samples += batch.lost
         return batches
-
-    def _demoting_nodes(self) -> list[int]:
-        """Nodes whose pages heat must track even if cold, because they may be demoted."""
-        return [
-            node
-            for tier in self.tiers.tiers
-            if self.tiers.demotion_tier(tier.rank) is not None
-            for node in tier.nodes
-        ]
 
     def _execute(self, plan: MigrationPlan, worker: ThreadPoolExecutor) -> MigrationResult | None:
         """Have the worker execute the plan; signals are served while this thread waits."""

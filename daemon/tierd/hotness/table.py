@@ -83,6 +83,7 @@ class HeatTable:
         if result != 0:
             raise _error(result, f"{capacity_pages=}, {half_life_s=}, {refresh_s=}")
         self._heat = ffi.gc(made[0], lib.tierd_heat_free)
+        self._stats = lib.tierd_heat_stats(self._heat)
         self._lock = threading.Lock()
         self._space = _Buffers(bounds.HEAT_FOLIOS)
 
@@ -273,20 +274,19 @@ class HeatTable:
 
     def stats(self) -> HeatStats:
         """Counters; see `HeatStats`."""
-        stats = ffi.new("struct tierd_heat_stats *")
+        stats = self._stats
         with self._lock:
-            lib.tierd_heat_get_stats(self._heat, stats)
-        return HeatStats(
-            tracked=stats.tracked,
-            huge=stats.huge,
-            capacity=stats.capacity,
-            memory_bytes=stats.memory_bytes,
-            ingested=stats.ingested,
-            evicted=stats.evicted,
-            folded=stats.folded,
-            split=stats.split,
-            dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
-        )
+            return HeatStats(
+                tracked=stats.tracked,
+                huge=stats.huge,
+                capacity=stats.capacity,
+                memory_bytes=stats.memory_bytes,
+                ingested=stats.ingested,
+                evicted=stats.evicted,
+                folded=stats.folded,
+                split=stats.split,
+                dropped={"invalid": stats.dropped_invalid, "full": stats.dropped_full},
+            )
 
     def _select(
         self,
@@ -302,7 +302,7 @@ class HeatTable:
         if among is not None and wanted is not None:
             wanted[: len(among)] = among
         with self._lock:
-            most = max(0, min(n, lib.tierd_heat_tracked(self._heat)))
+            most = max(0, min(n, self._stats.tracked))
             if most > self._space.folios:
                 self._space = _Buffers(2 * most)
             found = lib.tierd_heat_select(

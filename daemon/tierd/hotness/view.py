@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +11,11 @@ from typing import Protocol
 from tierd.core.access import F32Array
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import BoolArray, U64Array
+
+
+def heat_of_rate(half_life_s: float) -> float:
+    """Heat that a page with one access a second reaches in the long run."""
+    return half_life_s / math.log(2)
 
 
 @dataclass(frozen=True, slots=True)

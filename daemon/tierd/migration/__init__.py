@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from tierd.migration.base import DryMover, Mover
-from tierd.migration.executor import NativeMover
+from tierd.migration.executor import DryMover, Mover, NativeMover
 
 __all__ = ["DryMover", "Mover", "NativeMover"]

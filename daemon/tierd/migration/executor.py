@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`NativeMover`: executes migration plans with move_pages(2), through C."""
+"""Movers: `NativeMover` executes plans with move_pages(2), through C; `DryMover` moves nothing."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -17,7 +17,51 @@ from tierd.core import bounds
 from tierd.core.linux import NO_PIDFD
 from tierd.core.migration import Fate, MigrationPlan, MigrationResult, SplitFate, U8Array, filled
 from tierd.core.pagekey import HUGE_BYTES, U64Array
-from tierd.core.tuning import MIGRATION, PACING, VALUE
+from tierd.core.tuning import MIGRATION, VALUE
+
+
+class Mover(Protocol):
+    """Executes plans; `NativeMover` documents the methods. Those of a dry run are the defaults."""
+
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
+        """Carry out `plan`; `pids` is target number → process id."""
+        del pids
+        return MigrationResult.not_tried(plan)
+
+    def stop(self) -> None:
+        """Make `execute` return soon, with the rest not tried."""
+        return
+
+    def resume(self) -> None:
+        """Undo `stop`."""
+        return
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        """Change the byte rate from now on."""
+        return
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Change the retries of busy pages, and the fraction of a CPU that may be used."""
+        return
+
+    def forget(self, pid: int) -> None:
+        """Release what is held for a process."""
+        return
+
+    def close(self) -> None:
+        """Release everything."""
+        return
+
+
+class DryMover(Mover):
+    """A mover that reports every move as not tried."""
+
+    def __init__(self, *, rate_bytes_per_s: int = 0) -> None:
+        self.rate_bytes_per_s = rate_bytes_per_s
+
+    def set_rate(self, rate_bytes_per_s: int) -> None:
+        """Store the rate."""
+        self.rate_bytes_per_s = rate_bytes_per_s
 
 
 @dataclass(slots=True)
@@ -81,12 +125,12 @@ def tuning_of_mover(native: Any) -> Any:
     """The library's tuning constants as a struct, in memory of `native`, a cffi.FFI."""
     given = native.new("struct tierd_mover_tuning *")
     given.call_target_ns = bounds.MOVE_CALL_NS
-    given.cpu_credit_ns = PACING.cpu_credit_ns
+    given.cpu_credit_ns = bounds.CPU_CREDIT_NS
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
-    given.max_backoff_ns = MIGRATION.max_busy_backoff_ns
+    given.max_backoff_ns = bounds.BUSY_BACKOFF_NS
     # As much as an exchange, so that the first calls are short.
-    given.first_ns_per_page = VALUE.moves_per_exchange * VALUE.move_s * 1e9
+    given.first_ns_per_page = 2 * VALUE.move_s * 1e9
     return given
 
 
@@ -167,11 +211,11 @@ class NativeMover:
 
     def stop(self) -> None:
         """Make a running and every later `execute` return, within 100 ms."""
-        lib.tierd_mover_stop(self._mover)
+        lib.tierd_mover_stop(self._mover, True)
 
     def resume(self) -> None:
         """Undo `stop`."""
-        lib.tierd_mover_resume(self._mover)
+        lib.tierd_mover_stop(self._mover, False)
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Change the byte rate, also of an `execute` that runs.

@@ -84,11 +84,11 @@ class PromoterSettings:
     confidence: float
     heat_s: float
     rate_cap: float
-    visits: float = 1.0
-    copy_requests: float = 64.0
-    least_rate: float = 0.0
-    return_rate: float = 0.0
-    expected: bool = False
+    visits: float
+    copy_requests: float
+    least_rate: float
+    return_rate: float
+    expected: bool
 
 
 @dataclass(frozen=True, slots=True)

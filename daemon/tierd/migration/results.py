@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd.core.migration import MOVED, PROMOTE, Direction, MigrationPlan, MigrationResult
-from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array
+from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, small_pages
 from tierd.core.reasons import Reason
 from tierd.migration.fastpath_update import OUTCOME, OutcomeArray
 
@@ -69,11 +69,7 @@ def outcomes_of(report: MigrationResult, time_ns: int, at: npt.NDArray[np.intp])
 def pages_moved(outcomes: OutcomeArray, direction: Direction) -> U64Array:
     """Keys, uint64[n], of the 4 KiB pages among outcomes that moved in a direction."""
     moved = np.flatnonzero((outcomes["fate"] == MOVED) & (outcomes["direction"] == direction))
-    first, pages = outcomes["page"][moved], 1 << outcomes["order"][moved].astype(np.int64)
-    # The pages of a folio follow its first one.
-    ahead = np.arange(pages.sum()) - np.repeat(np.cumsum(pages) - pages, pages)
-    keys: U64Array = np.repeat(first, pages) + ahead.astype(np.uint64)
-    return keys
+    return small_pages(outcomes["page"][moved], outcomes["order"][moved])
 
 
 class Flow(NamedTuple):

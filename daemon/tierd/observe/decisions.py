@@ -25,10 +25,7 @@ class DecisionLog:
     """The latest decisions about pages; older ones are dropped and counted.
 
     Plans and outcomes are kept as they come, because thousands do in a tick and nobody may ever
-    ask. They are searched when somebody does.
-
-    Args:
-        space: the most decisions kept (up to 48 bytes each).
+    ask. They are searched when somebody does. `space` is how many are kept, at up to 48 bytes each.
     """
 
     def __init__(self, space: int = 1 << 17) -> None:

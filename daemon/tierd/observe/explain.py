@@ -64,11 +64,6 @@ class ServiceView(Protocol):
 class Explainer:
     """Answers why a page is where it is. To be called in the loop's thread (`LoopExecutor.post`).
 
-    Args:
-        heat: the heat table.
-        log: the decisions.
-        around: the service's state.
-
     Attributes:
         judge: what the policy in use would decide about a page now.
     """
@@ -81,10 +76,6 @@ class Explainer:
 
     def explain(self, pid: int, vaddr: int | None) -> dict[str, Any]:
         """Why a page is where it is, or what was decided about a process.
-
-        Args:
-            pid: a process.
-            vaddr: an address in it, or None for the whole process.
 
         Returns:
             JSON types only. `watched`: whether the process is a target (if not, `why`

@@ -23,7 +23,7 @@ from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy.cost_decision import LATENCY_MODELS, CostRound, CostSettings
 from tierd.policy.demand import Kinds
-from tierd.policy.explain_cost import sentence
+from tierd.policy.explain import sentence
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.folio_split import SplitHistory, choose_splits
 from tierd.policy.inputs import Inputs, Policy
@@ -114,7 +114,7 @@ class CostPolicy(Policy):
 
     def decide(self, inputs: Inputs) -> MigrationPlan:
         """The moves to make now, in order: what makes room before what needs it."""
-        traffic = inputs.traffic or Traffic(0, COST.half_life_s)
+        traffic = inputs.traffic or Traffic(0, self.outcomes.half_life_s)
         names = [tier.name for tier in inputs.tiers.tiers]
         model = make_model(inputs.tiers, traffic).suspecting(names, self.outcomes.suspected)
         work = CostRound(inputs, self.settings, model, traffic, self._residual)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from tierd.core.access import LINE_BYTES
 from tierd.core.migration import Direction, I16Array, MigrationPlan
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE, U64Array
 from tierd.core.tiermap import MemoryKind, Tier, TierMap
-from tierd.core.tuning import COST, FEEDBACK
+from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.demand import Demand, estimate, kinds_of
@@ -41,12 +41,12 @@ class CostSettings:
         latency_model: "loaded", or "idle" for tiers that differ in idle latency alone.
     """
 
-    watermarks: WatermarkSettings = field(default_factory=WatermarkSettings)
-    horizon_s: float = 10.0
-    margin: float = 0.5
-    reserve: float = 0.0
-    epoch_s: float = field(default_factory=lambda: FEEDBACK.epoch_s)
-    latency_model: str = "loaded"
+    watermarks: WatermarkSettings
+    horizon_s: float
+    margin: float
+    reserve: float
+    epoch_s: float
+    latency_model: str
 
 
 class CostRound(Round):

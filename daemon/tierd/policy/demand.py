@@ -22,7 +22,7 @@ import numpy.typing as npt
 from tierd.core.access import LINE_BYTES
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
 from tierd.core.tuning import COST, HOTNESS
-from tierd.hotness.view import PageSet
+from tierd.hotness.view import PageSet, heat_of_rate
 from tierd.policy import pageset
 from tierd.policy.pageset import I64Array
 from tierd.policy.traffic import Traffic
@@ -53,10 +53,10 @@ class Demand:
 def estimate(pages: PageSet, traffic: Traffic) -> Demand:
     """The demand of `pages`."""
     known = traffic.patterns.at(pages.page)
-    parallel = np.where(np.isnan(known.parallel), COST.unknown_streaming_fraction, known.parallel)
+    parallel = np.nan_to_num(known.parallel)  # unknown: every access waits
     written = np.nan_to_num(known.written)
     heat, variance = _smoothed(pages, known.counted, parallel)
-    tau_s = traffic.half_life_s / math.log(2)
+    tau_s = heat_of_rate(traffic.half_life_s)
     size = pageset.sizes(pages) // 4096
     level = -math.expm1(-traffic.seen_s / tau_s)  # that heat has reached by now
     scale = traffic.lines_per_count / tau_s / max(level, COST.min_heat_level) * size

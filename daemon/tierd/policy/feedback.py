@@ -35,6 +35,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.migration import Fate, I16Array, MigrationResult
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import FEEDBACK
@@ -91,23 +92,17 @@ class _Open:
 
 
 class FeedbackController:
-    """See the module's text.
+    """See the module's text."""
 
-    Args:
-        margin: the least, relative to a move's cost.
-        horizon_s: as of the rule.
-        epoch_s: length of an epoch; None for `FEEDBACK.epoch_s`.
-    """
-
-    def __init__(self, margin: float, horizon_s: float, epoch_s: float | None = None) -> None:
+    def __init__(self, margin: float, horizon_s: float, epoch_s: float) -> None:
         self._least_margin = margin
         self._horizon_s = horizon_s
-        self._epoch_ns = int((FEEDBACK.epoch_s if epoch_s is None else epoch_s) * 1e9)
+        self._epoch_ns = int(epoch_s * 1e9)
         self.half_life_s = 5.0
         """Of what `Now.spread` tells."""
         self.margin = margin
         self.trust = 1.0
-        self.epochs: deque[Epoch] = deque(maxlen=FEEDBACK.kept_epochs)
+        self.epochs: deque[Epoch] = deque(maxlen=bounds.FEEDBACK_EPOCHS)
         self.predicted = self.observed = self.spent_s = 0.0
         """Sums over all epochs: predicted and observed seconds saved a second; seconds spent."""
         self.folio_s: float | None = None
@@ -206,7 +201,7 @@ class FeedbackController:
             now.waits[name] = now.waits.get(name, 0.0) + planned.waits[name] * part
         now.spent_s += report.cpu_ns / 1e9 * (count / carried)
         page, source = report.plan.page[moved], report.plan.source[moved]
-        most = FEEDBACK.max_epoch_pages
+        most = bounds.EPOCH_PAGES
         now.page = page if now.page is None else np.concatenate([now.page, page])[:most]
         now.source = source if now.source is None else np.concatenate([now.source, source])[:most]
         now.pages += count

@@ -25,6 +25,7 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.migration import MigrationResult, SplitFate
 from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SIZE, U64Array
 from tierd.core.tuning import COST, VALUE
@@ -156,11 +157,11 @@ class SplitHistory:
             tried = last.plan.split[did] >> np.uint64(HUGE_ORDER)
             done = np.isin(last.split_fate[did], IN_PIECES)
             old = ~np.isin(region, tried)
-            region = np.concatenate([region[old], tried])[-VALUE.split_history :]
+            region = np.concatenate([region[old], tried])[-bounds.SPLIT_REGIONS :]
             times = np.concatenate([times[old], np.full(len(tried), time_ns)])[
-                -VALUE.split_history :
+                -bounds.SPLIT_REGIONS :
             ]
-            split = np.concatenate([split[old], done])[-VALUE.split_history :]
+            split = np.concatenate([split[old], done])[-bounds.SPLIT_REGIONS :]
         self._region, self._time_ns, self._split = region, times, split
 
     def rested(self, pages: PageSet, time_ns: int, rest_s: float) -> PageSet:
@@ -188,10 +189,10 @@ class SplitHistory:
         notes = Counter(
             {
                 "split was tried before": int(np.count_nonzero(worth & again)),
-                "more splits than one pass makes": max(0, len(order) - VALUE.max_splits),
+                "more splits than one pass makes": max(0, len(order) - bounds.SPLITS),
             }
         )
-        return order[: VALUE.max_splits], notes
+        return order[: bounds.SPLITS], notes
 
 
 def choose_splits(work: CostRound, folios: SplitHistory, rule: Rule) -> None:

@@ -176,12 +176,7 @@ def within(group: I16Array, size: I64Array, space: I64Array) -> BoolArray:
 
 
 class Fairness:
-    """The state of the groups within one decision; `moved` updates it.
-
-    Args:
-        groups: as they are before the decision.
-        capacity: node → bytes of memory.
-    """
+    """The state of the groups within one decision, by `moved`; `capacity`: bytes by node."""
 
     def __init__(self, groups: Groups, capacity: Mapping[int, int]) -> None:
         self._groups = groups

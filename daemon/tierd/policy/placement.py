@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
@@ -96,7 +97,7 @@ class Search:
 
     def _polish(self, placed: F64Array) -> F64Array:
         """Move single groups while that gains: a way all groups go together leaves out few."""
-        for _ in range(COST.polish_groups):
+        for _ in range(bounds.POLISH_GROUPS):
             group, source, dest = np.nonzero(
                 (placed[:, :, None] > 0) & ~np.eye(self._tiers, dtype=np.bool_)[None]
             )
@@ -151,7 +152,7 @@ class Search:
 
     def _descend(self, placed: F64Array) -> tuple[F64Array, float]:
         waited = self._waited(placed)
-        for _ in range(COST.placement_iterations):
+        for _ in range(bounds.PLACEMENT_ITERATIONS):
             change = self._transport(self._each(*self._prices(placed))) - placed
             found = self._along(placed, change)
             best = int(np.argmin(found))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tierd.core import bounds
 from tierd.core.migration import I16Array
 from tierd.core.pagekey import U64Array
 from tierd.core.tuning import REGRESSION
@@ -204,4 +205,4 @@ class RegressionWindow:
         """Pages, uint64[n], and the nodes, int16[n], where each was at first."""
         page, source = np.concatenate(self.page), np.concatenate(self.source)
         page, first = np.unique(page, return_index=True)
-        return page[: REGRESSION.max_pages], source[first][: REGRESSION.max_pages]
+        return page[: bounds.EPOCH_PAGES], source[first][: bounds.EPOCH_PAGES]

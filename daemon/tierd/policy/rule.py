@@ -118,7 +118,7 @@ def least_rate(tiers: TierMap, nodes: Collection[int], pays_in_s: float) -> floa
         above = tiers.promotion_tier(tier.rank)
         if above is not None and not set(nodes).isdisjoint(tier.nodes):
             saved_ns = max(saved_ns, tier.latency_ns.value - above.latency_ns.value)
-    cost_s = VALUE.moves_per_exchange * VALUE.move_s
+    cost_s = 2 * VALUE.move_s  # its own move, and that of the page that leaves
     return cost_s / (saved_ns * 1e-9 * pays_in_s) if saved_ns > 0 else 0.0
 
 

@@ -24,10 +24,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.tuning import COST
 from tierd.policy.demand import F64Array, Kinds
 from tierd.policy.pageset import I64Array
@@ -47,10 +48,10 @@ class Rule:
         least: part of what is waited that the end of all moves must save.
     """
 
-    horizon_s: float = 10.0
-    trust: float = 1.0
-    margin: float = 0.5
-    folio_s: float = field(default_factory=lambda: COST.remap_s)
+    horizon_s: float
+    trust: float
+    margin: float
+    folio_s: float
     least: float = 0.0
 
 
@@ -195,7 +196,7 @@ class MigrationScheduler:
         self._way, flow = target, target.flow
         net = self._net(target.latency, target.crowd)
         left = budget
-        for _ in range(COST.max_exchanges):
+        for _ in range(bounds.EXCHANGES):
             open_ = (flow > 0) & (self.kinds.folios[:, None] > 0)
             value = np.where(open_ & ~self._blocked, net, -np.inf) / self.kinds.size[:, None]
             if not (value > 0).any():

@@ -141,12 +141,7 @@ class TierModel:
         return np.asarray(0.5 / (1 - u) ** 2)
 
     def suspecting(self, names: Sequence[str], times: Mapping[str, float]) -> TierModel:
-        """The tiers with some thought to be so many times slower than they say.
-
-        Args:
-            names: of the tiers, by rank.
-            times: by name.
-        """
+        """The tiers with some thought to be so many times slower than they say."""
         latency, bandwidth, notes = list(self.latency), list(self.bandwidth), list(self.notes)
         for rank, name in enumerate(names):
             if name in times:

@@ -27,12 +27,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.access import F32Array
 from tierd.core.migration import Direction, I16Array, MigrationPlan, filled
 from tierd.core.pagekey import PAGE_SIZE
-from tierd.core.reasons import Reason
 from tierd.core.tiermap import Tier
-from tierd.core.tuning import WATERMARK
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -56,12 +55,12 @@ class WatermarkSettings:
         max_moves_per_tick: the most folios considered for one plan and direction.
     """
 
-    low_watermark: float = 0.02
-    high_watermark: float = 0.025
-    margin: float = 0.5
-    confidence: float = 2.5
-    min_residency_s: float = 10.0
-    max_moves_per_tick: int = 65536
+    low_watermark: float
+    high_watermark: float
+    margin: float
+    confidence: float
+    min_residency_s: float
+    max_moves_per_tick: int
 
 
 class WatermarkPolicy(Policy):
@@ -82,24 +81,10 @@ class WatermarkPolicy(Policy):
         return self._decided(inputs).plan()
 
     def explain(self, inputs: Inputs, page: PageSet) -> Verdict:
-        """The decision about one folio, and its reason.
+        """The decision about one folio on a node that a tier has, and its reason."""
+        from tierd.policy.explain import verdict
 
-        Args:
-            inputs: as for `decide`.
-            page: the folio, on a node that a tier has.
-        """
-        work = self._decided(inputs)
-        plan, rule = work.plan(), work.rule
-        heat = float(page.heat[0])
-        at = np.flatnonzero(plan.page == page.page[0])
-        if not len(at):
-            return work.why_not(page)
-        direction, dest = Direction(int(plan.direction[at[0]])), int(plan.dest[at[0]])
-        if direction is Direction.DEMOTE:
-            return Verdict(Reason.MAKES_ROOM, heat, direction, dest)
-        victim = work.victim_of(page.page[0])
-        terms = None if victim is None else rule.terms(heat, victim)
-        return Verdict(Reason.HOTTER_THAN_THE_COLDEST, heat, direction, dest, victim, terms)
+        return verdict(self._decided(inputs), page)
 
     def _decided(self, inputs: Inputs) -> Round:
         work = Round(inputs, self.settings)
@@ -132,40 +117,8 @@ class Round:
         self.find = Candidates(inputs, settings.min_residency_s, self.notes, self.fair)
         self.contests: dict[int, Contest] = {}
         """By rank of a tier: how far down pages came into it."""
-        self._won: list[tuple[PageSet, F32Array]] = []
+        self.won: list[tuple[PageSet, F32Array]] = []
         """Planned promotions, and the hotness of what each displaces; 0 for free memory."""
-
-    def victim_of(self, page: np.uint64) -> float | None:
-        """Hotness that a planned promotion displaces; None where the rule was not applied."""
-        for pages, victims in self._won:
-            at = np.flatnonzero(pages.page == page)
-            if len(at):
-                return float(victims[at[0]])
-        return None
-
-    def why_not(self, page: PageSet) -> Verdict:
-        """The reason for which the plan leaves a folio where it is."""
-        node, heat = int(page.node[0]), float(page.heat[0])
-        above = self.inputs.tiers.promotion_tier(self.inputs.tiers.tier_of(node).rank)
-        if node in self.inputs.exchanged and not page.order[0]:
-            return Verdict(Reason.FAST_PATH, heat)
-        if float(page.idle_s[0]) < self.settings.min_residency_s:
-            return Verdict(Reason.MOVED_LATELY, heat)
-        if above is None:
-            return Verdict(Reason.TOP_TIER, heat)
-        if not heat > self.rule.least:
-            return Verdict(Reason.NOT_HOTTER, heat, victim=0.0, terms=self.rule.terms(heat, 0.0))
-        if self.fair is not None and not self.fair.may_enter(page, above.nodes)[0]:
-            return Verdict(Reason.GROUP_LIMIT, heat)
-        contest = self.contests.get(above.rank, Contest(None, None))
-        if contest.refused is not None and heat <= contest.refused:
-            if contest.victim is None:
-                return Verdict(Reason.NO_ROOM, heat)
-            terms = self.rule.terms(heat, contest.victim)
-            return Verdict(Reason.NOT_HOTTER, heat, victim=contest.victim, terms=terms)
-        if self.fair is not None and not self.fair.may_move(page)[0]:
-            return Verdict(Reason.GROUP_LIMIT, heat)
-        return Verdict(Reason.NO_ROOM if self.notes["no room"] else Reason.OVER_QUOTA, heat)
 
     def _gap(self, node: int) -> int:
         share = self.settings.high_watermark - self.settings.low_watermark
@@ -239,7 +192,7 @@ class Round:
 
     def _bring_while_all_come(self, tier: Tier, least: float) -> None:
         """Promote the hottest, and query more for as long as all of them are promoted."""
-        asked = WATERMARK.first_hot
+        asked = bounds.FIRST_HOT
         while limit := self._limit:
             hot = self.find.hottest(tier, min(asked, limit), least)
             more = self.find.more
@@ -305,7 +258,7 @@ class Round:
         all_come = chosen == len(hot)
         hot = pageset.take(hot, slice(0, chosen))
         if below_floor is None:
-            self._won.append((hot, faced[:chosen]))
+            self.won.append((hot, faced[:chosen]))
         dest = filled(len(hot), -1, np.int16)
         for node in pageset.nodes_of(hot):
             own = hot.node == node
@@ -361,7 +314,7 @@ class Round:
         most = int(shortfall[-1]) // PAGE_SIZE + 1
         # Some of the coldest pages moved recently, and are no candidates.
         asked = max(
-            min(WATERMARK.first_victims, 2 * most + WATERMARK.spare_candidates),
+            min(bounds.FIRST_VICTIMS, 2 * most + bounds.FIRST_VICTIMS // 8),
             int(shortfall[0]) // PAGE_SIZE + 1,
         )
         # For 4 KiB pages at most one more query: thousands of promotions may need it.

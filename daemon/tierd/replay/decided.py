@@ -1,19 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`Decided`: what components beside the policy decide again in a replay, part by part."""
+"""What components beside the policy are given and decide: recorded, and decided again."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, Final
 
+from tierd.config.watching import ScanConfig
+from tierd.core.access import AccessSource
+from tierd.engine.loop import Service
 from tierd.observe.recording.codec import plain
+from tierd.observe.recording.recorder import Recorder
 from tierd.observe.recording.records import DECIDED, Call, RecordedTick
-from tierd.replay.component import DROPPED, MISSING, Part, Replayed, Surrounding
+from tierd.replay.component import DROPPED, MISSING, Journal, Part, Replayed, Surrounding
 from tierd.replay.devices import THRESHOLDS, UPDATER
 from tierd.replay.fast_path import FastReplay
 from tierd.replay.phase import AGE, BURST, PACER
-from tierd.replay.scan import CONTROLLER, limits_again
+from tierd.replay.scan import CONTROLLER, RecordedSamplingLimits, limits_again
 from tierd.replay.world import World
+from tierd.sources.neoprof import Keep, NeoProfSource
+from tierd.sources.scan import ScanSource
 
 ELSEWHERE: Final = "plans differ, and victims are chosen of heat that follows from them"
 PARTS: Final = {
@@ -104,3 +110,40 @@ def _divided(tick: RecordedTick) -> tuple[Sequence[Call], Sequence[Call]]:
     calls = () if tick.calls is None else tick.calls.calls
     at = next((i for i, call in enumerate(calls) if call.kind == DECIDED), len(calls))
     return calls[:at], calls[at + 1 :]
+
+
+def listen(service: Service, recorder: Recorder) -> None:
+    """Record what the components of a service decide that has not begun yet."""
+    journal, work, components = recorder.journal, service.work, service.components
+    work.sampling_limits = RecordedSamplingLimits(
+        journal, components.heat, components.tracking.resident_bytes
+    )
+    work.phase_age = AGE.recorded(journal)()
+    service.pacer = PACER.recorded(journal)()
+    fast_path = components.fast_path
+    if fast_path is not None:
+        fast_path.miss_burst = BURST.recorded(journal)()
+        known = fast_path.thresholds_of
+        fast_path.thresholds_of = THRESHOLDS.recorded(journal)(known.settings, known.interval_ns)
+        fast_path.update_with(UPDATER.recorded(journal))
+        recorder.fast_path = fast_path.tap()
+
+
+def listen_to(sources: Sequence[AccessSource], journal: Journal) -> None:
+    """Record what the scan controllers of sources decide that have not begun yet."""
+    for source in sources:
+        if isinstance(source, ScanSource):
+            source.decide_with(CONTROLLER.recorded(journal, source.name))
+        elif isinstance(source, NeoProfSource):
+            _listen_beside(source, journal)
+
+
+def _listen_beside(source: NeoProfSource, journal: Journal) -> None:
+    make = source.make_scan
+
+    def made(settings: ScanConfig, nodes: Sequence[int], keep: Keep | None) -> ScanSource:
+        scan = make(settings, nodes, keep)
+        scan.decide_with(CONTROLLER.recorded(journal, source.name))
+        return scan
+
+    source.make_scan = made

@@ -12,6 +12,7 @@ import numpy as np
 
 from tierd.config.model import Config
 from tierd.config.whole import loads
+from tierd.core import bounds
 from tierd.core.errors import ConfigError
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import TierMap
@@ -23,7 +24,7 @@ from tierd.policy.inputs import Inputs, Policy
 from tierd.policy.limits import Budget
 from tierd.replay.decided import Decided
 from tierd.replay.settings import differences
-from tierd.replay.world import BYTES_A_PAGE, DEFAULT_MEMORY, World
+from tierd.replay.world import DEFAULT_MEMORY, World
 
 UNKNOWN = "unknown"
 """Accesses to pages whose node was not known."""
@@ -189,9 +190,10 @@ class Replay:
 
     def _world(self, old: Config, new: Config) -> World:
         memory, half_life_ns = new.heat.memory_bytes, new.heat.half_life_ns
+        pages = memory // bounds.HEAT_BYTES_PER_PAGE
         return World(
             memory_bytes=self._memory_bytes,
-            capacity_pages=None if memory == old.heat.memory_bytes else memory // BYTES_A_PAGE,
+            capacity_pages=None if memory == old.heat.memory_bytes else pages,
             half_life_s=None if half_life_ns == old.heat.half_life_ns else half_life_ns / 1e9,
             all_succeed=self._recording.meta.dry_run and self._change is not None,
         )

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tierd.config.files import parse_assignment
 from tierd.config.model import Config
+from tierd.config.values import parse_assignment
 from tierd.config.whole import as_table, load, with_values
 from tierd.config.whole import differences as configured_differences
 from tierd.core.errors import ConfigError, did_you_mean
@@ -30,7 +30,8 @@ def parse_setting(text: str) -> tuple[str, Any]:
     """
     key, value = parse_assignment(text)
     if not key.startswith("policy.") and key not in USED:
-        near = did_you_mean(key, [*USED, *_policy_keys()])
+        policy = (f"policy.{name}" for name in as_table(Config())["policy"])
+        near = did_you_mean(key, [*USED, *policy])
         hint = f"{near} what does: policy.*, {', '.join(USED)}"
         raise ConfigError(key, "changes nothing in a replay", hint=hint.lstrip())
     return key, value
@@ -75,7 +76,3 @@ def differences(old: Config, new: Config) -> dict[str, tuple[Any, Any]]:
         for each in configured_differences(old, new)
         if each.key.startswith("policy.") or each.key in USED
     }
-
-
-def _policy_keys() -> list[str]:
-    return [f"policy.{name}" for name in as_table(Config())["policy"]]

@@ -19,6 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from tierd.core import bounds
 from tierd.core.migration import Fate, I16Array, MigrationPlan, MigrationResult, U8Array
 from tierd.core.pagekey import PAGE_SIZE, U64Array
 from tierd.core.tiermap import NodeUsage
@@ -33,7 +34,6 @@ from tierd.observe.recording.records import (
 from tierd.policy.limits import Groups
 from tierd.replay.divergence import Divergence
 
-BYTES_A_PAGE = 24
 DEFAULT_MEMORY = 4 << 30
 
 
@@ -96,9 +96,10 @@ class World:
         getattr(self.heat, op.method)(*op.arguments)
 
     def _new(self, capacity: int, half_life_s: float, refresh_s: float) -> None:
-        if capacity * BYTES_A_PAGE > self._memory_bytes:
+        wanted = capacity * bounds.HEAT_BYTES_PER_PAGE
+        if wanted > self._memory_bytes:
             raise RecordingError(
-                f"the recording's heat table may take {format_size(capacity * BYTES_A_PAGE)}",
+                f"the recording's heat table may take {format_size(wanted)}",
                 hint=f"--memory allows {format_size(self._memory_bytes)}; give it more",
             )
         self._heat = HeatTable(

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd.config.watching import FaultsConfig
+from tierd.core import bounds
 from tierd.core.access import Availability
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import host, syscalls
 from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 from tierd.sources.ebpf.sampler import Sampler
@@ -60,7 +60,7 @@ class FaultSource(SampledSource):
             Budget(
                 samples_per_s=self._settings.samples_per_s,
                 cpu_share=self._settings.cpu_limit,
-                interrupt_ns=EBPF.fault_overhead_ns,
+                interrupt_ns=bounds.FAULT_EVENT_NS,
                 least_period=1,
                 most_period=1024,
                 mode=self._settings.mode,

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
+from tierd.core.linux import NODES
 from tierd.core.pagekey import PAGE_SHIFT, BoolArray, U64Array
 from tierd.sources.kmod.neoprof import Card, CardRange
 
-_NODES: Final = "sys/devices/system/node"
 _BLOCK_SIZE: Final = "sys/devices/system/memory/block_size_bytes"
 
 
@@ -48,11 +48,7 @@ class Coverage:
 
 
 class HmuCoverage:
-    """The memory behind some cards.
-
-    Args:
-        cards: those that count.
-    """
+    """The memory behind some cards."""
 
     def __init__(self, cards: Iterable[Card]) -> None:
         self.ranges: Sequence[CardRange] = [part for card in cards for part in card.ranges]
@@ -102,7 +98,7 @@ def _block_size(root: Path) -> int:
 def _memory_blocks(root: Path) -> dict[int, list[int]]:
     """Node → numbers of its memory blocks."""
     found = {}
-    for folder in (root / _NODES).glob("node[0-9]*"):
+    for folder in (root / NODES).glob("node[0-9]*"):
         blocks = [
             int(entry.name.removeprefix("memory"))
             for entry in folder.glob("memory[0-9]*")

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -206,9 +207,6 @@ class RequestCount:
     """Counts requests to the memory of cards, from files of the driver.
 
     They are asked for more often than a profile, and cost less there.
-
-    Args:
-        root: root of /sys ("/" but in tests).
     """
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -265,15 +263,10 @@ class RequestCount:
 def availability(open_cards: Callable[[], Cards]) -> Availability:
     """Whether there is a card that can count, and why not."""
     try:
-        cards = open_cards()
+        with contextlib.closing(open_cards()) as cards:
+            found = cards.cards()
     except UnavailableError as error:
         return Availability(False, error.message, error.hint)
-    try:
-        found = cards.cards()
-    except UnavailableError as error:
-        return Availability(False, error.message, error.hint)
-    finally:
-        cards.close()
     able = usable(found)
     if able:
         return Availability(True, f"{len(able)} NeoProf card(s) of {len(found)} can count")

@@ -130,12 +130,7 @@ class _Mark:
 
 
 class MigrationWatch:
-    """Watches migrations from `start` to `close`.
-
-    Args:
-        settings: sizes and ways of loading.
-        clock: CLOCK_MONOTONIC in ns.
-    """
+    """Watches migrations from `start` to `close`."""
 
     name = "migrations"
 

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tierd.config.watching import NeoProfConfig, ScanConfig
+from tierd.core import bounds
 from tierd.core.access import (
     LINES_PER_PAGE,
     AccessBatch,
@@ -324,8 +325,8 @@ class NeoProfSource(AdaptiveSource):
     def _check_if_due(self, now: int) -> None:
         """Look after the cards; what is lost with one is scanned from now on."""
         assert self._cards is not None
-        due_ns = PACING.upkeep_interval_ns if self._cards.suspect else HMU.check_interval_ns
-        if now - self._checked_ns < min(due_ns, HMU.check_interval_ns):
+        due_ns = PACING.upkeep_interval_ns if self._cards.suspect else bounds.DEVICE_CHECK_NS
+        if now - self._checked_ns < min(due_ns, bounds.DEVICE_CHECK_NS):
             return
         self._checked_ns = now
         if self._cards.check():

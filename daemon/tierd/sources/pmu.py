@@ -21,7 +21,6 @@ from tierd.config.watching import PmuConfig
 from tierd.core import bounds, linux
 from tierd.core.access import Availability
 from tierd.core.errors import ConfigError, UnavailableError
-from tierd.core.tuning import EBPF
 from tierd.sources.ebpf import events, host
 from tierd.sources.ebpf.events import CpuModel, PmuEvent
 from tierd.sources.ebpf.host import PMU_FOLDER, Cpu, Pmu
@@ -132,7 +131,7 @@ class PmuSource(SampledSource):
             Budget(
                 samples_per_s=self._settings.samples_per_s,
                 cpu_share=self._settings.cpu_limit,
-                interrupt_ns=EBPF.interrupt_ns,
+                interrupt_ns=bounds.PMU_INTERRUPT_NS,
                 least_period=self._least,
                 most_period=linux.IBS_PERIOD,
                 mode=self._settings.mode,

@@ -27,7 +27,7 @@ from tierd._native import ffi, lib
 from tierd.core.access import AccessBatch, F32Array
 from tierd.core.pagekey import VPN_MASK, BoolArray
 from tierd.sources.kmod.ring import RecordArray
-from tierd.sources.kmod.uapi import HISTORY, SEEN, WHOLE
+from tierd.sources.kmod.uapi import HISTORY, SEEN, WHOLE, Kind
 
 
 def _count_table() -> F32Array:
@@ -161,12 +161,7 @@ _PAGES = struct.Struct("=II")
 
 def summaries(records: RecordArray) -> Iterator[ScanSummary]:
     """What the scans that ended found, of `uapi.RECORD`[n]."""
-    count = len(records)
-    if not count:
-        return
-    memory = ffi.from_buffer("struct tierd_hot_record[]", np.ascontiguousarray(records))
-    at = lib.tierd_scan_ended(memory, count, 0)
-    while at < count:
+    for at in np.flatnonzero(records["kind"] == Kind.ROUND):
         page, pages, _, _, _, newly_hot_fraction, newly_idle_fraction, _, _ = records[at].item()
         newly_hot, newly_idle = _PAGES.unpack(pages.to_bytes(_PAGES.size, sys.byteorder))
         yield ScanSummary(
@@ -176,4 +171,3 @@ def summaries(records: RecordArray) -> Iterator[ScanSummary]:
             newly_idle,
             newly_idle_fraction / WHOLE,
         )
-        at = lib.tierd_scan_ended(memory, count, at + 1)

@@ -16,11 +16,7 @@ log = logging.getLogger(__name__)
 
 
 class SourceSelector:
-    """Runs one of several sources, best first.
-
-    Args:
-        sources: in order of preference; none is started yet.
-    """
+    """Runs one of several sources, none of which is started yet, best first."""
 
     def __init__(self, sources: Sequence[AccessSource]) -> None:
         self._sources = list(sources)

@@ -19,8 +19,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
+from tierd.core.linux import NODES
 from tierd.core.tiermap import MemoryKind
-from tierd.topology.sysfs import NODES, SysTree
+from tierd.topology.sysfs import SysTree
 
 MEGABYTE: Final = 10**6
 """The unit of read_bandwidth and write_bandwidth is MB/s (numaperf.rst)."""

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from tierd.core.linux import NODES
 from tierd.topology.firmware import DAX_DEVICES
 from tierd.topology.reader import MEMORY_TIERING
-from tierd.topology.sysfs import NODES, SysTree, mem_total
+from tierd.topology.sysfs import SysTree, mem_total
 
 log = logging.getLogger(__name__)
 

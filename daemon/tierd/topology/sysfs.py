@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from tierd.core.errors import UnavailableError
+from tierd.core.linux import NODES
 
-NODES: Final = "sys/devices/system/node"
 LOCAL_DISTANCE: Final = 10
 """SLIT distance of a node to itself (ACPI 6.5, section 5.2.17)."""
 

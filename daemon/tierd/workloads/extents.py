@@ -18,7 +18,6 @@ from tierd.core import bounds
 from tierd.core.access import WatchedRange
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import HUGE_PAGES, U64Array
-from tierd.core.tuning import RESIDENCY, WORKLOADS
 from tierd.workloads.target import Target
 
 
@@ -143,14 +142,14 @@ class TargetPages:
         return (
             bool(self.activity)
             and self.activity == target.activity
-            and now_ns - self.read_ns < RESIDENCY.reread_ns
+            and now_ns - self.read_ns < bounds.REREAD_NS
         )
 
     def renew(self, ranges: tuple[WatchedRange, ...]) -> None:
         """These are its ranges now; many new pages are walked at once."""
         self.ranges = ranges
         every = sum(part.end - part.start for part in ranges)
-        if outside(ranges, self.walked) > WORKLOADS.few_new_fraction * every:
+        if outside(ranges, self.walked) > bounds.FEW_NEW_FRACTION * every:
             self.walk_due_ns = 0
 
     def begin_walk(self, target: Target) -> int:
@@ -174,9 +173,9 @@ class TargetPages:
         """
         if not self.walk_due_ns:
             return 0
-        if abs(target.rss_bytes - self.walk_rss) > WORKLOADS.few_new_fraction * self.walk_rss:
+        if abs(target.rss_bytes - self.walk_rss) > bounds.FEW_NEW_FRACTION * self.walk_rss:
             return self.walk_due_ns
         idle = bool(self.walk_activity) and self.walk_activity == target.activity
-        late_ns = RESIDENCY.reread_ns if idle else 0
-        patience_ns = min(bounds.WALK_WAIT_NS, int(walks_cpu_ns / RESIDENCY.cpu_fraction))
+        late_ns = bounds.REREAD_NS if idle else 0
+        patience_ns = min(bounds.WALK_WAIT_NS, int(walks_cpu_ns / bounds.READING_CPU_FRACTION))
         return self.walk_due_ns + max(late_ns, patience_ns - interval_ns)

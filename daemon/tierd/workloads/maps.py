@@ -3,9 +3,9 @@
 
 numa_maps and smaps walk the page tables of the whole process, and numa_maps looks at each of its
 pages. They are read again after `PACING.upkeep_interval_ns` when there are many pages in unread
-mappings, after `RESIDENCY.reread_ns` when there are few or none (a policy may have been set on a
+mappings, after `bounds.REREAD_NS` when there are few or none (a policy may have been set on a
 mapping that was there), and for all processes together so seldom that it takes less than
-`RESIDENCY.cpu_fraction` of the time; smaps only when the process has locked memory.
+`bounds.READING_CPU_FRACTION` of the time; smaps only when the process has locked memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
-from tierd.core.tuning import PACING, RESIDENCY, WORKLOADS
+from tierd.core.tuning import PACING
 from tierd.workloads.mappings import MovableRanges, Policies, decide, parse_maps, parse_policies
 from tierd.workloads.procs import PROC, Stat, read_bytes, read_stat, start_time
 from tierd.workloads.target import Target
@@ -44,13 +44,11 @@ class MapReader:
 
     Attributes:
         policy_reads: times numa_maps was read.
-        policy_seconds: time that took.
     """
 
     root: Path = PROC
     policy_interval_ns: int = field(default_factory=lambda: PACING.upkeep_interval_ns)
     policy_reads: int = 0
-    policy_seconds: float = 0.0
     _cache: dict[tuple[int, int], _Cached] = field(default_factory=dict)
 
     def movable_ranges(self, process: ProcessId, now_ns: int) -> MovableRanges:
@@ -79,7 +77,7 @@ class MapReader:
         self._cache.pop((process.pid, process.start_time), None)
 
     def _read(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
-        if cached.policies is None or self._due(cached.policies, now_ns, RESIDENCY.reread_ns):
+        if cached.policies is None or self._due(cached.policies, now_ns, bounds.REREAD_NS):
             return self._read_policies(pid, cached, now_ns)
         text = self._maps(pid)
         digest = hash(text)
@@ -89,15 +87,15 @@ class MapReader:
         assert cached.result is not None
         unread = cached.result.skipped.get("unread", 0)
         known = sum(part.end - part.start for part in cached.result.ranges)
-        few = unread < WORKLOADS.few_new_fraction * (known + unread)
-        interval_ns = max(RESIDENCY.reread_ns if few else 0, self.policy_interval_ns)
+        few = unread < bounds.FEW_NEW_FRACTION * (known + unread)
+        interval_ns = max(bounds.REREAD_NS if few else 0, self.policy_interval_ns)
         if unread and self._due(cached.policies, now_ns, interval_ns):
             return self._read_policies(pid, cached, now_ns)
         return cached.result
 
     def _due(self, policies: Policies, now_ns: int, interval_ns: int) -> bool:
-        """Whether policies may be read again: all processes share `RESIDENCY.cpu_fraction`."""
-        least = policies.cost_ns / RESIDENCY.cpu_fraction * len(self._cache)
+        """Whether policies may be read again: all processes share `bounds.READING_CPU_FRACTION`."""
+        least = policies.cost_ns / bounds.READING_CPU_FRACTION * len(self._cache)
         return now_ns - policies.read_ns >= max(interval_ns, least)
 
     def _read_policies(self, pid: int, cached: _Cached, now_ns: int) -> MovableRanges:
@@ -112,7 +110,6 @@ class MapReader:
         policies.read_ns = now_ns
         policies.cost_ns = time.monotonic_ns() - begun
         self.policy_reads += 1
-        self.policy_seconds += policies.cost_ns / 1e9
         cached.policies = policies
         cached.text = hash(text)
         return cached.keep(result)

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from tierd.core import bounds
 from tierd.core.errors import TargetGoneError
-from tierd.core.tuning import WORKLOADS
 from tierd.workloads.events import ProcessEvents
 from tierd.workloads.procs import Stat, list_pids, reported_stat, stat_text
 
@@ -33,9 +32,6 @@ class _Seen:
 
 class Readings:
     """The last reading of every user process; `read` makes new ones.
-
-    Args:
-        root: /proc, or a tree like it.
 
     Attributes:
         full_polls: times all of /proc was read.
@@ -109,7 +105,7 @@ class Readings:
         before.text, before.stat = text, stat
         before.readings += 1
         before.rest = (
-            WORKLOADS.rest_refreshes if idle and before.readings > WORKLOADS.rest_refreshes else 0
+            bounds.REST_REFRESHES if idle and before.readings > bounds.REST_REFRESHES else 0
         )
         return before
 
@@ -151,13 +147,13 @@ class NewProcesses:
         found = set()
         for pid, (begun, looks) in list(self._begun.items()):
             age = now_ns - begun
-            if age < WORKLOADS.new_process_ages_ns[looks]:
+            if age < bounds.NEW_PROCESS_AGES_NS[looks]:
                 continue
             answer = meant(pid)
-            done = bisect_right(WORKLOADS.new_process_ages_ns, age)
+            done = bisect_right(bounds.NEW_PROCESS_AGES_NS, age)
             if answer:
                 found.add(pid)
-            if answer is False and done < len(WORKLOADS.new_process_ages_ns):
+            if answer is False and done < len(bounds.NEW_PROCESS_AGES_NS):
                 self._begun[pid] = (begun, done)
             else:
                 del self._begun[pid]

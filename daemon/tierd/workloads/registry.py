@@ -134,11 +134,7 @@ class TargetRegistry:
         return bool(grown) or not self._by_pid.keys().isdisjoint(found.ended | found.executed)
 
     def refresh(self, now_ns: int) -> TargetChanges:
-        """Look again which processes are watched.
-
-        Args:
-            now_ns: CLOCK_MONOTONIC.
-        """
+        """Look again which processes are watched."""
         self.collect()
         events, self._pending = self._pending, ProcessEvents()
         heard = None if self.events is None else events

@@ -19,7 +19,15 @@ from tierd.core.access import WatchedRange, WatchedTarget
 from tierd.core.errors import TargetGoneError, TierdError, UnavailableError
 from tierd.core.linux import SPACE_ENDS
 from tierd.core.migration import I16Array, U8Array
-from tierd.core.pagekey import HUGE_ORDER, HUGE_PAGES, PAGE_SHIFT, U64Array, make_keys
+from tierd.core.pagekey import (
+    HUGE_ORDER,
+    HUGE_PAGES,
+    PAGE_SHIFT,
+    PAGE_SIZE,
+    VPN_MASK,
+    U64Array,
+    make_keys,
+)
 from tierd.workloads import pagemap_file
 from tierd.workloads.pagemap_file import Runs
 
@@ -259,18 +267,14 @@ def _inside(heads: U64Array, ranges: Sequence[WatchedRange]) -> npt.NDArray[np.b
 
 
 def _query(pid: int, vpn: U64Array) -> I16Array:
-    node: I16Array = np.empty(len(vpn), np.int16)
-    if len(vpn) == 0:
-        return node
-    result = lib.tierd_query_nodes(
-        pid,
-        ffi.from_buffer("uint64_t[]", np.ascontiguousarray(vpn)),
-        ffi.from_buffer("int16_t[]", node),
-        len(vpn),
-    )
-    if result != 0:
-        raise _host_error(-result, f"asking where pages of process {pid} are")
-    return node
+    node = np.empty(len(vpn), np.int32)
+    if len(vpn):
+        address = ffi.from_buffer("void *[]", (vpn & np.uint64(VPN_MASK)) * np.uint64(PAGE_SIZE))
+        status = ffi.from_buffer("int[]", node)
+        result = lib.tierd_move_pages(pid, len(vpn), address, ffi.NULL, status)
+        if result < 0:
+            raise _host_error(-result, f"asking where pages of process {pid} are")
+    return node.astype(np.int16)
 
 
 def _nodes(

@@ -17,7 +17,7 @@ from fuzz import inputs
 from hypothesis import given, settings
 
 from tierd.control import protocol
-from tierd.control.commands import COMMANDS, ControlContext, dispatch
+from tierd.control.commands import REQUESTS, ControlContext, dispatch
 from tierd.control.protocol import ErrorKind, Request, RequestError
 
 T = TypeVar("T")
@@ -123,14 +123,14 @@ def request(command: str, **args: Any) -> Request:
 def test_readers_may_read_and_nothing_else(tmp_path: Path):
     _, plain = make_desk(tmp_path)
     desk = _Inline(plain.service, plain.state, plain.feed, plain.pause_file)
-    for name, command in COMMANDS.items():
+    for name, command in REQUESTS.items():
         if command.changes:
             with pytest.raises(RequestError) as caught:
                 dispatch(desk, READER, request(name))
             assert caught.value.kind is ErrorKind.DENIED
         else:
             dispatch(desk, READER, request(name))
-    assert [n for n, c in COMMANDS.items() if not c.changes] == ["version", "status", "events"]
+    assert [n for n, c in REQUESTS.items() if not c.changes] == ["version", "status", "events"]
 
 
 @pytest.mark.parametrize(

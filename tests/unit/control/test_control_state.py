@@ -15,8 +15,8 @@ from desk import ROOT, make_desk, serving
 from loopbench import CONFIG, Source, interrupt_at, tier_map
 
 from tierd.cli.status import head
-from tierd.config.files import parse_assignment
 from tierd.config.model import Config
+from tierd.config.values import parse_assignment
 from tierd.config.whole import Difference, differences, load, with_values
 from tierd.control.commands import dispatch
 from tierd.control.events import MOST_A_TICK, EventFeed, tick_events

@@ -6,7 +6,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tierd.sources.ebpf.adapt import Interval, PeriodControl
+from tierd.sources.ebpf.source import Interval, PeriodControl
 
 
 def control(**changes: float) -> PeriodControl:

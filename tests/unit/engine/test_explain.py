@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from policies import watermarks
 
 from tierd.core.access import AccessBatch
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
@@ -32,7 +33,7 @@ from tierd.observe.explain import DecisionLog, Explainer
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
 from tierd.policy.rule import Verdict
-from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.policy.watermark import WatermarkPolicy
 
 S = 10**9
 TARGET, PID = 3, 4242
@@ -80,7 +81,7 @@ class Bench:
         inputs = Inputs(
             self.heat, two_tiers(), self.around.usage, Budget(1 << 40), exchanged=self.exchanged
         )
-        return WatermarkPolicy(WatermarkSettings()).explain(inputs, page)
+        return WatermarkPolicy(watermarks()).explain(inputs, page)
 
     def page(self, vpn: int, node: int, accesses: float) -> None:
         key = np.array([BASE | vpn], np.uint64)

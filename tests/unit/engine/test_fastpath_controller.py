@@ -12,6 +12,7 @@ import pytest
 from fakecards import card
 from fakering import hot_records
 from fastpath_bench import GIB, PAGES, Bench, two_tiers
+from policies import watermarks
 
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.pagekey import VPN_BITS
@@ -22,7 +23,6 @@ from tierd.hotness.table import HeatTable
 from tierd.migration import DryMover
 from tierd.observe.totals import Totals
 from tierd.policy.limits import NO_LIMIT, Groups
-from tierd.policy.watermark import WatermarkSettings
 
 
 def test_hot_pages_are_taken_to_the_kernel_between_ticks_and_told_of(bench: Bench) -> None:
@@ -86,7 +86,7 @@ def test_what_a_floor_holds_is_no_victim() -> None:
     pages[100:] |= np.uint64(1 << VPN_BITS)
     heat.place(pages, np.zeros(200, np.int16), np.zeros(200, np.uint8), insert_on=[0])
     usage = {node: NodeUsage(GIB, 0, 0) for node in (0, 1)}
-    policy = WatermarkSettings()
+    policy = watermarks()
     free = victims(heat, two_tiers(), usage, policy, 150)
     assert len(free) == 150
     at_floor = one_group(0.5, 1.0, GIB // 2)

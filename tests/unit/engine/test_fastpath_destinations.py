@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from policies import watermarks
 
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE
@@ -18,7 +19,6 @@ from tierd.core.tiermap import (
     TierMap,
 )
 from tierd.engine.fastpath.update import paths, ways, within_quota
-from tierd.policy.watermark import WatermarkSettings
 
 HUGE = 512 * PAGE_SIZE
 
@@ -73,7 +73,7 @@ def test_a_huge_folio_comes_in_whole_or_not_at_all() -> None:
 
 
 def test_the_native_path_stops_before_ticks_have_to_relieve_a_node() -> None:
-    total, policy = 1 << 30, WatermarkSettings()
+    total, policy = 1 << 30, watermarks()
     figures = (Quantity(118, Provenance.HMAT), Quantity(1e11, Provenance.HMAT))
     node = MemoryNode(0, total, frozenset(), MemoryKind.DRAM, *figures)
     tiers = TierMap((Tier(0, "dram", MemoryKind.DRAM, (0,), total, *figures),), {0: node})

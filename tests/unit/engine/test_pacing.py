@@ -10,8 +10,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 from loopbench import ScanningSource
+from policies import watermarks
 
 from tierd.config.model import LoopConfig
+from tierd.core import bounds
 from tierd.core.migration import Direction, Fate, MigrationPlan, MigrationResult
 from tierd.core.tiermap import (
     MemoryKind,
@@ -25,7 +27,7 @@ from tierd.core.tiermap import (
 from tierd.core.tuning import PACING
 from tierd.engine.pacing import TickPacer
 from tierd.observe.tick_record import TickRecord
-from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
+from tierd.policy.watermark import WatermarkPolicy
 
 GIB = 1 << 30
 MS = 10**6
@@ -76,7 +78,7 @@ class Host:
             fast_path=steering,
             sources=SimpleNamespace(active=self.source),
             tracking=SimpleNamespace(all_walked=True),
-            policy=WatermarkPolicy(WatermarkSettings()),
+            policy=WatermarkPolicy(watermarks()),
             read_usage=lambda tiers: self.usage,
         )
         self.tick = TickRecord(
@@ -228,7 +230,7 @@ def test_what_ends_a_rest() -> None:
     pauses(host, cadence, 1)
     assert not cadence.must_tick(host.components, host.tick, 0), "there are no victims to be had"
     host.counters["pending"] = 0
-    host.source.backlog = PACING.ring_fill_fraction + 0.01
+    host.source.backlog = bounds.RING_FILL_FRACTION + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     host.source.backlog = 0.0
     host.usage[0] = FULL
@@ -280,7 +282,7 @@ def test_where_looks_tell_of_news_it_is_quiet_without_a_native_path() -> None:
     pauses = [cadence.pause_ns(LOOP, host.components, host.tick) // MS for _ in range(3)]
     assert pauses == [1000, 1800, 1800]
     assert not cadence.must_tick(host.components, host.tick, 0)
-    source.backlog = PACING.ring_fill_fraction + 0.01
+    source.backlog = bounds.RING_FILL_FRACTION + 0.01
     assert cadence.must_tick(host.components, host.tick, 0)
     source.backlog = 0.0
     source.changed = lambda: True

@@ -12,7 +12,6 @@ import pytest
 from tierd.config.model import TargetsConfig
 from tierd.core import bounds
 from tierd.core.access import WatchedRange
-from tierd.core.tuning import RESIDENCY
 from tierd.engine.tracking import Tracking
 from tierd.workloads.mappings import MovableRanges
 from tierd.workloads.target import Target, TargetChanges
@@ -95,10 +94,10 @@ def followed() -> Followed:
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
-    for second in range(0, RESIDENCY.reread_ns // SECOND, 5):
+    for second in range(0, bounds.REREAD_NS // SECOND, 5):
         followed.tracking.refresh(second * SECOND)
     assert followed.maps.reads == 1
-    followed.tracking.refresh(RESIDENCY.reread_ns)
+    followed.tracking.refresh(bounds.REREAD_NS)
     assert followed.maps.reads == 2
     assert followed.tracking.skipped == {"tiny": 2}
 
@@ -138,8 +137,8 @@ def test_a_process_that_acts_is_walked_at_each_interval(followed: Followed):
 
 
 def test_a_process_that_does_nothing_is_walked_less_often(followed: Followed):
-    assert walks_until(followed, (INTERVAL + RESIDENCY.reread_ns) // SECOND, acts=False) == 1
-    seconds = INTERVAL + RESIDENCY.reread_ns
+    assert walks_until(followed, (INTERVAL + bounds.REREAD_NS) // SECOND, acts=False) == 1
+    seconds = INTERVAL + bounds.REREAD_NS
     assert followed.tracking.walk(seconds, 1000, ()) > 0
 
 
@@ -157,7 +156,7 @@ def walk_times(followed: Followed, *seconds: int) -> list[int]:
 
 def test_walks_that_take_long_are_rare(followed: Followed):
     followed.scanner.cost_ns = SECOND // 10
-    due = round(0.1 / RESIDENCY.cpu_fraction)
+    due = round(0.1 / bounds.READING_CPU_FRACTION)
     assert due > INTERVAL // SECOND
     assert walk_times(followed, 0, 20, due - 1, due, 2 * due - 1, 2 * due) == [0, due, 2 * due]
     followed.scanner.cost_ns = 3600 * SECOND
@@ -169,15 +168,15 @@ def test_walks_that_take_long_are_rare(followed: Followed):
 def test_the_time_that_walks_take_is_that_of_all_targets(followed: Followed):
     followed.registry.targets[1] = dataclasses.replace(followed.registry.targets[0], number=1)
     followed.scanner.cost_ns = SECOND // 10
-    due = round(0.2 / RESIDENCY.cpu_fraction)
+    due = round(0.2 / bounds.READING_CPU_FRACTION)
     # The other one does nothing, which alone would have it wait for less.
     assert walk_times(followed, 0, due // 2, due - 1, due) == [0, 0, due, due]
 
 
 def test_walks_that_take_long_are_no_less_rare_over_a_process_that_does_nothing(followed: Followed):
     followed.scanner.cost_ns = SECOND
-    due = round(1 / RESIDENCY.cpu_fraction)
-    assert due > RESIDENCY.reread_ns // SECOND
+    due = round(1 / bounds.READING_CPU_FRACTION)
+    assert due > bounds.REREAD_NS // SECOND
     followed.tracking.refresh(0)
     walked = [t for t in (0, due - 1, due) if followed.tracking.walk(t * SECOND, 1000, ())]
     assert walked == [0, due]
@@ -196,7 +195,7 @@ def test_a_walk_under_way_goes_on_whatever_it_takes(followed: Followed):
     followed.scanner.next_vpn = 50
     assert walk_times(followed, 0, 1, 2) == [0, 1, 2]
     followed.scanner.next_vpn = None
-    due = 3 + round(4 / RESIDENCY.cpu_fraction)
+    due = 3 + round(4 / bounds.READING_CPU_FRACTION)
     assert walk_times(followed, 3, 3 + INTERVAL // SECOND, due - 1, due) == [3, due]
 
 

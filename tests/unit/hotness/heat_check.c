@@ -65,7 +65,8 @@ int heat_check(const struct tierd_heat *heat)
 		if (!(slot->heat >= 0.0F))
 			return -ERANGE;
 	}
-	return tracked == heat->tracked && huge == heat->huge && unplaced == table_unplaced(heat)
+	return tracked == heat->stats.tracked && huge == heat->stats.huge &&
+		       unplaced == table_unplaced(heat)
 		   ? 0
 		   : -EPROTO;
 }

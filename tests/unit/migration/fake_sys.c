@@ -129,7 +129,7 @@ static void pass_time(uint64_t ns, bool busy)
 		struct tierd_mover *mover = stop_mover;
 
 		stop_mover = NULL;
-		tierd_mover_stop(mover);
+		tierd_mover_stop(mover, 1);
 	}
 }
 
@@ -160,14 +160,16 @@ int64_t tierd_pagemap_scan(int fd, uint64_t start, uint64_t end, uint64_t need, 
 {
 	int first = (int)(start >> 12) - FIRST_PAGE, last = (int)(end >> 12) - FIRST_PAGE;
 
-	(void)fd, (void)need, (void)without, (void)max_pages, (void)region, (void)regions;
+	(void)fd, (void)need, (void)without, (void)max_pages, (void)regions;
 	if (no_scan)
 		return -ENOTTY;
 	scans++;
 	*walk_end = end;
 	for (int page = first; page < last; page++) {
-		if (joined[page / BLOCK_PAGES])
+		if (joined[page / BLOCK_PAGES]) {
+			region->categories = TIERD_PAGE_HUGE;
 			return 1;
+		}
 	}
 	return 0;
 }
@@ -251,7 +253,7 @@ static long move(unsigned long count, void **addresses, const int *nodes, int *s
 	return flush(start, (int)count, count, addresses, nodes, status, queued);
 }
 
-long sys_move_pages(int pid, unsigned long count, void **addresses, const int *nodes, int *status)
+long tierd_move_pages(int pid, unsigned long count, void **addresses, const int *nodes, int *status)
 {
 	(void)pid;
 	if (now_ns >= exit_ns + FAKE_EXIT_NS)

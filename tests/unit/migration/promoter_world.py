@@ -29,6 +29,11 @@ SETTINGS = PromoterSettings(
     confidence=2.5,
     heat_s=7.0,
     rate_cap=7.0,
+    visits=1.0,
+    copy_requests=64.0,
+    least_rate=0.0,
+    return_rate=0.0,
+    expected=False,
 )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tierd.cli import COMMANDS, build_parser
+from tierd.cli import SUMMARIES, build_parser
 from tierd.config.model import Config
 from tierd.config.schema import options_of
 from tierd.core.errors import ExitCode
@@ -38,7 +38,7 @@ def test_the_pages_are_there(pages: dict[str, str]) -> None:
 
 def test_every_command_and_option_is_in_the_manual(pages: dict[str, str]) -> None:
     text = pages["tierd.1"]
-    for name in COMMANDS:
+    for name in SUMMARIES:
         assert f"tierd {name}" in text
     commands = next(a for a in build_parser()._actions if a.dest == "command")
     for parser in commands.choices.values():
@@ -76,7 +76,7 @@ def test_every_exit_code_is_in_the_manual(pages: dict[str, str], page: str) -> N
 def test_completion_knows_every_command(shell: str) -> None:
     script = [sys.executable, ROOT / "config/debian/completion.py", shell]
     told = subprocess.run(script, check=True, capture_output=True, text=True).stdout
-    for name in COMMANDS:
+    for name in SUMMARIES:
         assert re.search(rf"\b{name}\b", told)
     if shell == "bash":
         subprocess.run(["bash", "-n"], input=told, text=True, check=True)

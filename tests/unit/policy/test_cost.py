@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat, pages
+from policies import cost_settings, watermarks
 from tierloop import Loop, restless
 from tiersim import Array, Machine, Program, SimTier
 
@@ -21,12 +22,11 @@ from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import Measured, MemoryKind, NodeUsage
 from tierd.core.tuning import COST
 from tierd.hotness.view import PageSet
-from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.cost import CostPolicy
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import NO_LIMIT, Budget, Groups
 from tierd.policy.regression_window import rank_correlation
 from tierd.policy.traffic import LoadSource, Traffic
-from tierd.policy.watermark import WatermarkSettings
 
 DRAM = SimTier(MemoryKind.DRAM, 6000, 118, 60e9)
 HBM = SimTier(MemoryKind.HBM, 10_000, 130, 400e9)
@@ -36,8 +36,8 @@ RESIDENCY_S = 5.0
 
 
 def policy(**changed: object) -> CostPolicy:
-    marks = WatermarkSettings(min_residency_s=RESIDENCY_S)
-    return CostPolicy(replace(CostSettings(watermarks=marks), **changed))  # type: ignore[arg-type]
+    marks = watermarks(min_residency_s=RESIDENCY_S)
+    return CostPolicy(cost_settings(watermarks=marks, **changed))
 
 
 def triad_and_chase(tiers: Sequence[SimTier] = TIERS, size: int = 2500) -> Machine:
@@ -249,7 +249,7 @@ def test_pages_nobody_accesses_stay() -> None:
 
 def test_a_short_tier_is_relieved_where_it_loses_least() -> None:
     plan = decide(pages((200, 90, 0), (4000, 0.2, 0)), usage(100, 240, 30_000))
-    assert len(plan) >= round(WatermarkSettings().high_watermark * 12_000) - 100
+    assert len(plan) >= round(watermarks().high_watermark * 12_000) - 100
     assert plan.heat.max() < 1
     assert set(plan.source) == {0}
 

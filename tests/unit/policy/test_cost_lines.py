@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pytest
 from lineloop import LineArray, LineLoop, LineMachine
+from policies import cost_settings, watermarks
 from tierloop import LINES
 from tiersim import SimTier
 
 from tierd.core.tiermap import MemoryKind
-from tierd.policy.cost import CostPolicy, CostSettings
-from tierd.policy.watermark import WatermarkSettings
+from tierd.policy.cost import CostPolicy
 
 MIB = 256
 DRAM, HBM, CXL = 0, 1, 2
@@ -50,8 +50,8 @@ def analytics(hbm: int) -> LineMachine:
 def placed(
     machine: LineMachine, where: Mapping[str, list[int]], latency_model: str = "loaded"
 ) -> LineLoop:
-    marks = WatermarkSettings(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
-    policy = CostPolicy(CostSettings(watermarks=marks, epoch_s=0.15, latency_model=latency_model))
+    marks = watermarks(low_watermark=0.0075, high_watermark=0.015, min_residency_s=1.0)
+    policy = CostPolicy(cost_settings(watermarks=marks, epoch_s=0.15, latency_model=latency_model))
     loop = LineLoop(machine, policy)
     loop.place(where)
     return loop

@@ -14,7 +14,8 @@ from tierd.core.tuning import FEEDBACK
 from tierd.policy.feedback import FeedbackController
 from tierd.policy.regression_window import rank_correlation
 
-EPOCH_NS = int(FEEDBACK.epoch_s * 1e9)
+EPOCH_S = 2.0
+EPOCH_NS = int(EPOCH_S * 1e9)
 
 
 @dataclass
@@ -55,7 +56,7 @@ class Course:
 
     def __init__(self, margin: float = 0.5, horizon_s: float = 10.0) -> None:
         self.out, self.now, self.time_ns = (
-            FeedbackController(margin, horizon_s),
+            FeedbackController(margin, horizon_s, EPOCH_S),
             Present(),
             EPOCH_NS,
         )
@@ -118,7 +119,7 @@ def test_a_program_that_waits_for_each_line_counts_by_its_waiting(
         course.epoch()
     course.epoch(predicted=0.2, lines=4e4)
     # Counts decay with time: what is new in an epoch is 11.5 and 19.5 in 40.
-    kept = 0.5 ** (FEEDBACK.epoch_s / course.out.half_life_s)
+    kept = 0.5 ** (EPOCH_S / course.out.half_life_s)
     first, second = (kept * 10 + (1 - kept) * 11.5, kept * 30 + (1 - kept) * 19.5)
     course.now.mix, course.now.lines_per_s = (first, second, 0.0), 0.775e6
     course.epoch()
@@ -156,7 +157,7 @@ def test_moves_that_cost_more_than_they_gain_are_losses() -> None:
 
 
 def test_nothing_changes_tier_before_the_first_rate_is_known() -> None:
-    out = FeedbackController(0.5, 10)
+    out = FeedbackController(0.5, 10, EPOCH_S)
     assert out.lines_left == 0
 
 

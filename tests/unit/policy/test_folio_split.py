@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 from fakeheat import ArrayHeat
 from folioloop import FolioLoop
+from policies import cost_settings, watermarks
 from tiersim import SimTier, tier_map
 
+from tierd.core import bounds
 from tierd.core.migration import MigrationPlan, MigrationResult, SplitFate
 from tierd.core.pagekey import HUGE_ORDER, PAGE_SIZE
 from tierd.core.tiermap import MemoryKind, NodeUsage
@@ -19,14 +21,13 @@ from tierd.core.tuning import COST, VALUE
 from tierd.hotness.pattern import Patterns
 from tierd.hotness.view import PageSet
 from tierd.policy import pageset
-from tierd.policy.cost import CostPolicy, CostSettings
+from tierd.policy.cost import CostPolicy
 from tierd.policy.demand import estimate
 from tierd.policy.folio_split import Bids, SplitHistory, space_prices, split_gain
 from tierd.policy.inputs import Inputs
 from tierd.policy.limits import Budget
 from tierd.policy.scheduler import Rule
 from tierd.policy.traffic import LoadSource, Traffic
-from tierd.policy.watermark import WatermarkSettings
 
 DRAM, CXL = 0, 1
 FOLIO = 512
@@ -76,8 +77,8 @@ class ControlContext:
     """A policy that is asked once a second; loads are what pages' heat says."""
 
     def __init__(self, tracked: PageSet, busy: float | Sequence[float], free: int) -> None:
-        marks = WatermarkSettings(low_watermark=0.0075, high_watermark=0.015)
-        self.policy = CostPolicy(CostSettings(watermarks=marks))
+        marks = watermarks(low_watermark=0.0075, high_watermark=0.015)
+        self.policy = CostPolicy(cost_settings(watermarks=marks))
         self.tracked, self.patterns = tracked, known(tracked, busy)
         self.free = (free, 2 * PAGES)
         self.time_ns = 100 * SECOND
@@ -177,10 +178,10 @@ def test_a_folio_that_is_hardly_used_is_not_worth_a_split() -> None:
 
 def test_splits_of_a_pass_are_bounded_and_what_is_put_off_is_told() -> None:
     tracked = pageset.concat(
-        [folios(1, (VALUE.max_splits + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)]
+        [folios(1, (bounds.SPLITS + 9, HOT, CXL)), small(5000, 30_000, 9.0, DRAM)]
     )
     plan = ControlContext(tracked, 8, FULL).settled()
-    assert len(plan.split) == VALUE.max_splits
+    assert len(plan.split) == bounds.SPLITS
     assert plan.notes["more splits than one pass makes"] == 9
 
 
@@ -264,7 +265,7 @@ def test_a_split_pays_more_the_fewer_pages_are_busy() -> None:
         doubt=np.zeros(n),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
-        rule=Rule(),
+        rule=Rule(10.0, 1.0, 0.5, COST.remap_s),
     )
     assert np.all(np.diff(gain) < 0)
     assert set(dest) == {0}
@@ -279,7 +280,7 @@ def is_split(busy: float, lines: float, doubt: float) -> bool:
         doubt=np.array([doubt]),
         byte_s=np.full(2, 1e-10),
         price=np.array([1e-8, 0.0]),
-        rule=Rule(),
+        rule=Rule(10.0, 1.0, 0.5, COST.remap_s),
     )
     return bool(np.isfinite(gain[0]))
 
@@ -304,7 +305,7 @@ def looped(busy: int, dram: int, samples: int = 4000) -> FolioLoop:
     tiers = [replace(TIERS[DRAM], pages=dram), TIERS[CXL]]
     return FolioLoop(
         tiers,
-        CostPolicy(CostSettings()),
+        CostPolicy(cost_settings()),
         node=[CXL] * 64,
         busy=np.concatenate(pages),
         samples=samples,

@@ -7,6 +7,7 @@ import numpy as np
 from fakeheat import ArrayHeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import watermarks
 
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import MAX_TARGETS, PAGE_SIZE, make_keys, target_of
@@ -25,7 +26,7 @@ from tierd.policy.limits import NO_LIMIT, Budget, Groups, within
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 10_000
-SETTINGS = WatermarkSettings(low_watermark=0.02, high_watermark=0.04)
+SETTINGS = watermarks(low_watermark=0.02, high_watermark=0.04)
 
 
 def two_tiers() -> TierMap:
@@ -117,7 +118,7 @@ def test_relief_passes_over_pages_at_their_floor() -> None:
     assert moves(plan, 1) == (250, 0)
 
 
-FEW = WatermarkSettings(low_watermark=0.02, high_watermark=0.04, max_moves_per_tick=300)
+FEW = watermarks(low_watermark=0.02, high_watermark=0.04, max_moves_per_tick=300)
 """A plan looks at fewer pages than a group below has."""
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from fakeheat import ArrayHeat
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import watermarks
 
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE, VPN_BITS, U64Array, target_of
@@ -99,7 +100,7 @@ def states(draw: st.DrawFn) -> tuple[PageSet, Inputs, WatermarkSettings]:
     usage = {node: NodeUsage(NODE_PAGES * PAGE_SIZE, free[node] * PAGE_SIZE, 0) for node in (0, 1)}
     budget = draw(st.sampled_from([PLENTY, Budget(3 * PAGE_SIZE), Budget(0)]))
     exchanged = draw(st.sampled_from([frozenset[int](), frozenset({1})]))
-    knobs = WatermarkSettings(
+    knobs = watermarks(
         low_watermark=0.02,
         high_watermark=0.04,
         margin=draw(st.sampled_from([0.0, 0.5])),

@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import dataclasses
+from unittest import mock
 
 import numpy as np
 import pytest
 from fakeheat import ArrayHeat, pages
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from policies import watermarks
 
-from tierd.core import tuning
+from tierd.core import bounds
 from tierd.core.migration import Direction, MigrationPlan
 from tierd.core.pagekey import PAGE_SIZE
 from tierd.core.tiermap import (
@@ -30,7 +32,7 @@ from tierd.policy.limits import Budget
 from tierd.policy.watermark import WatermarkPolicy, WatermarkSettings
 
 NODE_PAGES = 10_000
-SETTINGS = WatermarkSettings(low_watermark=0.02, high_watermark=0.04)
+SETTINGS = watermarks(low_watermark=0.02, high_watermark=0.04)
 PLENTY = Budget(1 << 40)
 
 
@@ -290,7 +292,7 @@ def test_a_plan_does_not_hang_on_how_many_victims_are_asked_for_at_a_time(seed, 
     tracked, free = two_tiers(seed, lately)
     plans = []
     for first in (1, 64, 10**6):
-        with tuning.overridden([f"watermark.first_victims={first}"]):
+        with mock.patch.object(bounds, "FIRST_VICTIMS", first):
             plans.append(decide(tracked, free, Budget(budget * PAGE_SIZE)))
     for plan in plans[1:]:
         assert ways(plan) == ways(plans[0])
@@ -305,7 +307,7 @@ def test_a_plan_does_not_hang_on_how_many_of_the_hottest_are_asked_for_at_a_time
     tracked, free = two_tiers(seed, lately, times=[1, 30])
     plans = []
     for first in (1, 64, 10**6):
-        with tuning.overridden([f"watermark.first_hot={first}"]):
+        with mock.patch.object(bounds, "FIRST_HOT", first):
             plans.append(decide(tracked, free))
     moves = [
         set(zip(plan.page.tolist(), plan.dest.tolist(), plan.direction.tolist(), strict=True))

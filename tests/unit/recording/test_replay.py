@@ -235,20 +235,20 @@ def test_the_command_tells_what_other_settings_change(busy: Path, capsys: Any) -
 def test_a_tuning_constant_is_changed_for_the_replay_alone(
     busy: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before, seen = WATERMARK.first_hot, set()
+    before, seen = WATERMARK.rounding, set()
 
     def watched(*arguments: Any, **named: Any) -> Any:
-        seen.add(WATERMARK.first_hot)
+        seen.add(WATERMARK.rounding)
         return make_policy(*arguments, **named)
 
     monkeypatch.setattr("tierd.engine.build.make_policy", watched)
-    setting = "internal.watermark.first_hot=7"
+    setting = "internal.watermark.rounding=0.5"
     assert main(["replay", str(busy), "--set", setting, "--json"]) == ExitCode.OK
     told = json.loads(capsys.readouterr().out)
-    assert told["changed"] == {"internal.watermark.first_hot": [before, 7]}
+    assert told["changed"] == {"internal.watermark.rounding": [before, 0.5]}
     assert told["settings_changed"]
-    assert seen == {7}
-    assert WATERMARK.first_hot == before
+    assert seen == {0.5}
+    assert WATERMARK.rounding == before
 
 
 def test_settings_come_from_a_file_too(busy: Path, tmp_path: Path, capsys: Any) -> None:

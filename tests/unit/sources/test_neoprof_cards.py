@@ -10,8 +10,9 @@ import pytest
 from fakecards import card
 from neoprof_bench import TARGETS, Bench
 
+from tierd.core import bounds
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import HMU, PACING
+from tierd.core.tuning import PACING
 
 
 def test_a_module_that_goes_is_let_go(bench: Bench) -> None:
@@ -32,7 +33,7 @@ def test_the_last_card_lost_ends_the_source(bench: Bench, how: str) -> None:
         bench.cards.fail(0)
     else:
         bench.cards.known.clear()
-    bench.now += HMU.check_interval_ns
+    bench.now += bounds.DEVICE_CHECK_NS
     with pytest.raises(UnavailableError, match="no NeoProf card counts any more"):
         bench.source.poll()
     assert bench.scanners[0].closed
@@ -71,7 +72,7 @@ def test_cards_that_are_well_are_asked_for_every_few_seconds(bench: Bench) -> No
     bench.source.poll()
     before = bench.cards.looks
     for _ in range(40):
-        bench.now += HMU.check_interval_ns // 20
+        bench.now += bounds.DEVICE_CHECK_NS // 20
         bench.source.poll()
     assert bench.cards.looks - before == 2
 
@@ -93,7 +94,7 @@ def test_of_two_cards_one_goes_on_and_the_rest_is_scanned(tmp_path: Path) -> Non
     assert bench.scanners[0].keep is None
     bench.source.poll()
     del bench.cards.known[1]
-    bench.now += HMU.check_interval_ns
+    bench.now += bounds.DEVICE_CHECK_NS
     bench.source.poll()
     assert list(bench.source.cards) == [0]
     assert bench.scanners[0].closed
@@ -109,7 +110,7 @@ def test_a_card_that_appears_is_used(tmp_path: Path) -> None:
     bench.source.watch(TARGETS)
     bench.source.poll()
     bench.cards.known[1] = card(1, (768, 1024))
-    bench.now += HMU.check_interval_ns
+    bench.now += bounds.DEVICE_CHECK_NS
     bench.source.poll()
     assert sorted(bench.source.cards) == [0, 1]
     assert bench.source.coverage.whole == {1}

@@ -11,6 +11,7 @@ from fakering import hot_records
 from neoprof_bench import TARGETS, WHOLE, Bench, S
 
 from tierd.config.watching import NeoProfConfig
+from tierd.core import bounds
 from tierd.core.access import LINES_PER_PAGE
 from tierd.core.tuning import HMU
 from tierd.sources.kmod.uapi import CardFlags, Features
@@ -66,7 +67,7 @@ def test_a_card_that_counts_otherwise_and_comes_late_makes_all_counts_worth_less
     bench.source.watch(TARGETS)
     assert bench.source.visits == 1.0
     bench.cards.known[1] = card(1, (1024, 2048), features=ALL & ~Features.COALESCE)
-    bench.now += HMU.check_interval_ns
+    bench.now += bounds.DEVICE_CHECK_NS
     bench.source.poll()
     assert set(bench.source.cards) == {0, 1}
     assert bench.source.visits == 1 / HMU.requests_per_access

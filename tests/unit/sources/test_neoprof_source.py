@@ -15,7 +15,7 @@ from tierd.config.watching import ScanConfig
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, Availability, Seen
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import HMU, SCAN
+from tierd.core.tuning import SCAN
 from tierd.sources.hmu_devices import TRACKS
 from tierd.sources.kmod.uapi import CardDo, CardFlags, Track
 from tierd.sources.neoprof import NeoProfSource
@@ -209,7 +209,7 @@ def test_the_next_source_takes_over_and_the_card_comes_back(bench: Bench) -> Non
     assert selector.active is bench.source
     selector.poll(bench.now)
     bench.cards.fail(0)
-    bench.now += HMU.check_interval_ns
+    bench.now += bounds.DEVICE_CHECK_NS
     selector.poll(bench.now)
     assert selector.active is None
     selector.watch(TARGETS, bench.now)

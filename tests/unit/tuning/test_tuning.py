@@ -15,7 +15,7 @@ import pytest
 from tierd.cli import main
 from tierd.core import tuning
 from tierd.core.errors import ConfigError, ExitCode
-from tierd.core.tuning import INTERVAL, SCAN, TRIAL, WORKLOADS
+from tierd.core.tuning import COST, INTERVAL, SCAN, TRIAL
 
 DAEMON = Path(tuning.__file__).parents[2]
 
@@ -91,9 +91,9 @@ def test_an_override_is_in_force_until_it_is_taken_back() -> None:
 
 
 def test_constants_of_several_numbers_take_as_many() -> None:
-    with tuning.overridden(["trial.pause_epochs=1,2", "workloads.new_process_ages_ns=(5,)"]):
+    with tuning.overridden(["trial.pause_epochs=1,2", "cost.step_sizes=(0.5,)"]):
         assert TRIAL.pause_epochs == (1, 2)
-        assert WORKLOADS.new_process_ages_ns == (5,)
+        assert COST.step_sizes == (0.5,)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_constants_of_several_numbers_take_as_many() -> None:
         ("interval.step_factor=nan", "is not a finite number"),
         ("scan.warmup_scans=-1", "is negative"),
         ("trial.pause_epochs=1", "has 1 values, not 2"),
-        ("workloads.new_process_ages_ns=", "at least one value"),
+        ("cost.step_sizes=", "at least one value"),
     ],
 )
 def test_a_wrong_override_is_one_error_and_changes_nothing(setting: str, told: str) -> None:

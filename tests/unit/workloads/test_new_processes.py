@@ -11,7 +11,6 @@ from fake_proc import FakeEvents, FakeProc
 
 from tierd.config.whole import loads
 from tierd.core import bounds
-from tierd.core.tuning import WORKLOADS
 from tierd.workloads.readings import NewProcesses
 from tierd.workloads.registry import TargetRegistry
 
@@ -114,7 +113,7 @@ def test_looks_are_few_and_newcomers_bounded() -> None:
     assert (len(newcomers), newcomers.dropped) == (bounds.NEW_PROCESSES, 5)
     for now in range(0, 20 * SECOND, SECOND // 4):
         assert newcomers.grown(now, small) == set()
-    assert len(asked) == bounds.NEW_PROCESSES * len(WORKLOADS.new_process_ages_ns)
+    assert len(asked) == bounds.NEW_PROCESSES * len(bounds.NEW_PROCESS_AGES_NS)
     assert len(newcomers) == 0
 
 

@@ -26,17 +26,15 @@ from tierd.core.tuning.service import (
     MIGRATION,
     PACING,
     PRESSURE,
-    RESIDENCY,
     WORKLOADS,
 )
-from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
+from tierd.core.tuning.sources import DAMON, HMU, INTERVAL, SCAN
 
 __all__ = [
     "ACCOUNT",
     "BANDWIDTH",
     "COST",
     "DAMON",
-    "EBPF",
     "FAST_PATH",
     "FEEDBACK",
     "HMU",
@@ -47,7 +45,6 @@ __all__ = [
     "PHASE",
     "PRESSURE",
     "REGRESSION",
-    "RESIDENCY",
     "SCAN",
     "SECTIONS",
     "TRIAL",

@@ -13,24 +13,6 @@ from tierd.core.tuning.fields import tuned
 class FeedbackTuning:
     """The feedback controller of the policy `cost`: what moves brought, and what is taken back."""
 
-    epoch_s: float = tuned(
-        2.0,
-        unit="s",
-        meaning="The effect of moves is observed for this time before the next moves.",
-        evidence="assumption",
-    )
-    kept_epochs: int = tuned(
-        256,
-        unit="count",
-        meaning="The rank correlation is taken over so many epochs with moves.",
-        evidence="assumption",
-    )
-    max_epoch_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of one epoch are looked at again or taken back.",
-        evidence="assumption",
-    )
     recovered_fraction: float = tuned(
         0.5,
         unit="ratio",
@@ -253,12 +235,6 @@ class RegressionTuning:
         64,
         unit="count",
         meaning="A series is observed for at most so many epochs.",
-        evidence="assumption",
-    )
-    max_pages: int = tuned(
-        1 << 17,
-        unit="pages",
-        meaning="At most so many pages of a series are taken back.",
         evidence="assumption",
     )
     standard_deviations: float = tuned(

@@ -24,17 +24,15 @@ from tierd.core.tuning.service import (
     MIGRATION,
     PACING,
     PRESSURE,
-    RESIDENCY,
     WORKLOADS,
 )
-from tierd.core.tuning.sources import DAMON, EBPF, HMU, INTERVAL, SCAN
+from tierd.core.tuning.sources import DAMON, HMU, INTERVAL, SCAN
 
 SECTIONS: Final[Mapping[str, Any]] = {
     "scan": SCAN,
     "phase": PHASE,
     "interval": INTERVAL,
     "damon": DAMON,
-    "ebpf": EBPF,
     "hmu": HMU,
     "pacing": PACING,
     "pressure": PRESSURE,
@@ -50,7 +48,6 @@ SECTIONS: Final[Mapping[str, Any]] = {
     "trial": TRIAL,
     "regression": REGRESSION,
     "workloads": WORKLOADS,
-    "residency": RESIDENCY,
 }
 """Name of a subsystem → its object."""
 NOT_READ: Final = "not read in a replay"
@@ -132,7 +129,8 @@ def override(settings: Sequence[str]) -> Callable[[], None]:
         ConfigError: one of them is wrong; none is in force then.
     """
     parsed = [parse_override(text) for text in settings]
-    before = [(name, _get(name)) for name, _ in parsed]
+    values = {each.name: each.value for each in fields()}
+    before = [(name, values[name]) for name, _ in parsed]
     for name, value in parsed:
         _set(name, value)
 
@@ -155,11 +153,6 @@ def overridden(settings: Sequence[str]) -> Iterator[None]:
         yield
     finally:
         restore()
-
-
-def _get(name: str) -> Any:
-    section, _, field = name.partition(".")
-    return getattr(SECTIONS[section], field)
 
 
 def _set(name: str, value: Any) -> None:

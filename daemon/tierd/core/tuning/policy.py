@@ -22,12 +22,6 @@ class ValueTuning:
             "measured where tierd runs"
         ),
     )
-    moves_per_exchange: int = tuned(
-        2,
-        unit="count",
-        meaning="A promotion must pay for so many moves, its own and that of the page that leaves.",
-        evidence="an exchange is two moves",
-    )
     phase_age_fraction: float = tuned(
         0.125,
         unit="ratio",
@@ -61,12 +55,6 @@ class ValueTuning:
             "accesses"
         ),
     )
-    max_splits: int = tuned(
-        64,
-        unit="count",
-        meaning="One decision splits at most so many folios, which take 32 ms.",
-        evidence="assumption",
-    )
     split_cooldown_s: float = tuned(
         600.0,
         unit="s",
@@ -74,12 +62,6 @@ class ValueTuning:
             "A region is not split again within this time, because the kernel has joined it "
             "(khugepaged)."
         ),
-        evidence="assumption",
-    )
-    split_history: int = tuned(
-        1 << 16,
-        unit="count",
-        meaning="So many split regions are remembered.",
         evidence="assumption",
     )
 
@@ -100,30 +82,6 @@ class WatermarkTuning:
         ),
         evidence="rounding of float32",
     )
-    first_victims: int = tuned(
-        512,
-        unit="pages",
-        meaning=(
-            "So many of a tier's coldest pages are looked at first, and more only where all of "
-            "them leave."
-        ),
-        evidence="assumption",
-    )
-    first_hot: int = tuned(
-        1024,
-        unit="pages",
-        meaning=(
-            "So many of the hottest pages below a tier are looked at first, and more only where "
-            "all of them come in."
-        ),
-        evidence="assumption",
-    )
-    spare_candidates: int = tuned(
-        64,
-        unit="pages",
-        meaning="So many candidates are looked at beyond twice the number that could do.",
-        evidence="assumption",
-    )
 
 
 WATERMARK: Final = WatermarkTuning()
@@ -133,12 +91,6 @@ WATERMARK: Final = WatermarkTuning()
 class CostTuning:
     """The policy `cost`: demand, latency model, placement and exchange."""
 
-    half_life_s: float = tuned(
-        5.0,
-        unit="s",
-        meaning="The half-life of heat is taken to be this where no source reports it.",
-        evidence="assumption",
-    )
     settling_half_lives: float = tuned(
         2.0,
         unit="ratio",
@@ -158,15 +110,6 @@ class CostTuning:
         256,
         unit="count",
         meaning="The distribution of accesses is compared over so many parts of memory.",
-        evidence="assumption",
-    )
-    unknown_streaming_fraction: float = tuned(
-        0.0,
-        unit="ratio",
-        meaning=(
-            "The streaming fraction is taken to be this where no source reports it, so that every "
-            "access waits."
-        ),
         evidence="assumption",
     )
     min_heat_level: float = tuned(
@@ -202,12 +145,6 @@ class CostTuning:
         meaning="Page classes divide the written fraction into so many steps.",
         evidence="assumption",
     )
-    placement_iterations: int = tuned(
-        16,
-        unit="count",
-        meaning="The placement optimiser makes at most so many iterations.",
-        evidence="assumption",
-    )
     placement_min_gain: float = tuned(
         5e-4,
         unit="ratio",
@@ -220,12 +157,6 @@ class CostTuning:
         1e-5,
         unit="ratio",
         meaning="A single group that moves after that must save this fraction of the waiting time.",
-        evidence="assumption",
-    )
-    polish_groups: int = tuned(
-        32,
-        unit="count",
-        meaning="At most so many single groups move after the iterations.",
         evidence="assumption",
     )
     step_sizes: tuple[float, ...] = tuned(
@@ -241,12 +172,6 @@ class CostTuning:
             "The placement optimiser averages prices over so many points between the present and "
             "the best placement."
         ),
-        evidence="assumption",
-    )
-    max_exchanges: int = tuned(
-        96,
-        unit="count",
-        meaning="One decision makes at most so many exchanges.",
         evidence="assumption",
     )
     free_load: float = tuned(

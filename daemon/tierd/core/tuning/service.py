@@ -27,9 +27,6 @@ class PacingTuning:
         "A tick takes so many reports together where a source reports at intervals.",
         "trials.md: `moving` with DAMON: 2.37 % of all instructions instead of 2.65 % with 2",
     )
-    ring_fill_fraction: float = tuned(
-        0.25, "ratio", "A source is read before its ring buffer is filled to this fraction."
-    )
     upkeep_interval_ns: int = tuned(
         2 * 10**9,
         "ns",
@@ -41,9 +38,6 @@ class PacingTuning:
     )
     locate_budget_fraction: float = tuned(
         0.5, "ratio", "This part of the residency budget goes first to hot pages to be located."
-    )
-    cpu_credit_ns: int = tuned(
-        10 * 10**9, "ns", "CPU time left over by the loop or the mover in this time may be spent."
     )
 
 
@@ -114,12 +108,6 @@ class MigrationTuning:
     )
     busy_backoff_factor: int = tuned(
         4, "ratio", "The time until the next try of busy pages grows by this factor."
-    )
-    max_busy_backoff_ns: int = tuned(
-        200 * 10**6, "ns", "The time until the next try of busy pages grows to at most this."
-    )
-    counter_window_ns: int = tuned(
-        60 * 10**9, "ns", "A page that moves twice within this time counts as ping-pong."
     )
 
 
@@ -210,42 +198,9 @@ HOTNESS: Final = HotnessTuning()
 class WorkloadsTuning:
     """Which processes and which of their mappings are watched."""
 
-    few_new_fraction: float = tuned(
-        1 / 8, "ratio", "A process is not read anew for a smaller fraction of new pages."
-    )
     min_range_pages: int = tuned(
         16, "pages", "Ranges with fewer pages than this, with their neighbours, are left alone."
-    )
-    rest_refreshes: int = tuned(
-        2,
-        "count",
-        "A small or idle process is passed over in so many refreshes after each reading.",
-    )
-    new_process_ages_ns: tuple[int, ...] = tuned(
-        tuple(each * 250_000_000 for each in (1, 2, 4, 6, 8, 12, 16, 24, 32)),
-        "ns",
-        "A new process is looked at when it reaches each of these ages.",
     )
 
 
 WORKLOADS: Final = WorkloadsTuning()
-
-
-@dataclass(slots=True)
-class ResidencyTuning:
-    """Residency scans: on which node the pages of a process are."""
-
-    reread_ns: int = tuned(
-        30 * 10**9,
-        "ns",
-        "What is known of an unchanged or idle process, or of a page's node, is read again then.",
-        "trials.md: DAMON: 2.37 % to 1.73 % of all instructions, with two other changes",
-    )
-    cpu_fraction: float = tuned(
-        1 / 500,
-        "ratio",
-        "Residency scans, and readings of memory policies, take this part of one CPU.",
-    )
-
-
-RESIDENCY: Final = ResidencyTuning()

@@ -125,30 +125,6 @@ DAMON: Final = DamonTuning()
 
 
 @dataclass(slots=True)
-class EbpfTuning:
-    """Sampling in the kernel by eBPF programs, and the performance counters that start them."""
-
-    calm_steps: int = tuned(
-        10, "count", "The period may shrink again after so many steps without throttling."
-    )
-    interrupt_ns: float = tuned(
-        1500.0,
-        "ns",
-        "CPU time of a performance counter's interrupt besides the program.",
-        "about 1 to 2 us on current cores; perf's own throttling assumes the same order",
-    )
-    fault_overhead_ns: float = tuned(
-        250.0,
-        "ns",
-        "CPU time of a software event of perf besides the program.",
-        "tests/bench/ebpf_cost.py (docs/reference/ebpf.md, Costs)",
-    )
-
-
-EBPF: Final = EbpfTuning()
-
-
-@dataclass(slots=True)
 class HmuTuning:
     """Hotness monitoring units: how their counts are read, and how often they are asked."""
 
@@ -160,12 +136,6 @@ class HmuTuning:
     )
     copy_settles_ns: int = tuned(
         1_000_000_000, "ns", "The lines of a copied page reach the device within this time."
-    )
-    check_interval_ns: int = tuned(
-        5 * 10**9,
-        "ns",
-        "Devices are asked for their state this often.",
-        "trials.md: it took 5 of 9 million instructions away, together with another change",
     )
     requests_per_access: int = tuned(
         8,

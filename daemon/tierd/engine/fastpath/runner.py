@@ -28,14 +28,7 @@ log = logging.getLogger(__name__)
 
 
 class FastPathRunner:
-    """Runs the promoter. It records recent moves whether its thread runs or not.
-
-    Args:
-        mover: moves the pages.
-        settings: of the promoter, until `run` gives others.
-        open_ring: opens /dev/tierd.
-        root: root of /sys.
-    """
+    """Runs the promoter. It records recent moves whether its thread runs or not."""
 
     def __init__(
         self,

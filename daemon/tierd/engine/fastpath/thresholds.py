@@ -35,12 +35,7 @@ class Costs:
 
 
 class HotnessThresholdController:
-    """Controls the cards' thresholds.
-
-    Args:
-        settings: of the algorithm.
-        interval_ns: time between two decisions.
-    """
+    """Controls the cards' thresholds."""
 
     def __init__(self, settings: neomem.NeoMemSettings, interval_ns: int) -> None:
         self.settings = settings

@@ -7,7 +7,6 @@ promotion and demotion targets.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +22,7 @@ from tierd.core.pagekey import PAGE_SIZE, VPN_BITS
 from tierd.core.tiermap import NodeUsage, Tier, TierMap
 from tierd.core.tuning import FAST_PATH, VALUE
 from tierd.engine.tracking import ServiceView, Tracking
-from tierd.hotness.view import HeatView
+from tierd.hotness.view import HeatView, heat_of_rate
 from tierd.migration.fastpath_update import SPAN, VICTIM, Orders, PromoterSettings, Way
 from tierd.policy import pageset
 from tierd.policy.candidates import Candidates
@@ -238,7 +237,7 @@ class FastPathUpdater:
             patience_s=FAST_PATH.memory_s,
             margin=policy.margin,
             confidence=policy.confidence,
-            heat_s=self._settings.half_life_s / math.log(2) * dilution,
+            heat_s=heat_of_rate(self._settings.half_life_s) * dilution,
             rate_cap=rate_cap,
             visits=visits,
             copy_requests=copy_requests,
@@ -305,11 +304,8 @@ class FastPathUpdater:
         """
         half_lives = max(source.taught_s, bounds.LEAST_AGE_S) / self._settings.half_life_s
         grown = 1 - 0.5**half_lives
-        mean = used_a_second(source.seen) * self._heat_s(source)
+        long_run = heat_of_rate(self._settings.half_life_s) * source.dilution
+        mean = used_a_second(source.seen) * long_run
         heat = cold["heat"]
         cold["heat"] = posterior_mean(heat, grown, mean) if mean > 0 else heat / grown
         return cold
-
-    def _heat_s(self, source: NeoProfSource) -> float:
-        """Heat of a page that is used once a second."""
-        return self._settings.half_life_s / math.log(2) * source.dilution

@@ -50,13 +50,7 @@ def of_gpu(samples: Iterable[Any]) -> Figures:
 
 
 def set_cost(values: Values, names: Sequence[str], sight: CostPolicyState) -> None:
-    """Publish what the last decision was made on.
-
-    Args:
-        values: where to.
-        names: of the tiers, by rank.
-        sight: the policy's.
-    """
+    """Publish what the last decision was made on."""
     model = sight.model
     named = list(zip(names, range(len(model.load)), strict=False))
     values.replace(f.TIER_LOAD, {(n, model.source[i]): float(model.load[i]) for n, i in named})

@@ -22,13 +22,7 @@ OWN: Final = "conflict.damon"
 
 
 class Conflicts:
-    """The latest answers.
-
-    Args:
-        source: name of the source in use now.
-        ask: the questions.
-        clock: seconds.
-    """
+    """The latest answers."""
 
     def __init__(
         self,

@@ -53,12 +53,6 @@ _TEXT: Final = "text/plain; charset=utf-8"
 class MetricsServer:
     """Serves from its own threads between `start` and `close`.
 
-    Args:
-        config: where and for whom.
-        snapshot: the latest figures of the loop.
-        extras: figures counted elsewhere.
-        healthy: whether the loop turns.
-
     Raises:
         UnavailableError: the address cannot be listened on, or a library is missing.
         ConfigError: the certificate or key cannot be used.
@@ -255,12 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class TierdCollector(Collector):
-    """Reads the latest snapshot at each scrape.
-
-    Args:
-        snapshot: the latest one.
-        extras: counted outside of the loop.
-    """
+    """Reads the latest snapshot at each scrape."""
 
     def __init__(self, snapshot: Callable[[], Snapshot], extras: Iterable[Extra] = ()) -> None:
         self._snapshot = snapshot

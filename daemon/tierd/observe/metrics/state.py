@@ -72,13 +72,7 @@ class Observed(Protocol):
 
 
 class MetricsState:
-    """An observer of ticks that keeps all values.
-
-    Args:
-        service: read in the loop's thread only.
-        dry_run: nothing is moved.
-        wall: Unix time in seconds.
-    """
+    """An observer of ticks that keeps all values; it asks the service in the loop's thread only."""
 
     def __init__(
         self,

@@ -112,9 +112,6 @@ class Groups:
     """The control groups that have series of their own: those with the most resident memory.
 
     A group keeps its place as long as it has processes, so that its counters go on.
-
-    Args:
-        limit: most of them.
     """
 
     def __init__(self, limit: int) -> None:

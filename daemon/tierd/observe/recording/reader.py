@@ -50,9 +50,6 @@ class Pass:
 class Recording:
     """A recording in a file.
 
-    Args:
-        path: the file.
-
     Raises:
         UnavailableError: it cannot be read.
         RecordingError: it is no recording.

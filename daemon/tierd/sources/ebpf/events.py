@@ -66,14 +66,14 @@ class PmuEvent:
     name: str
     config: int
     sources: tuple[Source, ...]
-    precise: int = 0
-    threshold: bool = False
-    latency: tuple[int, int] = LATENCY_CYCLES
-    needs: str = ""
-    period: int = 10007
-    step: int = 1
-    data_source: bool = False
-    user_only: bool = True
+    precise: int
+    threshold: bool
+    latency: tuple[int, int]
+    needs: str
+    period: int
+    step: int
+    data_source: bool
+    user_only: bool
 
     @property
     def writes(self) -> bool | None:

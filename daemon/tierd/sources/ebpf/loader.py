@@ -100,10 +100,6 @@ def ways(program: str, wanted: Sequence[str] = WAYS) -> tuple[list[str], dict[st
 class Loading:
     """Runs helpers until one has loaded the program.
 
-    Args:
-        program: what to load.
-        wanted: ways in order of preference.
-
     Raises:
         UnavailableError: no way can work here.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`SampledSource`: an access source made of a `Sampler`, with adaptation."""
+"""`SampledSource`: an access source made of a `Sampler`, whose period follows what was measured."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from tierd.core import bounds
 from tierd.core.access import AccessBatch, AccessSource, Availability, WatchedTarget
 from tierd.core.errors import UnavailableError
-from tierd.core.tuning import PACING
+from tierd.core.tuning import INTERVAL, PACING
 from tierd.sources.ebpf import syscalls
-from tierd.sources.ebpf.adapt import Interval, PeriodControl
 from tierd.sources.ebpf.sampler import Sampler
 from tierd.sources.ebpf.table import Mode, Watched
 
@@ -37,6 +36,72 @@ class Budget:
     least_period: int
     most_period: int
     mode: str = "table"
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """What happened since the last step.
+
+    Attributes:
+        seconds: its length.
+        samples: that programs took of watched processes.
+        runs: of the programs, foreign processes included (they cost as well).
+        throttled: times that the kernel stopped an event.
+        kernel_ns_per_run: what one run costs, the interrupt included.
+        user_ns: CPU time that reading and decoding took.
+    """
+
+    seconds: float
+    samples: int
+    runs: int = 0
+    throttled: int = 0
+    kernel_ns_per_run: float = 0.0
+    user_ns: float = 0.0
+
+    @property
+    def cpu_share(self) -> float:
+        """Share of one CPU that sampling took."""
+        return (self.runs * self.kernel_ns_per_run + self.user_ns) / (self.seconds * 1e9)
+
+
+class PeriodControl:
+    """The period of sampling, within a rate and a CPU budget.
+
+    Args:
+        start, least, most: periods, in events.
+        samples_per_s: wanted rate.
+        cpu_share: most of one CPU that sampling may take.
+    """
+
+    def __init__(
+        self, *, start: int, least: int, most: int, samples_per_s: float, cpu_share: float
+    ) -> None:
+        self.period = start
+        self._least, self._most = least, most
+        self._wanted = samples_per_s
+        self._cpu_share = cpu_share
+        self._floor = least
+        self._calm = 0
+
+    def step(self, seen: Interval) -> bool:
+        """Take an interval in; true when the period has changed."""
+        before = self.period
+        if seen.throttled:
+            # The kernel stopped the event for the rest of a tick: samples are missing and
+            # nobody can say how many. Never come back to this period soon.
+            self._floor = min(self._most, 2 * self.period)
+            self._calm = 0
+            self.period = self._floor
+            return self.period != before
+        self._calm += 1
+        if self._calm >= bounds.BPF_CALM_STEPS:
+            self._floor = max(self._least, self._floor // 2)
+            self._calm = 0
+        factor = max(seen.samples / seen.seconds / self._wanted, seen.cpu_share / self._cpu_share)
+        if not 1 / INTERVAL.close_factor <= factor <= INTERVAL.close_factor:
+            wanted = self.period * min(INTERVAL.step_factor, max(1 / INTERVAL.step_factor, factor))
+            self.period = int(min(self._most, max(self._floor, round(wanted))))
+        return self.period != before
 
 
 @dataclass(slots=True)
@@ -61,13 +126,7 @@ class Totals:
 
 
 class SampledSource(AccessSource):
-    """Base of the sources that run a program on perf events; see `AccessSource`.
-
-    Args:
-        name: of the source.
-        budget: what it may cost.
-        clock: CLOCK_MONOTONIC in ns.
-    """
+    """Base of the sources that run a program on perf events; see `AccessSource`."""
 
     def __init__(
         self, name: str, budget: Budget, *, clock: Callable[[], int] = time.monotonic_ns

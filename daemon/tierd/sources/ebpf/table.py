@@ -277,8 +277,8 @@ class SamplerSettings:
         ways: of loading, in order of preference.
     """
 
-    table_bytes: int = 4 << 20
-    ring_bytes: int = 4 << 20
+    table_bytes: int = bounds.BPF_TABLE_BYTES
+    ring_bytes: int = bounds.BPF_TABLE_BYTES
     ways: tuple[str, ...] = LOADING_WAYS
 
 

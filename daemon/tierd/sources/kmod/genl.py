@@ -185,11 +185,7 @@ class Family:
 
 
 class Answer:
-    """The attributes of a message, found by name, each decoded when it is asked for.
-
-    Args:
-        message: pyroute2's, decoded but for its attributes.
-    """
+    """The attributes of a message, found by name, each decoded when it is asked for."""
 
     __slots__ = ("_message", "_slots")
 
