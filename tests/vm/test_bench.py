@@ -43,11 +43,11 @@ def runner() -> Iterator[Runner]:
 def cells(runner: Runner, blocks: Path) -> dict[str, Cell]:
     """A cell in which nothing moves, one with a daemon that samples misses, and that again.
 
-    The second time its instructions are counted by function, which must not change it.
+    Instructions of the latter two are counted by function as well.
     """
     found = {"first-touch": runner.run(SMALL, "first-touch", pages=True)}
-    found["pebs-weak"] = runner.run(SMALL, "pebs-weak")
     runner.profile = blocks
+    found["pebs-weak"] = runner.run(SMALL, "pebs-weak")
     found["again"] = runner.run(SMALL, "pebs-weak")
     runner.profile = None
     for cell in found.values():

@@ -24,7 +24,7 @@ from tierd.cli.undo import NOT_PUT_BACK, ask_patiently, undone
 from tierd.control.protocol import UNDO_REASON, Client
 from tierd.core.errors import ExitCode, TierdError, UnavailableError
 from tierd.core.units import format_size, parse_duration_ns
-from tierd.observe.trial import LEAST_PAIRS, Answer, unmoved, verdict
+from tierd.observe.trial import LEAST_PAIRS, Answer, verdict, without_moves
 
 EXIT_CODES: Final = {
     Answer.PAYS: ExitCode.OK,
@@ -98,7 +98,6 @@ def run(args: argparse.Namespace) -> int:
         status = ask_patiently(client, "status")
         _check(status)
         trial = Trial(client, opened.enter_context(_meter(args, status)), args)
-        ask_patiently(client, "resume")  # which changes nothing, and says who may not
         with _acting_again(args), _ended_by_signals():
             try:
                 for window in trial.windows(random.Random(args.seed)):
@@ -118,8 +117,8 @@ def _conclude(windows: list[Window], args: argparse.Namespace) -> Answer:
         for off, on in ordered
     ]
     found = verdict(ratios, args.worthwhile)
-    if len(ratios) >= LEAST_PAIRS and not any(each.moved_bytes_per_s for each in windows[:whole]):
-        found = unmoved(found)
+    if not any(each.moved_bytes_per_s for each in windows[:whole]):
+        found = without_moves(found)
     acting = [each for each in windows if each.acting]
     told = {
         **asdict(found),
@@ -160,6 +159,8 @@ def _check(status: dict[str, Any]) -> None:
     Raises:
         UnavailableError: it cannot.
     """
+    if not status["may_change"]:
+        raise UnavailableError("a trial has the service undo its moves, for which it needs root")
     if status["paused"] is not None:
         raise UnavailableError(
             "the service is paused, and a trial begins and ends with it acting", hint="tierd resume"

@@ -177,12 +177,12 @@ def _version(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
 
 
 def _status(desk: ControlContext, peer: Peer, args: Mapping[str, Any]) -> Any:
-    del peer
     hottest = bool(args.get("hottest", False))
     told = desk.in_loop(lambda: status(desk.service, desk.state, hottest=hottest))
     told["paused"] = None if desk.pause is None else desk.pause.as_json()
     told["conflicts"] = desk.conflicts()
     told["metrics"] = desk.metrics_url
+    told["may_change"] = peer.may_change
     return told
 
 

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bounds of memory and of time that decide nothing about pages.
+"""Limits of memory, time and work, and what pacing takes its own events to cost.
 
 They keep queues finite, end waits for what may never answer, and pace what the service does for
-itself. What decides which pages move, or when, is a tuning constant (`tierd.core.tuning`).
+itself. Those under *Decisions* cut a decision short, and what was cut off comes with a later one;
+none of them says which of two pages is worth more, which is for tuning constants
+(`tierd.core.tuning`). A number without a reason beside it is an assumption.
 """
 
 from __future__ import annotations
@@ -39,8 +41,7 @@ CPU_CREDIT_NS: Final = 10 * 10**9
 RING_FILL_FRACTION: Final = 0.25
 """Part of its ring buffer to which a source's reports fill it before they are read."""
 DEVICE_CHECK_NS: Final = 5 * 10**9
-"""Time between two questions to a device about its state (5 of 9 million instructions fewer,
-with another change: docs/research/lab-notebook/trials.md)."""
+"""Time between two questions to a device about its state."""
 THRESHOLD_HISTORY: Final = 600
 """Decisions about thresholds that are kept for reports."""
 
@@ -64,7 +65,8 @@ PLACEMENT_ITERATIONS: Final = 16
 POLISH_GROUPS: Final = 32
 """Single groups that move after these."""
 EPOCH_PAGES: Final = 1 << 17
-"""Pages of an epoch, or of a series of moves, that are looked at again or taken back."""
+"""Pages of an epoch, or of a series of moves, that are looked at again or taken back; of more,
+those with the highest addresses are left out."""
 FEEDBACK_EPOCHS: Final = 256
 """Epochs with moves that are kept: for their rank correlation, and for the last minute's gain."""
 SPLITS: Final = 64
@@ -73,7 +75,7 @@ SPLIT_REGIONS: Final = 1 << 16
 """Split regions that are remembered."""
 
 # Moves.
-BUSY_BACKOFF_NS: Final = 200 * 10**6
+MAX_BUSY_BACKOFF_NS: Final = 200 * 10**6
 """Longest time until busy pages are tried again."""
 PING_PONG_WINDOW_NS: Final = 60 * 10**9
 """Time within which a page that moves twice is counted as ping-pong."""
@@ -150,8 +152,7 @@ REST_REFRESHES: Final = 2
 FEW_NEW_FRACTION: Final = 1 / 8
 """Part of new pages below which a process is not read anew."""
 REREAD_NS: Final = 30 * 10**9
-"""Time after which what is known of an idle process, or of a page's node, is read again (1.73
-instead of 2.37 % of all instructions with DAMON, with two other changes: trials.md there)."""
+"""Time after which what is known of an idle process, or of a page's node, is read again."""
 READING_CPU_FRACTION: Final = 1 / 500
 """Part of one CPU that residency scans and readings of memory policies take."""
 WALK_WAIT_NS: Final = 3600 * 10**9
@@ -167,7 +168,7 @@ PAGEMAP_CHUNK_PAGES: Final = 1 << 18
 LOGGED_PLANS: Final = 2048
 """Plans, and the fast path's outcomes between two plans, that are searched for a page."""
 
-STANDS_DOWN_NS: Final = 3600 * 10**9
+MAX_STAND_DOWN_NS: Final = 3600 * 10**9
 """The longest time for which a service stands down before it tries again."""
 
 # What `tierd undo` needs to know.

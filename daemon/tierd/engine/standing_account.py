@@ -296,4 +296,4 @@ class StandingAccount:
                 again_in_seconds=self._wait_ns / 1e9,
             )
         )
-        self._wait_ns = min(2 * self._wait_ns, bounds.STANDS_DOWN_NS)
+        self._wait_ns = min(2 * self._wait_ns, bounds.MAX_STAND_DOWN_NS)

@@ -21,47 +21,66 @@ from tierd.core.tuning import MIGRATION, VALUE
 
 
 class Mover(Protocol):
-    """Executes plans; `NativeMover` documents the methods. Those of a dry run are the defaults."""
+    """Executes plans; `NativeMover` documents the methods."""
 
     def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
         """Carry out `plan`; `pids` is target number → process id."""
-        del pids
-        return MigrationResult.not_tried(plan)
+        ...
 
     def stop(self) -> None:
         """Make `execute` return soon, with the rest not tried."""
-        return
+        ...
 
     def resume(self) -> None:
         """Undo `stop`."""
-        return
+        ...
 
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Change the byte rate from now on."""
-        return
+        ...
 
     def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
         """Change the retries of busy pages, and the fraction of a CPU that may be used."""
-        return
+        ...
 
     def forget(self, pid: int) -> None:
         """Release what is held for a process."""
-        return
+        ...
 
     def close(self) -> None:
         """Release everything."""
-        return
+        ...
 
 
-class DryMover(Mover):
-    """A mover that reports every move as not tried."""
+class DryMover:
+    """A mover that reports every move as not tried, and holds nothing."""
 
     def __init__(self, *, rate_bytes_per_s: int = 0) -> None:
         self.rate_bytes_per_s = rate_bytes_per_s
 
+    def execute(self, plan: MigrationPlan, pids: Mapping[int, int]) -> MigrationResult:
+        """No page moves."""
+        del pids
+        return MigrationResult.not_tried(plan)
+
     def set_rate(self, rate_bytes_per_s: int) -> None:
         """Store the rate."""
         self.rate_bytes_per_s = rate_bytes_per_s
+
+    def stop(self) -> None:
+        """Nothing runs."""
+
+    def resume(self) -> None:
+        """Nothing was stopped."""
+
+    def set_limits(self, *, busy_retries: int, cpu_share: float) -> None:
+        """Nothing is limited."""
+
+    def forget(self, pid: int) -> None:
+        """Nothing is held."""
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 @dataclass(slots=True)
@@ -128,7 +147,7 @@ def tuning_of_mover(native: Any) -> Any:
     given.cpu_credit_ns = bounds.CPU_CREDIT_NS
     given.backoff_ns = MIGRATION.busy_backoff_ns
     given.backoff_factor = MIGRATION.busy_backoff_factor
-    given.max_backoff_ns = bounds.BUSY_BACKOFF_NS
+    given.max_backoff_ns = bounds.MAX_BUSY_BACKOFF_NS
     # As much as an exchange, so that the first calls are short.
     given.first_ns_per_page = 2 * VALUE.move_s * 1e9
     return given

@@ -77,10 +77,19 @@ def verdict(ratios: Sequence[float], worthwhile: float) -> Verdict:
     return Verdict(Answer.CANNOT_TELL, gain, low, high, why)
 
 
-def unmoved(found: Verdict) -> Verdict:
-    """The verdict where no page was moved in any window, nor put back: they differ by chance."""
-    why = "tierd moved no page in any window, so that the windows differ by chance only"
-    return replace(found, answer=Answer.DOES_NOT_PAY, why=why)
+def without_moves(found: Verdict) -> Verdict:
+    """The verdict where no page was moved in any window, nor put back: they differ by chance.
+
+    There may be nothing to gain, or an earlier run of the service has placed all pages well, which
+    an undo does not know of. So such a trial never says that tiering pays.
+    """
+    if found.answer is Answer.DOES_NOT_PAY:
+        return found
+    why = (
+        "tierd moved no page in any window, so that these differ by chance only; pages that an "
+        "earlier run of the service moved stay where they are"
+    )
+    return replace(found, answer=Answer.CANNOT_TELL, why=why)
 
 
 def _edge(n: int) -> int:

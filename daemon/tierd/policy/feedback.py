@@ -98,7 +98,7 @@ class FeedbackController:
         self._least_margin = margin
         self._horizon_s = horizon_s
         self._epoch_ns = int(epoch_s * 1e9)
-        self.half_life_s = 5.0
+        self.half_life_s = FEEDBACK.half_life_s
         """Of what `Now.spread` tells."""
         self.margin = margin
         self.trust = 1.0

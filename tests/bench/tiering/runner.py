@@ -140,7 +140,7 @@ class Runner:
             "trial": list(VARIANTS[cell.variant].trial),
             "fast": workload.fast,
             "pages": pages,
-            "profile": int(self.profile is not None),  # of one length either way
+            "profile": self.profile is not None,
             "phase_s": phase_s(seed),
             "command": [str(ROOT / "build/workloads" / workload.name), *workload.arguments],
         }

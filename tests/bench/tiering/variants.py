@@ -74,8 +74,9 @@ VARIANTS = {
     "trial": Variant(
         "The service can be asked, and pages that an undo has moved may come back at once.",
         '[control]\nenabled = true\n[policy]\nmigration_cooldown = "500ms"\n',
-        # A window holds four times the two sweeps after which stencil is where it was.
-        trial=("--window", "3540ms", "--settle", "2s", "--wash-out", "200ms", "--pairs", "6"),
+        # Eight sweeps of stencil, which take 443 ms each wherever its pages are: a part of a sweep
+        # would be noise. The others do not go in rounds.
+        trial=("--window", "3540ms", "--settle", "2s", "--wash-out", "200ms", "--pairs", "8"),
     ),
 }
 

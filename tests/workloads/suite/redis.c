@@ -165,7 +165,11 @@ static uint64_t all_keys(uint64_t keys, bool set)
 
 int main(int argc, char **argv)
 {
-	struct suite suite = {.name = "redis", .size = 256ul << 20, .work = 200000, .seed = 1};
+	struct suite suite = {.name = "redis",
+			      .size = 256ul << 20,
+			      .work = 200000,
+			      .seed = 1,
+			      .can_be_endless = true};
 	uint64_t keys, state, wrong, answer = 0, done = 0;
 	struct command commands[PIPELINE];
 	struct zipf zipf;

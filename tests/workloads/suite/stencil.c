@@ -42,7 +42,8 @@ static void sweep(uint64_t *restrict to, const uint64_t *restrict from, size_t n
 
 int main(int argc, char **argv)
 {
-	struct suite suite = {.name = "stencil", .size = 256ul << 20, .work = 8, .seed = 1};
+	struct suite suite = {
+	    .name = "stencil", .size = 256ul << 20, .work = 8, .seed = 1, .can_be_endless = true};
 	uint64_t expected, *from, *to;
 	uint64_t sweeps = 0;
 	size_t n = 8, points;

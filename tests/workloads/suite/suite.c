@@ -114,6 +114,10 @@ void suite_options(struct suite *suite, int argc, char **argv)
 			suite->name);
 		exit(2);
 	}
+	if (suite->endless && !suite->can_be_endless) {
+		fprintf(stderr, "%s: does not know --endless\n", suite->name);
+		exit(2);
+	}
 	if (suite->endless)
 		begin_endless(suite);
 }

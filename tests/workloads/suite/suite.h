@@ -5,8 +5,8 @@
  *
  *   WORKLOAD [--size 256M] [--work N] [--seed S] [--huge] [--spoil] [--endless FILE]
  *
- * With --endless, which updates, stencil and redis know, the work begins anew until SIGTERM,
- * and the first 8 bytes of FILE hold how much of it is done.
+ * With --endless, which updates, moving, stencil and redis know, the work goes on until SIGTERM,
+ * and the first 8 bytes of FILE count its operations, in portions of milliseconds.
  */
 #ifndef SUITE_H
 #define SUITE_H
@@ -22,6 +22,7 @@ struct suite {
 	uint64_t seed;
 	bool huge;
 	bool spoil;
+	bool can_be_endless;
 	const char *endless;
 	int pid; /* of the process whose memory it is; 0: this one */
 };
@@ -43,7 +44,7 @@ void suite_count(size_t bytes);
 void suite_start(const struct suite *suite);
 void suite_stop(void);
 
-/* So much more is done. */
+/* Counts a portion of operations that begins or has ended. */
 void suite_progress(uint64_t operations);
 
 /* Whether to go on: `done` is less than the work, or with --endless nobody asked for the end. */

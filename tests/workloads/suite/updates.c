@@ -15,14 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-	PAGE = 4096,
-	LINE = 64,
-	LINES = PAGE / LINE,
-	HOT_PERCENT = 10,
-	HOT_UPDATES = 90,
-	COUNTED = 1024
-};
+enum { PAGE = 4096, LINE = 64, LINES = PAGE / LINE, HOT_PERCENT = 10, HOT_UPDATES = 90 };
 
 static char *memory;
 static uint32_t *order; /* cold pages first; the last tenth is hot, then the tenth before */
@@ -71,6 +64,9 @@ static void populate(const struct suite *suite)
 			*word_of(order[i], line) = mix64(~((uint64_t)order[i] * LINES + line));
 }
 
+/* So many updates are counted at once. */
+enum { COUNTED = 1024 };
+
 /* Updates with the hot pages order[first..first + hot); what they add to the sum. */
 static uint64_t update(uint64_t *state, uint64_t count, uint32_t first)
 {
@@ -95,7 +91,8 @@ static uint64_t update(uint64_t *state, uint64_t count, uint32_t first)
 int main(int argc, char **argv)
 {
 	const char *slash = strrchr(argv[0], '/');
-	struct suite suite = {.size = 256ul << 20, .work = 10000000, .seed = 1};
+	struct suite suite = {
+	    .size = 256ul << 20, .work = 10000000, .seed = 1, .can_be_endless = true};
 	uint64_t state, expected, found, done = 0;
 	bool moves;
 

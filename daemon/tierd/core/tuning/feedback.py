@@ -13,6 +13,14 @@ from tierd.core.tuning.fields import tuned
 class FeedbackTuning:
     """The feedback controller of the policy `cost`: what moves brought, and what is taken back."""
 
+    half_life_s: float = tuned(
+        5.0,
+        unit="s",
+        meaning=(
+            "Half-life of the distribution of accesses, and of heat where no traffic is counted."
+        ),
+        evidence="assumption",
+    )
     recovered_fraction: float = tuned(
         0.5,
         unit="ratio",

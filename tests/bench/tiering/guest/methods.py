@@ -2,9 +2,9 @@
 """The methods that the benchmark compares; each is one entry of `METHODS`.
 
 A method's life: `prepare` before the workload starts, `settle` when its memory is in place and
-it waits, `begin` just before it goes on, `end` after it, with the machine left as before. All but
-`begin` run while no memory traffic is watched, which makes the machine slow: what takes long is
-in them.
+it waits, `begin` just before it goes on, `during` beside it, `end` after it, with the machine left
+as before. `begin` and `during` run while memory traffic is watched, which makes the machine slow:
+what takes long is in the others.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class Method:
         """The workload goes on in a moment."""
 
     def during(self, work: subprocess.Popen[bytes]) -> None:
-        """The workload runs."""
+        """The workload runs; return when its end may be waited for."""
 
     def daemons(self) -> list[int]:
         """Its marked processes."""
@@ -299,6 +299,7 @@ class Trial(Tierd):
     """
 
     arguments = ("--endless", str(PROGRESS), "--work", "1000000")
+    """The work comes after the cell's, and so counts: updates looks for SIGTERM once in so many."""
 
     def during(self, work: subprocess.Popen[bytes]) -> None:
         measure = f"od -An -t u8 {PROGRESS}"
