@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Parameters, and the order in which the parts come and go. */
+#include "compat.h"
 #include "neoprof.h"
 #include "tierd.h"
 
@@ -56,6 +57,21 @@ static int get_closing(char *buffer, const struct kernel_param *param)
 static const struct kernel_param_ops closing_ops = {.set = set_closing, .get = get_closing};
 module_param_cb(closing, &closing_ops, NULL, 0644);
 MODULE_PARM_DESC(closing, "Write 1 to ask readers to close /dev/tierd, so that rmmod works (N)");
+
+/* A fact of this machine, to be read before settings that need it are refused. */
+static int set_flush(const char *value, const struct kernel_param *param)
+{
+	return -EPERM;
+}
+
+static int get_flush(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", tierd_can_flush() ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops flush_ops = {.set = set_flush, .get = get_flush};
+module_param_cb(can_flush, &flush_ops, NULL, 0444);
+MODULE_PARM_DESC(can_flush, "Whether the TLB can be flushed: sampling-interval-us, dirty, flush");
 
 static int __init tierd_init(void)
 {

@@ -45,9 +45,9 @@ static struct anon_vma *lock_anon_vma(struct folio *folio)
 
 	rcu_read_lock();
 	mapping = (unsigned long)READ_ONCE(folio->mapping);
-	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON || !folio_mapped(folio))
+	if ((mapping & TIERD_MAPPING_FLAGS) != TIERD_MAPPING_ANON || !folio_mapped(folio))
 		goto out;
-	anon_vma = (struct anon_vma *)(mapping - PAGE_MAPPING_ANON);
+	anon_vma = (struct anon_vma *)(mapping - TIERD_MAPPING_ANON);
 	root = READ_ONCE(anon_vma->root);
 	if (!down_read_trylock(&root->rwsem)) {
 		anon_vma = ERR_PTR(-EBUSY);

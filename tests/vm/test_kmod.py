@@ -27,7 +27,7 @@ Check = Callable[[str, str], dict[str, Any]]
 LIMIT_S = 1800
 CHECKS = {
     "guest_kmod_scan.py": ("accuracy", "budget", "sampling_interval"),
-    "guest_kmod_sampling.py": ("refused", "changes", "removal", "turnover"),
+    "guest_kmod_sampling.py": ("refused", "flush", "changes", "removal", "turnover"),
     "guest_kmod_brief.py": ("brief",),
     "guest_kmod_ring.py": ("placement",),
     "guest_kmod_resolve.py": ("lookups", "stopped"),
@@ -58,6 +58,7 @@ def booted(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guest]]:
     """A kernel release, and the guest that runs it."""
     kernel = required(request.param)
     build_module(kernel.version)
+    build_module(kernel.version, "TIERD_FLUSH_BY_INVPCID")
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
         yield request.param, guest

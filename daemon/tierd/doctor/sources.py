@@ -21,6 +21,11 @@ from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 from tierd.sources.hmu_devices import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
+ABILITIES: Final = {
+    "can_flush": "it cannot flush the TLB here (from kernel 6.19 on that needs INVPCID): no "
+    "sampling interval, no dirty bits",
+}
+"""Parameters of the module that are N where it cannot do something, and what that is."""
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
 """Kernel modules that start DAMON exclusively (damon_start(), mm/damon/core.c)."""
 
@@ -113,6 +118,21 @@ def module_loaded(host: Host) -> Availability:
         "neither loaded nor installed for this kernel",
         "optional: build kmod/ against the kernel's headers and install it",
     )
+
+
+@probe("module.abilities", Group.SOURCES, "what tierd.ko can do on this machine")
+def module_abilities(host: Host) -> Availability:
+    """Whether all that the module can do works with this kernel and CPU."""
+    if not host.tree.exists("sys/module/tierd"):
+        return Availability(False, "tierd.ko is not loaded")
+    lacks = [
+        text
+        for name, text in ABILITIES.items()
+        if host.tree.text(f"sys/module/tierd/parameters/{name}") == "N"
+    ]
+    if lacks:
+        return Availability(False, "; ".join(lacks), "see docs/reference/kmod.md")
+    return Availability(True, "all")
 
 
 @probe("neoprof.card", Group.SOURCES, "a NeoProf card")

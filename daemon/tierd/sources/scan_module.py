@@ -23,17 +23,21 @@ def module_availability(root: Path) -> Availability:
         )
     if not os.access(root / DEVICE, os.R_OK | os.W_OK):
         return Availability(False, "/dev/tierd belongs to root", "run tierd as root")
-    try:
-        closing = (root / PARAMETERS / "closing").read_text().strip()
-    except OSError:
-        closing = "N"
-    if closing == "Y":
+    if parameter(root, "closing", default=False):
         return Availability(
             False,
             "the tierd kernel module asks its users to let go",
             "remove it, or write 0 to /sys/module/tierd/parameters/closing",
         )
     return Availability(True, "accessed bits through the tierd kernel module")
+
+
+def parameter(root: Path, name: str, default: bool) -> bool:
+    """A parameter of the module; `default` if it is not loaded, or has none of that name."""
+    try:
+        return (root / PARAMETERS / name).read_text().strip() == "Y"
+    except OSError:
+        return default
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:

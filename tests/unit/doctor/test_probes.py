@@ -186,6 +186,15 @@ def test_the_module_is_loaded_or_installed_or_absent(fake: MakeHost) -> None:
     assert status_of(fake({"sys/module/tierd/version": "1"}), "module.loaded") == "yes"
 
 
+def test_what_the_module_cannot_do_here_is_said(fake: MakeHost) -> None:
+    assert "not loaded" in ask(fake(), "module.abilities").reason
+    able = {"sys/module/tierd/parameters/can_flush": "Y"}
+    assert status_of(fake(able), "module.abilities") == "yes"
+    found = ask(fake({"sys/module/tierd/parameters/can_flush": "N"}), "module.abilities")
+    assert found.status.value == "no"
+    assert "INVPCID" in found.reason
+
+
 def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
     assert "not loaded" in ask(fake(), "neoprof.card").reason
     host = fake({"sys/module/tierd/version": "1"})

@@ -137,6 +137,30 @@ def test_the_pace_may_change_while_it_runs_and_before(
     ]
 
 
+def test_no_sampling_interval_is_asked_for_where_the_module_cannot_flush_the_tlb(
+    control: FakeControl, ring: FakeRing, tmp_path: Path
+) -> None:
+    opened_control: Any = lambda: control  # noqa: E731
+    opened_ring: Any = lambda root: ring  # noqa: E731
+    source = ScanSource(
+        ScanConfig(interval_ns=400_000_000, min_sampling_interval_ns=2_000_000),
+        root=tmp_path,
+        clock=lambda: 77,
+        open_control=opened_control,
+        open_ring=opened_ring,
+    )
+    # The module comes later than the source.
+    (tmp_path / PARAMETERS).mkdir(parents=True)
+    (tmp_path / PARAMETERS / "can_flush").write_text("N\n")
+    source.watch([target(1, 10, (0, 1000))])
+    source.aim, source.longest_us = 0.1, 20_000
+    period = {"round_pages": 1000, "round_accessed": 1000, "period_ns": 400_000_000}
+    for rounds in range(1, 30):
+        control.stats = {1: {"rounds": rounds, **period}}
+        source.progress()
+    assert set(control.sampling_intervals) == {0}
+
+
 def test_watch_sends_settings_once_and_then_only_what_changed(
     source: ScanSource, control: FakeControl
 ) -> None:
