@@ -53,6 +53,12 @@ static inline bool tierd_pte_devmap(pte_t pte)
 #endif
 }
 
+/* One that maps a page of memory; in the areas we walk all others are marked as special. */
+static inline bool tierd_plain_pte(pte_t pte)
+{
+	return pte_present(pte) && !pte_special(pte) && !tierd_pte_devmap(pte);
+}
+
 static inline bool tierd_pmd_huge(pmd_t pmd)
 {
 #ifdef CONFIG_TRANSPARENT_HUGEPAGE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Access histories: one byte a page, bit 7 for the last scan, kept in chunks of one page
- * table (592 bytes for 2 MiB). The memory of all chunks is bounded.
+ * table (656 bytes for 2 MiB). The memory of all chunks is bounded.
  */
 #include "tierd.h"
 
@@ -102,6 +102,7 @@ void tierd_history_as_pmd(struct tierd_chunk *chunk)
 		chunk->history[0] |= chunk->history[i];
 	if (!bitmap_empty(chunk->hot, TIERD_TABLE_PAGES))
 		__set_bit(0, chunk->hot);
+	bitmap_zero(chunk->marked, TIERD_TABLE_PAGES);
 	chunk->pmd = true;
 }
 
@@ -115,5 +116,6 @@ void tierd_history_as_pages(struct tierd_chunk *chunk)
 		bitmap_fill(chunk->hot, TIERD_TABLE_PAGES);
 	else
 		bitmap_zero(chunk->hot, TIERD_TABLE_PAGES);
+	bitmap_zero(chunk->marked, TIERD_TABLE_PAGES);
 	chunk->pmd = false;
 }

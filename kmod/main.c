@@ -3,6 +3,7 @@
 #include "compat.h"
 #include "neoprof.h"
 #include "tierd.h"
+#include "young.h"
 
 #include <linux/module.h>
 #include <linux/moduleparam.h>
@@ -24,7 +25,30 @@ MODULE_PARM_DESC(max_readers, "Most rings open at a time (4)");
 
 unsigned long tierd_history_limit = 64ul << 20;
 module_param_named(history_bytes, tierd_history_limit, ulong, 0644);
-MODULE_PARM_DESC(history_bytes, "Memory of access histories, 592 bytes for 2 MiB (64 MiB)");
+MODULE_PARM_DESC(history_bytes, "Memory of access histories, 656 bytes for 2 MiB (64 MiB)");
+
+bool tierd_mark_young = TIERD_CAN_MARK_YOUNG;
+
+static int set_mark_young(const char *value, const struct kernel_param *param)
+{
+	bool mark;
+	int ret = kstrtobool(value, &mark);
+
+	if (ret)
+		return ret;
+	if (mark && !TIERD_CAN_MARK_YOUNG)
+		return -EOPNOTSUPP;
+	WRITE_ONCE(tierd_mark_young, mark);
+	return 0;
+}
+
+static const struct kernel_param_ops mark_young_ops = {
+    .set = set_mark_young,
+    .get = param_get_bool,
+};
+module_param_cb(mark_young, &mark_young_ops, &tierd_mark_young, 0644);
+MODULE_PARM_DESC(mark_young,
+		 "Mark pages found accessed as young, for reclaim (Y; N without PAGE_IDLE_FLAG)");
 
 static unsigned int period_us = 500000;
 module_param(period_us, uint, 0444);

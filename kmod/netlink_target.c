@@ -66,6 +66,12 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 				   TIERD_EVENT_UNSPEC);
 	mutex_unlock(&tierd_targets_lock);
 	put_pid(pid);
+	if (ret == -EOPNOTSUPP) {
+		tierd_stats.targets_second_mmu++;
+		NL_SET_ERR_MSG(info->extack,
+			       "a second MMU (a virtual machine's or a device's) uses "
+			       "its memory, whose accesses cannot be seen");
+	}
 	if (ret)
 		kvfree(ranges);
 	else

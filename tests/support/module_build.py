@@ -32,3 +32,18 @@ def build_module(release: str, *defined: str) -> Path:
         command += [f"KCFLAGS={' '.join(f'-D{name}' for name in defined)}"] if defined else []
         subprocess.run(command, check=True)
     return built
+
+
+def build_test_modules(release: str) -> Path:
+    """Build the modules of kmod/test for kernel `release`; the folder that they are in."""
+    folder = ROOT / "build/kmod-test" / release
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for source in (ROOT / "kmod/test").iterdir():
+            link = folder / source.name
+            if not link.is_symlink():
+                link.symlink_to(source)
+        command = ["make", "-s", "-C", f"/lib/modules/{release}/build", f"M={folder}", "modules"]
+        subprocess.run(command, check=True)
+    return folder

@@ -24,8 +24,12 @@ KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
 ABILITIES: Final = {
     "can_flush": "it cannot flush the TLB here (from kernel 6.19 on that needs INVPCID): no "
     "sampling interval, no dirty bits",
+    "mark_young": "it does not tell reclaim which pages were accessed (switched off, or a kernel "
+    "without CONFIG_PAGE_IDLE_FLAG): to reclaim and DAMON they look less used than they are",
 }
 """Parameters of the module that are N where it cannot do something, and what that is."""
+KVM: Final = "anon_inode:kvm-vm"
+"""What a descriptor of a virtual machine is a link to."""
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
 """Kernel modules that start DAMON exclusively (damon_start(), mm/damon/core.c)."""
 
@@ -133,6 +137,27 @@ def module_abilities(host: Host) -> Availability:
     if lacks:
         return Availability(False, "; ".join(lacks), "see docs/reference/kmod.md")
     return Availability(True, "all")
+
+
+@probe("scan.guests", Group.SOURCES, "processes whose accesses accessed bits do not show")
+def scan_guests(host: Host) -> Availability:
+    """Whether virtual machines run: KVM's guests have page tables of their own."""
+    found = [pid for pid in host.processes if _runs_guest(host, pid)]
+    if not found:
+        return Availability(True, "no virtual machine's process is in sight")
+    return Availability(
+        False,
+        f"{len(found)} run virtual machines (process {found[0]}): scan leaves their pages alone",
+        "another source (pmu, damon) sees them",
+    )
+
+
+def _runs_guest(host: Host, pid: int) -> bool:
+    folder = host.root / f"proc/{pid}/fd"
+    try:
+        return any(str(each.readlink()) == KVM for each in folder.iterdir())
+    except OSError:
+        return False
 
 
 @probe("neoprof.card", Group.SOURCES, "a NeoProf card")

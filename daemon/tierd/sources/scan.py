@@ -277,6 +277,7 @@ class ScanSource(EventDrivenSource):
         if self._control is None:
             return 0, self._settings.interval_ns / 1e9
         states = [each for each in self._control.targets() if each.target in self._targets]
+        self._targets.keep({each.target for each in states})
         if not states:
             return 0, self._scan_controller.seen.period_s
         if self._scan_controller.take({each.target: each.stats for each in states}, self._clock()):
@@ -287,6 +288,11 @@ class ScanSource(EventDrivenSource):
     def seen(self) -> Seen | None:
         """What the last whole scans of all targets found; None when it is not in use."""
         return None if self._control is None else self._scan_controller.seen
+
+    @property
+    def unseen(self) -> frozenset[int]:
+        """Targets whose memory a second MMU uses; its accesses set no bits that are scanned."""
+        return frozenset(self._targets.unseen)
 
     @property
     def dilution(self) -> float:

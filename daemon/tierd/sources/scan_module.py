@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from tierd.core.access import Availability, WatchedTarget, join_ranges
-from tierd.core.errors import TargetGoneError
+from tierd.core.errors import SecondMmuError, TargetGoneError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
 
@@ -52,10 +52,21 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
 
 
 class ScanTargets:
-    """What one connection to the module has registered; `number in targets` asks for one."""
+    """What one connection to the module has registered; `number in targets` asks for one.
+
+    Attributes:
+        unseen: targets whose memory a second MMU uses, each with the pid and the ranges that the
+            module refused: it is asked again when they change, as they do when a program executes.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self.unseen: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+
+    def keep(self, numbers: Set[int]) -> None:
+        """The module has these. Others it dropped: they ended, or a second MMU uses them now."""
+        for number in self._known.keys() - numbers:
+            self.unseen[number] = self._known.pop(number)
 
     def __contains__(self, number: int) -> bool:
         return number in self._known
@@ -71,11 +82,19 @@ class ScanTargets:
             if number not in wanted or wanted[number][0] != pid:
                 self._known.pop(number)
                 _quietly(control.target_del, number)
+        self.unseen = {
+            number: each for number, each in self.unseen.items() if wanted.get(number) == each
+        }
         for number, (pid, ranges) in wanted.items():
             known = self._known.get(number)
+            if number in self.unseen:
+                continue
             if known is None:
-                if _quietly(control.target_add, number, pid, ranges):
-                    self._known[number] = (pid, ranges)
+                try:
+                    if _quietly(control.target_add, number, pid, ranges):
+                        self._known[number] = (pid, ranges)
+                except SecondMmuError:
+                    self.unseen[number] = (pid, ranges)
             elif known[1] != ranges:
                 if _quietly(control.target_set, number, ranges):
                     self._known[number] = (pid, ranges)

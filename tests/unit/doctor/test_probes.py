@@ -193,6 +193,16 @@ def test_what_the_module_cannot_do_here_is_said(fake: MakeHost) -> None:
     found = ask(fake({"sys/module/tierd/parameters/can_flush": "N"}), "module.abilities")
     assert found.status.value == "no"
     assert "INVPCID" in found.reason
+    found = ask(fake({"sys/module/tierd/parameters/mark_young": "N"}), "module.abilities")
+    assert "CONFIG_PAGE_IDLE_FLAG" in found.reason
+
+
+def test_processes_of_virtual_machines_are_named(fake: MakeHost) -> None:
+    host = fake({"proc/70/comm": "qemu", "proc/70/fd/.keep": "", "proc/71/comm": "sh"})
+    assert status_of(host, "scan.guests") == "yes"
+    (host.root / "proc/70/fd/9").symlink_to("anon_inode:kvm-vm")
+    found = ask(host, "scan.guests")
+    assert (found.status.value, "process 70" in found.reason) == ("no", True)
 
 
 def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
