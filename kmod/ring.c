@@ -119,24 +119,41 @@ unlock:
 	return ret;
 }
 
+/*
+ * Writes records that lie in a row. What is not for the reader's eyes never gets into its memory,
+ * which it may read and write at any time: each word is written once.
+ */
+static void ring_copy(struct tierd_ring *ring, u64 number, const struct tierd_record *records,
+		      unsigned int count)
+{
+	u64 *to = (u64 *)record_of(ring, number);
+	const u64 *from = (const u64 *)records;
+	unsigned int i;
+
+	BUILD_BUG_ON(sizeof(*records) != 4 * sizeof(u64));
+	BUILD_BUG_ON(offsetof(struct tierd_record, pfn) != sizeof(u64));
+	if (ring->with_pfn) {
+		memcpy(to, from, count * sizeof(*records));
+		return;
+	}
+	for (i = 0; i < count; i++, to += 4, from += 4) {
+		WRITE_ONCE(to[0], from[0]);
+		WRITE_ONCE(to[1], records[i].kind == TIERD_RECORD_ROUND ? from[1] : 0);
+		WRITE_ONCE(to[2], from[2]);
+		WRITE_ONCE(to[3], from[3]);
+	}
+}
+
 static void ring_put(struct tierd_ring *ring, const struct tierd_record *records,
 		     unsigned int count)
 {
-	unsigned int room = ring->capacity - unread(ring), take = min(count, room), i;
+	unsigned int room = ring->capacity - unread(ring), take = min(count, room);
 	unsigned int first = ring->capacity - (ring->tail & (ring->capacity - 1));
 	struct tierd_ring_info *info = info_of(ring);
-	struct tierd_record *record;
 
 	first = min(first, take);
-	memcpy(record_of(ring, ring->tail), records, first * sizeof(*records));
-	memcpy(record_of(ring, ring->tail + first), records + first,
-	       (take - first) * sizeof(*records));
-	if (!ring->with_pfn)
-		for (i = 0; i < take; i++) {
-			record = record_of(ring, ring->tail + i);
-			if (record->kind != TIERD_RECORD_ROUND)
-				record->pfn = 0;
-		}
+	ring_copy(ring, ring->tail, records, first);
+	ring_copy(ring, ring->tail + first, records + first, take - first);
 	ring->tail += take;
 	/* The records come first: a reader that sees the tail sees them. */
 	smp_store_release(&info->tail, ring->tail);

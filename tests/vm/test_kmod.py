@@ -31,7 +31,7 @@ CHECKS = {
     "guest_kmod_brief.py": ("brief",),
     "guest_kmod_young.py": ("young",),
     "guest_kmod_second_mmu.py": ("never_scanned", "never_demoted"),
-    "guest_kmod_ring.py": ("placement",),
+    "guest_kmod_ring.py": ("placement", "secret"),
     "guest_kmod_resolve.py": ("lookups", "stopped"),
     "guest_kmod_torture.py": ("exits", "churn", "dirty", "readers", "removal", "reload"),
     "guest_kmod_fuzz.py": ("netlink", "device", "unprivileged"),
