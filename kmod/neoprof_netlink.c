@@ -67,6 +67,11 @@ static int put_card(struct sk_buff *skb, struct netlink_callback *cb, struct neo
 	if (!header)
 		return -EMSGSIZE;
 	mutex_lock(&card->lock);
+	if (card->removed) {
+		mutex_unlock(&card->lock);
+		genlmsg_cancel(skb, header);
+		return 0;
+	}
 	ret = nla_put_u32(skb, TIERD_A_CARD, card->number) ||
 	      nla_put_string(skb, TIERD_A_BACKEND, neoprof_backend(card)) ||
 	      nla_put_string(skb, TIERD_A_DEVICE, dev_name(card->parent)) ||
@@ -101,7 +106,6 @@ int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	int ret = 0;
 
 	while (!ret && (card = card_from(cb->args[0]))) {
-		/* One that is being removed is told for the last time. */
 		ret = put_card(skb, cb, card);
 		if (!ret)
 			cb->args[0] = card->number + 1;
