@@ -105,6 +105,8 @@ int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	struct neoprof_card *card;
 	int ret = 0;
 
+	if (!tierd_netlink_allowed(cb->skb))
+		return -EPERM;
 	while (!ret && (card = card_from(cb->args[0]))) {
 		ret = put_card(skb, cb, card);
 		if (!ret)
@@ -142,9 +144,12 @@ static void unlock_named(struct neoprof_card *card)
 
 int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info)
 {
-	struct neoprof_card *card = lock_named(info);
+	struct neoprof_card *card;
 	int ret;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
+	card = lock_named(info);
 	if (IS_ERR(card))
 		return PTR_ERR(card);
 	ret = neoprof_set(card, info);
@@ -179,6 +184,8 @@ int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	void *header;
 	int ret;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	profile = kzalloc(sizeof(*profile), GFP_KERNEL);
 	if (!profile)
 		return -ENOMEM;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Control: the generic netlink family "tierd", as tierd.yaml describes it. Every command
- * asks for CAP_NET_ADMIN, and registering a process for CAP_SYS_PTRACE too.
+ * Control: the generic netlink family "tierd", as tierd.yaml describes it. Every command asks for
+ * CAP_NET_ADMIN, which containers have that manage the host's network, and for CAP_SYS_PTRACE too.
  */
 #include "compat.h"
 #include "neoprof.h"
@@ -89,6 +89,12 @@ void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 	}
 	genlmsg_end(skb, header);
 	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
+}
+
+/* Asked first by every operation: the family's hooks are not called for dumps. */
+bool tierd_netlink_allowed(const struct sk_buff *skb)
+{
+	return netlink_capable(skb, CAP_SYS_PTRACE);
 }
 
 struct genl_family *tierd_netlink_family(void)

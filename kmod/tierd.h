@@ -238,6 +238,7 @@ struct genl_info;
 struct netlink_callback;
 struct sk_buff;
 struct genl_family *tierd_netlink_family(void);
+bool tierd_netlink_allowed(const struct sk_buff *skb);
 
 /* netlink_target.c, netlink_scan.c: the operations of the family */
 #define TIERD_NODES_BYTES (TIERD_MAX_NODES / 8)
