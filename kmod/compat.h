@@ -26,7 +26,7 @@
 
 static inline pte_t tierd_ptep_get(pte_t *ptep)
 {
-	return READ_ONCE(*ptep);
+	return ptep_get(ptep);
 }
 
 static inline pmd_t tierd_pmdp_get(pmd_t *pmdp)

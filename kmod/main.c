@@ -7,7 +7,6 @@
 
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <net/genetlink.h>
 
 struct tierd_stats tierd_stats;
 
@@ -161,4 +160,3 @@ MODULE_DESCRIPTION(
 MODULE_AUTHOR("The tierd authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");
-MODULE_ALIAS_GENL_FAMILY("tierd");

@@ -185,6 +185,10 @@ void neoprof_hdm_ranges(struct neoprof_card *card)
 		if (!(card->bus->hdm(card, at + HDM_DECODER_CONTROL) & HDM_COMMITTED))
 			break;
 		*range = (struct tierd_card_range){.node = NUMA_NO_NODE};
+		/* One of no bytes may be committed; it takes none of the card's addresses either.
+		 */
+		if (!hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH))
+			continue;
 		problem = read_decoder(card, at, range);
 		if (problem) {
 			scnprintf(card->why, sizeof(card->why), "HDM decoder %u: %s", i, problem);

@@ -126,6 +126,8 @@ static struct genl_family family __ro_after_init = {
     .maxattr = TIERD_A_MAX,
     .policy = policy,
     .module = THIS_MODULE,
+    /* A card may let its commands wait for long, which must not hold up other families. */
+    .parallel_ops = true,
     .ops = operations,
     .n_ops = ARRAY_SIZE(operations),
     .mcgrps = groups,

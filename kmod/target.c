@@ -121,21 +121,22 @@ int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u
 	if (!mm)
 		return -ESRCH; /* a kernel thread, or one that is ending */
 	if (tierd_second_mmu(mm)) {
-		mmput(mm);
+		mmput_async(mm);
 		return -EOPNOTSUPP;
 	}
 	/* Two scans of one address space would take each other's accessed bits. */
 	if (tierd_target_by_mm(mm)) {
-		mmput(mm);
+		mmput_async(mm);
 		return -EEXIST;
 	}
 	target = kzalloc(sizeof(*target), GFP_KERNEL);
 	if (!target) {
-		mmput(mm);
+		mmput_async(mm);
 		return -ENOMEM;
 	}
 	mmgrab(mm);
-	mmput(mm);
+	/* If the process has ended meanwhile, its memory is not taken down under our lock. */
+	mmput_async(mm);
 	target->mm = mm;
 	target->pid = get_pid(pid);
 	target->number = number;

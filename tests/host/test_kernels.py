@@ -36,6 +36,13 @@ def test_the_flush_of_later_kernels_asks_for_nothing_that_they_keep_to_themselve
     assert "__flush_tlb_all" not in undefined(built)
 
 
+def test_nobody_has_the_module_loaded_by_asking_for_its_netlink_family() -> None:
+    built = build_module(required(RELEASES[0]).version)
+    command = ["modinfo", "--field", "alias", str(built)]
+    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert "net-pf-16" not in told
+
+
 def test_a_warning_ends_the_projects_own_build_and_not_one_by_dkms(tmp_path: Path) -> None:
     kernel = required(RELEASES[0])
     copy = tmp_path / "tierd"
