@@ -39,10 +39,14 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	if (!chunk) {
 		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > tierd_history_limit)
 			goto full;
-		chunk = kmem_cache_zalloc(chunk_cache, GFP_KERNEL | __GFP_NOWARN);
+		/*
+		 * The process waits for the mmap lock that is held here, so reclaim is not waited
+		 * for: the next scan tries again.
+		 */
+		chunk = kmem_cache_zalloc(chunk_cache, GFP_NOWAIT | __GFP_NOWARN);
 		if (!chunk)
 			goto full;
-		if (xa_err(xa_store(&target->history, index, chunk, GFP_KERNEL | __GFP_NOWARN))) {
+		if (xa_err(xa_store(&target->history, index, chunk, GFP_NOWAIT | __GFP_NOWARN))) {
 			kmem_cache_free(chunk_cache, chunk);
 			goto full;
 		}

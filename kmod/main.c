@@ -117,9 +117,12 @@ static int __init tierd_init(void)
 	ret = tierd_history_init();
 	if (ret)
 		return ret;
-	ret = tierd_scan_start();
+	ret = tierd_resolve_init();
 	if (ret)
 		goto history;
+	ret = tierd_scan_start();
+	if (ret)
+		goto resolve;
 	ret = tierd_dev_init();
 	if (ret)
 		goto scan;
@@ -136,6 +139,8 @@ dev:
 	tierd_dev_exit();
 scan:
 	tierd_scan_stop();
+resolve:
+	tierd_resolve_exit();
 history:
 	tierd_history_exit();
 	return ret;
@@ -149,6 +154,7 @@ static void __exit tierd_exit(void)
 	tierd_netlink_exit();
 	tierd_dev_exit();
 	tierd_targets_clear(0);
+	tierd_resolve_exit();
 	tierd_history_exit();
 }
 

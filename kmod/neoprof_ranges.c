@@ -122,14 +122,20 @@ int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, co
 int neoprof_range_node(const struct tierd_card_range *range)
 {
 	u64 step = max_t(u64, (range->end - range->start) / NODE_LOOKS, PAGE_SIZE), address;
+	int node = NUMA_NO_NODE;
+	struct page *page;
 
+	/* Keeps struct pages where they are (resolve.c). */
+	mutex_lock(&tierd_targets_lock);
 	for (address = range->start; address < range->end; address += step) {
-		struct page *page = pfn_to_online_page(address >> PAGE_SHIFT);
-
-		if (page)
-			return page_to_nid(page);
+		page = pfn_to_online_page(address >> PAGE_SHIFT);
+		if (!page)
+			continue;
+		node = page_to_nid(page);
+		break;
 	}
-	return NUMA_NO_NODE;
+	mutex_unlock(&tierd_targets_lock);
+	return node;
 }
 
 static u64 hdm_address(struct neoprof_card *card, u32 low, u32 high)

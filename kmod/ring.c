@@ -91,19 +91,23 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 {
 	unsigned long length = vma->vm_end - vma->vm_start;
 	struct tierd_ring_info *info;
+	void *memory = NULL;
 	int ret = 0;
 
 	if (vma->vm_pgoff || !(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (length > ring->size)
 		return -EINVAL;
+	/* Before the lock, which the scanner may wait for with a process's mmap lock. */
+	if (!READ_ONCE(ring->memory)) {
+		memory = vmalloc_user(ring->size);
+		if (!memory)
+			return -ENOMEM;
+	}
 	mutex_lock(&tierd_rings_lock);
 	if (!ring->memory) {
-		ring->memory = vmalloc_user(ring->size);
-		if (!ring->memory) {
-			ret = -ENOMEM;
-			goto unlock;
-		}
+		ring->memory = memory;
+		memory = NULL;
 		info = info_of(ring);
 		info->magic = TIERD_RING_MAGIC;
 		info->version = TIERD_RING_VERSION;
@@ -114,8 +118,8 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 		tierd_stats.readers++;
 	}
 	ret = remap_vmalloc_range(vma, ring->memory, 0);
-unlock:
 	mutex_unlock(&tierd_rings_lock);
+	vfree(memory); /* another thread was first */
 	return ret;
 }
 

@@ -225,6 +225,8 @@ bool tierd_dev_closing(void);
 void tierd_dev_set_closing(bool closing);
 
 /* resolve.c */
+int tierd_resolve_init(void);
+void tierd_resolve_exit(void);
 void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner);
 void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags);
 
