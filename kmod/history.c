@@ -5,7 +5,10 @@
  */
 #include "tierd.h"
 
+#include <linux/mm.h>
 #include <linux/slab.h>
+
+#define HISTORY_LEAST (64ul << 20)
 
 static struct kmem_cache *chunk_cache;
 static atomic_long_t chunks;
@@ -29,6 +32,18 @@ static void chunk_free(struct tierd_target *target, struct tierd_chunk *chunk)
 	WRITE_ONCE(tierd_stats.history_bytes, atomic_long_dec_return(&chunks) * sizeof(*chunk));
 }
 
+/*
+ * What all histories may take: as told, or as much as all of the host's memory needs when it is
+ * mapped, and a quarter more for tables that are not full.
+ */
+static unsigned long history_limit(void)
+{
+	unsigned long told = READ_ONCE(tierd_history_limit);
+	unsigned long tables = totalram_pages() / TIERD_TABLE_PAGES;
+
+	return told ?: max(HISTORY_LEAST, tables / 4 * 5 * sizeof(struct tierd_chunk));
+}
+
 /* The chunk of the table at `addr`, marked as seen in this round; NULL without memory. */
 struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr)
 {
@@ -37,7 +52,7 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	u32 round = (u32)target->stats.rounds + 1;
 
 	if (!chunk) {
-		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > tierd_history_limit)
+		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > history_limit())
 			goto full;
 		/*
 		 * The process waits for the mmap lock that is held here, so reclaim is not waited
@@ -61,6 +76,8 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	}
 	return chunk;
 full:
+	pr_warn_once("tierd: no memory for access histories (history_bytes): some pages are not "
+		     "looked at\n");
 	tierd_stats.history_full++;
 	return NULL;
 }

@@ -22,9 +22,11 @@ unsigned int tierd_max_readers = 4;
 module_param_named(max_readers, tierd_max_readers, uint, 0644);
 MODULE_PARM_DESC(max_readers, "Most rings open at a time (4)");
 
-unsigned long tierd_history_limit = 64ul << 20;
+unsigned long tierd_history_limit;
 module_param_named(history_bytes, tierd_history_limit, ulong, 0644);
-MODULE_PARM_DESC(history_bytes, "Memory of access histories, 656 bytes for 2 MiB (64 MiB)");
+MODULE_PARM_DESC(
+    history_bytes,
+    "Most memory of access histories, 656 bytes for 2 MiB (0: for all of the host's memory)");
 
 bool tierd_mark_young = TIERD_CAN_MARK_YOUNG;
 
@@ -81,8 +83,8 @@ static const struct kernel_param_ops closing_ops = {.set = set_closing, .get = g
 module_param_cb(closing, &closing_ops, NULL, 0644);
 MODULE_PARM_DESC(closing, "Write 1 to ask readers to close /dev/tierd, so that rmmod works (N)");
 
-/* A fact of this machine, to be read before settings that need it are refused. */
-static int set_flush(const char *value, const struct kernel_param *param)
+/* Facts, to be read only. */
+static int set_fact(const char *value, const struct kernel_param *param)
 {
 	return -EPERM;
 }
@@ -92,9 +94,21 @@ static int get_flush(char *buffer, const struct kernel_param *param)
 	return sysfs_emit(buffer, "%c\n", tierd_can_flush() ? 'Y' : 'N');
 }
 
-static const struct kernel_param_ops flush_ops = {.set = set_flush, .get = get_flush};
+static const struct kernel_param_ops flush_ops = {.set = set_fact, .get = get_flush};
 module_param_cb(can_flush, &flush_ops, NULL, 0444);
 MODULE_PARM_DESC(can_flush, "Whether the TLB can be flushed: sampling-interval-us, dirty, flush");
+
+static int get_history_full(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%llu\n", READ_ONCE(tierd_stats.history_full));
+}
+
+static const struct kernel_param_ops history_full_ops = {
+    .set = set_fact,
+    .get = get_history_full,
+};
+module_param_cb(history_full, &history_full_ops, NULL, 0444);
+MODULE_PARM_DESC(history_full, "Times that a page table was passed over for want of such memory");
 
 static int __init tierd_init(void)
 {

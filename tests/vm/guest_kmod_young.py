@@ -20,6 +20,7 @@ from guest_kmod import Hotset, Result
 PAGES = 4096
 TOUCHED = PAGES // 4
 SCANS = 4
+TABLE_PAGES, CHUNK_BYTES = 512, 656
 TOUCHER = """
 import mmap, signal, sys
 huge, pages, touched = sys.argv[1] == "huge", int(sys.argv[2]), int(sys.argv[3])
@@ -133,6 +134,42 @@ def young() -> Result:
     }
 
 
+def unwatched() -> Result:
+    """A table without a history is not looked at, and its accessed bits are left to others; by
+    default there are histories for all."""
+    watched = 2
+    told: dict[str, tuple[int, int]] = {}
+    for name, limit in (("bounded", watched * CHUNK_BYTES), ("default", 0)):
+        with (
+            lab.module(mark_young=0, history_bytes=limit),
+            lab.tlbtick(),
+            lab.connection() as control,
+            subprocess.Popen(
+                [sys.executable, "-c", TOUCHER, "small", str(PAGES), str(PAGES)],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as work,
+        ):
+            assert work.stdout is not None
+            first = int(work.stdout.readline())
+            Path(f"/proc/{work.pid}/clear_refs").write_text("1")
+            work.send_signal(signal.SIGUSR1)
+            work.stdout.readline()
+            control.scan_set(period_us=50_000, budget_ppm=800_000, sampling_interval_us=10_000)
+            control.target_add(1, work.pid, [(first, first + PAGES)])
+            end = time.monotonic() + 60
+            while control.targets()[0].stats["rounds"] < SCANS and time.monotonic() < end:
+                time.sleep(0.02)
+            told[name] = referenced(work.pid, first, PAGES), int(lab.parameter("history_full"))
+            work.kill()
+    return {
+        "ok": told["bounded"][0] == PAGES - watched * TABLE_PAGES
+        and told["bounded"][1] > 0
+        and told["default"] == (0, 0),
+        **told,
+    }
+
+
 def cost() -> Result:
     """What marking takes of a scan: CPU time of a round with it and without, by turns."""
     taken: dict[str, list[float]] = {"1": [], "0": []}
@@ -171,4 +208,4 @@ def cost() -> Result:
 
 
 if __name__ == "__main__":
-    sys.exit(lab.main({"young": young, "cost": cost}))
+    sys.exit(lab.main({"young": young, "unwatched": unwatched, "cost": cost}))

@@ -29,7 +29,7 @@ CHECKS = {
     "guest_kmod_scan.py": ("accuracy", "budget", "sampling_interval"),
     "guest_kmod_sampling.py": ("refused", "flush", "changes", "removal", "turnover"),
     "guest_kmod_brief.py": ("brief",),
-    "guest_kmod_young.py": ("young",),
+    "guest_kmod_young.py": ("young", "unwatched"),
     "guest_kmod_second_mmu.py": ("never_scanned", "never_demoted"),
     "guest_kmod_ring.py": ("placement", "secret"),
     "guest_kmod_resolve.py": ("lookups", "stopped"),

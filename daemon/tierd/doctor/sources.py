@@ -28,6 +28,7 @@ ABILITIES: Final = {
     "without CONFIG_PAGE_IDLE_FLAG): to reclaim and DAMON they look less used than they are",
 }
 """Parameters of the module that are N where it cannot do something, and what that is."""
+HISTORY_FULL: Final = "sys/module/tierd/parameters/history_full"
 KVM: Final = "anon_inode:kvm-vm"
 """What a descriptor of a virtual machine is a link to."""
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
@@ -134,6 +135,10 @@ def module_abilities(host: Host) -> Availability:
         for name, text in ABILITIES.items()
         if host.tree.text(f"sys/module/tierd/parameters/{name}") == "N"
     ]
+    if (host.tree.text(HISTORY_FULL) or "0") != "0":
+        lacks.append(
+            "it does not look at all pages: raise its parameter history_bytes, or set it to 0"
+        )
     if lacks:
         return Availability(False, "; ".join(lacks), "see docs/reference/kmod.md")
     return Availability(True, "all")

@@ -195,6 +195,8 @@ def test_what_the_module_cannot_do_here_is_said(fake: MakeHost) -> None:
     assert "INVPCID" in found.reason
     found = ask(fake({"sys/module/tierd/parameters/mark_young": "N"}), "module.abilities")
     assert "CONFIG_PAGE_IDLE_FLAG" in found.reason
+    found = ask(fake({"sys/module/tierd/parameters/history_full": "7"}), "module.abilities")
+    assert "history_bytes" in found.reason
 
 
 def test_processes_of_virtual_machines_are_named(fake: MakeHost) -> None:
