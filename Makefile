@@ -65,7 +65,7 @@ lint: setup
 	@$(PYTHON) tests/lint/house.py
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
-	@shellcheck config/setup.sh config/debian/build.sh config/debian/*.p*[mt] \
+	@shellcheck config/setup.sh kmod/kernels.sh config/debian/build.sh config/debian/*.p*[mt] \
 		tests/lab/tierd_lab/guestbin/* tests/bench/tiering/guest/*.sh
 	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 

@@ -45,8 +45,11 @@ static const char *refused(const struct tierd_settings *settings, int *error)
 	if (settings->flags & ~TIERD_SCAN_FLAGS_ALL)
 		return "no such flag";
 	*error = -EOPNOTSUPP;
-	if ((settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH)) && !TIERD_CAN_FLUSH)
-		return "a module cannot flush the TLB here";
+	if (settings->flags & (TIERD_SCAN_DIRTY | TIERD_SCAN_FLUSH) && !tierd_can_flush())
+		return "dirty and flush: a module cannot flush the TLB here (no INVPCID)";
+	/* Translations that CPUs keep would leave used pages' bits clear: all would look colder. */
+	if (settings->sampling_interval_us && !tierd_can_flush())
+		return "sampling-interval-us: a module cannot flush the TLB here (no INVPCID)";
 	*error = 0;
 	return NULL;
 }

@@ -44,7 +44,7 @@ static inline struct tierd_classes tierd_classify(const struct tierd_walk *walk,
 
 static inline bool tierd_may_clear_dirty(const struct tierd_walk *walk, struct page *page)
 {
-	return (walk->settings->flags & TIERD_SCAN_DIRTY) && PageAnon(page) && TIERD_CAN_FLUSH;
+	return (walk->settings->flags & TIERD_SCAN_DIRTY) && PageAnon(page);
 }
 
 /* Dirty bits move from the table to the pages, so that no write is forgotten. */

@@ -26,7 +26,7 @@
 
 static inline pte_t tierd_ptep_get(pte_t *ptep)
 {
-	return READ_ONCE(*ptep);
+	return ptep_get(ptep);
 }
 
 static inline pmd_t tierd_pmdp_get(pmd_t *pmdp)
@@ -51,6 +51,12 @@ static inline bool tierd_pte_devmap(pte_t pte)
 #else
 	return false;
 #endif
+}
+
+/* One that maps a page of memory; in the areas we walk all others are marked as special. */
+static inline bool tierd_plain_pte(pte_t pte)
+{
+	return pte_present(pte) && !pte_special(pte) && !tierd_pte_devmap(pte);
 }
 
 static inline bool tierd_pmd_huge(pmd_t pmd)
@@ -95,21 +101,56 @@ static inline bool tierd_pmdp_clear_young(struct vm_area_struct *vma, unsigned l
 #endif
 }
 
+/* The names changed in 6.17; the values did not. */
+#ifdef FOLIO_MAPPING_FLAGS
+#define TIERD_MAPPING_FLAGS FOLIO_MAPPING_FLAGS
+#define TIERD_MAPPING_ANON FOLIO_MAPPING_ANON
+#else
+#define TIERD_MAPPING_FLAGS PAGE_MAPPING_FLAGS
+#define TIERD_MAPPING_ANON PAGE_MAPPING_ANON
+#endif
+
 /*
  * Clearing a dirty bit without a flush could lose a write: a CPU that has the dirty
- * translation cached would not set it again. The flush is not exported but on x86, where
- * __flush_tlb_all() forgets all translations of the CPU it runs on.
+ * translation cached would not set it again. Only x86 lets a module flush: until 6.18 by
+ * __flush_tlb_all(), which forgets all translations of the CPU it runs on. Later kernels export
+ * that to KVM alone, and INVPCID, which is inline, does the same where the CPU has it. Under Xen's
+ * paravirtualisation a kernel must not execute it.
+ *
+ * Tests define TIERD_FLUSH_BY_INVPCID to see on an older kernel what a later one does.
  */
 #ifdef CONFIG_X86
+#include <asm/cpufeature.h>
 #include <asm/tlbflush.h>
 #include <linux/smp.h>
 
-#define TIERD_CAN_FLUSH 1
+#if LINUX_VERSION_CODE >= KERNEL_VERSION(6, 19, 0) && !defined(TIERD_FLUSH_BY_INVPCID)
+#define TIERD_FLUSH_BY_INVPCID
+#endif
+
+#ifdef TIERD_FLUSH_BY_INVPCID
+#include <asm/invpcid.h>
+
+static inline bool tierd_can_flush(void)
+{
+	return boot_cpu_has(X86_FEATURE_INVPCID) && !boot_cpu_has(X86_FEATURE_XENPV);
+}
+
+static inline void tierd_flush_this_cpu(void *unused)
+{
+	invpcid_flush_all();
+}
+#else
+static inline bool tierd_can_flush(void)
+{
+	return true;
+}
 
 static inline void tierd_flush_this_cpu(void *unused)
 {
 	__flush_tlb_all();
 }
+#endif
 
 static inline void tierd_flush_tlb(void)
 {
@@ -146,7 +187,10 @@ static inline bool tierd_clear_dirty(const struct vm_area_struct *vma, unsigned 
 	return dirty;
 }
 #else
-#define TIERD_CAN_FLUSH 0
+static inline bool tierd_can_flush(void)
+{
+	return false;
+}
 
 static inline void tierd_flush_tlb(void)
 {
@@ -168,9 +212,7 @@ static inline bool tierd_folio_shared(struct folio *folio, struct page *page)
 #elif LINUX_VERSION_CODE >= KERNEL_VERSION(6, 9, 0)
 	return folio_likely_mapped_shared(folio);
 #else
-	if (compound_mapcount(&folio->page) > 0)
-		return compound_mapcount(&folio->page) + atomic_read(&page->_mapcount) + 1 > 1;
-	return atomic_read(&page->_mapcount) > 0;
+	return page_mapcount(page) > 1;
 #endif
 }
 

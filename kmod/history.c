@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
  * Access histories: one byte a page, bit 7 for the last scan, kept in chunks of one page
- * table (592 bytes for 2 MiB). The memory of all chunks is bounded.
+ * table (656 bytes for 2 MiB). The memory of all chunks is bounded.
  */
 #include "tierd.h"
 
+#include <linux/mm.h>
 #include <linux/slab.h>
+
+#define HISTORY_LEAST (64ul << 20)
 
 static struct kmem_cache *chunk_cache;
 static atomic_long_t chunks;
@@ -29,6 +32,18 @@ static void chunk_free(struct tierd_target *target, struct tierd_chunk *chunk)
 	WRITE_ONCE(tierd_stats.history_bytes, atomic_long_dec_return(&chunks) * sizeof(*chunk));
 }
 
+/*
+ * What all histories may take: as told, or as much as all of the host's memory needs when it is
+ * mapped, and a quarter more for tables that are not full.
+ */
+static unsigned long history_limit(void)
+{
+	unsigned long told = READ_ONCE(tierd_history_limit);
+	unsigned long tables = totalram_pages() / TIERD_TABLE_PAGES;
+
+	return told ?: max(HISTORY_LEAST, tables / 4 * 5 * sizeof(struct tierd_chunk));
+}
+
 /* The chunk of the table at `addr`, marked as seen in this round; NULL without memory. */
 struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr)
 {
@@ -37,12 +52,16 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	u32 round = (u32)target->stats.rounds + 1;
 
 	if (!chunk) {
-		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > tierd_history_limit)
+		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > history_limit())
 			goto full;
-		chunk = kmem_cache_zalloc(chunk_cache, GFP_KERNEL | __GFP_NOWARN);
+		/*
+		 * The process waits for the mmap lock that is held here, so reclaim is not waited
+		 * for: the next scan tries again.
+		 */
+		chunk = kmem_cache_zalloc(chunk_cache, GFP_NOWAIT | __GFP_NOWARN);
 		if (!chunk)
 			goto full;
-		if (xa_err(xa_store(&target->history, index, chunk, GFP_KERNEL | __GFP_NOWARN))) {
+		if (xa_err(xa_store(&target->history, index, chunk, GFP_NOWAIT | __GFP_NOWARN))) {
 			kmem_cache_free(chunk_cache, chunk);
 			goto full;
 		}
@@ -57,6 +76,8 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	}
 	return chunk;
 full:
+	pr_warn_once("tierd: no memory for access histories (history_bytes): some pages are not "
+		     "looked at\n");
 	tierd_stats.history_full++;
 	return NULL;
 }
@@ -102,6 +123,7 @@ void tierd_history_as_pmd(struct tierd_chunk *chunk)
 		chunk->history[0] |= chunk->history[i];
 	if (!bitmap_empty(chunk->hot, TIERD_TABLE_PAGES))
 		__set_bit(0, chunk->hot);
+	bitmap_zero(chunk->marked, TIERD_TABLE_PAGES);
 	chunk->pmd = true;
 }
 
@@ -115,5 +137,6 @@ void tierd_history_as_pages(struct tierd_chunk *chunk)
 		bitmap_fill(chunk->hot, TIERD_TABLE_PAGES);
 	else
 		bitmap_zero(chunk->hot, TIERD_TABLE_PAGES);
+	bitmap_zero(chunk->marked, TIERD_TABLE_PAGES);
 	chunk->pmd = false;
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Parameters, and the order in which the parts come and go. */
+#include "compat.h"
 #include "neoprof.h"
 #include "tierd.h"
+#include "young.h"
 
 #include <linux/module.h>
 #include <linux/moduleparam.h>
-#include <net/genetlink.h>
 
 struct tierd_stats tierd_stats;
 
@@ -21,9 +22,34 @@ unsigned int tierd_max_readers = 4;
 module_param_named(max_readers, tierd_max_readers, uint, 0644);
 MODULE_PARM_DESC(max_readers, "Most rings open at a time (4)");
 
-unsigned long tierd_history_limit = 64ul << 20;
+unsigned long tierd_history_limit;
 module_param_named(history_bytes, tierd_history_limit, ulong, 0644);
-MODULE_PARM_DESC(history_bytes, "Memory of access histories, 592 bytes for 2 MiB (64 MiB)");
+MODULE_PARM_DESC(
+    history_bytes,
+    "Most memory of access histories, 656 bytes for 2 MiB (0: for all of the host's memory)");
+
+bool tierd_mark_young = TIERD_CAN_MARK_YOUNG;
+
+static int set_mark_young(const char *value, const struct kernel_param *param)
+{
+	bool mark;
+	int ret = kstrtobool(value, &mark);
+
+	if (ret)
+		return ret;
+	if (mark && !TIERD_CAN_MARK_YOUNG)
+		return -EOPNOTSUPP;
+	WRITE_ONCE(tierd_mark_young, mark);
+	return 0;
+}
+
+static const struct kernel_param_ops mark_young_ops = {
+    .set = set_mark_young,
+    .get = param_get_bool,
+};
+module_param_cb(mark_young, &mark_young_ops, &tierd_mark_young, 0644);
+MODULE_PARM_DESC(mark_young,
+		 "Mark pages found accessed as young, for reclaim (Y; N without PAGE_IDLE_FLAG)");
 
 static unsigned int period_us = 500000;
 module_param(period_us, uint, 0444);
@@ -57,6 +83,33 @@ static const struct kernel_param_ops closing_ops = {.set = set_closing, .get = g
 module_param_cb(closing, &closing_ops, NULL, 0644);
 MODULE_PARM_DESC(closing, "Write 1 to ask readers to close /dev/tierd, so that rmmod works (N)");
 
+/* Facts, to be read only. */
+static int set_fact(const char *value, const struct kernel_param *param)
+{
+	return -EPERM;
+}
+
+static int get_flush(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%c\n", tierd_can_flush() ? 'Y' : 'N');
+}
+
+static const struct kernel_param_ops flush_ops = {.set = set_fact, .get = get_flush};
+module_param_cb(can_flush, &flush_ops, NULL, 0444);
+MODULE_PARM_DESC(can_flush, "Whether the TLB can be flushed: sampling-interval-us, dirty, flush");
+
+static int get_history_full(char *buffer, const struct kernel_param *param)
+{
+	return sysfs_emit(buffer, "%llu\n", READ_ONCE(tierd_stats.history_full));
+}
+
+static const struct kernel_param_ops history_full_ops = {
+    .set = set_fact,
+    .get = get_history_full,
+};
+module_param_cb(history_full, &history_full_ops, NULL, 0444);
+MODULE_PARM_DESC(history_full, "Times that a page table was passed over for want of such memory");
+
 static int __init tierd_init(void)
 {
 	struct tierd_settings settings = {
@@ -78,9 +131,12 @@ static int __init tierd_init(void)
 	ret = tierd_history_init();
 	if (ret)
 		return ret;
-	ret = tierd_scan_start();
+	ret = tierd_resolve_init();
 	if (ret)
 		goto history;
+	ret = tierd_scan_start();
+	if (ret)
+		goto resolve;
 	ret = tierd_dev_init();
 	if (ret)
 		goto scan;
@@ -97,6 +153,8 @@ dev:
 	tierd_dev_exit();
 scan:
 	tierd_scan_stop();
+resolve:
+	tierd_resolve_exit();
 history:
 	tierd_history_exit();
 	return ret;
@@ -110,6 +168,7 @@ static void __exit tierd_exit(void)
 	tierd_netlink_exit();
 	tierd_dev_exit();
 	tierd_targets_clear(0);
+	tierd_resolve_exit();
 	tierd_history_exit();
 }
 
@@ -121,4 +180,3 @@ MODULE_DESCRIPTION(
 MODULE_AUTHOR("The tierd authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");
-MODULE_ALIAS_GENL_FAMILY("tierd");

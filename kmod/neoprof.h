@@ -86,9 +86,9 @@ struct neoprof_card {
 	const struct neoprof_layout *layout;
 	void *port;		    /* the bus's own */
 	unsigned int instance;	    /* of a CHMU */
-	struct device *parent;	    /* lives until the card is removed */
+	struct device *parent;	    /* with a reference */
 	struct device *device;	    /* in /sys/class/neoprof, NULL if that failed */
-	struct task_struct *thread; /* drains */
+	struct task_struct *thread; /* drains; with a reference, for others wake it at any time */
 	bool interrupt;		    /* the bus has one */
 	bool kicked;		    /* the thread shall look */
 	u32 owner;		    /* netlink socket that enabled it; 0: nobody's */

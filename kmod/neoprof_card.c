@@ -9,6 +9,7 @@
 #include <linux/kthread.h>
 #include <linux/ktime.h>
 #include <linux/sched.h>
+#include <linux/sched/task.h>
 #include <linux/slab.h>
 
 DEFINE_MUTEX(neoprof_cards_lock);
@@ -27,6 +28,9 @@ static void card_free(struct kref *ref)
 {
 	struct neoprof_card *card = container_of(ref, struct neoprof_card, ref);
 
+	if (card->thread)
+		put_task_struct(card->thread);
+	put_device(card->parent);
 	kvfree(card->entries);
 	kvfree(card->records);
 	kvfree(card->frames);
@@ -145,7 +149,7 @@ int neoprof_card_requests(struct neoprof_card *card, u64 *requests)
 	int ret;
 
 	lockdep_assert_held(&card->lock);
-	if (card->state == TIERD_CARD_STATE_FAILED)
+	if (card->state == TIERD_CARD_STATE_FAILED || card->removed)
 		return -ENODEV;
 	if (!card->layout->requests)
 		return -EOPNOTSUPP;
@@ -224,6 +228,7 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 				      unsigned int instance, struct device *parent, bool interrupt)
 {
 	struct neoprof_card *card = card_alloc();
+	struct task_struct *thread;
 
 	if (!card)
 		return ERR_PTR(-ENOMEM);
@@ -231,7 +236,7 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 	card->layout = layout;
 	card->port = port;
 	card->instance = instance;
-	card->parent = parent;
+	card->parent = get_device(parent);
 	card->interrupt = interrupt;
 	mutex_lock(&neoprof_cards_lock);
 	card->number = free_number();
@@ -240,14 +245,13 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 		neoprof_card_put(card);
 		return ERR_PTR(-ENOSPC);
 	}
-	card->thread = kthread_create(drain_thread, card, "neoprof/%u", card->number);
-	if (IS_ERR(card->thread)) {
-		struct task_struct *none = card->thread;
-
+	thread = kthread_create(drain_thread, card, "neoprof/%u", card->number);
+	if (IS_ERR(thread)) {
 		mutex_unlock(&neoprof_cards_lock);
 		neoprof_card_put(card);
-		return ERR_CAST(none);
+		return ERR_CAST(thread);
 	}
+	card->thread = get_task_struct(thread);
 	mutex_lock(&card->lock);
 	list_add_tail(&card->node, &neoprof_cards);
 	mutex_unlock(&neoprof_cards_lock);
@@ -259,19 +263,22 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 	return card;
 }
 
-/* After this nothing touches the bus any more. */
+/*
+ * After this nothing touches the bus any more. A command that found the card before it left the
+ * list either has the lock now, and is waited for, or finds it removed.
+ */
 void neoprof_card_remove(struct neoprof_card *card)
 {
 	mutex_lock(&neoprof_cards_lock);
 	list_del(&card->node);
 	mutex_unlock(&neoprof_cards_lock);
-	if (card->device)
-		device_unregister(card->device);
-	kthread_stop(card->thread);
 	mutex_lock(&card->lock);
 	neoprof_card_stop(card);
 	card->removed = true;
 	mutex_unlock(&card->lock);
+	if (card->device)
+		device_unregister(card->device);
+	kthread_stop(card->thread);
 	neoprof_event(TIERD_EVENT_CARD_GONE, card);
 	neoprof_card_put(card);
 }

@@ -46,7 +46,8 @@ static int chmu_identify(struct neoprof_card *card)
 	geometry->unit_sizes = GET(cap1, CHMU0_CAP1_UNIT_SIZES) << 8;
 	geometry->counter_bits = GET(status, CHMU0_STATUS_COUNTER_WIDTH);
 	if (geometry->slots < 2 || !geometry->counter_bits || geometry->counter_bits > 32 ||
-	    bitmap > BLOCK_OFFSET_MAX || hotlist > BLOCK_OFFSET_MAX)
+	    bitmap > BLOCK_OFFSET_MAX || hotlist > BLOCK_OFFSET_MAX ||
+	    !IS_ALIGNED(card->base | bitmap | hotlist, sizeof(u64)))
 		return refuse(card, "CHMU capabilities that make no sense");
 	card->bitmap = card->base + bitmap;
 	card->hotlist = card->base + hotlist;

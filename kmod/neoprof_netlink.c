@@ -67,6 +67,11 @@ static int put_card(struct sk_buff *skb, struct netlink_callback *cb, struct neo
 	if (!header)
 		return -EMSGSIZE;
 	mutex_lock(&card->lock);
+	if (card->removed) {
+		mutex_unlock(&card->lock);
+		genlmsg_cancel(skb, header);
+		return 0;
+	}
 	ret = nla_put_u32(skb, TIERD_A_CARD, card->number) ||
 	      nla_put_string(skb, TIERD_A_BACKEND, neoprof_backend(card)) ||
 	      nla_put_string(skb, TIERD_A_DEVICE, dev_name(card->parent)) ||
@@ -100,8 +105,9 @@ int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 	struct neoprof_card *card;
 	int ret = 0;
 
+	if (!tierd_netlink_allowed(cb->skb))
+		return -EPERM;
 	while (!ret && (card = card_from(cb->args[0]))) {
-		/* One that is being removed is told for the last time. */
 		ret = put_card(skb, cb, card);
 		if (!ret)
 			cb->args[0] = card->number + 1;
@@ -138,9 +144,12 @@ static void unlock_named(struct neoprof_card *card)
 
 int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info)
 {
-	struct neoprof_card *card = lock_named(info);
+	struct neoprof_card *card;
 	int ret;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
+	card = lock_named(info);
 	if (IS_ERR(card))
 		return PTR_ERR(card);
 	ret = neoprof_set(card, info);
@@ -175,6 +184,8 @@ int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	void *header;
 	int ret;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	profile = kzalloc(sizeof(*profile), GFP_KERNEL);
 	if (!profile)
 		return -ENOMEM;

@@ -212,7 +212,7 @@ static struct pci_driver driver = {
 /* "1234:5678,1172:0001:v1" */
 static int add_ids(void)
 {
-	char *text, *rest, *word, kind[3];
+	char *text, *rest, *word, kind[4];
 	unsigned int vendor, device;
 	int fields, ret = 0;
 
@@ -222,7 +222,7 @@ static int add_ids(void)
 	if (!text)
 		return -ENOMEM;
 	while (!ret && (word = strsep(&rest, ","))) {
-		fields = sscanf(word, "%x:%x:%2s", &vendor, &device, kind);
+		fields = sscanf(word, "%x:%x:%3s", &vendor, &device, kind);
 		if (fields < 2 || vendor > 0xffff || device > 0xffff ||
 		    (fields == 3 && strcmp(kind, "v1"))) {
 			pr_err("tierd: neoprof_ids: \"%s\" is not VVVV:DDDD or VVVV:DDDD:v1\n",

@@ -122,14 +122,20 @@ int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, co
 int neoprof_range_node(const struct tierd_card_range *range)
 {
 	u64 step = max_t(u64, (range->end - range->start) / NODE_LOOKS, PAGE_SIZE), address;
+	int node = NUMA_NO_NODE;
+	struct page *page;
 
+	/* Keeps struct pages where they are (resolve.c). */
+	mutex_lock(&tierd_targets_lock);
 	for (address = range->start; address < range->end; address += step) {
-		struct page *page = pfn_to_online_page(address >> PAGE_SHIFT);
-
-		if (page)
-			return page_to_nid(page);
+		page = pfn_to_online_page(address >> PAGE_SHIFT);
+		if (!page)
+			continue;
+		node = page_to_nid(page);
+		break;
 	}
-	return NUMA_NO_NODE;
+	mutex_unlock(&tierd_targets_lock);
+	return node;
 }
 
 static u64 hdm_address(struct neoprof_card *card, u32 low, u32 high)
@@ -185,6 +191,10 @@ void neoprof_hdm_ranges(struct neoprof_card *card)
 		if (!(card->bus->hdm(card, at + HDM_DECODER_CONTROL) & HDM_COMMITTED))
 			break;
 		*range = (struct tierd_card_range){.node = NUMA_NO_NODE};
+		/* One of no bytes may be committed; it takes none of the card's addresses either.
+		 */
+		if (!hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH))
+			continue;
 		problem = read_decoder(card, at, range);
 		if (problem) {
 			scnprintf(card->why, sizeof(card->why), "HDM decoder %u: %s", i, problem);

@@ -205,6 +205,11 @@ int neoprof_set(struct neoprof_card *card, struct genl_info *info)
 	ranges = parse_ranges(info, &count);
 	if (IS_ERR(ranges))
 		return PTR_ERR(ranges);
+	parse(&settings, attrs);
+	/* A card that failed is reset first: only then it is known what it can do. */
+	ret = card->state == TIERD_CARD_STATE_FAILED ? 0 : check(card, &settings, info);
+	if (ret)
+		goto free;
 	if (attrs[TIERD_A_CARD_DO] && nla_get_u32(attrs[TIERD_A_CARD_DO]) & TIERD_CARD_DO_RESET) {
 		ret = neoprof_card_reset(card);
 		if (ret) {
@@ -217,7 +222,6 @@ int neoprof_set(struct neoprof_card *card, struct genl_info *info)
 		ret = -ENODEV;
 		goto free;
 	}
-	parse(&settings, attrs);
 	ret = check(card, &settings, info);
 	if (ret)
 		goto free;

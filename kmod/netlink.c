@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Control: the generic netlink family "tierd", as tierd.yaml describes it. Every command
- * asks for CAP_NET_ADMIN, and registering a process for CAP_SYS_PTRACE too.
+ * Control: the generic netlink family "tierd", as tierd.yaml describes it. Every command asks for
+ * CAP_NET_ADMIN, which containers have that manage the host's network, and for CAP_SYS_PTRACE too.
  */
 #include "compat.h"
 #include "neoprof.h"
@@ -91,6 +91,12 @@ void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
 }
 
+/* Asked first by every operation: the family's hooks are not called for dumps. */
+bool tierd_netlink_allowed(const struct sk_buff *skb)
+{
+	return netlink_capable(skb, CAP_SYS_PTRACE);
+}
+
 struct genl_family *tierd_netlink_family(void)
 {
 	return &family;
@@ -120,6 +126,8 @@ static struct genl_family family __ro_after_init = {
     .maxattr = TIERD_A_MAX,
     .policy = policy,
     .module = THIS_MODULE,
+    /* A card may let its commands wait for long, which must not hold up other families. */
+    .parallel_ops = true,
     .ops = operations,
     .n_ops = ARRAY_SIZE(operations),
     .mcgrps = groups,

@@ -24,6 +24,8 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 	const char *why;
 	int ret;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	/* One at a time, so that two do not undo each other's changes. */
 	mutex_lock(&tierd_targets_lock);
 	tierd_settings_get(&settings);
@@ -70,6 +72,8 @@ int tierd_netlink_scan_get(struct sk_buff *skb, struct genl_info *info)
 	struct sk_buff *reply;
 	void *header;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	reply = genlmsg_new(GENLMSG_DEFAULT_SIZE, GFP_KERNEL);
 	if (!reply)
 		return -ENOMEM;

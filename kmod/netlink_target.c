@@ -47,7 +47,7 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 	struct pid *pid;
 	int ret;
 
-	if (!netlink_capable(skb, CAP_SYS_PTRACE))
+	if (!tierd_netlink_allowed(skb))
 		return -EPERM;
 	if (!attrs[TIERD_A_TARGET] || !attrs[TIERD_A_PID]) {
 		NL_SET_ERR_MSG(info->extack, "target and pid are needed");
@@ -66,6 +66,12 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 				   TIERD_EVENT_UNSPEC);
 	mutex_unlock(&tierd_targets_lock);
 	put_pid(pid);
+	if (ret == -EOPNOTSUPP) {
+		tierd_stats.targets_second_mmu++;
+		NL_SET_ERR_MSG(info->extack,
+			       "a second MMU (a virtual machine's or a device's) uses "
+			       "its memory, whose accesses cannot be seen");
+	}
 	if (ret)
 		kvfree(ranges);
 	else
@@ -83,7 +89,12 @@ static struct tierd_target *named_target(struct genl_info *info)
 		return ERR_PTR(-EINVAL);
 	}
 	target = tierd_target_find(nla_get_u16(info->attrs[TIERD_A_TARGET]));
-	return target ?: ERR_PTR(-ESRCH);
+	if (!target)
+		return ERR_PTR(-ESRCH);
+	if (target->portid == info->snd_portid)
+		return target;
+	NL_SET_ERR_MSG(info->extack, "another socket registered this target");
+	return ERR_PTR(-EPERM);
 }
 
 int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info)
@@ -91,6 +102,8 @@ int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info)
 	struct tierd_target *target;
 	struct tierd_ranges *ranges;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	ranges = parse_ranges(info->attrs[TIERD_A_RANGES], info->extack);
 	if (IS_ERR(ranges))
 		return PTR_ERR(ranges);
@@ -111,6 +124,8 @@ int tierd_netlink_target_del(struct sk_buff *skb, struct genl_info *info)
 {
 	struct tierd_target *target;
 
+	if (!tierd_netlink_allowed(skb))
+		return -EPERM;
 	mutex_lock(&tierd_targets_lock);
 	target = named_target(info);
 	if (!IS_ERR(target))
@@ -145,6 +160,8 @@ int tierd_netlink_target_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct tierd_target *target, *lowest;
 
+	if (!tierd_netlink_allowed(cb->skb))
+		return -EPERM;
 	mutex_lock(&tierd_targets_lock);
 	for (;;) {
 		lowest = NULL;

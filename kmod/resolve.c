@@ -13,6 +13,7 @@
 #include <linux/hugetlb.h>
 #include <linux/interval_tree_generic.h>
 #include <linux/ksm.h>
+#include <linux/memory.h>
 #include <linux/memory_hotplug.h>
 #include <linux/pagemap.h>
 #include <linux/rmap.h>
@@ -45,9 +46,9 @@ static struct anon_vma *lock_anon_vma(struct folio *folio)
 
 	rcu_read_lock();
 	mapping = (unsigned long)READ_ONCE(folio->mapping);
-	if ((mapping & PAGE_MAPPING_FLAGS) != PAGE_MAPPING_ANON || !folio_mapped(folio))
+	if ((mapping & TIERD_MAPPING_FLAGS) != TIERD_MAPPING_ANON || !folio_mapped(folio))
 		goto out;
-	anon_vma = (struct anon_vma *)(mapping - PAGE_MAPPING_ANON);
+	anon_vma = (struct anon_vma *)(mapping - TIERD_MAPPING_ANON);
 	root = READ_ONCE(anon_vma->root);
 	if (!down_read_trylock(&root->rwsem)) {
 		anon_vma = ERR_PTR(-EBUSY);
@@ -202,6 +203,31 @@ void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner
 	*owner = (struct tierd_owner){.target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE};
 	if (page)
 		resolve(page, pfn, owner, flags, false);
+}
+
+/*
+ * Memory that goes off line may take its struct pages with it. Frames are looked up under
+ * tierd_targets_lock, and those of memory that is off line are not: who began before is waited for.
+ */
+static int memory_changes(struct notifier_block *block, unsigned long action, void *data)
+{
+	if (action == MEM_OFFLINE) {
+		mutex_lock(&tierd_targets_lock);
+		mutex_unlock(&tierd_targets_lock);
+	}
+	return NOTIFY_OK;
+}
+
+static struct notifier_block memory_notifier = {.notifier_call = memory_changes};
+
+int tierd_resolve_init(void)
+{
+	return register_memory_notifier(&memory_notifier);
+}
+
+void tierd_resolve_exit(void)
+{
+	unregister_memory_notifier(&memory_notifier);
 }
 
 /* Called with tierd_targets_lock. */

@@ -91,19 +91,23 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 {
 	unsigned long length = vma->vm_end - vma->vm_start;
 	struct tierd_ring_info *info;
+	void *memory = NULL;
 	int ret = 0;
 
 	if (vma->vm_pgoff || !(vma->vm_flags & VM_SHARED))
 		return -EINVAL;
 	if (length > ring->size)
 		return -EINVAL;
+	/* Before the lock, which the scanner may wait for with a process's mmap lock. */
+	if (!READ_ONCE(ring->memory)) {
+		memory = vmalloc_user(ring->size);
+		if (!memory)
+			return -ENOMEM;
+	}
 	mutex_lock(&tierd_rings_lock);
 	if (!ring->memory) {
-		ring->memory = vmalloc_user(ring->size);
-		if (!ring->memory) {
-			ret = -ENOMEM;
-			goto unlock;
-		}
+		ring->memory = memory;
+		memory = NULL;
 		info = info_of(ring);
 		info->magic = TIERD_RING_MAGIC;
 		info->version = TIERD_RING_VERSION;
@@ -114,29 +118,46 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 		tierd_stats.readers++;
 	}
 	ret = remap_vmalloc_range(vma, ring->memory, 0);
-unlock:
 	mutex_unlock(&tierd_rings_lock);
+	vfree(memory); /* another thread was first */
 	return ret;
+}
+
+/*
+ * Writes records that lie in a row. What is not for the reader's eyes never gets into its memory,
+ * which it may read and write at any time: each word is written once.
+ */
+static void ring_copy(struct tierd_ring *ring, u64 number, const struct tierd_record *records,
+		      unsigned int count)
+{
+	u64 *to = (u64 *)record_of(ring, number);
+	const u64 *from = (const u64 *)records;
+	unsigned int i;
+
+	BUILD_BUG_ON(sizeof(*records) != 4 * sizeof(u64));
+	BUILD_BUG_ON(offsetof(struct tierd_record, pfn) != sizeof(u64));
+	if (ring->with_pfn) {
+		memcpy(to, from, count * sizeof(*records));
+		return;
+	}
+	for (i = 0; i < count; i++, to += 4, from += 4) {
+		WRITE_ONCE(to[0], from[0]);
+		WRITE_ONCE(to[1], records[i].kind == TIERD_RECORD_ROUND ? from[1] : 0);
+		WRITE_ONCE(to[2], from[2]);
+		WRITE_ONCE(to[3], from[3]);
+	}
 }
 
 static void ring_put(struct tierd_ring *ring, const struct tierd_record *records,
 		     unsigned int count)
 {
-	unsigned int room = ring->capacity - unread(ring), take = min(count, room), i;
+	unsigned int room = ring->capacity - unread(ring), take = min(count, room);
 	unsigned int first = ring->capacity - (ring->tail & (ring->capacity - 1));
 	struct tierd_ring_info *info = info_of(ring);
-	struct tierd_record *record;
 
 	first = min(first, take);
-	memcpy(record_of(ring, ring->tail), records, first * sizeof(*records));
-	memcpy(record_of(ring, ring->tail + first), records + first,
-	       (take - first) * sizeof(*records));
-	if (!ring->with_pfn)
-		for (i = 0; i < take; i++) {
-			record = record_of(ring, ring->tail + i);
-			if (record->kind != TIERD_RECORD_ROUND)
-				record->pfn = 0;
-		}
+	ring_copy(ring, ring->tail, records, first);
+	ring_copy(ring, ring->tail + first, records + first, take - first);
 	ring->tail += take;
 	/* The records come first: a reader that sees the tail sees them. */
 	smp_store_release(&info->tail, ring->tail);

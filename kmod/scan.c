@@ -160,6 +160,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	    .records = records,
 	    .now_ns = ktime_get_ns(),
 	    .key = (u64)target->number << TIERD_KEY_SHIFT,
+	    .mark = READ_ONCE(tierd_mark_young),
 	    .turnover = &target->turnover,
 	    .hot_least = tierd_history_least(settings->hot_scans),
 	    .cold_least = tierd_history_least(settings->cold_scans + 1),
@@ -171,6 +172,10 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	state = tierd_target_get_mm(target, &walk.mm);
 	if (state == TIERD_MM_GONE)
 		return state;
+	if (tierd_second_mmu(walk.mm)) {
+		state = TIERD_MM_SECOND_MMU;
+		goto put;
+	}
 	if (state == TIERD_MM_NEW)
 		forget(target);
 	/* Never wait for it: the holder may sleep for long, and other targets are due. */
@@ -196,6 +201,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	tierd_stats.tables += walk.tables;
 	tierd_stats.pages += walk.pages;
 	tierd_stats.accessed += walk.accessed;
+	tierd_stats.marked += walk.marked;
 	publish(&walk);
 	if (done)
 		round_end(&walk);
@@ -208,6 +214,7 @@ put:
 static void scan_target(struct tierd_target *target, const struct tierd_settings *settings,
 			struct tierd_record *records)
 {
+	enum tierd_event event = TIERD_EVENT_EXEC;
 	enum tierd_mm_state state;
 
 	mutex_lock(&target->lock);
@@ -215,14 +222,17 @@ static void scan_target(struct tierd_target *target, const struct tierd_settings
 	mutex_unlock(&target->lock);
 	if (state == TIERD_MM_SAME)
 		return;
-	if (state == TIERD_MM_GONE) {
+	if (state != TIERD_MM_NEW) {
+		event = state == TIERD_MM_GONE ? TIERD_EVENT_GONE : TIERD_EVENT_SECOND_MMU;
 		mutex_lock(&tierd_targets_lock);
-		if (!target->dead)
+		if (!target->dead && state == TIERD_MM_GONE)
 			tierd_stats.targets_gone++;
+		else if (!target->dead)
+			tierd_stats.targets_second_mmu++;
 		tierd_target_remove(target);
 		mutex_unlock(&tierd_targets_lock);
 	}
-	tierd_netlink_event(state == TIERD_MM_GONE ? TIERD_EVENT_GONE : TIERD_EVENT_EXEC, target);
+	tierd_netlink_event(event, target);
 }
 
 static int scan_thread(void *data)

@@ -6,6 +6,7 @@
 #include "classes.h"
 #include "entries.h"
 #include "tierd.h"
+#include "young.h"
 
 #include <linux/hugetlb.h>
 
@@ -17,12 +18,6 @@ struct table {
 	unsigned long base;
 	bool flush;
 };
-
-/* One that maps a page of memory; in the areas we walk all others are marked as special. */
-static bool plain_pte(pte_t pte)
-{
-	return pte_present(pte) && !pte_special(pte) && !tierd_pte_devmap(pte);
-}
 
 /* Of eight entries from `start` on, those that lie in [from, to). */
 static u8 ours_of(unsigned int start, unsigned int from, unsigned int to)
@@ -53,7 +48,7 @@ static void report_group(struct tierd_walk *walk, struct table *table, unsigned 
 	for (rest = classes.chosen; rest; rest &= rest - 1) {
 		i = __ffs(rest);
 		pte = tierd_ptep_get(ptep + i);
-		if (!plain_pte(pte))
+		if (!tierd_plain_pte(pte))
 			continue;
 		pfn = pte_pfn(pte);
 		page = pfn_to_page(pfn);
@@ -78,8 +73,11 @@ static void walk_group(struct tierd_walk *walk, struct table *table, unsigned in
 	struct tierd_classes classes;
 	u64 histories;
 
-	if (accessed)
+	if (accessed) {
 		tierd_entries_clear_young(table->vma, addr, table->entries + start, accessed);
+		tierd_mark_group(walk, table->entries + start, accessed,
+				 (u8 *)table->chunk->marked + start / 8);
+	}
 	walk->pages += hweight8(present);
 	walk->accessed += hweight8(accessed);
 	/* A first look finds what was touched at any time before: it only clears. */
@@ -113,6 +111,7 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	if (!table.entries)
 		return;
 	tierd_history_as_pages(chunk);
+	tierd_window(walk, chunk, addr);
 	for (start = round_down(from, 8); start < to; start += 8)
 		walk_group(walk, &table, start, ours_of(start, from, to));
 	/* Under the lock: nobody may act on a clean entry that a CPU still knows as dirty. */
@@ -124,7 +123,7 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 
 /* Clears the accessed bits of [addr, end) of the table behind a PMD. */
 void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-		     unsigned long addr, unsigned long end)
+		     struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
 {
 	unsigned int from = (addr & ~PMD_MASK) >> PAGE_SHIFT, start;
 	unsigned int to = from + ((end - addr) >> PAGE_SHIFT);
@@ -136,11 +135,14 @@ void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t 
 	table = tierd_lock_table(walk->mm, pmdp, base, &ptl);
 	if (!table)
 		return;
+	tierd_history_as_pages(chunk);
+	tierd_window(walk, chunk, addr);
 	for (start = round_down(from, 8); start < to; start += 8) {
 		young = tierd_entries_get(table + start).young & ours_of(start, from, to);
-		if (young)
-			tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start,
-						  young);
+		if (!young)
+			continue;
+		tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start, young);
+		tierd_mark_group(walk, table + start, young, (u8 *)chunk->marked + start / 8);
 	}
 	spin_unlock(ptl);
 	rcu_read_unlock();

@@ -6,6 +6,7 @@
  */
 #include "tierd.h"
 
+#include <linux/mmu_notifier.h>
 #include <linux/sched/mm.h>
 #include <linux/sched/task.h>
 #include <linux/slab.h>
@@ -90,6 +91,16 @@ void tierd_target_put(struct tierd_target *target)
 	kref_put(&target->ref, target_free);
 }
 
+/*
+ * Whether a second MMU uses this memory: a virtual machine's, or a device's. Its accesses set bits
+ * of tables of its own, which a module cannot ask for (__mmu_notifier_clear_young() is not
+ * exported), so all of it would look cold. Once true, it stays so until the process executes.
+ */
+bool tierd_second_mmu(struct mm_struct *mm)
+{
+	return mm_has_notifiers(mm);
+}
+
 /* Takes over `ranges` when it succeeds. */
 int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid)
 {
@@ -109,18 +120,23 @@ int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u
 	put_task_struct(task);
 	if (!mm)
 		return -ESRCH; /* a kernel thread, or one that is ending */
+	if (tierd_second_mmu(mm)) {
+		mmput_async(mm);
+		return -EOPNOTSUPP;
+	}
 	/* Two scans of one address space would take each other's accessed bits. */
 	if (tierd_target_by_mm(mm)) {
-		mmput(mm);
+		mmput_async(mm);
 		return -EEXIST;
 	}
 	target = kzalloc(sizeof(*target), GFP_KERNEL);
 	if (!target) {
-		mmput(mm);
+		mmput_async(mm);
 		return -ENOMEM;
 	}
 	mmgrab(mm);
-	mmput(mm);
+	/* If the process has ended meanwhile, its memory is not taken down under our lock. */
+	mmput_async(mm);
 	target->mm = mm;
 	target->pid = get_pid(pid);
 	target->number = number;

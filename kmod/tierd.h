@@ -98,6 +98,8 @@ struct tierd_target {
 struct tierd_chunk {
 	u8 history[TIERD_TABLE_PAGES];
 	DECLARE_BITMAP(hot, TIERD_TABLE_PAGES);
+	DECLARE_BITMAP(marked, TIERD_TABLE_PAGES); /* as young, in this window (young.h) */
+	u32 window;
 	u32 round;     /* last one that met it */
 	u32 pmd_round; /* last one that aged it as a PMD-mapped page */
 	bool pmd;
@@ -116,11 +118,12 @@ struct tierd_walk {
 	const struct tierd_settings *settings;
 	unsigned long stop;	   /* not beyond this address */
 	bool arm;		   /* only clear accessed bits */
+	bool mark;		   /* tell the kernel's own reclaim what was accessed */
 	u16 age;		   /* the target's */
 	u64 key;		   /* the target's number, as in records */
 	u64 hot_least, cold_least; /* tierd_history_least() of what is hot, and stays so */
 	u64 now_ns;
-	unsigned long steps, tables, pages, accessed;
+	unsigned long steps, tables, pages, accessed, marked;
 	struct tierd_turnover *turnover; /* the target's */
 	struct tierd_span span[TIERD_SPANS];
 	unsigned int spans;
@@ -132,6 +135,7 @@ struct tierd_walk {
 extern struct tierd_stats tierd_stats;
 extern unsigned int tierd_max_targets, tierd_ring_records, tierd_max_readers;
 extern unsigned long tierd_history_limit;
+extern bool tierd_mark_young;
 
 /* target.c; the list is under tierd_targets_lock */
 extern struct mutex tierd_targets_lock;
@@ -143,7 +147,8 @@ int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u
 void tierd_target_remove(struct tierd_target *target);
 void tierd_target_put(struct tierd_target *target);
 void tierd_targets_clear(u32 portid);
-enum tierd_mm_state { TIERD_MM_SAME, TIERD_MM_NEW, TIERD_MM_GONE };
+bool tierd_second_mmu(struct mm_struct *mm);
+enum tierd_mm_state { TIERD_MM_SAME, TIERD_MM_NEW, TIERD_MM_GONE, TIERD_MM_SECOND_MMU };
 enum tierd_mm_state tierd_target_get_mm(struct tierd_target *target, struct mm_struct **mm);
 
 /* history.c */
@@ -169,7 +174,7 @@ void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *
 void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end);
 void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-		     unsigned long addr, unsigned long end);
+		     struct tierd_chunk *chunk, unsigned long addr, unsigned long end);
 
 /* round.c: with the target's lock */
 void tierd_round_start(struct tierd_target *target, const struct tierd_settings *settings,
@@ -220,6 +225,8 @@ bool tierd_dev_closing(void);
 void tierd_dev_set_closing(bool closing);
 
 /* resolve.c */
+int tierd_resolve_init(void);
+void tierd_resolve_exit(void);
 void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner);
 void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags);
 
@@ -233,6 +240,7 @@ struct genl_info;
 struct netlink_callback;
 struct sk_buff;
 struct genl_family *tierd_netlink_family(void);
+bool tierd_netlink_allowed(const struct sk_buff *skb);
 
 /* netlink_target.c, netlink_scan.c: the operations of the family */
 #define TIERD_NODES_BYTES (TIERD_MAX_NODES / 8)

@@ -52,7 +52,8 @@ TRACE_EVENT(tierd_target,
 	),
 	TP_printk("target=%u pid=%d event=%s", __entry->target, __entry->pid,
 		  __print_symbolic(__entry->event, { TIERD_EVENT_UNSPEC, "add" },
-				   { TIERD_EVENT_GONE, "gone" }, { TIERD_EVENT_EXEC, "exec" }))
+				   { TIERD_EVENT_GONE, "gone" }, { TIERD_EVENT_EXEC, "exec" },
+				   { TIERD_EVENT_SECOND_MMU, "second-mmu" }))
 );
 
 TRACE_EVENT(tierd_overflow,

@@ -8,6 +8,7 @@
 #include "classes.h"
 #include "compat.h"
 #include "tierd.h"
+#include "young.h"
 
 #include <linux/huge_mm.h>
 #include <linux/hugetlb.h>
@@ -66,6 +67,23 @@ bool tierd_vma_wanted(struct vm_area_struct *vma)
 	return !(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB));
 }
 
+/* Clears the accessed bit of what a PMD maps, and marks it; whether it was set. */
+static bool clear_huge_young(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+			     struct tierd_chunk *chunk, unsigned long addr)
+{
+	pmd_t pmd = tierd_pmdp_get(pmdp);
+
+	if (!pmd_young(pmd) || !tierd_pmdp_clear_young(vma, addr & PMD_MASK, pmdp))
+		return false;
+	tierd_window(walk, chunk, addr);
+	if (walk->mark && !test_bit(0, chunk->marked)) {
+		__set_bit(0, chunk->marked);
+		tierd_folio_mark(page_folio(pmd_page(pmd)));
+		walk->marked++;
+	}
+	return true;
+}
+
 static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		      struct tierd_chunk *chunk, unsigned long addr)
 {
@@ -86,7 +104,7 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 		goto unlock; /* a range ends in the middle of it: once a round is enough */
 	tierd_history_as_pmd(chunk);
 	chunk->pmd_round = chunk->round;
-	young = pmd_young(pmd) && tierd_pmdp_clear_young(vma, addr & PMD_MASK, pmdp);
+	young = clear_huge_young(walk, vma, pmdp, chunk, addr);
 	walk->pages += TIERD_TABLE_PAGES;
 	walk->accessed += young ? TIERD_TABLE_PAGES : 0;
 	young &= walk->age != 0;
@@ -110,19 +128,20 @@ unlock:
 
 /* Clears the accessed bits of [addr, end) of one PMD entry. */
 static void arm_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-		    unsigned long addr, unsigned long end)
+		    struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
 {
 	spinlock_t *ptl;
 
-	walk->tables++;
 	if (tierd_pmd_huge(tierd_pmdp_get(pmdp))) {
 		ptl = pmd_lock(walk->mm, pmdp);
-		if (tierd_pmd_huge(tierd_pmdp_get(pmdp)))
-			tierd_pmdp_clear_young(vma, addr & PMD_MASK, pmdp);
+		if (tierd_pmd_huge(tierd_pmdp_get(pmdp))) {
+			tierd_history_as_pmd(chunk);
+			clear_huge_young(walk, vma, pmdp, chunk, addr);
+		}
 		spin_unlock(ptl);
 		return;
 	}
-	tierd_arm_table(walk, vma, pmdp, addr, end);
+	tierd_arm_table(walk, vma, pmdp, chunk, addr, end);
 }
 
 /* Looks at [addr, end) of one PMD entry, or arms it. */
@@ -135,15 +154,13 @@ void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *
 
 	if (!huge && !tierd_pmd_table(pmd))
 		return;
-	if (walk->arm) {
-		arm_pmd(walk, vma, pmdp, addr, end);
-		return;
-	}
 	chunk = tierd_history_get(walk->target, addr);
 	if (!chunk)
 		return;
 	walk->tables++;
-	if (huge)
+	if (walk->arm)
+		arm_pmd(walk, vma, pmdp, chunk, addr, end);
+	else if (huge)
 		walk_huge(walk, vma, pmdp, chunk, addr);
 	else
 		tierd_walk_table(walk, vma, pmdp, chunk, addr, end);

@@ -116,6 +116,8 @@ enum tierd_event {
 	TIERD_EVENT_CARD_ADDED,	 /* a NeoProf card is there, stopped */
 	TIERD_EVENT_CARD_FAILED, /* it does not answer any more; it stays known, as failed */
 	TIERD_EVENT_CARD_GONE,	 /* it was removed; its number is free */
+	/* A second MMU uses a target's memory, whose accesses cannot be seen; it is removed. */
+	TIERD_EVENT_SECOND_MMU,
 };
 
 /* Virtual addresses [start, end), whole pages. */
@@ -142,6 +144,9 @@ struct tierd_stats {
 	__u64 targets_exec;  /* execs of targets */
 	__u64 readers;	     /* rings mapped now */
 	__u64 resolved;	     /* page frames asked for */
+	__u64 marked;	     /* pages marked as young for the kernel's own reclaim */
+	/* targets refused or removed because a second MMU uses their memory */
+	__u64 targets_second_mmu;
 };
 
 struct tierd_target_stats {

@@ -74,6 +74,9 @@ class Host:
         )
         self.module = MadeUpModule(pages, self.now)
 
+    def leave_alone(self, numbers: frozenset[int]) -> None:
+        pass
+
     @property
     def now(self) -> int:
         """CLOCK_MONOTONIC."""

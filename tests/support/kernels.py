@@ -18,7 +18,7 @@ RELEASES: Final = ("6.12", OLD)
 
 ON_EACH_KERNEL = frozenset(
     {
-        *("accuracy", "changes", "removal", "modprobe"),  # test_kmod
+        *("accuracy", "changes", "removal", "modprobe", "young", "never_scanned"),  # test_kmod
         *("hot_pages", "profiles", "registers", "pulled"),  # test_neoprof
         *("faults_are_exact", "loss_is_counted", "migrations_equal_vmstat"),  # test_ebpf
         *("pmu_program_on_the_software_event", "cpu_hotplug", "with_two_capabilities_only"),

@@ -114,6 +114,9 @@ class Tracking:
         self.resident_bytes = ResidentBytes()
         self.places: dict[int, int] = {}
 
+    def leave_alone(self, numbers: frozenset[int]) -> None:
+        pass
+
     def configure(self, *settings: object) -> None:
         self.configured.append(settings)
 

@@ -119,6 +119,9 @@ class MadeUpHost(AccessSource):
                 RecordedTarget(t, 100 + t, f"job {t}", "/jobs") for t in self.live if self.live[t]
             ]
 
+    def leave_alone(self, numbers: frozenset[int]) -> None:
+        pass
+
     def run(self, ticks: int) -> None:
         """So many passes of the loop, half a second of made-up time apart."""
         with ThreadPoolExecutor(1) as worker:

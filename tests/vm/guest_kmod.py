@@ -38,21 +38,31 @@ _SPLAT = re.compile(
 )
 
 
-def module_file() -> Path:
-    """tierd.ko for the running kernel, without its debug information (it loads faster)."""
-    stripped = Path("/tmp/tierd.ko")
+def module_file(*defined: str) -> Path:
+    """tierd.ko for the running kernel, without its debug information (it loads faster).
+
+    `defined`: macros that it was built with.
+    """
+    folder = "-".join([os.uname().release, *defined])
+    stripped = Path(f"/tmp/{folder}/tierd.ko")
     if not stripped.exists():
-        built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
+        stripped.parent.mkdir()
+        built = ROOT / "build/kmod" / folder / "tierd.ko"
         subprocess.run(["strip", "--strip-debug", "-o", str(stripped), str(built)], check=True)
     return stripped
 
 
-def load(**parameters: object) -> None:
+def load(*defined: str, **parameters: object) -> None:
     """insmod with parameters; a module that a failed check left behind goes first."""
     if loaded():
         unload()
     words = [f"{name}={value}" for name, value in parameters.items()]
-    subprocess.run(["insmod", str(module_file()), *words], check=True)
+    subprocess.run(["insmod", str(module_file(*defined)), *words], check=True)
+
+
+def parameter(name: str) -> str:
+    """A parameter of the module."""
+    return Path(f"/sys/module/tierd/parameters/{name}").read_text().strip()
 
 
 def unload() -> None:
@@ -76,9 +86,9 @@ def loaded() -> bool:
 
 
 @contextlib.contextmanager
-def module(**parameters: object) -> Iterator[None]:
+def module(*defined: str, **parameters: object) -> Iterator[None]:
     """The module for the length of a block."""
-    load(**parameters)
+    load(*defined, **parameters)
     try:
         yield
     finally:

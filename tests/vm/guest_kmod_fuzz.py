@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import ctypes
+import errno
 import fcntl
 import functools
 import mmap
@@ -14,6 +16,7 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -24,7 +27,8 @@ from frame_owners import IOC_RESOLVE
 from guest_kmod import Result
 from module_events import subscribe
 
-from tierd.core.errors import UnavailableError
+from tierd.core.errors import SecondMmuError, TargetGoneError, UnavailableError
+from tierd.engine import process
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import ATTRIBUTES, Command
 
@@ -141,61 +145,88 @@ def device(ioctls: int = FEW) -> Result:
 
 
 def unprivileged() -> Result:
-    """A user without rights can neither open the device nor change anything by netlink."""
-    with lab.module(), lab.connection() as control:
+    """A user without rights can neither open the device nor do anything by netlink; nor can one who
+    may configure the network, but for listening. Who may do all has others' targets left alone."""
+    with lab.module(), lab.connection() as control, lab.connection() as other:
         before = control.scan_get()
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            os.setgroups([])
-            os.setgid(NOBODY)
-            os.setuid(NOBODY)
-            os.write(write, repr(attempts()).encode())
-            os._exit(0)
-        os.waitpid(child, 0)
-        got = eval(os.read(read, 1 << 16).decode())
+        got = in_a_child(nobody)
+        network = in_a_child(lambda: process.keep_only(("CAP_NET_ADMIN",)))
         after = control.scan_get()
         same = (before.period_us, before.budget_ppm) == (after.period_us, after.budget_ppm)
+        none = not control.targets()
+        control.target_add(1, os.getpid())
+        foreign = [name_of(lambda: other.target_set(1, [])), name_of(lambda: other.target_del(1))]
+        kept = [each.target for each in control.targets()]
+        control.target_del(1)
         return {
-            "ok": same and not control.targets() and got and all(got.values()),
-            "refused": got,
+            "ok": same
+            and none
+            and set(got.values()) <= {"EPERM", "EACCES", *UNKNOWN}
+            and network.pop("subscribe") == ""
+            and set(network.values()) <= {"EPERM", *UNKNOWN}
+            and got["scan_set"] == network["scan_set"] == network["raw SCAN_GET"] == "EPERM"
+            and foreign == ["EPERM", "EPERM"]
+            and kept == [1],
+            "nobody": got,
+            "network": network,
+            "foreign": foreign,
             "device_mode": oct(Path("/dev/tierd").stat().st_mode & 0o777),
         }
 
 
-def attempts() -> dict[str, bool]:
-    """What was tried, and whether it was refused."""
-    refused = {}
+UNKNOWN = (errno.errorcode[errno.EOPNOTSUPP],)
+"""What an event that is sent as a command ends in."""
+
+
+def nobody() -> None:
+    """Become a user without rights."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+
+
+def in_a_child(become: Callable[[], object]) -> dict[str, str]:
+    """`attempts` by a child that has become somebody else."""
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        become()
+        os.write(write, repr(attempts()).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write)
+    told = os.read(read, 1 << 16).decode()
+    os.close(read)
+    return dict(ast.literal_eval(told))
+
+
+def name_of(action: Callable[[], object]) -> str:
+    """The name of the error that an action ends in, empty for none."""
     try:
-        os.close(os.open("/dev/tierd", os.O_RDONLY))
-        refused["open"] = False
-    except PermissionError:
-        refused["open"] = True
+        action()
+    except (UnavailableError, TargetGoneError, SecondMmuError, OSError) as error:
+        cause = error if isinstance(error, OSError) else error.__cause__
+        return errno.errorcode[getattr(cause, "errno", 0) or 0]
+    return ""
+
+
+def attempts() -> dict[str, str]:
+    """What was tried, and the name of the error that it ended in."""
     control = Control.open()
-    for name, act in {
+    actions: dict[str, Callable[[], object]] = {
+        "open": lambda: os.close(os.open("/dev/tierd", os.O_RDONLY)),
         "scan_set": lambda: control.scan_set(period_us=5000),
         "scan_get": control.scan_get,
         "target_add": lambda: control.target_add(1, os.getpid()),
         "target_del": lambda: control.target_del(1),
         "targets": control.targets,
-    }.items():
-        try:
-            act()
-            refused[name] = False
-        except UnavailableError:
-            refused[name] = True
-    try:
-        subscribe(control)
-        refused["subscribe"] = False
-    except PermissionError:
-        refused["subscribe"] = True
-    for command in Command:
-        try:
-            control.ask(command)
-            refused[f"raw {command.name}"] = False
-        except UnavailableError:
-            refused[f"raw {command.name}"] = True
-    return refused
+        "subscribe": lambda: subscribe(control),
+    }
+    refused = {name: name_of(act) for name, act in actions.items()}
+    return refused | {
+        f"raw {command.name}": name_of(lambda command=command: control.ask(command))
+        for command in Command
+    }
 
 
 def allocator() -> Result:

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks of rings inside a lab guest: which memory they take."""
+"""Checks of rings inside a lab guest: which memory they take, and what never gets into it."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +16,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 import guest_kmod as lab
 from guest_kmod import Result
+from guest_kmod_resolve import Churner
 
 from tierd._native import ffi, lib
 from tierd.core.process import roomiest_node
+from tierd.engine import process
 from tierd.sources.kmod.ring import Ring
+from tierd.sources.kmod.uapi import RECORD, RING_DATA, Kind
 
 PREFERRED = 1
 
@@ -68,5 +74,66 @@ def placement() -> Result:
     }
 
 
+SECONDS = 8
+PAGES = 4000
+
+
+def spied(frames: np.ndarray) -> dict[str, int]:
+    """What a reader without CAP_SYS_ADMIN finds in its ring of frames that are not for its eyes.
+
+    One thread watches all slots, another writes the kind that ends a scan into them, whose word is
+    not a frame; the records are read and consumed meanwhile.
+    """
+    process.keep_only(("CAP_NET_ADMIN", "CAP_SYS_PTRACE"))
+    ring = Ring.open()
+    slots = np.frombuffer(ring.memory, RECORD, count=ring.capacity, offset=RING_DATA)
+    ended = threading.Event()
+
+    def forge(kinds: np.ndarray) -> None:
+        while not ended.is_set():
+            kinds[:] = Kind.ROUND
+
+    found = {"polls": 0, "frames_seen": 0, "records": 0, "frames_kept": 0}
+    forger = threading.Thread(target=forge, args=(slots["kind"],))
+    forger.start()
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        found["polls"] += 1
+        found["frames_seen"] += int(np.isin(slots["pfn"], frames).sum())
+        records = lab.drain(ring)
+        found["records"] += len(records)
+        found["frames_kept"] += int(np.isin(records["pfn"], frames).sum())
+    ended.set()
+    forger.join()
+    del forger, slots
+    ring.close()
+    return found
+
+
+def secret() -> Result:
+    """Frames of pages never get into the ring of a reader that may not know them."""
+    with (
+        lab.module(ring_records=4096),
+        lab.tlbtick(),
+        Churner("write", PAGES) as work,
+        lab.connection() as control,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        frames = work.frames()
+        control.scan_set(period_us=1000, budget_ppm=900_000, hot_scans=1, cold_scans=0)
+        control.target_add(1, work.pid, [(work.first_vpn, work.first_vpn + PAGES)])
+        # Capabilities are a thread's.
+        found = thread.submit(spied, frames[frames != 0]).result()
+        stayed = int((work.frames() == frames).sum())
+    return {
+        "ok": found["frames_seen"] == found["frames_kept"] == 0
+        and found["records"] > 10_000
+        and found["polls"] > 100
+        and stayed > PAGES // 2,
+        "stayed": stayed,
+        **found,
+    }
+
+
 if __name__ == "__main__":
-    sys.exit(lab.main({"placement": placement}))
+    sys.exit(lab.main({"placement": placement, "secret": secret}))

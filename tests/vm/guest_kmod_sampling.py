@@ -103,6 +103,46 @@ def refused() -> Result:
     return {"ok": not wrong, "wrong": wrong, "refused": len(REFUSED), "taken": len(taken)}
 
 
+NEED_FLUSH: tuple[dict[str, Any], ...] = (
+    {"sampling_interval_us": 10_000},
+    {"flags": ScanFlags.FLUSH},
+    {"flags": ScanFlags.DIRTY},
+)
+
+
+def flush() -> Result:
+    """As later kernels have it: what needs a flush is refused with the reason where the CPU has no
+    INVPCID, and scans without an interval go on; where it has, all is taken."""
+    with lab.module("TIERD_FLUSH_BY_INVPCID"), lab.connection() as control, lab.tlbtick():
+        can = " invpcid" in Path("/proc/cpuinfo").read_text()
+        shown = lab.parameter("can_flush")
+        told = []
+        for settings in NEED_FLUSH:
+            control.scan_set(sampling_interval_us=0, flags=ScanFlags(0), period_us=PERIOD_US)
+            told.append(answer(control, settings))
+        with Churner("hold", 3000) as churner:
+            control.target_add(1, churner.pid)
+            end = time.monotonic() + 60
+            while control.scan_get().stats["rounds"] < 3 and time.monotonic() < end:
+                time.sleep(0.05)
+            rounds = control.scan_get().stats["rounds"]
+    refused_all = all(
+        name == errno.errorcode[errno.EOPNOTSUPP]
+        and "no INVPCID" in text
+        and key in text.replace("-", "_")
+        for (name, text), key in zip(told, ("sampling_interval_us", "flush", "dirty"), strict=True)
+    )
+    return {
+        "ok": rounds >= 3
+        and (shown == "Y") == can
+        and (not any(name for name, _ in told) if can else refused_all),
+        "cpu_has_invpcid": can,
+        "can_flush": shown,
+        "told": told,
+        "rounds": rounds,
+    }
+
+
 def held(control: Control) -> tuple[int, int]:
     """Targets that the module has, and bytes of their histories."""
     stats = control.scan_get().stats
@@ -341,6 +381,7 @@ def turnover() -> Result:
 
 CHECKS = {
     "refused": refused,
+    "flush": flush,
     "changes": changes,
     "removal": removal,
     "turnover": turnover,

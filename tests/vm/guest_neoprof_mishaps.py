@@ -12,7 +12,9 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -162,6 +164,51 @@ def pulled() -> Result:
         "gone": gone,
         "events": [str(e) for e in told],
     }
+
+
+def contended(times: int = 8) -> Result:
+    """Cards go while commands about them are carried out, which end well or find no such card."""
+    wrong: list[str] = []
+    done = {"set": 0, "list": 0, "profile": 0}
+    ended = threading.Event()
+
+    def command(name: str) -> None:
+        rng = random.Random(name)
+        with cards() as connection:
+            actions: dict[str, Callable[[], object]] = {
+                "set": lambda: connection.set(
+                    FULL, threshold=rng.randrange(9), enable=rng.random() < 0.8
+                ),
+                "list": connection.cards,
+                "profile": lambda: connection.profile(SMALL),
+            }
+            while not ended.is_set():
+                told = attempt(actions[name])
+                done[name] += not told
+                if told and not any(word in told for word in ("TargetGoneError", "failed")):
+                    wrong.append(told)
+
+    bus = Path("/sys/bus/pci/drivers/neoprof")
+    with driver():
+        name = next(path.name for path in bus.iterdir() if path.name.startswith("0000:"))
+        threads = [threading.Thread(target=command, args=(each,)) for each in done]
+        for thread in threads:
+            thread.start()
+        for _ in range(times):
+            before = dict(done)
+            np_lab.until(
+                lambda then=before: all(done[each] > then[each] + 3 for each in done), "no command"
+            )
+            (bus / "unbind").write_text(name)
+            (bus / "bind").write_text(name)
+        ended.set()
+        for thread in threads:
+            thread.join()
+        with cards() as connection:
+            connection.set(FULL, threshold=0, epoch_us=0, do=CardDo.RESET, enable=True)
+            drained(connection, FULL)
+            count = len(connection.cards())
+    return {"ok": not wrong and count == 4, "wrong": wrong[:5], "done": done, "cards": count}
 
 
 def owner_dies() -> Result:
@@ -356,6 +403,7 @@ CHECKS = {
         pulled,
         owner_dies,
         removal,
+        contended,
         reload,
         registers,
         fuzz,

@@ -64,6 +64,8 @@ def settings() -> Result:
         host().push(FULL, device, 1, device=True)
         drained(connection, FULL)
         got = set(lab.drain(records)["pfn"].tolist())
+        # What is refused does not reset the card first.
+        reasons["reset"] = refused(connection, FULL, do=CardDo.RESET, error_rank=1 << 30)
         given = connection.card(FULL)
         connection.set(FULL, ranges=[], enable=False)
         again = connection.card(FULL)
@@ -75,6 +77,14 @@ def settings() -> Result:
             card = connection.card(SMALL)
             reasons[f"decoder {control:#x}"] = f"{card.why} {[r.position for r in card.ranges]}"
             reasons[f"start {control:#x}"] = refused(connection, SMALL, enable=True)
+        # A decoder of no bytes may be committed before one that has some.
+        decoders = [
+            {"start": start, "size": 0, "control": 0},
+            {"start": start, "size": end - start, "control": 0},
+        ]
+        host().ask("decoders", card=SMALL, decoders=decoders)
+        connection.set(SMALL, do=CardDo.RESET)
+        behind_none = connection.card(SMALL).ranges
         host().ask("decoders", card=SMALL, decoders=[])
         connection.set(SMALL, do=CardDo.RESET)
         nothing = connection.card(SMALL).why
@@ -88,6 +98,9 @@ def settings() -> Result:
         and got == set(frames[low].tolist())
         and len(got) > 0
         and given.ranges[0].ways == 2
+        and "error rank" in reasons["reset"]
+        and given.state is CardState.COUNTING
+        and [(each.start, each.end, each.device) for each in behind_none] == [(start, end, 0)]
         and [(r.start, r.end) for r in again.ranges] == np_lab.node_ranges()
         and again.state is CardState.STOPPED
         and card_start == 0

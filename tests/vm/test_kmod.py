@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from kernels import RELEASES, required, selected
-from module_build import build_module
+from module_build import build_module, build_test_modules
 
 from tierd_lab import Guest, Machine
 
@@ -27,9 +27,11 @@ Check = Callable[[str, str], dict[str, Any]]
 LIMIT_S = 1800
 CHECKS = {
     "guest_kmod_scan.py": ("accuracy", "budget", "sampling_interval"),
-    "guest_kmod_sampling.py": ("refused", "changes", "removal", "turnover"),
+    "guest_kmod_sampling.py": ("refused", "flush", "changes", "removal", "turnover"),
     "guest_kmod_brief.py": ("brief",),
-    "guest_kmod_ring.py": ("placement",),
+    "guest_kmod_young.py": ("young", "unwatched"),
+    "guest_kmod_second_mmu.py": ("never_scanned", "never_demoted"),
+    "guest_kmod_ring.py": ("placement", "secret"),
     "guest_kmod_resolve.py": ("lookups", "stopped"),
     "guest_kmod_torture.py": ("exits", "churn", "dirty", "readers", "removal", "reload"),
     "guest_kmod_fuzz.py": ("netlink", "device", "unprivileged"),
@@ -58,6 +60,8 @@ def booted(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guest]]:
     """A kernel release, and the guest that runs it."""
     kernel = required(request.param)
     build_module(kernel.version)
+    build_module(kernel.version, "TIERD_FLUSH_BY_INVPCID")
+    build_test_modules(kernel.version)
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
     with Guest("dram-cxl", kernel=kernel.version) as guest:
         yield request.param, guest

@@ -173,6 +173,11 @@ class AccessSource(ABC):
         return None
 
     @property
+    def unseen(self) -> frozenset[int]:
+        """Numbers of watched targets whose accesses this source cannot see."""
+        return frozenset()
+
+    @property
     def counted_nodes(self) -> frozenset[int]:
         """Nodes of which hardware counts all requests."""
         return frozenset()

@@ -66,6 +66,10 @@ class TargetGoneError(TierdError):
     """The process ended, or its number belongs to another process now."""
 
 
+class SecondMmuError(TierdError):
+    """A virtual machine or a device uses the process's memory unseen by accessed bits."""
+
+
 def did_you_mean(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     """The hint that names the nearest word that is known, if one is near."""
     import difflib  # only a mistake needs it

@@ -21,6 +21,16 @@ from tierd.sources.ebpf.perf import EventAttr, Layout, Sample, Type
 from tierd.sources.hmu_devices import CLASS
 
 KDAMONDS: Final = "sys/kernel/mm/damon/admin/kdamonds"
+ABILITIES: Final = {
+    "can_flush": "it cannot flush the TLB here (from kernel 6.19 on that needs INVPCID): no "
+    "sampling interval, no dirty bits",
+    "mark_young": "it does not tell reclaim which pages were accessed (switched off, or a kernel "
+    "without CONFIG_PAGE_IDLE_FLAG): to reclaim and DAMON they look less used than they are",
+}
+"""Parameters of the module that are N where it cannot do something, and what that is."""
+HISTORY_FULL: Final = "sys/module/tierd/parameters/history_full"
+KVM: Final = "anon_inode:kvm-vm"
+"""What a descriptor of a virtual machine is a link to."""
 DAMON_MODULES: Final = ("damon_reclaim", "damon_lru_sort", "damon_stat")
 """Kernel modules that start DAMON exclusively (damon_start(), mm/damon/core.c)."""
 
@@ -113,6 +123,46 @@ def module_loaded(host: Host) -> Availability:
         "neither loaded nor installed for this kernel",
         "optional: build kmod/ against the kernel's headers and install it",
     )
+
+
+@probe("module.abilities", Group.SOURCES, "what tierd.ko can do on this machine")
+def module_abilities(host: Host) -> Availability:
+    """Whether all that the module can do works with this kernel and CPU."""
+    if not host.tree.exists("sys/module/tierd"):
+        return Availability(False, "tierd.ko is not loaded")
+    lacks = [
+        text
+        for name, text in ABILITIES.items()
+        if host.tree.text(f"sys/module/tierd/parameters/{name}") == "N"
+    ]
+    if (host.tree.text(HISTORY_FULL) or "0") != "0":
+        lacks.append(
+            "it does not look at all pages: raise its parameter history_bytes, or set it to 0"
+        )
+    if lacks:
+        return Availability(False, "; ".join(lacks), "see docs/reference/kmod.md")
+    return Availability(True, "all")
+
+
+@probe("scan.guests", Group.SOURCES, "processes whose accesses accessed bits do not show")
+def scan_guests(host: Host) -> Availability:
+    """Whether virtual machines run: KVM's guests have page tables of their own."""
+    found = [pid for pid in host.processes if _runs_guest(host, pid)]
+    if not found:
+        return Availability(True, "no virtual machine's process is in sight")
+    return Availability(
+        False,
+        f"{len(found)} run virtual machines (process {found[0]}): scan leaves their pages alone",
+        "another source (pmu, damon) sees them",
+    )
+
+
+def _runs_guest(host: Host, pid: int) -> bool:
+    folder = host.root / f"proc/{pid}/fd"
+    try:
+        return any(str(each.readlink()) == KVM for each in folder.iterdir())
+    except OSError:
+        return False
 
 
 @probe("neoprof.card", Group.SOURCES, "a NeoProf card")

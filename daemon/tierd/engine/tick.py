@@ -334,6 +334,8 @@ class Tick:
         break_even_s = self.config.policy.break_even_time_ns / 1e9
         self.sampling_limits.bound(active, self.tiers, break_even_s, self.phase_age.seconds(now))
         batches = components.sources.poll(now)
+        in_use = components.sources.active
+        components.tracking.leave_alone(in_use.unseen if in_use else frozenset())
         self.sampling_limits.follow_unit(active)
         if fast_path is not None and fast_path.restart_epoch(now):
             self.phase_age.restart(now)

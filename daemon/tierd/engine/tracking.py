@@ -18,6 +18,7 @@ from tierd.config.model import TargetsConfig
 from tierd.config.rules import RuleConfig
 from tierd.core.access import WatchedTarget
 from tierd.core.errors import TargetGoneError
+from tierd.core.logfmt import logfmt
 from tierd.core.migration import I16Array, U8Array
 from tierd.core.pagekey import VPN_BITS, BoolArray, U64Array, make_keys, target_of, vpn_of
 from tierd.core.tiermap import NodeUsage, TierMap
@@ -67,6 +68,7 @@ class Tracking:
         self.resident_bytes = ResidentBytes()
         self._turn = 0
         self._walk_from_ns = 0
+        self._unseen: frozenset[int] = frozenset()
         self.on_forgotten: Callable[[int], None] = lambda number: None
         """Called with the number of each target that ended, which may be another's afterwards."""
 
@@ -112,7 +114,25 @@ class Tracking:
         total: Counter[str] = Counter()
         for pages in self._pages.values():
             total.update(pages.skipped)
+        parts = [part for number in self._unseen for part in self._pages[number].ranges]
+        if parts:
+            total["second mmu"] = sum(part.end - part.start for part in parts)
         return total
+
+    def leave_alone(self, numbers: frozenset[int]) -> None:
+        """The source in use does not see the accesses of these targets: they are not moved.
+
+        They stay watched, so that the source says when it sees them.
+        """
+        unseen = numbers & self._pages.keys()
+        for number in unseen - self._unseen:
+            log.warning(logfmt(event="second_mmu", target=number, pid=self.pids.get(number, 0)))
+            self._heat.forget_target(number)
+            self.resident_bytes.forget(number)
+        for number in self._unseen - unseen:
+            if number in self._pages:
+                self._pages[number].walk_due_ns = self._walk_from_ns = 0
+        self._unseen = unseen
 
     def refresh(self, now_ns: int) -> bool:
         """Find started and ended processes, and changed mappings; true if there are any."""
@@ -142,6 +162,7 @@ class Tracking:
 
     def _forget(self, target: Target) -> None:
         self._pages.pop(target.number, None)
+        self._unseen -= {target.number}
         self.on_forgotten(target.number)
         self.resident_bytes.forget(target.number)
         self._heat.forget_target(target.number)
@@ -186,7 +207,7 @@ class Tracking:
         return max_pages - left
 
     def _in_turn(self) -> Iterator[tuple[int, TargetPages]]:
-        numbers = sorted(set(self._pages) & set(self._registry.targets))
+        numbers = sorted((self._pages.keys() & self._registry.targets.keys()) - self._unseen)
         for step in range(len(numbers)):
             index = (self._turn + step) % len(numbers)
             yield numbers[index], self._pages[numbers[index]]
@@ -269,7 +290,7 @@ class Tracking:
     def spans(self) -> list[tuple[int, int]]:
         """Page keys [start, end) that may be moved, ascending and apart."""
         found = []
-        for number in sorted(self._registry.targets):
+        for number in sorted(self._registry.targets.keys() - self._unseen):
             pages = self._pages.get(number)
             base = number << VPN_BITS
             for part in sorted(pages.ranges if pages else (), key=lambda r: r.start):
@@ -279,7 +300,8 @@ class Tracking:
     @property
     def all_walked(self) -> bool:
         """True when every target has had a complete residency scan."""
-        return all(p.extents.complete is not None for p in self._pages.values() if p.ranges)
+        seen = (p for number, p in self._pages.items() if number not in self._unseen)
+        return all(p.extents.complete is not None for p in seen if p.ranges)
 
     def close(self) -> None:
         """Release the targets."""

@@ -119,6 +119,11 @@ class NeoProfSource(AdaptiveSource):
         with self.closed_on_failure():
             self._scan.watch(targets)
 
+    @property
+    def unseen(self) -> frozenset[int]:
+        """Targets that the scanner cannot see, of which cards see a part only."""
+        return frozenset() if self._scan is None else self._scan.unseen
+
     def poll(self) -> list[AccessBatch]:
         """Accesses that cards and scanner told since the last call.
 

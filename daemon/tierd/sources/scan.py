@@ -12,6 +12,7 @@ takes the next source.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -34,7 +35,7 @@ from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
 from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
 from tierd.sources.scan_controller import ScanController
-from tierd.sources.scan_module import ScanTargets, module_availability
+from tierd.sources.scan_module import ScanTargets, module_availability, parameter
 from tierd.sources.scan_records import ScanRecords, summaries
 
 
@@ -85,9 +86,14 @@ class ScanSource(EventDrivenSource):
         self.decide_with(ScanController)
 
     def decide_with(self, make: Callable[..., ScanController]) -> None:
-        """Let what `make` returns, called as `ScanController` is, decide; before `watch`."""
+        """Let what `make` returns, called as `ScanController` is, decide; before `watch`.
+
+        Where the module cannot flush the TLB it refuses any sampling interval: none is long enough.
+        """
         period_us = self._settings.interval_ns // 1000
         least_us = self._settings.min_sampling_interval_ns // 1000
+        self._make, self._samples = make, parameter(self._root, "can_flush", default=True)
+        least_us = least_us if self._samples else sys.maxsize
         self._scan_controller = make(period_us, least_us, self._clock(), alone=self._alone)
 
     def available(self) -> Availability:
@@ -121,6 +127,8 @@ class ScanSource(EventDrivenSource):
         self._dropped, self._heard = ring.dropped, 0
         settings = self._settings
         self._hot_scans = settings.hot_threshold
+        if self._samples != parameter(self._root, "can_flush", default=True):
+            self.decide_with(self._make)  # The module was not loaded when this was made.
         self._scan_controller.start(self._clock())
         # Nobody asks whose pages are shared, or of which order, before they move.
         flags = ScanFlags.BRIEF
@@ -269,6 +277,7 @@ class ScanSource(EventDrivenSource):
         if self._control is None:
             return 0, self._settings.interval_ns / 1e9
         states = [each for each in self._control.targets() if each.target in self._targets]
+        self._targets.keep({each.target for each in states})
         if not states:
             return 0, self._scan_controller.seen.period_s
         if self._scan_controller.take({each.target: each.stats for each in states}, self._clock()):
@@ -279,6 +288,11 @@ class ScanSource(EventDrivenSource):
     def seen(self) -> Seen | None:
         """What the last whole scans of all targets found; None when it is not in use."""
         return None if self._control is None else self._scan_controller.seen
+
+    @property
+    def unseen(self) -> frozenset[int]:
+        """Targets whose memory a second MMU uses; its accesses set no bits that are scanned."""
+        return frozenset(self._targets.unseen)
 
     @property
     def dilution(self) -> float:

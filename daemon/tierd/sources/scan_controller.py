@@ -85,7 +85,8 @@ class ScanController:
 
     Args:
         period_us: least time between two scans, once they have taught enough.
-        min_sampling_interval_us: no sampling interval is shorter.
+        min_sampling_interval_us: no sampling interval is shorter; from half of the period on there
+            is none.
         now_ns: CLOCK_MONOTONIC.
         alone: no other source finds pages that become hot.
 
@@ -263,7 +264,8 @@ class ScanController:
 
     def _bounded(self, wanted_us: int) -> int:
         longest = self.longest_us
-        if longest is None or longest * INTERVAL.alike_factor >= self._configured_us:
+        least = max(self._least_us, longest or 0)
+        if longest is None or least * INTERVAL.alike_factor >= self._configured_us:
             return wanted_us
         return max(self._least_us, min(wanted_us or longest, longest))
 

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from tierd.core.access import Availability, WatchedTarget, join_ranges
-from tierd.core.errors import TargetGoneError
+from tierd.core.errors import SecondMmuError, TargetGoneError
 from tierd.sources.kmod.netlink import Control
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS
 
@@ -23,17 +23,21 @@ def module_availability(root: Path) -> Availability:
         )
     if not os.access(root / DEVICE, os.R_OK | os.W_OK):
         return Availability(False, "/dev/tierd belongs to root", "run tierd as root")
-    try:
-        closing = (root / PARAMETERS / "closing").read_text().strip()
-    except OSError:
-        closing = "N"
-    if closing == "Y":
+    if parameter(root, "closing", default=False):
         return Availability(
             False,
             "the tierd kernel module asks its users to let go",
             "remove it, or write 0 to /sys/module/tierd/parameters/closing",
         )
     return Availability(True, "accessed bits through the tierd kernel module")
+
+
+def parameter(root: Path, name: str, default: bool) -> bool:
+    """A parameter of the module; `default` if it is not loaded, or has none of that name."""
+    try:
+        return (root / PARAMETERS / name).read_text().strip() == "Y"
+    except OSError:
+        return default
 
 
 def merged(target: WatchedTarget) -> list[tuple[int, int]]:
@@ -48,10 +52,21 @@ def merged(target: WatchedTarget) -> list[tuple[int, int]]:
 
 
 class ScanTargets:
-    """What one connection to the module has registered; `number in targets` asks for one."""
+    """What one connection to the module has registered; `number in targets` asks for one.
+
+    Attributes:
+        unseen: targets whose memory a second MMU uses, each with the pid and the ranges that the
+            module refused: it is asked again when they change, as they do when a program executes.
+    """
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self.unseen: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+
+    def keep(self, numbers: Set[int]) -> None:
+        """The module has these. Others it dropped: they ended, or a second MMU uses them now."""
+        for number in self._known.keys() - numbers:
+            self.unseen[number] = self._known.pop(number)
 
     def __contains__(self, number: int) -> bool:
         return number in self._known
@@ -67,11 +82,19 @@ class ScanTargets:
             if number not in wanted or wanted[number][0] != pid:
                 self._known.pop(number)
                 _quietly(control.target_del, number)
+        self.unseen = {
+            number: each for number, each in self.unseen.items() if wanted.get(number) == each
+        }
         for number, (pid, ranges) in wanted.items():
             known = self._known.get(number)
+            if number in self.unseen:
+                continue
             if known is None:
-                if _quietly(control.target_add, number, pid, ranges):
-                    self._known[number] = (pid, ranges)
+                try:
+                    if _quietly(control.target_add, number, pid, ranges):
+                        self._known[number] = (pid, ranges)
+                except SecondMmuError:
+                    self.unseen[number] = (pid, ranges)
             elif known[1] != ranges:
                 if _quietly(control.target_set, number, ranges):
                     self._known[number] = (pid, ranges)

@@ -186,6 +186,27 @@ def test_the_module_is_loaded_or_installed_or_absent(fake: MakeHost) -> None:
     assert status_of(fake({"sys/module/tierd/version": "1"}), "module.loaded") == "yes"
 
 
+def test_what_the_module_cannot_do_here_is_said(fake: MakeHost) -> None:
+    assert "not loaded" in ask(fake(), "module.abilities").reason
+    able = {"sys/module/tierd/parameters/can_flush": "Y"}
+    assert status_of(fake(able), "module.abilities") == "yes"
+    found = ask(fake({"sys/module/tierd/parameters/can_flush": "N"}), "module.abilities")
+    assert found.status.value == "no"
+    assert "INVPCID" in found.reason
+    found = ask(fake({"sys/module/tierd/parameters/mark_young": "N"}), "module.abilities")
+    assert "CONFIG_PAGE_IDLE_FLAG" in found.reason
+    found = ask(fake({"sys/module/tierd/parameters/history_full": "7"}), "module.abilities")
+    assert "history_bytes" in found.reason
+
+
+def test_processes_of_virtual_machines_are_named(fake: MakeHost) -> None:
+    host = fake({"proc/70/comm": "qemu", "proc/70/fd/.keep": "", "proc/71/comm": "sh"})
+    assert status_of(host, "scan.guests") == "yes"
+    (host.root / "proc/70/fd/9").symlink_to("anon_inode:kvm-vm")
+    found = ask(host, "scan.guests")
+    assert (found.status.value, "process 70" in found.reason) == ("no", True)
+
+
 def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
     assert "not loaded" in ask(fake(), "neoprof.card").reason
     host = fake({"sys/module/tierd/version": "1"})

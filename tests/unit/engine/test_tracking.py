@@ -70,11 +70,17 @@ class Scanner:
 
 
 class Heat:
+    def __init__(self) -> None:
+        self.forgotten: list[int] = []
+
     def place(self, *args: object, **options: object) -> None:
         pass
 
     def keep_ranges(self, *args: object) -> None:
         pass
+
+    def forget_target(self, number: int) -> None:
+        self.forgotten.append(number)
 
 
 @dataclasses.dataclass
@@ -83,14 +89,15 @@ class Followed:
     maps: Maps
     scanner: Scanner
     tracking: Tracking
+    heat: Heat
 
 
 @pytest.fixture
 def followed() -> Followed:
-    registry, maps, scanner = Registry(), Maps(), Scanner()
-    parts: Any = (registry, scanner, Heat(), maps)
+    registry, maps, scanner, heat = Registry(), Maps(), Scanner(), Heat()
+    parts: Any = (registry, scanner, heat, maps)
     tracking = Tracking(*parts, INTERVAL, cpu_clock=lambda: scanner.cpu_ns)
-    return Followed(registry, maps, scanner, tracking)
+    return Followed(registry, maps, scanner, tracking, heat)
 
 
 def test_mappings_of_a_process_that_did_nothing_are_not_read_again_for_a_while(followed: Followed):
@@ -121,6 +128,22 @@ def test_a_kernel_that_tells_no_activity_has_everything_read(followed: Followed)
     for second in range(3):
         followed.tracking.refresh(second * SECOND)
     assert followed.maps.reads == 3
+
+
+def test_a_target_whose_accesses_the_source_cannot_see_is_left_alone_and_said(followed: Followed):
+    tracking = followed.tracking
+    tracking.refresh(0)
+    tracking.leave_alone(frozenset({0}))
+    tracking.leave_alone(frozenset({0}))
+    assert followed.heat.forgotten == [0]
+    assert tracking.walk(0, 1000, (0,)) == 0
+    assert (tracking.spans(), tracking.all_walked) == ([], True)
+    assert tracking.skipped == {"tiny": 2, "second mmu": 100}
+    # The source goes on being asked.
+    assert [each.target for each in tracking.watched()] == [0]
+    tracking.leave_alone(frozenset())
+    assert tracking.walk(SECOND, 1000, (0,)) > 0
+    assert tracking.skipped == {"tiny": 2}
 
 
 def walks_until(followed: Followed, seconds: int, *, acts: bool) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from genl_kernel import FAMILY, NUMBER, Kernel, acknowledgement, attribute, done, message
 
-from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.core.errors import SecondMmuError, TargetGoneError, UnavailableError
 from tierd.sources.kmod import netlink
 from tierd.sources.kmod.netlink import Control, nodes_of, pack_ranges
 from tierd.sources.kmod.uapi import STATS, Command, ScanFlags
@@ -57,6 +57,7 @@ def test_a_target_is_named_with_number_pid_and_byte_ranges(
     [
         (errno.ESRCH, TargetGoneError),
         (errno.EEXIST, FileExistsError),
+        (errno.EOPNOTSUPP, SecondMmuError),
         (errno.ENOENT, UnavailableError),
         (errno.EPERM, UnavailableError),
         (errno.ENOSPC, UnavailableError),

@@ -12,7 +12,7 @@ from fakering import page_record
 
 from tierd.config.watching import ScanConfig
 from tierd.core.access import Seen, WatchedRange, WatchedTarget
-from tierd.core.errors import TargetGoneError, UnavailableError
+from tierd.core.errors import SecondMmuError, TargetGoneError, UnavailableError
 from tierd.core.tuning import SCAN
 from tierd.sources.kmod.netlink import TargetState
 from tierd.sources.kmod.uapi import DEVICE, MAX_RANGES, PARAMETERS, RECORD, Kind, PageFlags
@@ -27,6 +27,7 @@ class FakeControl:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.gone: set[int] = set()
+        self.second_mmu: set[int] = set()
         self.broken = False
         self.closed = False
         self.sampling_intervals: list[int] = []
@@ -53,6 +54,8 @@ class FakeControl:
     def target_add(self, target: int, pid: int, ranges: Any) -> None:
         if pid in self.gone:
             raise TargetGoneError("gone")
+        if pid in self.second_mmu:
+            raise SecondMmuError("unseen")
         self._note("add", target, pid, list(ranges))
 
     def target_set(self, target: int, ranges: Any) -> None:
@@ -135,6 +138,64 @@ def test_the_pace_may_change_while_it_runs_and_before(
         ("add", 1, 10, [(0, 5)]),
         ("pace", 300_000),
     ]
+
+
+def test_no_sampling_interval_is_asked_for_where_the_module_cannot_flush_the_tlb(
+    control: FakeControl, ring: FakeRing, tmp_path: Path
+) -> None:
+    opened_control: Any = lambda: control  # noqa: E731
+    opened_ring: Any = lambda root: ring  # noqa: E731
+    source = ScanSource(
+        ScanConfig(interval_ns=400_000_000, min_sampling_interval_ns=2_000_000),
+        root=tmp_path,
+        clock=lambda: 77,
+        open_control=opened_control,
+        open_ring=opened_ring,
+    )
+    # The module comes later than the source.
+    (tmp_path / PARAMETERS).mkdir(parents=True)
+    (tmp_path / PARAMETERS / "can_flush").write_text("N\n")
+    source.watch([target(1, 10, (0, 1000))])
+    source.aim, source.longest_us = 0.1, 20_000
+    period = {"round_pages": 1000, "round_accessed": 1000, "period_ns": 400_000_000}
+    for rounds in range(1, 30):
+        control.stats = {1: {"rounds": rounds, **period}}
+        source.progress()
+    assert set(control.sampling_intervals) == {0}
+
+
+def test_a_target_with_a_second_mmu_is_unseen_and_asked_again_when_its_mappings_change(
+    source: ScanSource, control: FakeControl
+) -> None:
+    control.second_mmu = {10}
+    both = [target(1, 10, (0, 5)), target(2, 20, (0, 5))]
+    source.watch(both)
+    assert source.unseen == {1}
+    control.second_mmu = set()
+    source.watch(both)
+    assert source.unseen == {1}
+    source.watch([target(1, 10, (8, 9)), both[1]])
+    assert source.unseen == frozenset()
+    assert [call[:3] for call in control.calls if call[0] == "add"] == [
+        ("add", 2, 20),
+        ("add", 1, 10),
+    ]
+
+
+def test_a_target_that_the_module_lets_go_of_is_unseen(
+    source: ScanSource, control: FakeControl
+) -> None:
+    both = [target(1, 10, (0, 5)), target(2, 20, (0, 5))]
+    source.watch(both)
+    control.stats = {1: {"rounds": 1}, 2: {"rounds": 1}}
+    source.progress()
+    assert source.unseen == frozenset()
+    del control.stats[1]
+    control.second_mmu = {10}
+    source.progress()
+    assert source.unseen == {1}
+    source.watch([both[1]])
+    assert source.unseen == frozenset()
 
 
 def test_watch_sends_settings_once_and_then_only_what_changed(

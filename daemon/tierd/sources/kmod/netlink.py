@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from tierd.core.errors import SecondMmuError, UnavailableError
 from tierd.core.pagekey import PAGE_SHIFT
 from tierd.sources.kmod.genl import Family, named, understood
 from tierd.sources.kmod.uapi import NODE_WORDS, STATS, TARGET_STATS, Command, ScanFlags
@@ -83,16 +85,18 @@ class Control(Family):
         Raises:
             TargetGoneError: no such process, or it has no memory of its own.
             FileExistsError: the number is taken, or its address space is scanned already.
+            SecondMmuError: its accesses cannot be seen.
             UnavailableError: refused, or the module went away.
         """
-        self.ask(
-            Command.TARGET_ADD,
-            [
-                ["TIERD_A_TARGET", target],
-                ["TIERD_A_PID", pid],
-                ["TIERD_A_RANGES", pack_ranges(ranges)],
-            ],
-        )
+        given: list[list[Any]] = [["TIERD_A_TARGET", target], ["TIERD_A_PID", pid]]
+        given.append(["TIERD_A_RANGES", pack_ranges(ranges)])
+        try:
+            self.ask(Command.TARGET_ADD, given)
+        except UnavailableError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cause.errno == errno.EOPNOTSUPP:
+                raise SecondMmuError(error.message) from cause
+            raise
 
     def target_set(self, target: int, ranges: Sequence[tuple[int, int]]) -> None:
         """Replace the ranges of a target; errors as `target_add`."""

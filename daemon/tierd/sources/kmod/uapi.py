@@ -54,7 +54,7 @@ Command = enum.IntEnum(
     "TARGET_ADD TARGET_SET TARGET_DEL TARGET_GET SCAN_SET SCAN_GET EVENT"
     " NEOPROF_GET NEOPROF_SET NEOPROF_PROFILE_GET",
 )
-Event = enum.IntEnum("Event", "GONE EXEC CLOSING CARD_ADDED CARD_FAILED CARD_GONE")
+Event = enum.IntEnum("Event", "GONE EXEC CLOSING CARD_ADDED CARD_FAILED CARD_GONE SECOND_MMU")
 ScanFlags = enum.IntFlag("ScanFlags", "CHANGES DIRTY FLUSH BRIEF")
 
 _ATTRIBUTES: Final = """
@@ -74,7 +74,8 @@ ATTRIBUTES: Final = tuple((f"TIERD_A_{name}", kind) for name, kind in _pairs(_AT
 
 STATS: Final = _names(
     "cpu_ns rounds slices tables pages accessed reported dropped lock_busy history_bytes"
-    " history_full targets targets_gone targets_exec readers resolved"
+    " history_full targets targets_gone targets_exec readers resolved marked"
+    " targets_second_mmu"
 )
 """struct tierd_stats: uint64 each."""
 

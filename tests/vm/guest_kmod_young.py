@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checks in a lab guest of what the scanner leaves to the kernel's own users of accessed bits."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+import guest_kmod as lab
+from guest_kmod import Hotset, Result
+
+PAGES = 4096
+TOUCHED = PAGES // 4
+SCANS = 4
+TABLE_PAGES, CHUNK_BYTES = 512, 656
+TOUCHER = """
+import mmap, signal, sys
+huge, pages, touched = sys.argv[1] == "huge", int(sys.argv[2]), int(sys.argv[3])
+memory = mmap.mmap(-1, (pages + 512) * 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_HUGEPAGE if huge else mmap.MADV_NOHUGEPAGE)
+import numpy as np
+whole = np.frombuffer(memory, np.uint8)
+first = -(whole.ctypes.data >> 12) % 512
+each = whole[first * 4096 :][: pages * 4096 : 4096]
+each[:] = 1
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+print((whole.ctypes.data >> 12) + first, flush=True)
+while True:
+    signal.sigwait([signal.SIGUSR1])
+    each[:touched] += 1
+    print("touched", flush=True)
+"""
+"""Has pages, and uses a quarter of them once for each signal."""
+
+
+def option(name: str) -> bool:
+    """Whether the running kernel has an option."""
+    return f"CONFIG_{name}=y" in Path(f"/boot/config-{os.uname().release}").read_text()
+
+
+def referenced(pid: int, first: int, pages: int) -> int:
+    """Pages of a range that the kernel takes for used since its accessed bits were cleared.
+
+    smaps counts a page by its entry's bit, or by what its struct page says (PG_young).
+    """
+    found, inside = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        word = line.split(maxsplit=1)[0]
+        if not word.endswith(":"):
+            start, end = (int(part, 16) >> 12 for part in word.split("-"))
+            inside = start < first + pages and end > first
+        elif inside and word == "Referenced:":
+            found += int(line.split()[1]) // 4
+    return found
+
+
+def seen(kind: str, sampling_interval_us: int) -> dict[str, int]:
+    """What the kernel sees of pages that were used once, before scans and after some."""
+    command = [sys.executable, "-c", TOUCHER, kind, str(PAGES), str(TOUCHED)]
+    with (
+        lab.connection() as control,
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as work,
+    ):
+        assert work.stdout is not None
+        first = int(work.stdout.readline())
+
+        def touch() -> int:
+            Path(f"/proc/{work.pid}/clear_refs").write_text("1")
+            work.send_signal(signal.SIGUSR1)
+            assert work.stdout is not None
+            work.stdout.readline()
+            return referenced(work.pid, first, PAGES)
+
+        def scanned() -> int:
+            before = control.targets()[0].stats["rounds"]
+            end = time.monotonic() + 60
+            while control.targets()[0].stats["rounds"] < before + SCANS and time.monotonic() < end:
+                time.sleep(0.02)
+            return referenced(work.pid, first, PAGES)
+
+        try:
+            used = touch()
+            control.scan_set(
+                period_us=50_000, budget_ppm=800_000, sampling_interval_us=sampling_interval_us
+            )
+            control.target_add(1, work.pid, [(first, first + PAGES)])
+            after = scanned()
+            # A window later, what is used again is marked again, and nothing else is.
+            time.sleep(5)
+            touch()
+            later = scanned()
+            Path(f"/proc/{work.pid}/clear_refs").write_text("1")
+            idle = scanned()
+        finally:
+            work.kill()
+    return {"used": used, "after": after, "later": later, "idle": idle}
+
+
+def young() -> Result:
+    """What scans find accessed stays so for the kernel, by pages and by huge pages, whether they
+    clear bits once or twice; with the option off, or a kernel that cannot keep it, it does not."""
+    can = option("PAGE_IDLE_FLAG")
+    told: dict[str, dict[str, int]] = {}
+    with lab.module(), lab.tlbtick():
+        default = lab.parameter("mark_young")
+        for kind, interval_us in (("small", 0), ("small", 10_000), ("huge", 10_000)):
+            told[f"{kind} {interval_us}"] = seen(kind, interval_us)
+        with lab.connection() as control:
+            marked = control.scan_get().stats["marked"]
+    with lab.module(mark_young=0), lab.tlbtick():
+        told["off"] = seen("small", 0)
+        with lab.connection() as control:
+            unmarked = control.scan_get().stats["marked"]
+    kept = [each for name, each in told.items() if name != "off"]
+    return {
+        "ok": (default == "Y") == can
+        and (marked > 0) == can
+        and unmarked == 0
+        and all(each["used"] == TOUCHED and each["idle"] == 0 for each in kept)
+        and all(each[at] == (TOUCHED if can else 0) for each in kept for at in ("after", "later"))
+        and told["off"]["after"] == told["off"]["later"] == 0,
+        "can": can,
+        "mark_young": default,
+        "marked": marked,
+        **told,
+    }
+
+
+def unwatched() -> Result:
+    """A table without a history is not looked at, and its accessed bits are left to others; by
+    default there are histories for all."""
+    watched = 2
+    told: dict[str, tuple[int, int]] = {}
+    for name, limit in (("bounded", watched * CHUNK_BYTES), ("default", 0)):
+        with (
+            lab.module(mark_young=0, history_bytes=limit),
+            lab.tlbtick(),
+            lab.connection() as control,
+            subprocess.Popen(
+                [sys.executable, "-c", TOUCHER, "small", str(PAGES), str(PAGES)],
+                stdout=subprocess.PIPE,
+                text=True,
+            ) as work,
+        ):
+            assert work.stdout is not None
+            first = int(work.stdout.readline())
+            Path(f"/proc/{work.pid}/clear_refs").write_text("1")
+            work.send_signal(signal.SIGUSR1)
+            work.stdout.readline()
+            control.scan_set(period_us=50_000, budget_ppm=800_000, sampling_interval_us=10_000)
+            control.target_add(1, work.pid, [(first, first + PAGES)])
+            end = time.monotonic() + 60
+            while control.targets()[0].stats["rounds"] < SCANS and time.monotonic() < end:
+                time.sleep(0.02)
+            told[name] = referenced(work.pid, first, PAGES), int(lab.parameter("history_full"))
+            work.kill()
+    return {
+        "ok": told["bounded"][0] == PAGES - watched * TABLE_PAGES
+        and told["bounded"][1] > 0
+        and told["default"] == (0, 0),
+        **told,
+    }
+
+
+def cost() -> Result:
+    """What marking takes of a scan: CPU time of a round with it and without, by turns."""
+    taken: dict[str, list[float]] = {"1": [], "0": []}
+    marks = []
+    switch = Path("/sys/module/tierd/parameters/mark_young")
+    with (
+        lab.module(),
+        lab.tlbtick(),
+        Hotset("--hot-access", "0.5", size="512M") as work,
+        lab.connection() as control,
+    ):
+        control.scan_set(period_us=400_000, budget_ppm=1_000_000)
+        control.target_add(1, work.pid, work.ranges)
+        pid = lab.scanner_pid()
+        for turn in range(8):
+            which = "01"[turn % 2]
+            switch.write_text(which)
+            before = control.scan_get().stats
+            spent = lab.cpu_ns(pid)
+            time.sleep(9)  # two windows
+            after = control.scan_get().stats
+            rounds = after["rounds"] - before["rounds"]
+            taken[which].append((lab.cpu_ns(pid) - spent) / max(1, rounds) / 1e6)
+            if which == "1":
+                found = after["accessed"] - before["accessed"]
+                marks.append((after["marked"] - before["marked"]) / max(1, found))
+    with_ms, without_ms = (float(np.median(taken[which])) for which in "10")
+    return {
+        "ok": with_ms > 0,
+        "scan_ms": round(without_ms, 2),
+        "with_marking_ms": round(with_ms, 2),
+        "share_of_a_scan": round(1 - without_ms / with_ms, 3),
+        "marked_of_accessed": round(float(np.median(marks)), 3),
+        "each_ms": {which: [round(each, 2) for each in values] for which, values in taken.items()},
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(lab.main({"young": young, "unwatched": unwatched, "cost": cost}))
