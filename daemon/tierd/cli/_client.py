@@ -116,7 +116,7 @@ class Command:
 
 def _events(args: argparse.Namespace) -> Iterator[Answer]:
     with connect(args) as client:
-        print("decisions are shown as they come; Ctrl-C ends this", file=sys.stderr)
+        print("decisions are shown as they come", file=sys.stderr)
         yield from islice(client.events(), args.count if args.count > 0 else None)
 
 

@@ -180,9 +180,10 @@ class PhaseAge:
         return (now_ns - max(self.begun_ns or now_ns, self._changed_ns)) / 1e9
 
     def gathered(self, now_ns: int, half_life_ns: int, *, walked: bool) -> bool:
-        """Whether all pages were located (`walked`), and samples came in for a half-life of heat.
+        """Whether `tierd run --once` may decide.
 
-        The wait for a first sample is bounded.
+        All pages were located (`walked`), and samples came in for a half-life of heat; or none came
+        in for some half-lives.
         """
         self._waits_ns = self._waits_ns or now_ns
         if self.begun_ns:

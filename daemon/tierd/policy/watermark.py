@@ -312,7 +312,7 @@ class Round:
             return pageset.concat([]), fits, into_room
         heat, shortfall = hot.heat[fits:], shortfall[fits:]
         most = int(shortfall[-1]) // PAGE_SIZE + 1
-        # Some of the coldest pages moved recently, and are no candidates.
+        # An eighth more than two for each page: some of the coldest moved lately, and do not count.
         asked = max(
             min(bounds.FIRST_VICTIMS, 2 * most + bounds.FIRST_VICTIMS // 8),
             int(shortfall[0]) // PAGE_SIZE + 1,

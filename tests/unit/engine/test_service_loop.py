@@ -253,8 +253,10 @@ def test_a_resumed_service_does_not_wait_for_the_end_of_a_long_interval():
     service.observe(Observer())
     alarm = threading.Timer(60, os.kill, (os.getpid(), signal.SIGTERM))
     alarm.start()
-    assert service.run() == ExitCode.OK
-    alarm.cancel()
+    try:
+        assert service.run() == ExitCode.OK
+    finally:
+        alarm.cancel()
     askers[0].join(60)
     assert bench.mover.plans
 
