@@ -74,7 +74,9 @@ def placement() -> Result:
     }
 
 
-SECONDS = 8
+SECONDS, LIMIT_S = 8, 300
+POLLS, RECORDS = 100, 10_000
+"""So much is read at least, however long a busy host takes for it."""
 PAGES = 4000
 
 
@@ -96,8 +98,10 @@ def spied(frames: np.ndarray) -> dict[str, int]:
     found = {"polls": 0, "frames_seen": 0, "records": 0, "frames_kept": 0}
     forger = threading.Thread(target=forge, args=(slots["kind"],))
     forger.start()
-    end = time.monotonic() + SECONDS
-    while time.monotonic() < end:
+    begun = time.monotonic()
+    while (spent := time.monotonic() - begun) < SECONDS or (
+        spent < LIMIT_S and (found["polls"] <= POLLS or found["records"] <= RECORDS)
+    ):
         found["polls"] += 1
         found["frames_seen"] += int(np.isin(slots["pfn"], frames).sum())
         records = lab.drain(ring)
@@ -127,8 +131,8 @@ def secret() -> Result:
         stayed = int((work.frames() == frames).sum())
     return {
         "ok": found["frames_seen"] == found["frames_kept"] == 0
-        and found["records"] > 10_000
-        and found["polls"] > 100
+        and found["records"] > RECORDS
+        and found["polls"] > POLLS
         and stayed > PAGES // 2,
         "stayed": stayed,
         **found,
