@@ -158,7 +158,7 @@ def never_demoted() -> Result:
         "before": before,
         "after": after,
         "left": left,
-        "status": status,
+        "told": status,
     }
 
 
