@@ -158,7 +158,7 @@ def never_demoted() -> Result:
         "before": before,
         "after": after,
         "left": left,
-        "told": status,
+        "exit": status,
     }
 
 
