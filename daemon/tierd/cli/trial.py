@@ -117,7 +117,7 @@ def _conclude(windows: list[Window], args: argparse.Namespace) -> Answer:
         for off, on in ordered
     ]
     found = verdict(ratios, args.worthwhile)
-    if not any(each.moved_bytes_per_s for each in windows[:whole]):
+    if len(ratios) >= LEAST_PAIRS and not any(each.moved_bytes_per_s for each in windows[:whole]):
         found = without_moves(found)
     acting = [each for each in windows if each.acting]
     told = {
@@ -159,7 +159,7 @@ def _check(status: dict[str, Any]) -> None:
     Raises:
         UnavailableError: it cannot.
     """
-    if not status["may_change"]:
+    if not status.get("may_change", True):  # an older service does not say
         raise UnavailableError("a trial has the service undo its moves, for which it needs root")
     if status["paused"] is not None:
         raise UnavailableError(

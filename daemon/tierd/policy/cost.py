@@ -71,7 +71,7 @@ class CostPolicyState:
 
 
 class CostPolicy(Policy):
-    """See the module's text. What it learns follows from its inputs alone."""
+    """The policy `cost`. What it learns follows from its inputs alone."""
 
     name = "cost"
     state: CostPolicyState | None = None

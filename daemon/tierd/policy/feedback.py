@@ -92,7 +92,7 @@ class _Open:
 
 
 class FeedbackController:
-    """See the module's text."""
+    """Compares what moves were predicted to save with what was observed."""
 
     def __init__(self, margin: float, horizon_s: float, epoch_s: float) -> None:
         self._least_margin = margin

@@ -58,7 +58,7 @@ class _Trial:
 
 
 class HillClimber:
-    """See the module's text.
+    """Moves a slice, and keeps it where the rate of served lines grew.
 
     Args:
         epoch_s: length of an epoch.

@@ -119,7 +119,7 @@ class NoiseEstimate:
 
 @dataclass
 class RegressionWindow:
-    """See the module's text."""
+    """Watches the rate of served lines over a series of moves, and tells those that lost."""
 
     rates: deque[float] = field(default_factory=lambda: deque(maxlen=REGRESSION.mean_epochs))
     then: Before = field(default_factory=Before)

@@ -81,7 +81,7 @@ class ScanPhaseDetector:
 
 
 class ScanController:
-    """See the module's text.
+    """Chooses when pages are scanned, and for how long each is sampled.
 
     Args:
         period_us: least time between two scans, once they have taught enough.

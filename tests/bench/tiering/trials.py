@@ -32,7 +32,7 @@ TRIAL = ("trial-scan", "trial")
 ENDLESS = ("updates", "stencil", "redis")
 """Workloads that know --endless; moving does as well, whose hot set moves all the time then."""
 LIMIT_S = 7200.0
-"""Host seconds for a trial: about 75 s of the guest, which take 10 to 25 each on a quiet host."""
+"""Host seconds for a trial: about 110 s of the guest, which took 8 to 24 s each on a busy host."""
 HEADER = """\
 | workload | seed | benchmark's gain | trial's gain | interval | tiering | CPU of the service |
 |---|---:|---:|---:|---|---|---:|

@@ -209,6 +209,20 @@ def test_where_nothing_was_moved_a_trial_never_says_that_it_pays(
     assert ("moved no page in any window" in told["why"]) == (answer is Answer.CANNOT_TELL)
 
 
+def test_a_trial_that_ends_at_once_says_that_pairs_are_too_few(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = Service(1.2)
+    service.moves = False
+
+    def over(self: Any, seconds: float, clock: Any, sleep: Any) -> float:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(FakeMeter, "over", over)
+    assert tried(monkeypatch, service, "--json") == ExitCode.TIMEOUT
+    assert "too few" in json.loads(capsys.readouterr().out)["why"]
+
+
 @pytest.mark.parametrize("ends", [KeyboardInterrupt, UnavailableError("no number")])
 def test_whatever_ends_a_trial_the_service_acts_again(
     monkeypatch: pytest.MonkeyPatch, ends: Any, capsys: pytest.CaptureFixture[str]

@@ -40,6 +40,7 @@ MEASURED: Final[Mapping[str, str]] = {
     "feedback.first_line_fraction": "cost 74 %",
     "feedback.gain_recovery": "no decision differs",
     "feedback.gain_weight": "no decision differs",
+    "feedback.half_life_s": "no decision differs",
     "feedback.max_gain": "no decision differs",
     "feedback.max_observed_ratio": "no decision differs",
     "feedback.min_gain": "no decision differs",
