@@ -74,8 +74,8 @@ VARIANTS = {
     "trial": Variant(
         "The service can be asked, and pages that an undo has moved may come back at once.",
         '[control]\nenabled = true\n[policy]\nmigration_cooldown = "500ms"\n',
-        # Eight sweeps of stencil, of 443 ms (28.2 million points a second in its first trial): a part of
-        # a sweep would be noise. With twelve pairs one odd window does not decide.
+        # Eight sweeps of stencil, of 443 ms (28.2 million points a second in its first trial): a
+        # part of a sweep would be noise. With twelve pairs one odd window does not decide.
         trial=("--window", "3540ms", "--settle", "2s", "--wash-out", "200ms", "--pairs", "12"),
     ),
 }
