@@ -48,7 +48,7 @@ int fg_location(const CUmemLocation *location); /* FG_NONE: not one of this worl
 								X(cuMemGetAllocationGranularity)   \
 								    X(cuGetProcAddress)            \
 									X(cuGetProcAddress_v2)     \
-									    X(cuGetErrorName)
+									    X(cuGetErrorName) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLibraryGetKernel) X(cuFuncGetParamInfo) X(cuKernelGetParamInfo) X(cuLaunchKernel) X(cuStreamIsCapturing)
 /* clang-format on */
 
 #endif

@@ -84,6 +84,14 @@ FG_API uint64_t fg_kernel(int gpu, uint64_t addr, uint32_t bytes, int write, uin
 FG_API uint64_t fg_compute(int gpu, uint64_t compute_ns, uint64_t not_before);
 /* The hash that a block filled from `value` has. */
 FG_API uint64_t fg_hash_of(uint64_t value);
+/* What a launched kernel does with memory: one parameter of the functions of launch.c. */
+struct fg_operand {
+	uint64_t addr, bytes;
+	uint64_t write; /* not 0: filled from `value`; else read and, unless `value` is 0, */
+	uint64_t value; /* ... every block compared with what that fills */
+};
+/* Blocks that launched kernels of this process found otherwise. */
+FG_API uint64_t fg_wrong_reads(void);
 /* Where the block that holds `addr` is: a bit for each location; bit 31: its bytes are lost. */
 FG_API uint32_t fg_residency(uint64_t addr);
 
