@@ -91,6 +91,18 @@ int tg_release(struct tg_client *c, uint64_t addr, size_t bytes)
 	return each_chunk(c, addr, bytes, release_chunk, false);
 }
 
+static void used_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
+{
+	acquire_chunk(c, chunk, bytes, write);
+	release_chunk(c, chunk, bytes, write);
+}
+
+/* Whether it wrote is not known, so it did. */
+void tg_used(struct tg_client *c, uint64_t addr, uint64_t bytes)
+{
+	each_chunk(c, addr, bytes, used_chunk, true);
+}
+
 static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
 {
 	struct tgw_move move = {

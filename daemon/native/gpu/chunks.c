@@ -59,6 +59,7 @@ int tg_range_add(struct tg_client *c, uint64_t addr, size_t bytes, bool owned)
 		c->stats.ranges_untracked++;
 		return -ENOSPC;
 	}
+	pthread_rwlock_wrlock(&c->ranges_lock);
 	memmove(&c->range[at + 1], &c->range[at], (c->ranges - at) * sizeof(c->range[0]));
 	c->ranges++;
 	c->range[at] = (struct tg_range){
@@ -68,6 +69,7 @@ int tg_range_add(struct tg_client *c, uint64_t addr, size_t bytes, bool owned)
 	    .count = count,
 	    .owned = owned,
 	};
+	pthread_rwlock_unlock(&c->ranges_lock);
 	for (uint32_t i = 0; i < count; i++)
 		c->chunk[first + i] = (struct tg_chunk){
 		    .addr = addr + (uint64_t)i * TG_CHUNK_BYTES,
@@ -94,8 +96,10 @@ void tg_range_remove(struct tg_client *c, struct tg_range *range)
 	c->stats.chunks -= range->count;
 	c->stats.ranges--;
 	tg_report_change(c, range->first, range->count, false);
+	pthread_rwlock_wrlock(&c->ranges_lock);
 	memmove(range, range + 1, (c->ranges - at - 1) * sizeof(*range));
 	c->ranges--;
+	pthread_rwlock_unlock(&c->ranges_lock);
 }
 
 void tg_set_location(struct tg_client *c, struct tg_chunk *chunk, int where)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* A client of libtierd-gpu: its life, its figures, and its daemon. */
 #include "client.h"
+#include "launches.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -66,6 +67,7 @@ int tg_open(const struct tg_options *options, struct tg_client **out)
 		strncpy(c->name, options->name, sizeof(c->name) - 1);
 	c->socket = options->socket ? strdup(options->socket) : NULL;
 	pthread_mutex_init(&c->lock, NULL);
+	pthread_rwlock_init(&c->ranges_lock, NULL);
 	ret = make_tables(c);
 	if (!ret)
 		ret = tg_driver_open(&c->driver, options->driver);
@@ -103,7 +105,9 @@ void tg_close(struct tg_client *c)
 	}
 	tg_copy_close(c);
 	pthread_mutex_unlock(&c->lock);
+	tg_launches_close(c);
 	tg_driver_close(&c->driver);
+	pthread_rwlock_destroy(&c->ranges_lock);
 	pthread_mutex_destroy(&c->lock);
 	free_tables(c);
 }
@@ -152,12 +156,13 @@ int tg_where(struct tg_client *c, uint64_t addr, int *location)
 
 int tg_pump(struct tg_client *c)
 {
+	bool running = tg_launches_poll(c);
 	int moving;
 
 	pthread_mutex_lock(&c->lock);
 	moving = tg_run_moves(c);
 	pthread_mutex_unlock(&c->lock);
-	return moving;
+	return moving + running;
 }
 
 /* A daemon is there: greet it and tell it everything. */

@@ -72,8 +72,10 @@ struct tg_client {
 
 	struct tg_chunk *chunk;
 	uint32_t max_chunks;
+	pthread_rwlock_t ranges_lock;	      /* who changes them holds `lock` as well */
 	struct tg_range range[TG_MAX_RANGES]; /* by address */
 	uint32_t ranges;
+	struct tg_launches *launches; /* NULL: launches are not watched */
 
 	CUstream stream[TG_PLACES][TG_PLACES];
 	uint32_t on_path[TG_PLACES][TG_PLACES];
@@ -130,6 +132,7 @@ void tg_unback(struct tg_client *c, struct tg_chunk *chunk);
 void tg_copy_close(struct tg_client *c);
 
 /* access.c */
+void tg_used(struct tg_client *c, uint64_t addr, uint64_t bytes); /* by a kernel that has run */
 void tg_gather(struct tg_client *c, struct tg_chunk *chunk);
 
 /* moves.c */

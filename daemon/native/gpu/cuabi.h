@@ -107,6 +107,29 @@ typedef struct {
 	int flags;
 } CUmemAccessDesc;
 
+/* "Execution control" and "Graph management" */
+#define CU_LAUNCH_PARAM_END ((void *)0)
+#define CU_LAUNCH_PARAM_BUFFER_POINTER ((void *)1)
+#define CU_LAUNCH_PARAM_BUFFER_SIZE ((void *)2)
+#define CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM 2u
+
+enum { CU_GRAPH_NODE_TYPE_KERNEL = 0, CU_GRAPH_NODE_TYPE_GRAPH = 4 };
+
+typedef struct {
+	unsigned int grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+	CUstream stream;
+	void *attributes;
+	unsigned int attribute_count;
+} CUlaunchConfig;
+
+typedef struct { /* CUDA_KERNEL_NODE_PARAMS_v2 */
+	void *func;
+	unsigned int grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+	void **kernel_params, **extra;
+	void *kern;
+	CUcontext context;
+} CUDA_KERNEL_NODE_PARAMS;
+
 #define TG_CHUNK_BYTES ((size_t)2 << 20) /* the driver's block and tierd's chunk */
 
 #endif

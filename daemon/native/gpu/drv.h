@@ -36,6 +36,15 @@ struct tg_driver {
 	CUresult (*advise_v2)(CUdeviceptr, size_t, int, CUmemLocation);
 	CUresult (*prefetch_v1)(CUdeviceptr, size_t, CUdevice, CUstream);
 	CUresult (*advise_v1)(CUdeviceptr, size_t, int, CUdevice);
+	/* what launches use; any may be missing */
+	CUresult (*func_param_info)(void *, size_t, size_t *, size_t *);
+	CUresult (*kernel_param_info)(void *, size_t, size_t *, size_t *);
+	CUresult (*stream_capturing)(CUstream, int *);
+	CUresult (*graph_nodes)(void *, void **, size_t *);
+	CUresult (*node_type)(void *, int *);
+	CUresult (*kernel_node_params)(void *, CUDA_KERNEL_NODE_PARAMS *);
+	CUresult (*child_graph)(void *, void **);
+	CUresult (*capture_mode)(int *); /* exchanges the thread's */
 	/* virtual memory management; all or none */
 	CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
 	CUresult (*address_free)(CUdeviceptr, size_t);

@@ -108,8 +108,11 @@ static void *serve(void *argument)
 {
 	struct tg_client *c = argument;
 	uint8_t held[TGW_MAX_BYTES];
-	int held_bytes = 0;
+	int held_bytes = 0, relaxed = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
+	/* Else a query of this thread spoils a graph that another one is capturing. */
+	if (c->driver.capture_mode)
+		c->driver.capture_mode(&relaxed);
 	while (!__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
 		int moving;
 

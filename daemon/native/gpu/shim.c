@@ -11,7 +11,7 @@
  *
  * Whatever goes wrong here, the call goes to the driver as if the shim were not there.
  */
-#include "client.h"
+#include "shim.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -41,17 +41,21 @@ static int role_from(const char *text)
 	return strcmp(text, "both") ? 0 : TG_BORROW | TG_LEND;
 }
 
+__attribute__((constructor)) static void read_settings(void)
+{
+	const char *bytes = getenv("TIERD_GPU_LEAST");
+
+	owner = getpid();
+	role = role_from(getenv("TIERD_GPU"));
+	if (bytes)
+		least = strtoull(bytes, NULL, 0);
+}
+
 static struct tg_driver *real_driver(void)
 {
 	pthread_mutex_lock(&clients_lock);
 	if (!driver_tried) {
-		const char *bytes = getenv("TIERD_GPU_LEAST");
-
 		driver_tried = true;
-		owner = getpid();
-		role = role_from(getenv("TIERD_GPU"));
-		if (bytes)
-			least = strtoull(bytes, NULL, 0);
 		tg_driver_open(&driver, getenv("TIERD_GPU_DRIVER"));
 	}
 	pthread_mutex_unlock(&clients_lock);
@@ -81,9 +85,29 @@ static struct tg_client *client_here(void)
 		tried[device] = true;
 		if (tg_open(&options, &clients[device]))
 			clients[device] = NULL;
+		else if (role & TG_BORROW)
+			tg_launches_open(clients[device]);
 	}
 	pthread_mutex_unlock(&clients_lock);
 	return clients[device];
+}
+
+struct tg_client *tg_shim_client(void)
+{
+	CUdevice device;
+
+	/* Only one that an allocation has opened has memory that a launch could use. */
+	if (!(role & TG_BORROW) || driver.context_device(&device) || device < 0 ||
+	    device >= TG_MAX_DEVICES || getpid() != owner)
+		return NULL;
+	return __atomic_load_n(&clients[device], __ATOMIC_ACQUIRE);
+}
+
+struct tg_client *tg_shim_watching(void)
+{
+	struct tg_client *client = tg_shim_client();
+
+	return client && tg_launches_watching(client) ? client : NULL;
 }
 
 TG_API CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes)
@@ -141,17 +165,20 @@ static void *replacement(const char *name)
 	return NULL;
 }
 
-static void *directory(const char *name)
+void *tg_shim_real(const char *symbol)
 {
 	struct tg_driver *d = real_driver();
 
-	return d ? tg_real_dlsym(d->library, name) : NULL;
+	return d ? tg_real_dlsym(d->library, symbol) : NULL;
 }
 
 /* The runtime asks for the directory itself by its own name. */
-static void substitute(const char *name, void **entry, int version)
+static void substitute(const char *name, void **entry, int version, unsigned long long flags)
 {
 	void *ours = replacement(name);
+
+	if (!ours && role & TG_BORROW)
+		ours = tg_hook_by_name(name, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
 
 	if (ours && version >= 3020)
 		*entry = ours;
@@ -165,10 +192,10 @@ CUresult cuGetProcAddress_v2(const char *name, void **entry, int version, unsign
 	get_entry_v2 real;
 	CUresult ret;
 
-	__extension__ real = (get_entry_v2)directory("cuGetProcAddress_v2");
+	__extension__ real = (get_entry_v2)tg_shim_real("cuGetProcAddress_v2");
 	ret = real ? real(name, entry, version, flags, status) : CUDA_ERROR_NOT_FOUND;
 	if (!ret && entry && *entry)
-		substitute(name, entry, version);
+		substitute(name, entry, version, flags);
 	return ret;
 }
 
@@ -177,10 +204,10 @@ CUresult cuGetProcAddress(const char *name, void **entry, int version, unsigned 
 	get_entry_v1 real;
 	CUresult ret;
 
-	__extension__ real = (get_entry_v1)directory("cuGetProcAddress");
+	__extension__ real = (get_entry_v1)tg_shim_real("cuGetProcAddress");
 	ret = real ? real(name, entry, version, flags) : CUDA_ERROR_NOT_FOUND;
 	if (!ret && entry && *entry)
-		substitute(name, entry, version);
+		substitute(name, entry, version, flags);
 	return ret;
 }
 
@@ -189,12 +216,14 @@ TG_API void *dlsym(void *library, const char *name)
 {
 	void *found = tg_real_dlsym(library, name);
 
-	if (!found || strncmp(name, "cu", 2) || library == driver.library)
+	if (!found || strncmp(name, "cu", 2))
 		return found;
 	if (!strcmp(name, "cuGetProcAddress"))
 		return (void *)cuGetProcAddress;
 	if (!strcmp(name, "cuGetProcAddress_v2"))
 		return (void *)cuGetProcAddress_v2;
+	if (role & TG_BORROW && tg_hook_by_symbol(name))
+		return tg_hook_by_symbol(name);
 	/* Without the suffix it is the interface of before version 3.2. */
 	return strstr(name, "_v2") && replacement(name) ? replacement(name) : found;
 }

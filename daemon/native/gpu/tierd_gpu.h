@@ -50,6 +50,7 @@ struct tg_stats {
 	uint64_t queued, inflight, parked;
 	uint64_t attached, detached; /* times the daemon came and went */
 	uint64_t cleared_chunks;
+	uint64_t launches, launches_untold, spans_dropped; /* seen by the shim */
 };
 
 TG_API int tg_open(const struct tg_options *options, struct tg_client **out);

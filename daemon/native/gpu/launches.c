@@ -1,0 +1,353 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "launches.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WAITING 16384u	  /* spans of launches that have not run yet */
+#define MARKS 64u	  /* events under way */
+#define STREAMS 32u	  /* told apart; further ones share */
+#define MARK_NS 100000u	  /* a mark is set after a launch so long after the last one */
+#define MARK_SPANS 256u	  /* ... or so many spans after it */
+#define TURN_SPANS 65536u /* a start that was not seen for one to two turns is forgotten */
+#define STALE_NS 1000000u /* a stream without launches for so long waits for others' marks */
+#define BATCH 256u
+
+struct waiting {
+	struct tg_span span;
+	uint32_t mark; /* number of the event behind it, 0: none yet */
+	uint16_t stream;
+};
+
+struct mark {
+	CUevent event;
+	uint32_t number; /* 0: free */
+	bool passed;
+};
+
+struct tg_launches {
+	pthread_mutex_t lock;
+	struct waiting waiting[WAITING];
+	uint32_t head, count;
+	struct mark mark[MARKS];
+	uint32_t marks; /* set so far */
+	struct {
+		CUstream stream;
+		uint64_t marked_ns, launched_ns;
+		uint32_t open; /* spans without a mark */
+	} stream[STREAMS];
+	uint32_t streams;
+	uint32_t ticket, turn_spans;
+	uint8_t turn;
+	uint8_t *start;	     /* by chunk: the turn in which an address began there, 0: none */
+	uint32_t *ticket_of; /* by chunk: the launch that took it last */
+};
+
+int tg_launches_open(struct tg_client *c)
+{
+	struct tg_launches *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return -ENOMEM;
+	l->start = calloc(c->max_chunks, sizeof(*l->start));
+	l->ticket_of = calloc(c->max_chunks, sizeof(*l->ticket_of));
+	if (!l->start || !l->ticket_of) {
+		free(l->start);
+		free(l->ticket_of);
+		free(l);
+		return -ENOMEM;
+	}
+	pthread_mutex_init(&l->lock, NULL);
+	l->turn = 1;
+	c->launches = l;
+	return 0;
+}
+
+void tg_launches_close(struct tg_client *c)
+{
+	struct tg_launches *l = c->launches;
+
+	if (!l)
+		return;
+	for (uint32_t i = 0; i < MARKS; i++)
+		if (l->mark[i].event)
+			c->driver.event_destroy(l->mark[i].event);
+	pthread_mutex_destroy(&l->lock);
+	free(l->start);
+	free(l->ticket_of);
+	free(l);
+	c->launches = NULL;
+}
+
+bool tg_launches_watching(struct tg_client *c)
+{
+	return c->launches && __atomic_load_n(&c->attached, __ATOMIC_RELAXED);
+}
+
+void tg_launches_begin(struct tg_client *c, struct tg_spans *spans)
+{
+	spans->count = 0;
+	spans->ticket = __atomic_add_fetch(&c->launches->ticket, 1, __ATOMIC_RELAXED);
+}
+
+static void add(struct tg_client *c, struct tg_spans *spans, uint64_t addr, uint64_t bytes)
+{
+	if (spans->count == TG_LAUNCH_SPANS)
+		__atomic_add_fetch(&c->stats.spans_dropped, 1, __ATOMIC_RELAXED);
+	else
+		spans->span[spans->count++] = (struct tg_span){addr, bytes};
+}
+
+/* From the chunk of `addr` to the next at which an address began of late. */
+static void add_from(struct tg_client *c, struct tg_spans *spans, const struct tg_range *range,
+		     uint64_t addr)
+{
+	struct tg_launches *l = c->launches;
+	uint32_t at = (uint32_t)((addr - range->addr) / TG_CHUNK_BYTES), end = at + 1;
+	uint32_t chunk = range->first + at;
+	uint8_t turn = l->turn, before = (uint8_t)(turn - 1);
+
+	l->start[chunk] = turn;
+	if (l->ticket_of[chunk] == spans->ticket)
+		return;
+	l->ticket_of[chunk] = spans->ticket;
+	while (end < range->count) {
+		uint8_t seen = l->start[range->first + end];
+
+		if (seen && (seen == turn || seen == before))
+			break;
+		end++;
+	}
+	add(c, spans, range->addr + at * TG_CHUNK_BYTES, (end - at) * TG_CHUNK_BYTES);
+}
+
+void tg_launches_scan(struct tg_client *c, struct tg_spans *spans, const void *words, size_t bytes)
+{
+	uint64_t low, width;
+
+	pthread_rwlock_rdlock(&c->ranges_lock);
+	if (!c->ranges) {
+		pthread_rwlock_unlock(&c->ranges_lock);
+		return;
+	}
+	low = c->range[0].addr;
+	width = c->range[c->ranges - 1].addr + c->range[c->ranges - 1].bytes - low;
+	for (size_t at = 0; at + sizeof(uint64_t) <= bytes; at += sizeof(uint64_t)) {
+		struct tg_range *range;
+		uint64_t word;
+
+		memcpy(&word, (const char *)words + at, sizeof(word));
+		if (word - low >= width)
+			continue;
+		range = tg_range_at(c, word);
+		if (range)
+			add_from(c, spans, range, word);
+	}
+	pthread_rwlock_unlock(&c->ranges_lock);
+}
+
+void tg_launches_exact(struct tg_client *c, struct tg_spans *spans, uint64_t addr, size_t bytes)
+{
+	struct tg_range *range;
+
+	pthread_rwlock_rdlock(&c->ranges_lock);
+	range = tg_range_at(c, addr);
+	if (range && bytes) {
+		uint64_t most = range->addr + range->bytes - addr;
+
+		add(c, spans, addr, bytes < most ? bytes : most);
+	}
+	pthread_rwlock_unlock(&c->ranges_lock);
+}
+
+static uint16_t slot_of(struct tg_launches *l, CUstream stream)
+{
+	for (uint32_t i = 0; i < l->streams; i++)
+		if (l->stream[i].stream == stream)
+			return (uint16_t)i;
+	if (l->streams == STREAMS)
+		return (uint16_t)((uintptr_t)stream / 64 % STREAMS);
+	l->stream[l->streams].stream = stream;
+	return (uint16_t)l->streams++;
+}
+
+/* Everything of the stream that waits without a mark gets this one, and so does what
+ * streams left that have been idle since. */
+static void give_mark(struct tg_launches *l, uint16_t slot, uint32_t number, uint64_t now)
+{
+	for (uint32_t i = 0; i < l->count; i++) {
+		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
+
+		if (w->mark)
+			continue;
+		if (w->stream != slot && now - l->stream[w->stream].launched_ns < STALE_NS)
+			continue;
+		w->mark = number;
+		l->stream[w->stream].open--;
+	}
+}
+
+/* What was launched while the stream captured has not run. */
+static void forget_open(struct tg_launches *l, uint16_t slot)
+{
+	for (uint32_t i = 0; i < l->count; i++) {
+		struct waiting *w = &l->waiting[(l->head + i) % WAITING];
+
+		if (w->stream == slot && !w->mark) {
+			w->span.bytes = 0;
+			w->mark = l->marks ? l->marks : 1;
+		}
+	}
+	l->stream[slot].open = 0;
+}
+
+/* An event behind everything of one stream. Not while the stream captures: it would be in
+ * the graph. */
+static void set_mark(struct tg_client *c, uint16_t slot, CUstream stream, uint64_t now)
+{
+	struct tg_launches *l = c->launches;
+	struct mark *mark = NULL;
+	int capturing = 0;
+
+	for (uint32_t i = 0; i < MARKS && !mark; i++)
+		if (!l->mark[i].number)
+			mark = &l->mark[i];
+	if (c->driver.stream_capturing && c->driver.stream_capturing(stream, &capturing))
+		return; /* another stream captures, and this one would take part in it */
+	if (capturing)
+		forget_open(l, slot);
+	if (!mark || capturing)
+		return;
+	if (!mark->event && c->driver.event_create(&mark->event, CU_EVENT_DISABLE_TIMING)) {
+		mark->event = NULL;
+		return;
+	}
+	if (c->driver.event_record(mark->event, stream))
+		return;
+	if (!++l->marks)
+		l->marks = 1; /* 0 means none */
+	mark->number = l->marks;
+	mark->passed = false;
+	give_mark(l, slot, l->marks, now);
+}
+
+static void drop_oldest(struct tg_client *c)
+{
+	struct tg_launches *l = c->launches;
+	struct waiting *w = &l->waiting[l->head];
+
+	l->stream[w->stream].open -= !w->mark;
+	l->head = (l->head + 1) % WAITING;
+	l->count--;
+	c->stats.spans_dropped++;
+}
+
+void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream stream, bool told)
+{
+	struct tg_launches *l = c->launches;
+	uint64_t now = tg_now(c);
+	uint16_t slot;
+
+	pthread_mutex_lock(&l->lock);
+	c->stats.launches++;
+	c->stats.launches_untold += !told;
+	slot = slot_of(l, stream);
+	for (uint32_t i = 0; i < spans->count; i++) {
+		if (l->count == WAITING)
+			drop_oldest(c);
+		l->waiting[(l->head + l->count++) % WAITING] = (struct waiting){
+		    .span = spans->span[i],
+		    .stream = slot,
+		};
+		l->stream[slot].open++;
+	}
+	l->stream[slot].launched_ns = now;
+	l->turn_spans += spans->count;
+	if (l->turn_spans >= TURN_SPANS) {
+		l->turn_spans = 0;
+		l->turn = l->turn == UINT8_MAX ? 1 : (uint8_t)(l->turn + 1);
+	}
+	if (l->stream[slot].open &&
+	    (now - l->stream[slot].marked_ns >= MARK_NS || l->stream[slot].open >= MARK_SPANS)) {
+		l->stream[slot].marked_ns = now;
+		set_mark(c, slot, stream, now);
+	}
+	pthread_mutex_unlock(&l->lock);
+}
+
+static void pass_marks(struct tg_client *c)
+{
+	struct tg_launches *l = c->launches;
+
+	for (uint32_t i = 0; i < MARKS; i++)
+		if (l->mark[i].number &&
+		    c->driver.event_query(l->mark[i].event) != CUDA_ERROR_NOT_READY)
+			l->mark[i].passed = true;
+}
+
+static bool passed(const struct tg_launches *l, uint32_t number)
+{
+	for (uint32_t i = 0; i < MARKS; i++)
+		if (l->mark[i].number == number)
+			return l->mark[i].passed;
+	return true; /* of a mark that is free again */
+}
+
+/* What has run, from the oldest launch on. */
+static uint32_t take_run(struct tg_launches *l, struct tg_span *out)
+{
+	uint32_t taken = 0;
+
+	while (taken < BATCH && l->count) {
+		struct waiting *w = &l->waiting[l->head];
+
+		if (!w->mark || !passed(l, w->mark))
+			break;
+		out[taken++] = w->span;
+		l->head = (l->head + 1) % WAITING;
+		l->count--;
+	}
+	return taken;
+}
+
+/* Marks that nothing waits for are free again. Returns whether one has not passed. */
+static bool free_marks(struct tg_launches *l)
+{
+	uint32_t oldest = l->count ? l->waiting[l->head].mark : 0;
+	bool more = false;
+
+	for (uint32_t i = 0; i < MARKS; i++) {
+		struct mark *mark = &l->mark[i];
+		bool before = !l->count || (oldest && (int32_t)(mark->number - oldest) < 0);
+
+		if (mark->number && mark->passed && before)
+			mark->number = 0;
+		more = more || (mark->number && !mark->passed);
+	}
+	return more;
+}
+
+bool tg_launches_poll(struct tg_client *c)
+{
+	struct tg_launches *l = c->launches;
+	struct tg_span run[BATCH];
+	uint32_t taken;
+	bool more;
+
+	if (!l)
+		return false;
+	pthread_mutex_lock(&l->lock);
+	pass_marks(c);
+	pthread_mutex_unlock(&l->lock);
+	do {
+		pthread_mutex_lock(&l->lock);
+		taken = take_run(l, run);
+		more = free_marks(l);
+		pthread_mutex_unlock(&l->lock);
+		for (uint32_t i = 0; i < taken; i++)
+			if (run[i].bytes)
+				tg_used(c, run[i].addr, run[i].bytes);
+	} while (taken == BATCH);
+	return more;
+}
