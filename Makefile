@@ -100,7 +100,7 @@ bench-parts: workloads
 	@$(PYTHON) tests/bench/ebpf_service.py build/workloads/touch
 	@$(PYTHON) tests/bench/kmod.py
 	@$(PYTHON) tests/bench/gpu_huvm.py --scale 8 --only cases
-	@$(PYTHON) tests/bench/gpu_real.py || [ $$? -eq 5 ]
+	@$(PYTHON) tests/bench/gpu || [ $$? -eq 5 ]
 
 # tierd against the kernel's own tiering and others, in modelled time: every workload under every
 # method, 14 to 67 modelled seconds each. Hours; a run that was stopped goes on where it was, also on

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Unmodified programs under the shim, and the run for real GPUs, on the stand-in driver.
+
+TIERD_GPU_MOVES=1000000 makes the programs go on until so many commands were carried out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(TOP / "tests/fakegpu"), str(TOP / "tests/bench/gpu")]
+
+import standin  # noqa: E402
+from gpu_lines import Report  # noqa: E402
+
+MOVES = int(os.environ.get("TIERD_GPU_MOVES", "1000"))
+PROGRAM = TOP / "tests/workloads/gpu/program.py"
+TRACES = TOP / "tests/workloads/gpu/traces"
+REAL_RUN = TOP / "tests/bench/gpu"
+
+
+def environment(folder: Path, gpu_mib: int) -> dict[str, str]:
+    standin.build()
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(standin.FAKE),
+        "FAKEGPU_WORLD": str(folder / "world"),
+        "FAKEGPU_TOPOLOGY": "v100x4",
+        "FAKEGPU_GPU_BYTES": str(gpu_mib << 20),
+        "FAKEGPU_PAYLOAD": "64",
+    }
+
+
+@contextlib.contextmanager
+def served(folder: Path, around: dict[str, str], mib: int) -> Iterator[list[dict[str, Any]]]:
+    """A daemon that thinks the GPU has `mib`; what its tenants did is there at the end."""
+    lines: list[dict[str, Any]] = []
+    daemon = subprocess.Popen(
+        [sys.executable, str(REAL_RUN / "served.py"), str(folder / "gpu.sock"), str(mib)],
+        env=around, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert daemon.stdout is not None
+        assert daemon.stdout.readline() == "ready\n"
+        yield lines
+        out, _ = daemon.communicate("")
+        lines += [json.loads(line) for line in out.splitlines()]
+    finally:
+        daemon.kill()
+        daemon.communicate()
+
+
+class Program:
+    """tests/workloads/gpu/program.py, which knows nothing of tierd."""
+
+    def __init__(self, trace: str, around: dict[str, str], mode: str, socket: Path) -> None:
+        shim = {"LD_PRELOAD": str(standin.SHIM), "TIERD_GPU": mode, "TIERD_GPU_SOCKET": str(socket)}
+        self.process = subprocess.Popen(
+            [sys.executable, str(PROGRAM), str(TRACES / f"{trace}.txt.gz")],
+            env=around | shim, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._line() == "started"
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def steps(self, count: int) -> tuple[int, int]:
+        """So many more; steps made and blocks found wrong in all."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{count}\n")
+        self.process.stdin.flush()
+        made, wrong = self._line().split()
+        return int(made), int(wrong)
+
+    def end(self) -> int:
+        """Its exit code."""
+        self.process.communicate()
+        return self.process.returncode
+
+
+@pytest.mark.parametrize(("trace", "mib"), [("torch-train", 2560), ("torch-infer", 640)])
+def test_what_pytorch_launches_is_placed_and_moved_without_a_word_from_it(
+    tmp_path: Path, trace: str, mib: int
+) -> None:
+    """More memory than the GPU is said to have: chunks go and come back, no byte is wrong."""
+    around = environment(tmp_path, 8192)
+    seen: list[dict[str, Any]] = []
+    moved = 0
+    while moved < MOVES:
+        with served(tmp_path, around, mib) as lines:
+            program = Program(trace, around, "borrow", tmp_path / "gpu.sock")
+            wrong = 0
+            for _ in range(20):
+                _, wrong = program.steps(5)
+            assert wrong == 0
+            assert program.end() == 0
+        seen += lines
+        moved = sum(int(line["commands"]) for line in seen)
+        assert lines[0]["uses"] > 0, "no launch was seen"
+        assert lines[0]["most_on_host"] > 0, "no chunk has left"
+    assert sum(line["predicted"] for line in seen) > 4 * sum(line["not_predicted"] for line in seen)
+
+
+@pytest.mark.parametrize("mode", ["off", "lend"])
+def test_a_program_that_does_not_borrow_is_left_alone(tmp_path: Path, mode: str) -> None:
+    around = environment(tmp_path, 8192)
+    with served(tmp_path, around, 2560) as lines:
+        program = Program("torch-infer", around, mode, tmp_path / "gpu.sock")
+        assert program.steps(2) == (2, 0)
+        assert program.end() == 0
+    assert not [line for line in lines if line["uses"] or line["commands"]]
+
+
+def real_run(around: dict[str, str], *more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(REAL_RUN), *more], capture_output=True, text=True, check=False,
+        env=around,
+    )  # fmt: skip
+
+
+def test_where_there_is_no_gpu_the_real_run_says_so() -> None:
+    ran = real_run(dict(os.environ), "--driver", "no-such-driver.so")
+    assert ran.returncode == 5
+    assert "nothing was measured" in ran.stdout
+
+
+def test_the_real_run_says_which_rules_the_stand_in_keeps(tmp_path: Path) -> None:
+    out = tmp_path / "lines.jsonl"
+    ran = real_run(environment(tmp_path, 1024), "--only", "driver,reclaim", "--mib", "64",
+                   "--out", str(out))  # fmt: skip
+    lines = {line["step"]: line for line in map(json.loads, out.read_text().splitlines())}
+    assert lines.keys() >= {"machine", "retained", "rates", "copies", "cleared", "reclaim"}
+    broken = {step for step, line in lines.items() if line.get("holds") is False}
+    assert ran.returncode == bool(broken)
+    assert broken <= {"retained", "room"}, "the stand-in frees memory when a chunk leaves"
+    assert "GPU" not in str(lines["machine"]["gpu"])
+
+
+def test_the_real_run_keeps_what_was_printed_before_a_part_ended_badly(tmp_path: Path) -> None:
+    report = Report(tmp_path / "lines.jsonl")
+    code = 'print(\'{"step": "one"}\', flush=True); import time; time.sleep(600)'
+    report.run("part", [sys.executable, "-c", code], 2)
+    text = (tmp_path / "lines.jsonl").read_text()
+    assert [json.loads(line)["step"] for line in text.splitlines()] == ["one", "ended"]
+    assert report.broken == ["part: ended"]
+
+
+def test_losses_that_differ_from_the_plain_runs_are_told(tmp_path: Path) -> None:
+    report = Report(None)
+    report.say("torch none", {"step": "train", "losses": ["0x1.0p+0", "0x1.8p-1"]})
+    report.say("torch lend", {"step": "train", "losses": ["0x1.0p+0", "0x1.8p-1"]})
+    assert not report.broken
+    report.say("served", {"step": "train", "losses": ["0x1.0p+0", "0x1.9p-1"]})
+    assert report.broken == ["served: train"]
