@@ -44,7 +44,7 @@ def plan(core: Harvester, tenant: Tenant, now_ns: int) -> None:
     spared = (window if use.reuse else near)[:half]
     _make_room(core, tenant, spared, free, wanted=len(wanted), now_ns=now_ns)
     _fetch(core, tenant, wanted, free - KEEP_FREE, now_ns)
-    if use.multi_path and use.peers and not tenant.spec.mapped:
+    if use.multi_path and use.peers:
         # The window has each chunk once; uses are more than that.
         pace_ns = tenant.pace_ns * WINDOW / max(1, len(window))
         _stage(core, tenant, window[len(near) :], pace_ns, now_ns)
@@ -68,7 +68,7 @@ def _wanted(core: Harvester, tenant: Tenant, near: I32Array, now_ns: int) -> I32
     """Of the next chunks, those that are worth bringing home; others are used in place."""
     away = (tenant.place[near] != tenant.spec.home) & (tenant.place[near] != NOWHERE)
     idle = near[away & (tenant.busy[near] == 0)]
-    if core.settings.techniques.in_place and not tenant.spec.mapped:
+    if core.settings.techniques.in_place:
         dense = [not _sparse(core, tenant, chunk, now_ns) for chunk in idle.tolist()]
         idle = idle[np.array(dense, np.bool_)]
     else:
@@ -154,7 +154,7 @@ def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns
         if core.cost.blocked_until[here, home] > now_ns:
             continue
         # What is only read keeps its host copy, and leaves again without a copy.
-        clean = here == HOST and not tenant.written[chunk] and not tenant.spec.mapped
+        clean = here == HOST and not tenant.written[chunk]
         keep = clean and core.settings.techniques.write_back and not tenant.in_place[chunk]
         op = Op.COPY if keep else Op.MOVE
         core.order(tenant, chunk, op, home, flags=StateFlag.PREFETCH, now_ns=now_ns)

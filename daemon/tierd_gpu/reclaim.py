@@ -65,7 +65,7 @@ def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
 
 def _lease(core: Harvester) -> None:
     """Share every GPU among those that would borrow there, by need and link width."""
-    borrowers = [t for t in core.tenants.values() if t.spec.borrows and not t.spec.mapped]
+    borrowers = [t for t in core.tenants.values() if t.spec.borrows]
     if not borrowers:
         return
     homeless = np.array([core.homeless(t) for t in borrowers], np.int64)
@@ -137,7 +137,7 @@ def _write_back(core: Harvester, index: int, now_ns: int) -> None:
     for tenant in core.tenants.values():
         if space <= 0:
             return
-        if tenant.spec.home == index or not tenant.dirty[index] or tenant.spec.mapped:
+        if tenant.spec.home == index or not tenant.dirty[index]:
             continue
         for chunk in _to_write_back(core, tenant, index, space, now_ns).tolist():
             core.order(tenant, chunk, Op.COPY, HOST, flags=StateFlag(0), now_ns=now_ns)

@@ -95,7 +95,6 @@ class Session:
                 borrows=role & Role.BORROW != 0,
                 lends=role & Role.LEND != 0,
                 max_chunks=int(hello["max_chunks"]),
-                mapped=int(hello["backing"]) != 0,
                 name=bytes(hello["name"]).decode("ascii", "replace"),
             )
         )

@@ -30,7 +30,6 @@ class TenantSpec:
         home: the GPU it computes on.
         borrows, lends: its role.
         max_chunks: size of its chunk table.
-        mapped: its memory is not the driver's to evict.
     """
 
     session: int
@@ -39,7 +38,6 @@ class TenantSpec:
     borrows: bool = True
     lends: bool = False
     max_chunks: int = 65536
-    mapped: bool = False
     name: str = ""
 
 
@@ -50,7 +48,7 @@ class Tenant:
         live: bool, the chunk exists.
         place: int16, where it is (`NOWHERE`, `HOST`, or a GPU).
         host_copy: bool, the host has a copy too.
-        in_place: bool, mapped where it is.
+        in_place: bool, used from home where it is.
         busy: int64, sequence number of the command under way, 0 for none.
         last_ns, every_ns: float64, last use and time between uses (nan: unknown).
         pages: float32, 4 KiB pages touched in a use: the most, slowly forgotten.

@@ -63,7 +63,7 @@ HELLO: Final = np.dtype(
         ("version", "<u4"),
         ("role", "<u4"),
         ("max_chunks", "<u4"),
-        ("backing", "<u4"),
+        ("rsv", "<u4"),
         ("uuid", "u1", 16),
         ("name", "S32"),
     ]

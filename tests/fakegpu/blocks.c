@@ -22,22 +22,13 @@ struct fg_range *fg_find_range(uint64_t addr, int owner)
 	return NULL;
 }
 
-struct fg_block *fg_slot(uint64_t addr)
+struct fg_block *fg_find(uint64_t addr)
 {
 	struct fg_range *range = fg_find_range(addr, fg_self());
 
 	if (!range)
 		return NULL;
 	return fg_block_at(range->first + (int32_t)((addr - range->va) / FG_BLOCK_BYTES));
-}
-
-struct fg_block *fg_find(uint64_t addr)
-{
-	struct fg_block *block = fg_slot(addr);
-
-	if (!block || block->kind == FG_RESERVED)
-		return NULL;
-	return block->kind == FG_MAPPED ? fg_block_at(block->target) : block;
 }
 
 static int32_t free_run(int32_t blocks)
@@ -63,7 +54,7 @@ int fg_range_new(uint64_t va, uint64_t bytes, int owner, enum fg_kind kind)
 	if (first == FG_NONE || index == FG_MAX_RANGES)
 		return -ENOSPC;
 	fg_w->range[index] =
-	    (struct fg_range){va, bytes, first, blocks, owner, .refs = 1, .kind = (uint8_t)kind};
+	    (struct fg_range){va, bytes, first, blocks, owner, .kind = (uint8_t)kind};
 	for (int32_t i = 0; i < blocks; i++) {
 		struct fg_block *block = fg_block_at(first + i);
 
@@ -71,7 +62,6 @@ int fg_range_new(uint64_t va, uint64_t bytes, int owner, enum fg_kind kind)
 		    .va = va + (uint64_t)i * FG_BLOCK_BYTES,
 		    .range = index,
 		    .op = FG_NONE,
-		    .target = FG_NONE,
 		    .preferred = FG_NONE,
 		    .last_prefetch = FG_NONE,
 		    .kind = (uint8_t)kind,

@@ -64,7 +64,6 @@ FG_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		break;
 	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
-	case CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
 		*value = 1;
 		break;
 	default:

@@ -25,30 +25,21 @@ uint64_t fg_stream_start(const struct fg_stream *stream);
 int fg_location(const CUmemLocation *location); /* FG_NONE: not one of this world's */
 
 /* clang-format off */
-#define CU_NAMES(X)                                                                                \
-	X(cuInit)                                                                                  \
-	X(cuDriverGetVersion)                                                                      \
-	X(cuDeviceGetCount)                                                                        \
-	X(cuDeviceGet)                                                                             \
-	X(cuDeviceGetName) X(cuDeviceGetAttribute) X(cuDeviceTotalMem_v2) X(cuDeviceGetUuid_v2)    \
-	    X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent)         \
-		X(cuCtxGetCurrent) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxGetDevice)  \
-		    X(cuCtxSynchronize) X(cuDeviceCanAccessPeer) X(cuStreamCreate)                 \
-			X(cuStreamDestroy_v2) X(cuStreamSynchronize) X(cuStreamQuery)              \
-			    X(cuStreamWaitEvent) X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) \
-				X(cuEventSynchronize) X(cuEventDestroy_v2) X(cuMemAlloc_v2) X(     \
-				    cuMemAllocManaged) X(cuMemFree_v2) X(cuMemGetInfo_v2)          \
-				    X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_v2) X(cuMemAdvise)  \
-					X(cuMemAdvise_v2) X(cuMemRangeGetAttribute)                \
-					    X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2)        \
-						X(cuMemcpyDtoDAsync_v2) X(cuMemsetD8Async)         \
-						    X(cuMemAddressReserve) X(cuMemAddressFree)     \
-							X(cuMemCreate) X(cuMemRelease) X(cuMemMap) \
-							    X(cuMemUnmap) X(cuMemSetAccess)        \
-								X(cuMemGetAllocationGranularity)   \
-								    X(cuGetProcAddress)            \
-									X(cuGetProcAddress_v2)     \
-									    X(cuGetErrorName) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLibraryGetKernel) X(cuFuncGetParamInfo) X(cuKernelGetParamInfo) X(cuLaunchKernel) X(cuStreamIsCapturing)
+#define CU_NAMES(X) \
+	X(cuInit) X(cuDriverGetVersion) X(cuDeviceGetCount) X(cuDeviceGet) X(cuDeviceGetName) \
+	X(cuDeviceGetAttribute) X(cuDeviceTotalMem_v2) X(cuDeviceGetUuid_v2) \
+	X(cuDevicePrimaryCtxRetain) X(cuDevicePrimaryCtxRelease_v2) X(cuCtxSetCurrent) \
+	X(cuCtxGetCurrent) X(cuCtxPushCurrent_v2) X(cuCtxPopCurrent_v2) X(cuCtxGetDevice) \
+	X(cuCtxSynchronize) X(cuDeviceCanAccessPeer) X(cuStreamCreate) X(cuStreamDestroy_v2) \
+	X(cuStreamSynchronize) X(cuStreamQuery) X(cuStreamWaitEvent) X(cuEventCreate) \
+	X(cuEventRecord) X(cuEventQuery) X(cuEventSynchronize) X(cuEventDestroy_v2) \
+	X(cuMemAlloc_v2) X(cuMemAllocManaged) X(cuMemFree_v2) X(cuMemGetInfo_v2) \
+	X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_v2) X(cuMemAdvise) X(cuMemAdvise_v2) \
+	X(cuMemRangeGetAttribute) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
+	X(cuMemcpyDtoDAsync_v2) X(cuMemsetD8Async) X(cuGetProcAddress) X(cuGetProcAddress_v2) \
+	X(cuGetErrorName) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
+	X(cuLibraryGetKernel) X(cuFuncGetParamInfo) X(cuKernelGetParamInfo) X(cuLaunchKernel) \
+	X(cuStreamIsCapturing)
 /* clang-format on */
 
 #endif

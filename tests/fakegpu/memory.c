@@ -124,7 +124,7 @@ FG_API CUresult cuMemFree_v2(CUdeviceptr addr)
 	if (fg_lock())
 		return CUDA_ERROR_NO_DEVICE;
 	range = fg_find_range(addr, fg_self());
-	if (range && range->va == addr && range->kind <= FG_DEVICE)
+	if (range && range->va == addr)
 		drop_range(range);
 	else
 		range = NULL;

@@ -21,12 +21,12 @@ class Puppet:
     """
 
     def __init__(
-        self, world: World, gpu: int, chunks: int, *, slot: int = -1, backing: int = 0,
+        self, world: World, gpu: int, chunks: int, *, slot: int = -1,
         inflight: int = 4, lease: int = 1 << 20, floor: int = 0,
     ) -> None:  # fmt: skip
         self.world, self.gpu, self.chunks, self.slot = world, gpu, chunks, slot
         self.lib = world.lib
-        self.client = world.client(gpu, slot, backing=backing, chunks=chunks, inflight=inflight)
+        self.client = world.client(gpu, slot, chunks=chunks, inflight=inflight)
         out = self.lib.ffi.new("uint64_t *")
         self.use()
         status = self.lib.tg.tg_alloc(self.client, chunks * CHUNK, out)

@@ -184,7 +184,6 @@ class World:
         slot: int = -1,
         *,
         role: int = 1,
-        backing: int = 0,
         chunks: int = 65536,
         inflight: int = 2,
         socket: str | None = None,
@@ -196,7 +195,7 @@ class World:
             keep.append(ffi.new("char[]", socket.encode()))
         options = ffi.new("struct tg_options *")
         options.driver, options.name, options.device = keep[0], keep[1], gpu
-        options.role, options.backing, options.max_chunks = role, backing, chunks
+        options.role, options.max_chunks = role, chunks
         options.inflight = inflight
         if socket:
             options.socket = keep[2]

@@ -16,7 +16,7 @@
 #define FG_MAX_LANES (FG_MAX_GPUS * FG_MAX_GPUS + 4 * FG_MAX_GPUS)
 #define FG_NONE (-1)
 
-enum fg_kind { FG_FREE, FG_MANAGED, FG_DEVICE, FG_RESERVED, FG_MAPPED };
+enum fg_kind { FG_FREE, FG_MANAGED, FG_DEVICE };
 
 /* One direction of a link; transfers on it follow each other. */
 struct fg_lane {
@@ -47,8 +47,7 @@ struct fg_block {
 	uint64_t va;
 	int32_t range;
 	int32_t frame[FG_MAX_GPUS];
-	int32_t op;	/* the move under way, or FG_NONE */
-	int32_t target; /* of a mapped address: the block of the handle behind it */
+	int32_t op; /* the move under way, or FG_NONE */
 	uint64_t ready_at;
 	uint32_t resident, accessed_by;
 	int16_t preferred, last_prefetch;
@@ -60,7 +59,6 @@ struct fg_range {
 	uint64_t va, bytes;
 	int32_t first, blocks;
 	int32_t owner;
-	int32_t refs; /* mappings of a handle, and the handle itself */
 	uint8_t kind;
 };
 
@@ -153,8 +151,7 @@ uint64_t fg_transfer(int from, int to, uint64_t bytes, uint64_t ready, int32_t l
 FG_API double fg_bandwidth(int from, int to);
 
 /* blocks.c */
-struct fg_block *fg_slot(uint64_t addr); /* the address's own block */
-struct fg_block *fg_find(uint64_t addr); /* the memory behind it, through mappings */
+struct fg_block *fg_find(uint64_t addr);
 struct fg_range *fg_find_range(uint64_t addr, int owner);
 int fg_range_new(uint64_t va, uint64_t bytes, int owner, enum fg_kind kind);
 void fg_range_drop(struct fg_range *range);

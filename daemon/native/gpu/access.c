@@ -14,13 +14,11 @@ void tg_gather(struct tg_client *c, struct tg_chunk *chunk)
 
 static void acquire_chunk(struct tg_client *c, struct tg_chunk *chunk, uint32_t bytes, bool write)
 {
-	bool managed = c->options.backing == TG_MANAGED;
-
-	if (chunk->state == TG_QUEUED || (chunk->state == TG_MOVING && !managed))
+	if (chunk->state == TG_QUEUED)
 		tg_settle_chunk(c, chunk);
 	chunk->pins++;
 	tg_report_use(c, tg_index(c, chunk), bytes, write);
-	if (!managed || chunk->in_place)
+	if (chunk->in_place)
 		return;
 	if (chunk->state == TG_MOVING) {
 		chunk->touched = true;
@@ -112,8 +110,7 @@ static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
 	    .flags = TGW_PREFETCH,
 	};
 
-	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE &&
-	    chunk->location != TG_NO_PLACE && chunk->location != where)
+	if (chunk->state == TG_IDLE && chunk->location != TG_NO_PLACE && chunk->location != where)
 		tg_queue(c, &move);
 }
 
@@ -135,7 +132,7 @@ static void read_mostly(struct tg_client *c, struct tg_chunk *chunk, uint32_t by
 {
 	(void)bytes;
 	(void)write;
-	if (c->options.backing == TG_MANAGED && chunk->state == TG_IDLE && !chunk->in_place &&
+	if (chunk->state == TG_IDLE && !chunk->in_place &&
 	    !tg_advise(&c->driver, chunk->addr, TG_CHUNK_BYTES, CU_MEM_ADVISE_SET_READ_MOSTLY,
 		       c->options.device))
 		chunk->read_mostly = true;

@@ -42,8 +42,6 @@ static int find_device(struct tg_client *c)
 		c->devices = TG_MAX_DEVICES;
 	if (c->options.device >= c->devices)
 		return -ENODEV;
-	if (c->options.backing == TG_MAPPED)
-		return tg_driver_can_map(&c->driver) ? 0 : -EOPNOTSUPP;
 	c->driver.device_attribute(&can, CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,
 				   c->options.device);
 	return can ? 0 : -EOPNOTSUPP;
@@ -95,12 +93,8 @@ void tg_close(struct tg_client *c)
 	while (c->ranges) {
 		struct tg_range range = c->range[0];
 
-		for (uint32_t i = 0; range.owned && i < range.count; i++)
-			tg_unback(c, &c->chunk[range.first + i]);
 		tg_range_remove(c, &c->range[0]);
-		if (range.owned && c->options.backing == TG_MAPPED)
-			c->driver.address_free(range.addr, range.bytes);
-		else if (range.owned)
+		if (range.owned)
 			c->driver.mem_free(range.addr);
 	}
 	tg_copy_close(c);
@@ -199,7 +193,7 @@ int tg_detach(struct tg_client *c)
 		c->stats.detached++;
 		tg_cancel_all(c, false);
 		memset(c->grant, 0, sizeof(c->grant));
-		for (uint32_t i = 0; i < c->ranges && c->options.backing == TG_MANAGED; i++) {
+		for (uint32_t i = 0; i < c->ranges; i++) {
 			struct tg_range *range = &c->range[i];
 
 			for (uint32_t j = 0; j < range->count; j++) {

@@ -22,7 +22,6 @@ enum tg_state { TG_FREE, TG_IDLE, TG_QUEUED, TG_MOVING };
 
 struct tg_chunk {
 	uint64_t addr;
-	CUmemGenericAllocationHandle handle; /* mapped backing */
 	uint32_t pins;
 	uint32_t sequence; /* of the move that is queued */
 	int16_t location;  /* device ordinal, TG_HOST, or TG_NO_PLACE before first use */
@@ -46,8 +45,6 @@ struct tg_flight {
 	int from, to;
 	struct tgw_move move; /* dest as an ordinal */
 	CUevent event;
-	CUmemGenericAllocationHandle handle; /* mapped backing: the new memory */
-	uint64_t staging;		     /* ... and the address it is filled through */
 };
 
 struct tg_ring {
@@ -127,8 +124,6 @@ int tg_copy_wait(struct tg_client *c, struct tg_flight *flight);
 int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where);
 int tg_in_place(struct tg_client *c, struct tg_chunk *chunk, bool on);
 int tg_room(struct tg_client *c, int device, uint64_t *free_bytes);
-int tg_back(struct tg_client *c, struct tg_chunk *chunk, int device);
-void tg_unback(struct tg_client *c, struct tg_chunk *chunk);
 void tg_copy_close(struct tg_client *c);
 
 /* access.c */

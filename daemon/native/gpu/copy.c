@@ -3,11 +3,9 @@
  * The GPU copy backend: starts, polls and finishes the move of one chunk through the
  * driver, on streams of its own, one for each path.
  *
- * Managed backing moves by prefetch. A second copy is made by read-mostly advice and a
- * prefetch, and one of the copies is kept by unsetting the advice with the preferred
- * location there ("CUDA Driver API", cuMemAdvise, CU_MEM_ADVISE_UNSET_READ_MOSTLY).
- * Mapped backing copies into new memory and changes what the address maps to, which
- * needs that nothing uses the chunk; what is given back is cleared first.
+ * A chunk moves by prefetch. A second copy is made by read-mostly advice and a prefetch,
+ * and one of the copies is kept by unsetting the advice with the preferred location
+ * there ("CUDA Driver API", cuMemAdvise, CU_MEM_ADVISE_UNSET_READ_MOSTLY).
  */
 #include "client.h"
 
@@ -64,114 +62,8 @@ int tg_room(struct tg_client *c, int device, uint64_t *free_bytes)
 	return ret;
 }
 
-static int map_at(struct tg_client *c, uint64_t addr, CUmemGenericAllocationHandle handle)
-{
-	CUmemAccessDesc access = {
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = HOME(c)},
-	    .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE,
-	};
-	int ret = tg_errno(c->driver.mem_map(addr, TG_CHUNK_BYTES, 0, handle, 0));
-
-	if (ret)
-		return ret;
-	ret = tg_errno(c->driver.mem_set_access(addr, TG_CHUNK_BYTES, &access, 1));
-	if (ret)
-		c->driver.mem_unmap(addr, TG_CHUNK_BYTES);
-	return ret;
-}
-
-static int make_memory(struct tg_client *c, int where, CUmemGenericAllocationHandle *out)
-{
-	CUmemAllocationProp prop = {
-	    .type = CU_MEM_ALLOCATION_TYPE_PINNED,
-	    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = where},
-	};
-
-	if (where == TG_HOST)
-		prop.location = (CUmemLocation){.type = CU_MEM_LOCATION_TYPE_HOST_NUMA, .id = 0};
-	return tg_errno(c->driver.mem_create(out, TG_CHUNK_BYTES, &prop, 0));
-}
-
-static int clear(struct tg_client *c, uint64_t addr, CUstream stream)
-{
-	int ret = tg_errno(c->driver.memset8(addr, 0, TG_CHUNK_BYTES, stream));
-
-	if (!ret)
-		ret = tg_errno(c->driver.stream_synchronize(stream));
-	if (!ret)
-		c->stats.cleared_chunks++;
-	return ret;
-}
-
-/* Puts cleared memory behind a chunk of mapped backing, on `device` or the host. */
-int tg_back(struct tg_client *c, struct tg_chunk *chunk, int device)
-{
-	CUstream stream;
-	int ret = tg_enter(c, HOME(c));
-
-	if (ret)
-		return ret;
-	ret = stream_for(c, HOME(c), HOME(c), &stream);
-	if (!ret)
-		ret = make_memory(c, device, &chunk->handle);
-	if (!ret) {
-		ret = map_at(c, chunk->addr, chunk->handle);
-		if (ret)
-			c->driver.mem_release(chunk->handle);
-		else
-			ret = clear(c, chunk->addr, stream);
-	}
-	if (!ret)
-		tg_set_location(c, chunk, device);
-	tg_leave(c);
-	return ret;
-}
-
-void tg_unback(struct tg_client *c, struct tg_chunk *chunk)
-{
-	CUstream stream;
-
-	if (!chunk->handle || tg_enter(c, HOME(c)))
-		return;
-	if (!stream_for(c, HOME(c), HOME(c), &stream))
-		clear(c, chunk->addr, stream);
-	c->driver.mem_unmap(chunk->addr, TG_CHUNK_BYTES);
-	c->driver.mem_release(chunk->handle);
-	chunk->handle = 0;
-	tg_leave(c);
-}
-
-static int start_mapped(struct tg_client *c, struct tg_flight *f, struct tg_chunk *chunk,
-			CUstream stream)
-{
-	CUdeviceptr at;
-	int ret = 0;
-
-	if (!f->staging) {
-		ret =
-		    tg_errno(c->driver.address_reserve(&at, TG_CHUNK_BYTES, TG_CHUNK_BYTES, 0, 0));
-		if (ret)
-			return ret;
-		f->staging = at;
-	}
-	ret = make_memory(c, f->to, &f->handle);
-	if (ret)
-		return ret;
-	ret = map_at(c, f->staging, f->handle);
-	if (ret) {
-		c->driver.mem_release(f->handle);
-		return ret;
-	}
-	ret = tg_errno(c->driver.copy(f->staging, chunk->addr, TG_CHUNK_BYTES, stream));
-	if (ret) {
-		c->driver.mem_unmap(f->staging, TG_CHUNK_BYTES);
-		c->driver.mem_release(f->handle);
-	}
-	return ret;
-}
-
-static int start_managed(struct tg_client *c, struct tg_flight *f, struct tg_chunk *chunk,
-			 CUstream stream)
+static int start_move(struct tg_client *c, struct tg_flight *f, struct tg_chunk *chunk,
+		      CUstream stream)
 {
 	int ret = 0;
 
@@ -198,10 +90,8 @@ int tg_copy_start(struct tg_client *c, struct tg_flight *f)
 	ret = stream_for(c, f->from, f->to, &stream);
 	if (!ret && !f->event)
 		ret = tg_errno(c->driver.event_create(&f->event, CU_EVENT_DISABLE_TIMING));
-	if (!ret && c->options.backing == TG_MAPPED)
-		ret = start_mapped(c, f, chunk, stream);
-	else if (!ret)
-		ret = start_managed(c, f, chunk, stream);
+	if (!ret)
+		ret = start_move(c, f, chunk, stream);
 	if (!ret)
 		ret = tg_errno(c->driver.event_record(f->event, stream));
 	tg_leave(c);
@@ -268,34 +158,12 @@ int tg_in_place(struct tg_client *c, struct tg_chunk *chunk, bool on)
 	return ret;
 }
 
-/* The copy ended well. In mapped backing the address changes to the new memory here. */
+/* The copy ended well: of a chunk that moved, no other copy stays. */
 int tg_copy_finish(struct tg_client *c, struct tg_flight *f)
 {
 	struct tg_chunk *chunk = &c->chunk[f->chunk];
-	CUstream stream = c->stream[tg_place(f->from)][tg_place(f->to)];
-	int ret = 0;
 
-	if (c->options.backing != TG_MAPPED)
-		return f->move.op == TGW_OP_MOVE && chunk->read_mostly
-			   ? tg_keep_only(c, chunk, f->to)
-			   : 0;
-	ret = tg_enter(c, HOME(c));
-	if (ret)
-		return ret;
-	c->driver.mem_unmap(f->staging, TG_CHUNK_BYTES);
-	ret = clear(c, chunk->addr, stream);
-	if (!ret)
-		ret = tg_errno(c->driver.mem_unmap(chunk->addr, TG_CHUNK_BYTES));
-	if (!ret)
-		ret = map_at(c, chunk->addr, f->handle);
-	if (!ret) {
-		c->driver.mem_release(chunk->handle);
-		chunk->handle = f->handle;
-	} else {
-		c->driver.mem_release(f->handle);
-	}
-	tg_leave(c);
-	return ret;
+	return f->move.op == TGW_OP_MOVE && chunk->read_mostly ? tg_keep_only(c, chunk, f->to) : 0;
 }
 
 void tg_copy_close(struct tg_client *c)
@@ -305,8 +173,6 @@ void tg_copy_close(struct tg_client *c)
 	for (int i = 0; i < TG_MAX_INFLIGHT; i++) {
 		if (c->flight[i].event)
 			c->driver.event_destroy(c->flight[i].event);
-		if (c->flight[i].staging)
-			c->driver.address_free(c->flight[i].staging, TG_CHUNK_BYTES);
 	}
 	for (int from = 0; from < TG_PLACES; from++)
 		for (int to = 0; to < TG_PLACES; to++)

@@ -16,7 +16,6 @@ typedef unsigned long long CUdeviceptr;
 typedef struct CUctx_st *CUcontext;
 typedef struct CUstream_st *CUstream;
 typedef struct CUevent_st *CUevent;
-typedef unsigned long long CUmemGenericAllocationHandle;
 
 /* "Data types used by CUDA driver", CUresult */
 enum {
@@ -44,7 +43,6 @@ enum {
 	CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID = 50,
 	CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY = 83,
 	CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS = 89,
-	CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED = 102,
 };
 
 /* CUmemLocationType and CUmemLocation */
@@ -81,31 +79,6 @@ enum {
 	CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION = 2,
 	CU_MEM_RANGE_ATTRIBUTE_LAST_PREFETCH_LOCATION = 4,
 };
-
-/* "Virtual memory management" */
-enum {
-	CU_MEM_ALLOCATION_TYPE_PINNED = 1,
-	CU_MEM_ACCESS_FLAGS_PROT_READWRITE = 3,
-	CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0,
-};
-
-typedef struct {
-	int type;
-	int requested_handle_types;
-	CUmemLocation location;
-	void *win32_meta;
-	struct {
-		unsigned char compression_type;
-		unsigned char gpu_direct_rdma_capable;
-		unsigned short usage;
-		unsigned char reserved[4];
-	} flags;
-} CUmemAllocationProp;
-
-typedef struct {
-	CUmemLocation location;
-	int flags;
-} CUmemAccessDesc;
 
 /* "Execution control" and "Graph management" */
 #define CU_LAUNCH_PARAM_END ((void *)0)

@@ -41,8 +41,6 @@ static const struct entry entries[] = {
     AT(mem_alloc_managed, "cuMemAllocManaged", 1),
     AT(mem_free, "cuMemFree_v2", 1),
     AT(mem_info, "cuMemGetInfo_v2", 1),
-    AT(memset8, "cuMemsetD8Async", 1),
-    AT(copy, "cuMemcpyDtoDAsync_v2", 1),
     AT(prefetch_v2, "cuMemPrefetchAsync_v2", 0),
     AT(advise_v2, "cuMemAdvise_v2", 0),
     AT(prefetch_v1, "cuMemPrefetchAsync", 0),
@@ -55,13 +53,6 @@ static const struct entry entries[] = {
     AT(kernel_node_params, "cuGraphKernelNodeGetParams_v2", 0),
     AT(child_graph, "cuGraphChildGraphNodeGetGraph", 0),
     AT(capture_mode, "cuThreadExchangeStreamCaptureMode", 0),
-    AT(address_reserve, "cuMemAddressReserve", 0),
-    AT(address_free, "cuMemAddressFree", 0),
-    AT(mem_create, "cuMemCreate", 0),
-    AT(mem_release, "cuMemRelease", 0),
-    AT(mem_map, "cuMemMap", 0),
-    AT(mem_unmap, "cuMemUnmap", 0),
-    AT(mem_set_access, "cuMemSetAccess", 0),
 };
 
 /* A preloaded shim replaces dlsym by a function that asks it first; this one does not. */
@@ -104,13 +95,6 @@ void tg_driver_close(struct tg_driver *driver)
 	if (driver->library)
 		dlclose(driver->library);
 	driver->library = NULL;
-}
-
-int tg_driver_can_map(const struct tg_driver *driver)
-{
-	return driver->address_reserve && driver->address_free && driver->mem_create &&
-	       driver->mem_release && driver->mem_map && driver->mem_unmap &&
-	       driver->mem_set_access;
 }
 
 int tg_errno(CUresult result)

@@ -29,8 +29,6 @@ struct tg_driver {
 	CUresult (*mem_alloc_managed)(CUdeviceptr *, size_t, unsigned int);
 	CUresult (*mem_free)(CUdeviceptr);
 	CUresult (*mem_info)(size_t *, size_t *);
-	CUresult (*memset8)(CUdeviceptr, unsigned char, size_t, CUstream);
-	CUresult (*copy)(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 	/* 12.2 and later; else the older pair below */
 	CUresult (*prefetch_v2)(CUdeviceptr, size_t, CUmemLocation, unsigned int, CUstream);
 	CUresult (*advise_v2)(CUdeviceptr, size_t, int, CUmemLocation);
@@ -45,23 +43,12 @@ struct tg_driver {
 	CUresult (*kernel_node_params)(void *, CUDA_KERNEL_NODE_PARAMS *);
 	CUresult (*child_graph)(void *, void **);
 	CUresult (*capture_mode)(int *); /* exchanges the thread's */
-	/* virtual memory management; all or none */
-	CUresult (*address_reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
-	CUresult (*address_free)(CUdeviceptr, size_t);
-	CUresult (*mem_create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
-			       unsigned long long);
-	CUresult (*mem_release)(CUmemGenericAllocationHandle);
-	CUresult (*mem_map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-			    unsigned long long);
-	CUresult (*mem_unmap)(CUdeviceptr, size_t);
-	CUresult (*mem_set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t);
 };
 
 /* Opens the driver (NULL: libcuda.so.1) and initialises it. 0, -ENOENT without a driver,
  * -ENOSYS when it lacks a function, -ENODEV without a device. */
 int tg_driver_open(struct tg_driver *driver, const char *path);
 void tg_driver_close(struct tg_driver *driver);
-int tg_driver_can_map(const struct tg_driver *driver);
 
 /* The negative errno for a CUresult. */
 int tg_errno(CUresult result);

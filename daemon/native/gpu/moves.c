@@ -77,11 +77,6 @@ static void land(struct tg_client *c, struct tg_flight *f, int status)
 
 	if (!status)
 		status = tg_copy_finish(c, f);
-	else if (c->options.backing == TG_MAPPED && !tg_enter(c, home_of(c))) {
-		c->driver.mem_unmap(f->staging, TG_CHUNK_BYTES);
-		c->driver.mem_release(f->handle);
-		tg_leave(c);
-	}
 	chunk->state = TG_IDLE;
 	c->on_path[tg_place(f->from)][tg_place(f->to)]--;
 	f->used = false;
@@ -98,7 +93,7 @@ static void land(struct tg_client *c, struct tg_flight *f, int status)
 		if (f->move.op == TGW_OP_COPY && f->from == TG_HOST)
 			chunk->host_copy = true;
 	}
-	if (chunk->touched && c->options.backing == TG_MANAGED && !chunk->in_place) {
+	if (chunk->touched && !chunk->in_place) {
 		/* A kernel wanted it at home in the meantime: the driver brought it back. */
 		tg_set_location(c, chunk, home_of(c));
 		chunk->host_copy = false;
@@ -196,8 +191,6 @@ static int at_once(struct tg_client *c, const struct tgw_move *move)
 	struct tg_chunk *chunk = &c->chunk[move->chunk];
 	int ret = -EOPNOTSUPP;
 
-	if (c->options.backing == TG_MAPPED)
-		return EOPNOTSUPP;
 	if (move->op == TGW_OP_DROP) {
 		if (!chunk->host_copy || move->dest != TG_HOST)
 			return ESTALE;
@@ -230,12 +223,10 @@ static int take_off(struct tg_client *c, const struct tgw_move *move)
 		return EAGAIN;
 	if (chunk->location == TG_NO_PLACE || chunk->location == move->dest)
 		return ESTALE;
-	if (move->op == TGW_OP_COPY && c->options.backing == TG_MAPPED)
-		return EOPNOTSUPP;
 	/* A use came before the command: a copy of this would leave the host without one. */
 	if (move->op == TGW_OP_COPY && move->dest != TG_HOST && chunk->location != TG_HOST)
 		return ESTALE;
-	if (chunk->pins && (c->options.backing == TG_MAPPED || move->dest != home_of(c)))
+	if (chunk->pins && move->dest != home_of(c))
 		return EBUSY;
 	ret = admit(c, move);
 	if (ret)

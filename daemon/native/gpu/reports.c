@@ -113,7 +113,6 @@ static int hello(struct tg_client *c, struct packet *p)
 	    .version = TGW_VERSION,
 	    .role = (uint32_t)c->options.role,
 	    .max_chunks = c->max_chunks,
-	    .backing = (uint32_t)c->options.backing,
 	};
 	memcpy(hello->uuid, c->uuid, sizeof(hello->uuid));
 	memcpy(hello->name, c->name, sizeof(hello->name));

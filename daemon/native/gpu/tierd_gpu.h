@@ -4,8 +4,7 @@
  * own GPU, on neighbours that do not need theirs, or on the host.
  *
  * A client belongs to one GPU of one process. Its memory is managed memory, so that the
- * driver keeps every address valid wherever the bytes are, or, asked for, virtual-memory
- * mappings, which need acquire and release around their use. Without a daemon, or when it
+ * driver keeps every address valid wherever the bytes are. Without a daemon, or when it
  * goes away, a client does nothing but allocate: placement is the driver's.
  *
  * Functions return 0 (or a count) or a negative errno. All are thread-safe.
@@ -26,7 +25,6 @@ extern "C" {
 struct tg_client;
 
 enum tg_role { TG_BORROW = 1, TG_LEND = 2 }; /* or both */
-enum tg_backing { TG_MANAGED = 0, TG_MAPPED = 1 };
 enum tg_access { TG_READ = 0, TG_WRITE = 1 };
 enum tg_hint { TG_WILLNEED = 1, TG_DONTNEED = 2, TG_READMOSTLY = 3 };
 
@@ -36,7 +34,6 @@ struct tg_options {
 	const char *name;   /* shown by the daemon */
 	int device;	    /* CUDA ordinal */
 	int role;	    /* of enum tg_role */
-	int backing;	    /* of enum tg_backing */
 	uint32_t max_chunks;
 	uint32_t inflight;	    /* moves under way on one path, 0: 2 */
 	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC */
@@ -49,7 +46,6 @@ struct tg_stats {
 	uint64_t uses, uses_dropped, states_dropped, moves_dropped, ranges_untracked;
 	uint64_t queued, inflight, parked;
 	uint64_t attached, detached; /* times the daemon came and went */
-	uint64_t cleared_chunks;
 	uint64_t launches, launches_untold, spans_dropped; /* seen by the shim */
 };
 
@@ -64,9 +60,9 @@ TG_API int tg_register(struct tg_client *client, uint64_t addr, size_t bytes);
 TG_API int tg_unregister(struct tg_client *client, uint64_t addr);
 
 /*
- * Says that kernels launched from now until release use `bytes` from `addr`. In mapped
- * backing the memory stays where it is for that time (and a move under way is waited
- * for); in managed backing it is a hint that makes placement better.
+ * Says that kernels launched from now on use `bytes` from `addr`, and at release that no
+ * more of them will: a chunk in use is not sent away. It makes placement better, and
+ * nothing depends on it; a kernel may still run when its memory is released.
  */
 TG_API int tg_acquire(struct tg_client *client, uint64_t addr, size_t bytes, int access);
 TG_API int tg_release(struct tg_client *client, uint64_t addr, size_t bytes);

@@ -50,7 +50,7 @@ struct tgw_header {
 };
 
 struct tgw_hello {
-	uint32_t version, role, max_chunks, backing;
+	uint32_t version, role, max_chunks, reserved;
 	uint8_t uuid[16];
 	char name[32];
 };

@@ -212,20 +212,18 @@ def test_the_free_memory_that_is_told_counts_what_was_borrowed_here(world: World
     assert (free[0], total[0]) == ((44 + 7) * CHUNK, 64 * CHUNK)
 
 
-@pytest.mark.parametrize("backing", [0, 1], ids=["managed", "mapped"])
-def test_every_byte_survives_random_moves(backing: int) -> None:
+def test_every_byte_survives_random_moves() -> None:
     """Random commands and uses, faults of links and allocations; contents at every read."""
     rng = random.Random(11)
     with World(gpu_bytes=64 * CHUNK, manual=True) as world:
-        puppet = Puppet(world, 0, 48, backing=backing, inflight=8)
+        puppet = Puppet(world, 0, 48, inflight=8)
         wrote: dict[int, int] = {}
         for chunk in range(48):
             wrote[chunk] = chunk
             puppet.write(chunk, chunk)
         done = 0
-        target = MOVES if not backing else MOVES // 10
-        while done < target:
-            _random_moves(rng, puppet, backing)
+        while done < MOVES:
+            _random_moves(rng, puppet)
             _random_uses(rng, puppet, wrote)
             if rng.random() < 0.02:
                 _break_a_link(rng, puppet)
@@ -236,8 +234,8 @@ def test_every_byte_survives_random_moves(backing: int) -> None:
         assert puppet.stats().moves_failed > 0
 
 
-def _random_moves(rng: random.Random, puppet: Puppet, backing: int) -> None:
-    ops = [Op.MOVE] if backing else [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP, Op.MAP, Op.UNMAP]
+def _random_moves(rng: random.Random, puppet: Puppet) -> None:
+    ops = [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP, Op.MAP, Op.UNMAP]
     moves = [
         (rng.randrange(48), rng.choice([HOST, 0, 1, 2, 3]), rng.choice(ops)) for _ in range(64)
     ]
@@ -305,36 +303,6 @@ def test_a_lost_lender_costs_no_byte_that_has_a_copy_and_lies_about_none(world: 
     for chunk in (2, 3):
         with pytest.raises(DriverError, match="719"):
             puppet.read(chunk)
-
-
-def test_mapped_chunks_are_cleared_before_they_are_given_back() -> None:
-    """On a driver that clears nothing at all, another tenant finds zeros."""
-    with World(gpu_bytes=8 * CHUNK, scrub=1) as world:
-        first = Puppet(world, 0, 6, slot=world.tenant(), backing=1)
-        for chunk in range(6):
-            first.write(chunk, 4000 + chunk)
-        for chunk in range(4):
-            assert first.do(chunk, 1) == 0
-        assert first.do(0, HOST) == 0
-        world.drop(first.client)
-        zero = _hash_of_zeros(world)
-        spy = world.tenant()
-        for gpu in (0, 1):
-            assert _what_is_left(world, gpu, spy, 8) == {zero}
-
-
-def _what_is_left(world: World, gpu: int, slot: int, chunks: int) -> set[int]:
-    out = world.lib.ffi.new("CUdeviceptr *")
-    with world.on(gpu, slot):
-        check(world.lib.cu.cuMemAlloc_v2(out, chunks * CHUNK))
-    return {world.kernel(gpu, int(out[0]) + c * CHUNK, slot=slot) for c in range(chunks)}
-
-
-def _hash_of_zeros(world: World) -> int:
-    digest = 0xCBF29CE484222325
-    for _ in range(64 // 8):
-        digest = digest * 0x100000001B3 % (1 << 64)
-    return digest
 
 
 def test_a_hint_moves_without_a_daemon(world: World) -> None:
