@@ -79,8 +79,11 @@ void fg_range_drop(struct fg_range *range)
 		uint64_t when = fg_w->now;
 
 		fg_wait_block(block, &when);
-		for (int where = 0; where < FG_LOCS; where++)
-			fg_leave(block, where);
+		fg_leave(block, FG_HOST);
+		for (int g = 0; g < fg_w->gpus; g++)
+			if (block->frame[g] != FG_NONE)
+				fg_frame_give(g, block->frame[g]);
+		block->resident = 0;
 		block->kind = FG_FREE;
 	}
 	range->kind = FG_FREE;
@@ -94,6 +97,9 @@ void fg_reap_tenant(int slot)
 		if (range->kind != FG_FREE && range->owner == slot)
 			fg_range_drop(range);
 	}
+	for (int i = 0; i < FG_MAX_CAPTURES; i++)
+		if (fg_w->capture[i].used && fg_w->capture[i].owner == slot)
+			fg_w->capture[i].used = false;
 	for (int i = 0; i < FG_MAX_STREAMS; i++)
 		if (fg_w->stream[i].used && fg_w->stream[i].owner == slot)
 			fg_w->stream[i].used = false;

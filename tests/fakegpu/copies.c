@@ -24,7 +24,7 @@ static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, boo
 {
 	struct fg_block *block = fg_find(addr);
 	uint64_t offset = addr % FG_BLOCK_BYTES;
-	int device = fg_context_device(), where;
+	int device = fg_context_gpu(), where;
 	int32_t lanes[2];
 	CUresult ret;
 
@@ -32,7 +32,7 @@ static CUresult copy_piece(CUdeviceptr addr, uint8_t *plain, uint64_t bytes, boo
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	fg_wait_block(block, when);
 	if (!block->resident) {
-		ret = fg_migrate(block, device, when, FG_NONE);
+		ret = fg_migrate(block, device, FG_BLOCK_BYTES, when, FG_NONE);
 		if (ret)
 			return ret;
 	}
@@ -95,14 +95,14 @@ static CUresult pair(CUdeviceptr to, CUdeviceptr from, uint64_t bytes, struct fg
 	if (!a || !b || a->lost || b->lost)
 		return CUDA_ERROR_ILLEGAL_ADDRESS;
 	if (!a->resident)
-		ret = fg_migrate(a, fg_context_device(), &when, FG_NONE);
+		ret = fg_migrate(a, fg_context_gpu(), FG_BLOCK_BYTES, &when, FG_NONE);
 	if (!ret && !b->resident)
-		ret = fg_migrate(b, fg_context_device(), &when, FG_NONE);
+		ret = fg_migrate(b, fg_context_gpu(), FG_BLOCK_BYTES, &when, FG_NONE);
 	if (ret)
 		return ret;
 	fg_wait_block(a, &when);
 	fg_wait_block(b, &when);
-	dest = fg_nearest(b, fg_context_device());
+	dest = fg_nearest(b, fg_context_gpu());
 	source = fg_nearest(a, dest);
 	fg_make_writable(b, dest);
 	if (source != dest)
@@ -141,7 +141,7 @@ FG_API CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t by
 /* A kernel of the driver's: managed blocks come to the device and are written there. */
 FG_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t bytes, CUstream s)
 {
-	int device = fg_context_device();
+	int device = fg_context_gpu();
 	struct fg_stream *stream;
 	CUresult ret = enter(s, &stream);
 
@@ -159,7 +159,7 @@ FG_API CUresult cuMemsetD8Async(CUdeviceptr addr, unsigned char value, size_t by
 			break;
 		}
 		if (block->kind == FG_MANAGED)
-			ret = fg_migrate(block, device, &when, FG_NONE);
+			ret = fg_migrate(block, device, FG_BLOCK_BYTES, &when, FG_NONE);
 		else
 			where = fg_nearest(block, device);
 		if (ret)

@@ -34,7 +34,7 @@ static void on_segv(int signal, siginfo_t *info, void *context)
 
 			fg_wait_block(block, &when);
 			if (!(block->resident & 1u << FG_HOST))
-				fg_migrate(block, FG_HOST, &when, FG_NONE);
+				fg_migrate(block, FG_HOST, FG_BLOCK_BYTES, &when, FG_NONE);
 			else
 				fg_make_writable(block, FG_HOST);
 			fg_wait_block(block, &when);

@@ -1,19 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * Devices and contexts of the stand-in driver ("CUDA Driver API": device, primary context
- * and context management; entry point access).
+ * Devices of the stand-in driver ("CUDA Driver API": device management).
  */
 #include "driver.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define CONTEXT_TAG 0x53000000u
-#define DEPTH 16
 #define VERSION 12080
-
-static _Thread_local CUcontext stack[DEPTH];
-static _Thread_local int depth;
 
 FG_API CUresult cuInit(unsigned int flags)
 {
@@ -30,13 +24,13 @@ FG_API CUresult cuDriverGetVersion(int *version)
 FG_API CUresult cuDeviceGetCount(int *count)
 {
 	ENTER();
-	*count = fg_w->gpus;
+	*count = fg_visible_count();
 	LEAVE(CUDA_SUCCESS);
 }
 
 static bool valid(int device)
 {
-	return device >= 0 && device < fg_w->gpus;
+	return fg_gpu_of(device) != FG_NONE;
 }
 
 FG_API CUresult cuDeviceGet(CUdevice *device, int ordinal)
@@ -60,7 +54,7 @@ FG_API CUresult cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 		LEAVE(CUDA_ERROR_INVALID_DEVICE);
 	switch (attribute) {
 	case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
-		*value = 0x10 + device;
+		*value = 0x10 + fg_gpu_of(device);
 		break;
 	case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
 	case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
@@ -77,7 +71,7 @@ FG_API CUresult cuDeviceTotalMem_v2(size_t *bytes, CUdevice device)
 	ENTER();
 	if (!valid(device))
 		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	*bytes = (size_t)fg_w->gpu[device].frames * FG_BLOCK_BYTES;
+	*bytes = (size_t)fg_w->gpu[fg_gpu_of(device)].frames * FG_BLOCK_BYTES;
 	LEAVE(CUDA_SUCCESS);
 }
 
@@ -85,7 +79,7 @@ FG_API CUresult cuDeviceGetUuid_v2(unsigned char uuid[16], CUdevice device)
 {
 	ENTER();
 	memset(uuid, 0xfa, 16);
-	uuid[15] = (unsigned char)device;
+	uuid[15] = (unsigned char)fg_gpu_of(device);
 	LEAVE(valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
 }
 
@@ -98,78 +92,10 @@ FG_API CUresult cuDeviceCanAccessPeer(int *can, CUdevice device, CUdevice peer)
 	LEAVE(CUDA_SUCCESS);
 }
 
-static CUcontext context_of(int device)
-{
-	return (CUcontext)(uintptr_t)(CONTEXT_TAG + (unsigned int)device);
-}
-
-FG_API CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device)
-{
-	ENTER();
-	if (!valid(device))
-		LEAVE(CUDA_ERROR_INVALID_DEVICE);
-	if (fg_w->gpu[device].lost)
-		LEAVE(CUDA_ERROR_DEVICE_UNAVAILABLE);
-	fg_w->tenant[fg_self()].contexts |= 1u << device;
-	*context = context_of(device);
-	LEAVE(CUDA_SUCCESS);
-}
-
-FG_API CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device)
-{
-	ENTER();
-	LEAVE(valid(device) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE);
-}
-
-FG_API CUresult cuCtxSetCurrent(CUcontext context)
-{
-	if (!depth)
-		depth = 1;
-	stack[depth - 1] = context;
-	return CUDA_SUCCESS;
-}
-
-FG_API CUresult cuCtxGetCurrent(CUcontext *context)
-{
-	*context = depth ? stack[depth - 1] : NULL;
-	return CUDA_SUCCESS;
-}
-
-FG_API CUresult cuCtxPushCurrent_v2(CUcontext context)
-{
-	if (depth == DEPTH)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	stack[depth++] = context;
-	return CUDA_SUCCESS;
-}
-
-FG_API CUresult cuCtxPopCurrent_v2(CUcontext *context)
-{
-	if (!depth)
-		return CUDA_ERROR_INVALID_CONTEXT;
-	depth--;
-	if (context)
-		*context = stack[depth];
-	return CUDA_SUCCESS;
-}
-
-int fg_context_device(void)
-{
-	uintptr_t value = depth ? (uintptr_t)stack[depth - 1] : 0;
-
-	return value >= CONTEXT_TAG ? (int)(value - CONTEXT_TAG) : FG_NONE;
-}
-
-FG_API CUresult cuCtxGetDevice(CUdevice *device)
-{
-	*device = fg_context_device();
-	return *device == FG_NONE ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
-}
-
 int fg_location(const CUmemLocation *location)
 {
 	if (location->type == CU_MEM_LOCATION_TYPE_DEVICE)
-		return valid(location->id) ? location->id : FG_NONE;
+		return fg_gpu_of(location->id);
 	if (location->type == CU_MEM_LOCATION_TYPE_HOST ||
 	    location->type == CU_MEM_LOCATION_TYPE_HOST_NUMA)
 		return FG_HOST;

@@ -18,7 +18,10 @@
 		return leave_;                                                                     \
 	} while (0)
 
-int fg_context_device(void); /* of the calling thread, or FG_NONE */
+int fg_context_gpu(void);      /* of the calling thread, or FG_NONE */
+CUresult fg_unsafe_call(void); /* what a capture under way says to one */
+
+#define FG_UUID_FORMAT "GPU-fafafafa-fafa-fafa-fafa-fafafafafa%02x"
 /* The stream behind a handle; NULL and the default streams have one for each device. */
 struct fg_stream *fg_stream_of(CUstream handle);
 uint64_t fg_stream_start(const struct fg_stream *stream);
@@ -37,9 +40,10 @@ int fg_location(const CUmemLocation *location); /* FG_NONE: not one of this worl
 	X(cuMemPrefetchAsync) X(cuMemPrefetchAsync_v2) X(cuMemAdvise) X(cuMemAdvise_v2) \
 	X(cuMemRangeGetAttribute) X(cuMemcpyHtoDAsync_v2) X(cuMemcpyDtoHAsync_v2) \
 	X(cuMemcpyDtoDAsync_v2) X(cuMemsetD8Async) X(cuGetProcAddress) X(cuGetProcAddress_v2) \
-	X(cuGetErrorName) X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) \
-	X(cuLibraryGetKernel) X(cuFuncGetParamInfo) X(cuKernelGetParamInfo) X(cuLaunchKernel) \
-	X(cuStreamIsCapturing)
+	X(cuGetErrorName) X(cuIpcGetMemHandle) \
+	X(cuThreadExchangeStreamCaptureMode) X(cuStreamBeginCapture_v2) X(cuStreamEndCapture) \
+	X(cuModuleLoadData) X(cuModuleUnload) X(cuModuleGetFunction) X(cuLibraryGetKernel) \
+	X(cuFuncGetParamInfo) X(cuKernelGetParamInfo) X(cuLaunchKernel) X(cuStreamIsCapturing)
 /* clang-format on */
 
 #endif

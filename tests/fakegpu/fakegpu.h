@@ -3,7 +3,8 @@
  * What tests may do with the stand-in driver beside calling cu* and nvml*: make a world,
  * move its clock, break things, run accesses as a kernel would, and read counters.
  *
- * Locations are device ordinals; FG_HOST is host memory. Times are virtual nanoseconds.
+ * Locations are the world's GPUs, whatever CUDA_VISIBLE_DEVICES says; FG_HOST is host
+ * memory. Times are virtual nanoseconds.
  * One world a process at a time; a world made with a path is shared by processes.
  */
 #ifndef FAKEGPU_H
@@ -30,11 +31,16 @@ struct fg_config {
 				 are not stored. 2 MiB makes blocks readable by the CPU */
 	uint32_t max_blocks;
 	int scrub;
+	uint32_t batch;		/* blocks that managed memory takes at once, 0: 64 */
+	uint64_t context_bytes; /* of a GPU, for each process that computes there */
 };
 
 struct fg_gpu_stats {
-	uint64_t total_bytes, free_bytes;
-	uint64_t least_free_bytes; /* since the world was made */
+	uint64_t total_bytes, free_bytes; /* as cuMemGetInfo and NVML tell */
+	uint64_t spare_bytes;		  /* managed memory took it ahead of need */
+	uint64_t unused_bytes;		  /* managed blocks left it behind */
+	uint64_t plain_bytes;		  /* of cuMemAlloc and contexts */
+	uint64_t least_room_bytes; /* free, spare and unused, the least since the world was made */
 	uint64_t faults, fault_ns;
 	uint64_t evict_copies, evict_free;	  /* blocks the driver evicted from here */
 	uint64_t evicted_of_others, evicted_self; /* ... by who owned them and who caused it */
@@ -57,8 +63,8 @@ FG_API int fg_path(int from, int to, uint64_t *carried, double *bytes_per_s);
 FG_API uint64_t fg_now(void);
 FG_API void fg_set_manual(int manual);
 FG_API void fg_set_now(uint64_t now);
-/* When the calling thread's last blocking call returned, on a manual clock. */
-FG_API uint64_t fg_blocked_until(void);
+/* On a manual clock: what this thread's calls took since this was asked last. */
+FG_API uint64_t fg_take_spent(void);
 
 /* Several processes in one: calls of this thread are made as tenant `slot` from now on. */
 FG_API int fg_tenant_new(void);
@@ -69,6 +75,9 @@ FG_API void fg_tenant_kill(int slot);
 FG_API int fg_link_set(int a, int b, int up);
 FG_API int fg_device_lose(int gpu);
 FG_API void fg_fail_allocations(int count);
+/* Calls of cuMemPrefetchAsync do not go on while held; how many wait. */
+FG_API void fg_hold_prefetches(int held);
+FG_API int fg_prefetches_held(void);
 
 /*
  * One kernel's access to `bytes` of the block that holds `addr`, then `compute_ns` of

@@ -132,7 +132,7 @@ FG_API CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigne
 			       unsigned by, unsigned bz, unsigned shared, CUstream on,
 			       void **params, void **extra)
 {
-	int count = operands_of(function, FUNCTION_TAG), gpu = fg_context_device();
+	int count = operands_of(function, FUNCTION_TAG), gpu = fg_context_gpu();
 	struct fg_operand operands[MOST];
 	struct fg_stream *stream;
 	CUresult ret;
@@ -161,11 +161,4 @@ FG_API CUresult cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigne
 	if (!ret && time > stream->tail)
 		stream->tail = time;
 	LEAVE(ret);
-}
-
-FG_API CUresult cuStreamIsCapturing(CUstream on, int *capturing)
-{
-	ENTER();
-	*capturing = 0;
-	LEAVE(fg_stream_of(on) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE);
 }

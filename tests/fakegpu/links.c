@@ -15,6 +15,7 @@ enum { PAIR = 0, PCIE_UP = FG_MAX_GPUS * FG_MAX_GPUS };
 #define SWITCH_DOWN (PCIE_UP + 3 * FG_MAX_GPUS)
 
 #define GIB ((uint64_t)1 << 30)
+#define TO_HOST_RATE 14.7 /* bytes a ns: managed memory to the host, whatever the link */
 
 static void lane(struct fg_world *w, int index, double gbytes_per_s, uint64_t latency_ns)
 {
@@ -112,7 +113,7 @@ double fg_bandwidth(int from, int to)
 	for (int i = 0, n = fg_lanes(from, to, lanes); i < n; i++)
 		if (!i || fg_w->lane[lanes[i]].bytes_per_ns < least)
 			least = fg_w->lane[lanes[i]].bytes_per_ns;
-	return least;
+	return to == FG_HOST && least > TO_HOST_RATE ? TO_HOST_RATE : least;
 }
 
 /* Takes memory bandwidth from the kernels that run on the GPU. */

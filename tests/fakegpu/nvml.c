@@ -3,7 +3,7 @@
  * The stand-in NVML over the same world ("NVML API Reference Guide"): devices, memory,
  * NVLink state and remote ends, PCIe link. A device's handle is its ordinal plus one.
  */
-#include "world.h"
+#include "driver.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,6 +12,7 @@ enum {
 	NVML_SUCCESS = 0,
 	NVML_ERROR_INVALID_ARGUMENT = 2,
 	NVML_ERROR_NOT_SUPPORTED = 3,
+	NVML_ERROR_INSUFFICIENT_SIZE = 7,
 	NVML_ERROR_GPU_IS_LOST = 15,
 	NVML_ERROR_UNKNOWN = 999,
 };
@@ -105,17 +106,53 @@ FG_API int nvmlDeviceGetMemoryInfo(void *handle, nvmlMemory_t *memory)
 		return ret ? ret : NVML_ERROR_UNKNOWN;
 	fg_reap();
 	memory->total = (unsigned long long)fg_w->gpu[gpu].frames * FG_BLOCK_BYTES;
-	memory->free = (unsigned long long)fg_w->gpu[gpu].free_frames * FG_BLOCK_BYTES;
+	memory->free = (unsigned long long)fg_w->gpu[gpu].list[FG_ON_FREE].count * FG_BLOCK_BYTES;
 	memory->used = memory->total - memory->free;
 	fg_unlock();
 	return NVML_SUCCESS;
+}
+
+typedef struct {
+	unsigned int pid;
+	unsigned long long used_bytes;
+	unsigned int gpu_instance, compute_instance;
+} nvmlProcessInfo_t;
+
+/* Contexts and cuMemAlloc; managed memory is in no process's figure (measured). */
+FG_API int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count,
+						   nvmlProcessInfo_t *out)
+{
+	int gpu, ret = device_of(handle, &gpu);
+	unsigned int found = 0;
+
+	if (ret || fg_lock())
+		return ret ? ret : NVML_ERROR_UNKNOWN;
+	fg_reap();
+	for (int slot = 0; slot < FG_MAX_TENANTS; slot++) {
+		const struct fg_tenant *tenant = &fg_w->tenant[slot];
+
+		if (!tenant->used || !tenant->contexts[gpu])
+			continue;
+		if (found < *count)
+			out[found] = (nvmlProcessInfo_t){
+			    .pid = (unsigned int)tenant->pid,
+			    .used_bytes = (uint64_t)tenant->plain[gpu] * FG_BLOCK_BYTES,
+			    .gpu_instance = UINT32_MAX,
+			    .compute_instance = UINT32_MAX,
+			};
+		found++;
+	}
+	ret = found > *count ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
+	*count = found;
+	fg_unlock();
+	return ret;
 }
 
 FG_API int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size)
 {
 	int gpu, ret = device_of(handle, &gpu);
 
-	snprintf(text, size, "GPU-fafafafa-fafa-fafa-fafa-fafafafafa%02x", (unsigned int)gpu);
+	snprintf(text, size, FG_UUID_FORMAT, (unsigned int)gpu);
 	return ret;
 }
 

@@ -77,10 +77,26 @@ void fg_wait_block(struct fg_block *block, uint64_t *when)
 		*when = block->ready_at;
 }
 
-static void populate(struct fg_block *block, int where)
+/*
+ * Host memory for a block is found when it comes to the host first, and stays with it
+ * (measured: 512 MiB prefetched to the host take 157 ms the first time, 36 ms later).
+ */
+#define POPULATE_NS 474000u
+
+uint64_t fg_populate(struct fg_block *block)
 {
-	if (where == FG_HOST)
+	bool first = !block->host_pages && block->kind == FG_MANAGED;
+
+	block->host_pages = true;
+	return first ? POPULATE_NS : 0;
+}
+
+static void populate(struct fg_block *block, int where, uint64_t *when)
+{
+	if (where == FG_HOST) {
 		memset(fg_host_bytes(block), 0, fg_w->payload); /* as the kernel gives pages */
+		*when += fg_populate(block);
+	}
 	block->resident = 1u << where;
 }
 
@@ -93,10 +109,11 @@ static int op_slot(void)
 }
 
 /*
- * Starts moving (or, read-mostly, copying) a block; *when is when it may start and
- * becomes when it ends. The block is at `to` from that time on. 0 or a CUresult.
+ * Starts moving (or, read-mostly, copying) a block, of which `bytes` are carried; *when is
+ * when it may start and becomes when it ends. The block is at `to` from that time on. 0 or
+ * a CUresult.
  */
-int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream)
+int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, int stream)
 {
 	int owner = fg_w->range[block->range].owner, slot, from;
 	struct fg_op *op;
@@ -125,7 +142,7 @@ int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream)
 	}
 	from = fg_nearest(block, to);
 	if (from == FG_NONE) {
-		populate(block, to);
+		populate(block, to, when);
 		fg_cpu_protect(block);
 		return 0;
 	}
@@ -141,7 +158,10 @@ int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream)
 	    .stream = stream,
 	    .duplicate = block->read_mostly,
 	};
-	*when = op->done_at = fg_transfer(from, to, FG_BLOCK_BYTES, *when, op->lane);
+	*when = fg_transfer(from, to, bytes, *when, op->lane);
+	if (to == FG_HOST)
+		*when += fg_populate(block);
+	op->done_at = *when;
 	block->op = slot;
 	fg_w->ops_used++;
 	if (op->done_at < fg_w->next_done)
@@ -204,8 +224,7 @@ void fg_fail_lane(int32_t lane, int error)
 		} else if (op->to != FG_HOST) {
 			memcpy(fg_bytes(block, op->to), fg_bytes(block, op->from),
 			       fg_w->payload / 2);
-			fg_frame_give(op->to, block->frame[op->to]);
-			block->frame[op->to] = FG_NONE;
+			fg_leave_behind(block, op->to);
 			fg_w->gpu[op->to].stats.failed_ops++;
 		}
 		if (op->stream != FG_NONE)
@@ -243,6 +262,8 @@ void fg_lose_blocks(int gpu)
 			continue;
 		block = fg_block_at(index);
 		memset(fg_frame_bytes(frame), FG_POISON, fg_w->payload);
+		if (fg_frame_at(frame)->on == FG_ON_UNUSED)
+			continue; /* the block is somewhere else */
 		fg_leave(block, gpu);
 		if (!block->resident)
 			block->lost = true;

@@ -22,7 +22,7 @@ class Puppet:
 
     def __init__(
         self, world: World, gpu: int, chunks: int, *, slot: int = -1,
-        inflight: int = 4, lease: int = 1 << 20, floor: int = 0,
+        inflight: int = 4, lease: int = 1 << 20,
     ) -> None:  # fmt: skip
         self.world, self.gpu, self.chunks, self.slot = world, gpu, chunks, slot
         self.lib = world.lib
@@ -43,15 +43,15 @@ class Puppet:
             gpus["uuid"][index] = np.frombuffer(bytes([0xFA] * 15 + [index]), np.uint8)
         self.say(Kind.WELCOME, np.array([(1, 1, 100, 0)], wire.WELCOME))
         self.say(Kind.GPUS, gpus)
-        self.lease(lease, floor)
+        self.lease(lease)
 
     def use(self) -> None:
         """Calls to the driver are this tenant's from now on."""
         self.lib.cu.fg_tenant_use(self.slot)
 
-    def lease(self, chunks: int, floor: int = 0) -> None:
+    def lease(self, chunks: int) -> None:
         """The same lease on every GPU."""
-        rows = [(gpu, chunks, floor, 0) for gpu in range(self.world.gpus)]
+        rows = [(gpu, chunks, 0) for gpu in range(self.world.gpus)]
         self.say(Kind.LEASE, np.array(rows, wire.LEASE))
 
     def say(self, kind: Kind, records: wire.Records) -> None:
@@ -81,6 +81,11 @@ class Puppet:
                     self.states[int(record["sequence"])] = record
                     self.place[int(record["chunk"])] = int(record["place"])
 
+    def turn(self) -> None:
+        """One turn of moves, from any thread."""
+        self.use()
+        self.lib.tg.tg_pump(self.client)
+
     def settle(self, step_ns: int = 100_000, turns: int = 100_000) -> None:
         """Pump until nothing is queued or under way."""
         stats = self.lib.ffi.new("struct tg_stats *")
@@ -90,7 +95,7 @@ class Puppet:
             self.lib.tg.tg_stats_get(self.client, stats)
             if not moving and not stats.queued:
                 break
-            self.lib.cu.fg_set_now(self.lib.cu.fg_now() + step_ns)
+            self.world.advance(step_ns)
         else:
             raise AssertionError("moves do not end")
         self.hear()

@@ -36,6 +36,14 @@ typedef int CUresult;
 typedef unsigned long long CUdeviceptr;
 CUresult cuInit(unsigned int);
 CUresult cuDevicePrimaryCtxRetain(void **, int);
+CUresult cuDevicePrimaryCtxRelease_v2(int);
+CUresult cuDeviceGetCount(int *);
+CUresult cuDeviceGetUuid_v2(unsigned char *, int);
+CUresult cuCtxGetDevice(int *);
+CUresult cuIpcGetMemHandle(void *, CUdeviceptr);
+CUresult cuThreadExchangeStreamCaptureMode(int *);
+CUresult cuStreamBeginCapture_v2(void *, int);
+CUresult cuStreamEndCapture(void *, void **);
 CUresult cuCtxPushCurrent_v2(void *);
 CUresult cuCtxPopCurrent_v2(void **);
 CUresult cuCtxSynchronize(void);
@@ -109,7 +117,10 @@ def load() -> Libraries:
 
 
 class World:
-    """One stand-in world; a context manager that closes it."""
+    """One stand-in world; a context manager that closes it.
+
+    Small ones take single blocks, and contexts cost nothing, unless told otherwise.
+    """
 
     def __init__(
         self,
@@ -119,6 +130,8 @@ class World:
         payload: int = 64,
         blocks: int = 0,
         scrub: int = 0,
+        batch: int = 1,
+        context_bytes: int = 0,
         path: Path | None = None,
         manual: bool = False,
     ) -> None:
@@ -128,6 +141,7 @@ class World:
         config = ffi.new("struct fg_config *")
         config.topology, config.gpu_bytes, config.payload = name, gpu_bytes, payload
         config.max_blocks, config.scrub = blocks, scrub
+        config.batch, config.context_bytes = batch, context_bytes
         where = ffi.new("char[]", os.fsencode(path)) if path else ffi.NULL
         status = self.lib.cu.fg_world_open(where, config)
         if status:
@@ -222,6 +236,12 @@ class World:
         out = self.lib.ffi.new("struct fg_gpu_stats *")
         self.lib.cu.fg_stats(gpu, out)
         return out
+
+    def advance(self, ns: int) -> None:
+        """A manual clock goes on, from when this thread is back from its calls."""
+        now = self.lib.cu.fg_now()
+        self.lib.cu.fg_take_spent()
+        self.lib.cu.fg_set_now(now + ns)
 
     def kernel(self, gpu: int, addr: int, *, write: int | None = None, pages: int = 512,
                compute_ns: int = 1000, slot: int = -1) -> int:  # fmt: skip

@@ -9,14 +9,13 @@ links break, borrowers and the daemon are killed and come back, a lender's GPU i
 from __future__ import annotations
 
 import random
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from simulate import read_topology
 from standin import CHUNK, World
 
-from tierd_gpu.forecast import Forecast
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.session import Session
 from tierd_gpu.settings import HarvestSettings
@@ -42,6 +41,7 @@ class App:
     wrote: dict[int, int] = field(default_factory=dict)
     at: int = 0
     busy_ns: int = 0
+    calls_ns: int = 0
     waiting: list[bytes] = field(default_factory=list)
 
 
@@ -56,7 +56,8 @@ class Seen:
         wrong: reads that gave other bytes than were written.
         lost: reads that the driver refused because the memory was lost.
         refused: allocations of lenders that failed.
-        crossed: moves that took a lender below its floor.
+        crossed: moves that took a lender below its floor, though it took nothing itself
+            since the daemon decided on them.
         bounce: most moves of a chunk towards home without a use.
         unbacked: most chunks of others that one GPU alone had.
     """
@@ -79,12 +80,18 @@ class Storm:
 
     def __init__(self, rng: random.Random, seen: Seen, settings: HarvestSettings) -> None:
         self.rng, self.seen, self.settings = rng, seen, settings
-        self.world = World(gpu_bytes=HOME * CHUNK, manual=True)
+        self.world = World(
+            gpu_bytes=HOME * CHUNK, manual=True, batch=2, context_bytes=settings.context_bytes
+        )
         self.lib = self.world.lib
         self.topology = read_topology(self.world)
         self.core = Harvester(self.topology, settings)
         self.held: dict[int, list[tuple[int, int]]] = {gpu: [] for gpu in LENDERS}
         self.lender = {gpu: self.world.tenant() for gpu in LENDERS}
+        for gpu in LENDERS:
+            with self.world.on(gpu, self.lender[gpu]):
+                pass  # its context
+        self.plain = {gpu: deque([0, 0], maxlen=2) for gpu in LENDERS}
         self.links: list[tuple[int, int]] = []
         self.daemon = True
         self.gone: set[int] = set()
@@ -169,6 +176,7 @@ class Storm:
         value = self.rng.randrange(1 << 30) if write else None
         cu, status = self.lib.cu, self.status
         cu.fg_tenant_use(app.slot)
+        cu.fg_take_spent()
         assert tg.tg_acquire(app.client, address, CHUNK, write) == 0
         end = cu.fg_kernel(app.gpu, address, CHUNK, write, value or 0, 1000, cu.fg_now(),
                            self.digest, status)  # fmt: skip
@@ -178,7 +186,7 @@ class Storm:
             self.seen.lost += 1
             app.wrote.pop(chunk, None)
             return
-        app.busy_ns = int(end)
+        app.busy_ns = int(end) + int(cu.fg_take_spent())
         if value is not None:
             app.wrote[chunk] = value
             return
@@ -188,24 +196,37 @@ class Storm:
     def pump(self) -> None:
         """Start and end moves a little later; none may take a lender below its floor."""
         cu = self.lib.cu
-        cu.fg_set_now(cu.fg_now() + self.rng.randrange(1, 2 * TICK_NS // PUMPS))
+        cu.fg_take_spent()
+        self.world.advance(self.rng.randrange(1, 2 * TICK_NS // PUMPS))
         for app in self.apps:
-            before = [int(self.world.stats(gpu).free_bytes) for gpu in LENDERS]
+            if app.calls_ns > cu.fg_now():
+                continue  # its thread is not back from the driver
+            before = [self.room(gpu) for gpu in LENDERS]
             cu.fg_tenant_use(app.slot)
             self.lib.tg.tg_pump(app.client)
+            app.calls_ns = int(cu.fg_now())
+            cu.fg_take_spent()
             for gpu, had in zip(LENDERS, before, strict=True):
-                free = int(self.world.stats(gpu).free_bytes)
-                self.seen.crossed += had > free < self.settings.floor_bytes
+                grown = int(self.world.stats(gpu).plain_bytes) > min(self.plain[gpu])
+                self.seen.crossed += had > self.room(gpu) < FLOOR and not grown
+
+    def room(self, gpu: int) -> int:
+        """Chunks that an allocation gets without an eviction."""
+        stats = self.world.stats(gpu)
+        return int(stats.free_bytes + stats.spare_bytes + stats.unused_bytes) // CHUNK
 
     def decide(self) -> None:
         """One turn of the daemon; what it says arrives in the next interval."""
         core, now = self.core, int(self.lib.cu.fg_now())
         for gpu in range(self.world.gpus):
             stats = self.world.stats(gpu)
-            core.set_memory(gpu, int(stats.free_bytes), lost=bool(stats.lost))
+            free, own = int(stats.free_bytes), int(stats.plain_bytes)
+            core.set_memory(gpu, free, own, lost=bool(stats.lost))
+            if gpu in LENDERS:
+                self.plain[gpu].append(own)
             if self.rng.random() < 0.05:
                 # A lender that once took everything would never be asked again.
-                core.gpus[gpu].forecast = Forecast()
+                core.gpus[gpu].most_own = 0
         core.tick(now)
         for app in self.apps:
             if app.session is None:
@@ -254,8 +275,8 @@ class Storm:
                 self.held[gpu].append((int(out[0]), chunks))
 
     def others(self, gpu: int) -> int:
-        """Chunks of a GPU that its lender does not hold itself."""
-        return HOME - sum(chunks for _, chunks in self.held[gpu])
+        """Chunks of a GPU that are evictable or nobody's."""
+        return HOME - int(self.world.stats(gpu).plain_bytes) // CHUNK
 
     def mishap_grow(self) -> None:
         """A lender needs a little more."""

@@ -7,6 +7,9 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <unistd.h>
+
+#define PLAYED_PID 1000000 /* plus the slot */
 
 static int world_fd = -1; /* world.c owns it */
 static int own_tenant = FG_NONE;
@@ -51,6 +54,7 @@ static int tenant_take(bool own_process)
 		fg_w->tenant[slot] = (struct fg_tenant){
 		    .used = true,
 		    .own_process = own_process,
+		    .pid = own_process ? getpid() : PLAYED_PID + slot,
 		    .serial = ++fg_w->serials,
 		};
 		return slot;
@@ -63,6 +67,8 @@ int fg_join(int fd)
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
 
 	world_fd = fd;
+	fg_devices_find();
+	fg_take_spent();
 	pthread_mutex_lock(&fg_w->lock);
 	fg_reap();
 	own_tenant = tenant_take(true);

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stand-in keeps the documented rules of the driver ("CUDA Driver API" reference)."""
+"""The stand-in keeps the driver's rules: those of the "CUDA Driver API" reference, and those of
+the open kernel module (tests/fakegpu names the place of each)."""
 
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -20,9 +22,16 @@ def world() -> Iterator[World]:
 
 
 def prefetch(world: World, addr: int, to: int, chunks: int = 1, gpu: int = 0) -> None:
+    if to >= 0:
+        with world.on(to):
+            pass  # what it needs there: a context
     with world.on(gpu):
         check(world.lib.cu.cuMemPrefetchAsync(addr, chunks * CHUNK, to, world.lib.ffi.NULL))
         check(world.lib.cu.cuStreamSynchronize(world.lib.ffi.NULL))
+
+
+def context(world: World, gpu: int) -> None:
+    check(world.lib.cu.cuDevicePrimaryCtxRetain(world.lib.ffi.new("void **"), gpu))
 
 
 def advise(world: World, addr: int, advice: int, where: int) -> None:
@@ -80,10 +89,12 @@ def test_a_prefetch_takes_latency_and_bytes_over_bandwidth_and_lanes_serve_one_a
         world.kernel(0, base + chunk * CHUNK, write=1)
     start = world.lib.cu.fg_now()
     prefetch(world, base, 3, 2)
-    assert world.lib.cu.fg_now() - start == pytest.approx(2 * (1300 + CHUNK / 48), abs=4)
+    assert world.lib.cu.fg_now() - start == pytest.approx(80_000 + 2 * (1300 + CHUNK / 48), abs=4)
+    prefetch(world, base + 2 * CHUNK, -1, 1)  # finds the memory on the host
+    prefetch(world, base + 2 * CHUNK, 0, 1)
     start = world.lib.cu.fg_now()
     prefetch(world, base + 2 * CHUNK, -1, 1)
-    assert world.lib.cu.fg_now() - start == pytest.approx(1500 + CHUNK / 12, abs=4)
+    assert world.lib.cu.fg_now() - start == pytest.approx(55_000 + 1500 + CHUNK / 12, abs=4)
 
 
 def test_a_stream_is_not_ready_until_its_copy_ends_and_events_order_streams(world: World) -> None:
@@ -96,6 +107,7 @@ def test_a_stream_is_not_ready_until_its_copy_ends_and_events_order_streams(worl
         check(cu.cuStreamCreate(streams, 1))
         check(cu.cuStreamCreate(streams + 1, 1))
         check(cu.cuEventCreate(event, 2))
+        context(world, 1)
         check(cu.cuMemPrefetchAsync(base, CHUNK, 1, streams[0]))
         check(cu.cuEventRecord(event[0], streams[0]))
         check(cu.cuStreamWaitEvent(streams[1], event[0], 0))
@@ -128,7 +140,8 @@ def test_unsetting_read_mostly_keeps_the_copy_at_the_preferred_location(world: W
     free = world.stats(0).free_bytes
     advise(world, base, UNSET_READ_MOSTLY, 0)
     assert world.lib.cu.fg_residency(base) == HOST_BIT
-    assert world.stats(0).free_bytes == free + CHUNK
+    assert world.stats(0).free_bytes == free
+    assert world.stats(0).unused_bytes == CHUNK
 
 
 def test_a_block_with_a_host_copy_is_evicted_without_a_transfer(world: World) -> None:
@@ -160,13 +173,15 @@ def test_a_link_that_breaks_in_mid_copy_leaves_the_block_where_it_was(world: Wor
     base = world.managed(0, 1)
     world.kernel(0, base, write=9)
     with world.on(0):
+        context(world, 3)
         check(cu.cuMemPrefetchAsync(base, CHUNK, 3, ffi.NULL))
-        cu.fg_set_now(cu.fg_now() + 20_000)
+        cu.fg_take_spent()
+        cu.fg_set_now(cu.fg_now() + 90_000)
         assert cu.fg_link_set(0, 3, 0) == 0
         assert cu.cuStreamSynchronize(ffi.NULL) == 220
     assert cu.fg_residency(base) == 1
     assert world.kernel(0, base) == cu.fg_hash_of(9)
-    assert world.stats(3).free_bytes == SMALL
+    assert world.stats(3).free_bytes + world.stats(3).unused_bytes == SMALL
 
 
 def test_a_lost_device_takes_what_only_it_had(world: World) -> None:
@@ -241,3 +256,255 @@ def test_the_same_calls_take_the_same_virtual_time() -> None:
                 world.kernel(0, base + (turn * 7 % 40) * CHUNK, write=turn)
             ends.append(world.lib.cu.fg_now())
     assert ends[0] == ends[1]
+
+
+def in_use(world: World, gpu: int) -> tuple[int, int, int]:
+    """Chunks free as the driver tells, taken ahead, and left behind."""
+    stats = world.stats(gpu)
+    return tuple(n // CHUNK for n in (stats.free_bytes, stats.spare_bytes, stats.unused_bytes))
+
+
+def told(world: World, gpu: int) -> int:
+    """Free chunks by cuMemGetInfo."""
+    free, total = world.lib.ffi.new("size_t *"), world.lib.ffi.new("size_t *")
+    with world.on(gpu):
+        check(world.lib.cu.cuMemGetInfo_v2(free, total))
+    return int(free[0]) // CHUNK
+
+
+def test_memory_stays_with_a_gpu_when_its_block_leaves_until_the_range_is_freed(
+    world: World,
+) -> None:
+    base = world.managed(0, 4)
+    for chunk in range(4):
+        world.kernel(0, base + chunk * CHUNK, write=chunk)
+    prefetch(world, base, -1, 4)
+    assert in_use(world, 0) == (12, 0, 4)
+    assert told(world, 0) == 12
+    prefetch(world, base, 0, 2)
+    assert in_use(world, 0) == (12, 0, 2)
+    assert [world.kernel(0, base + c * CHUNK) for c in range(4)] == [
+        world.lib.cu.fg_hash_of(c) for c in range(4)
+    ]
+    check(world.lib.cu.cuMemFree_v2(base))
+    assert in_use(world, 0) == (16, 0, 0)
+
+
+def test_what_was_left_behind_goes_before_anything_is_evicted(world: World) -> None:
+    """First what nobody has, then the unused, the longest first, then blocks that are there."""
+    other = world.tenant()
+    base = world.managed(1, 12, other)
+    for chunk in range(12):
+        world.kernel(1, base + chunk * CHUNK, write=chunk, slot=other)
+    world.lib.cu.fg_tenant_use(other)
+    with world.on(1, other):
+        check(world.lib.cu.cuMemPrefetchAsync(base, 6 * CHUNK, -1, world.lib.ffi.NULL))
+    world.lib.cu.fg_tenant_use(-1)
+    before = world.lib.cu.fg_now()
+    device_memory(world, 1, 10)
+    assert in_use(world, 1) == (0, 0, 0)
+    assert world.lib.cu.fg_now() == before
+    assert world.stats(1).evicted_of_others == 0
+    device_memory(world, 1, 2)
+    assert world.stats(1).evicted_of_others == 2
+
+
+def test_managed_memory_is_taken_in_batches_that_count_as_used() -> None:
+    with World(gpu_bytes=256 * CHUNK, batch=0) as world:
+        base = world.managed(0, 65)
+        world.kernel(0, base, write=1)
+        assert in_use(world, 0) == (192, 63, 0)
+        for chunk in range(1, 65):
+            world.kernel(0, base + chunk * CHUNK, write=1)
+        assert in_use(world, 0) == (128, 63, 0)
+        device_memory(world, 0, 180)  # what was taken ahead is given up
+        assert in_use(world, 0) == (0, 11, 0)
+        assert world.stats(0).evicted_self == 0
+
+
+def test_a_context_takes_memory_that_is_not_evicted_and_gives_it_back() -> None:
+    with World(gpu_bytes=64 * CHUNK, context_bytes=7 * CHUNK) as world:
+        assert told(world, 0) == 57
+        assert told(world, 0) == 57
+        other = world.tenant()
+        with world.on(0, other):
+            pass
+        assert in_use(world, 0)[0] == 50
+        assert world.stats(0).plain_bytes == 14 * CHUNK
+        world.lib.cu.fg_tenant_kill(other)
+        assert in_use(world, 0)[0] == 57
+        world.lib.cu.fg_tenant_use(-1)
+        for _ in range(2):
+            check(world.lib.cu.cuDevicePrimaryCtxRelease_v2(0))
+        assert in_use(world, 0)[0] == 64
+
+
+def test_a_prefetch_to_a_gpu_needs_a_context_there(world: World) -> None:
+    base = world.managed(0, 1)
+    world.kernel(0, base, write=1)
+    with world.on(0):
+        assert world.lib.cu.cuMemPrefetchAsync(base, CHUNK, 2, world.lib.ffi.NULL) == 101
+    prefetch(world, base, 2)
+    assert world.lib.cu.fg_residency(base) == 4
+
+
+def test_calls_cost_time(world: World) -> None:
+    cu, ffi = world.lib.cu, world.lib.ffi
+    base = world.managed(0, 1)
+    world.kernel(0, base, write=1)
+
+    def took(call) -> int:
+        start = cu.fg_now()
+        call()
+        return int(cu.fg_now() - start)
+
+    assert took(lambda: told(world, 0)) == 6400
+    assert took(lambda: advise(world, base, PREFERRED, 0)) == 2800
+    with world.on(0):
+        assert took(lambda: check(cu.cuMemPrefetchAsync(base, CHUNK, 0, ffi.NULL))) == 5500
+    advise(world, base, READ_MOSTLY, 0)
+    prefetch(world, base, -1)
+    assert took(lambda: advise(world, base, UNSET_READ_MOSTLY, 0)) == 2800 + 78_000
+
+
+def test_on_a_manual_clock_the_calls_of_a_thread_are_counted_for_it(world: World) -> None:
+    cu = world.lib.cu
+    cu.fg_set_manual(1)
+    base = world.managed(0, 1)
+    start = cu.fg_now()
+    advise(world, base, PREFERRED, 0)
+    assert cu.fg_now() == start + 2800
+    assert cu.fg_take_spent() == 2800
+    assert cu.fg_now() == start
+
+
+def test_a_prefetch_to_the_host_ends_in_the_call_and_one_to_a_gpu_does_not(world: World) -> None:
+    cu, ffi = world.lib.cu, world.lib.ffi
+    base = world.managed(0, 2)
+    for chunk in range(2):
+        world.kernel(0, base + chunk * CHUNK, write=1)
+    with world.on(0):
+        start = cu.fg_now()
+        check(cu.cuMemPrefetchAsync(base, 2 * CHUNK, -1, ffi.NULL))
+        assert cu.fg_now() - start > 2 * CHUNK / 12
+        assert cu.cuStreamQuery(ffi.NULL) == 0
+        start = cu.fg_now()
+        check(cu.cuMemPrefetchAsync(base, 2 * CHUNK, 0, ffi.NULL))
+        assert cu.fg_now() - start == 80_000
+        assert cu.cuStreamQuery(ffi.NULL) == 600
+
+
+def test_two_prefetches_of_one_process_follow_each_other(world: World) -> None:
+    """Also in opposite directions and on two streams, which share no lane."""
+    cu, ffi = world.lib.cu, world.lib.ffi
+    base = world.managed(0, 2)
+    world.kernel(0, base, write=1)
+    world.kernel(0, base + CHUNK, write=1)
+    prefetch(world, base, -1)
+    streams = ffi.new("void *[2]")
+    with world.on(0):
+        check(cu.cuStreamCreate(streams, 1))
+        check(cu.cuStreamCreate(streams + 1, 1))
+        start = cu.fg_now()
+        check(cu.cuMemPrefetchAsync(base, CHUNK, 0, streams[0]))
+        check(cu.cuMemPrefetchAsync(base + CHUNK, CHUNK, -1, streams[1]))
+        one_way = 1500 + CHUNK / 12
+        assert cu.fg_now() - start == pytest.approx(80_000 + 55_000 + 474_000 + 2 * one_way, abs=9)
+
+
+def test_a_fault_on_a_block_costs_by_the_pages_that_are_touched(world: World) -> None:
+    times = []
+    for pages in (1, 32, 512):
+        base = world.managed(0, 1)
+        prefetch(world, base, -1)
+        start = world.lib.cu.fg_now()
+        world.kernel(0, base, pages=pages, compute_ns=0)
+        times.append(world.lib.cu.fg_now() - start)
+    moved = [1500 + size / 12 for size in (64 << 10, CHUNK, CHUNK)]
+    assert times == pytest.approx(
+        [20_000 + moved[0], 119_200 + moved[1], 277_600 + moved[2]], abs=4
+    )
+
+
+RELAXED = 2
+
+
+def captured(world: World, mode: int, call, relaxed: bool) -> tuple[int, int]:
+    """What `call` of another thread gives while this one captures, and how the capture ends."""
+    cu, ffi = world.lib.cu, world.lib.ffi
+    stream, graph, result = ffi.new("void **"), ffi.new("void **"), []
+
+    def other() -> None:
+        if relaxed:
+            check(cu.cuThreadExchangeStreamCaptureMode(ffi.new("int *", RELAXED)))
+        with world.on(0):
+            result.append(call())
+
+    with world.on(0):
+        check(cu.cuStreamCreate(stream, 1))
+        check(cu.cuStreamBeginCapture_v2(stream[0], mode))
+        thread = threading.Thread(target=other)
+        thread.start()
+        thread.join()
+        return result[0], cu.cuStreamEndCapture(stream[0], graph)
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "relaxed", "seen"),
+    [
+        ("query", 0, False, (900, 901)),
+        ("query", 0, True, (0, 0)),
+        ("query", 1, False, (0, 0)),
+        ("query", 2, False, (0, 0)),
+        ("info", 0, False, (0, 0)),
+        ("prefetch", 0, False, (0, 0)),
+    ],
+)
+def test_a_capture_forbids_other_threads_what_is_unsafe_unless_they_are_relaxed(
+    world: World, name: str, mode: int, relaxed: bool, seen: tuple[int, int]
+) -> None:
+    cu, ffi = world.lib.cu, world.lib.ffi
+    base, event = world.managed(0, 1), ffi.new("void **")
+    with world.on(0):
+        check(cu.cuEventCreate(event, 2))
+    calls = {
+        "query": lambda: cu.cuEventQuery(event[0]),
+        "info": lambda: cu.cuMemGetInfo_v2(ffi.new("size_t *"), ffi.new("size_t *")),
+        "prefetch": lambda: cu.cuMemPrefetchAsync(base, CHUNK, 0, ffi.NULL),
+    }
+    assert captured(world, mode, calls[name], relaxed) == seen
+
+
+@pytest.mark.parametrize(
+    ("text", "gpus"),
+    [
+        ("2,0", [2, 0]),
+        ("GPU-fafafafa-fafa-fafa-fafa-fafafafafa03", [3]),
+        ("1,9,2", [1]),
+        ("", []),
+    ],
+)
+def test_a_process_sees_the_gpus_that_are_visible_in_their_order(
+    monkeypatch: pytest.MonkeyPatch, text: str, gpus: list[int]
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", text)
+    with World(gpu_bytes=SMALL) as world:
+        cu, ffi = world.lib.cu, world.lib.ffi
+        count, uuid = ffi.new("int *"), ffi.new("unsigned char[16]")
+        check(cu.cuDeviceGetCount(count))
+        seen = []
+        for ordinal in range(count[0]):
+            check(cu.cuDeviceGetUuid_v2(uuid, ordinal))
+            seen.append(uuid[15])
+        assert seen == gpus
+        assert cu.cuDeviceGetUuid_v2(uuid, len(gpus)) == 101
+        if gpus:
+            base = world.managed(0, 1)
+            prefetch(world, base, 0)
+            assert cu.fg_residency(base) == 1 << gpus[0]
+
+
+def test_managed_memory_is_not_shared_with_other_processes_by_a_handle(world: World) -> None:
+    handle = world.lib.ffi.new("char[64]")
+    assert world.lib.cu.cuIpcGetMemHandle(handle, device_memory(world, 0, 1)) == 0
+    assert world.lib.cu.cuIpcGetMemHandle(handle, world.managed(0, 1)) == 1

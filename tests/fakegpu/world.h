@@ -27,11 +27,24 @@ struct fg_lane {
 	bool exists, down;
 };
 
+/* Where a frame is that a block does not hold for good. */
+enum fg_list_name {
+	FG_ON_FREE,   /* nobody's: what cuMemGetInfo and NVML call free */
+	FG_ON_SPARE,  /* the managed part of the driver took it and has not used it yet */
+	FG_ON_UNUSED, /* a managed block left it behind: still its own until somebody needs it */
+	FG_ON_USED,   /* a managed block is there, longest here first */
+	FG_LISTS,
+	FG_ON_NONE = FG_LISTS, /* of cuMemAlloc or a context */
+};
+
+struct fg_list {
+	int32_t head, tail, count; /* through fg_frame.prev and next */
+};
+
 struct fg_gpu {
 	uint64_t total_bytes;
-	int32_t first_frame, frames, free_frames, least_free;
-	int32_t free_head;	    /* list through fg_frame.next */
-	int32_t lru_head, lru_tail; /* managed frames, longest here first */
+	int32_t first_frame, frames, least_room;
+	struct fg_list list[FG_LISTS];
 	double hbm_bytes_per_ns;
 	uint64_t debt_ns; /* memory time that copies took from kernels */
 	bool lost;
@@ -41,6 +54,7 @@ struct fg_gpu {
 struct fg_frame {
 	int32_t block, prev, next;
 	int32_t last_owner;
+	uint8_t on; /* of enum fg_list_name */
 };
 
 struct fg_block {
@@ -53,6 +67,7 @@ struct fg_block {
 	int16_t preferred, last_prefetch;
 	uint8_t kind;
 	bool read_mostly, lost;
+	bool host_pages; /* host memory was found for it once: it stays */
 };
 
 struct fg_range {
@@ -79,6 +94,13 @@ struct fg_stream {
 	uint32_t serial; /* of handle reuse */
 };
 
+#define FG_MAX_CAPTURES 32
+
+struct fg_capture {
+	bool used, invalid;
+	int32_t owner, stream, mode;
+};
+
 struct fg_event {
 	bool used;
 	int32_t owner, stream;
@@ -87,8 +109,13 @@ struct fg_event {
 
 struct fg_tenant {
 	bool used, own_process;
-	int32_t serial;	   /* no other tenant ever has it; slots are used again */
-	uint32_t contexts; /* bit for each device whose primary context is held */
+	int32_t serial; /* no other tenant ever has it; slots are used again */
+	int32_t pid;
+	int32_t contexts[FG_MAX_GPUS];	  /* how often the primary context is held */
+	uint64_t context_at[FG_MAX_GPUS]; /* its memory, an address range */
+	int32_t plain[FG_MAX_GPUS];	  /* frames that are not managed memory */
+	uint64_t moving_until;		  /* its last prefetch */
+	uint64_t locked_until;		  /* its last prefetch call: others of its calls wait */
 	uint64_t kernel_tail[FG_MAX_GPUS];
 };
 
@@ -99,10 +126,13 @@ struct fg_world {
 	bool manual;
 	int32_t gpus;
 	uint32_t payload, max_blocks, frames;
+	uint32_t batch;
+	uint64_t context_bytes;
 	int32_t scrub;
 	bool switched; /* GPUs joined by a switch */
 	int32_t nvlinks[FG_MAX_GPUS][FG_MAX_GPUS];
 	int32_t fail_allocations;
+	int32_t hold_prefetches, prefetches_held;
 	int32_t ops_used;
 	int32_t serials;
 	uint64_t next_done;
@@ -115,6 +145,7 @@ struct fg_world {
 	struct fg_op op[FG_MAX_OPS];
 	struct fg_stream stream[FG_MAX_STREAMS];
 	struct fg_event event[FG_MAX_EVENTS];
+	struct fg_capture capture[FG_MAX_CAPTURES];
 };
 
 /* NULL until a world is open. What NVML needs of this library is visible to it. */
@@ -142,7 +173,24 @@ void fg_cpu_watch(void);
 void fg_cpu_unwatch(void);
 
 /* clock.c */
-void fg_block_until(uint64_t when);
+void fg_block_until(uint64_t when); /* the harness's kernel ends then */
+uint64_t fg_present(void);	    /* now, after what this thread's calls took */
+void fg_spend(uint64_t ns);	    /* a call takes time */
+void fg_spend_until(uint64_t when);
+void fg_wait_while_held(void); /* without the world's lock */
+
+/* devices.c */
+void fg_devices_find(void); /* reads CUDA_VISIBLE_DEVICES */
+int fg_gpu_of(int ordinal); /* FG_NONE: not visible */
+int fg_ordinal_of(int gpu);
+int fg_visible_count(void);
+
+/* contexts.c */
+void fg_context_drop(int slot, int gpu);
+
+/* memory.c */
+int fg_plain_range(uint64_t bytes, int gpu, struct fg_range **out); /* 0 or a CUresult */
+void fg_plain_drop(struct fg_range *range);
 
 /* links.c */
 void fg_links_setup(struct fg_world *w);
@@ -161,14 +209,18 @@ void fg_reap_tenant(int slot);
 #define FG_POISON 0xd5 /* what stands where nothing is any more */
 int32_t fg_frame_take(int gpu, int32_t block, int owner, uint64_t *when);
 void fg_frame_give(int gpu, int32_t frame);
+void fg_list_append(int gpu, int32_t frame, enum fg_list_name name);
+int fg_room(int gpu); /* frames that an allocation gets without a copy */
 uint8_t *fg_bytes(struct fg_block *block, int where);
 void fg_leave(struct fg_block *block, int where);
+void fg_leave_behind(struct fg_block *block, int gpu); /* its memory there is unused now */
 int fg_nearest(const struct fg_block *block, int to);
 
 /* ops.c */
 void fg_settle(uint64_t upto);
 void fg_wait_block(struct fg_block *block, uint64_t *when);
-int fg_migrate(struct fg_block *block, int to, uint64_t *when, int stream);
+uint64_t fg_populate(struct fg_block *block); /* what host memory for it costs the first time */
+int fg_migrate(struct fg_block *block, int to, uint64_t bytes, uint64_t *when, int stream);
 void fg_copy_op(struct fg_block *dest, int from, int to, uint64_t bytes, uint64_t *when,
 		int stream);
 int fg_make_writable(struct fg_block *block, int where);

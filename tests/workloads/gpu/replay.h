@@ -34,6 +34,7 @@ struct rp_tenant {
 	uint64_t count, position, first; /* a loop goes back to `first` */
 	uint64_t time, done_at, laps, lap_start, worst_alloc_ns, alloc_ns;
 	uint64_t refused; /* allocations */
+	uint64_t pumped;  /* when the client's thread has come back from its calls */
 	uint64_t errors;
 	unsigned long long memory[RP_SLOTS];
 };
