@@ -50,8 +50,11 @@ static int forget(struct tg_client *c, uint64_t addr, bool owned)
 	}
 	was = *range;
 	for (uint32_t i = 0; i < was.count; i++)
-		tg_settle_chunk(c, &c->chunk[was.first + i]);
-	tg_range_remove(c, range);
+		if (tg_settle_chunk(c, &c->chunk[was.first + i]))
+			i = UINT32_MAX; /* others may have moved meanwhile: from the first again */
+	range = tg_range_at(c, addr);
+	if (range)
+		tg_range_remove(c, range);
 	if (owned && !tg_enter(c, c->options.device)) {
 		ret = tg_errno(c->driver.mem_free(was.addr));
 		tg_leave(c);

@@ -13,8 +13,8 @@ static int make_tables(struct tg_client *c)
 	c->use = calloc(TG_REPORTS, sizeof(*c->use));
 	c->report = calloc(TG_REPORTS, sizeof(*c->report));
 	c->change = calloc(TG_CHANGES, sizeof(*c->change));
-	c->urgent.move = calloc(TG_QUEUE, sizeof(*c->urgent.move));
-	c->normal.move = calloc(TG_QUEUE, sizeof(*c->normal.move));
+	c->urgent.move = calloc(TG_QUEUE + TG_WINDOW, sizeof(*c->urgent.move));
+	c->normal.move = calloc(TG_QUEUE + TG_WINDOW, sizeof(*c->normal.move));
 	return c->chunk && c->use && c->report && c->change && c->urgent.move && c->normal.move
 		   ? 0
 		   : -ENOMEM;
@@ -66,6 +66,7 @@ int tg_open(const struct tg_options *options, struct tg_client **out)
 	c->socket = options->socket ? strdup(options->socket) : NULL;
 	pthread_mutex_init(&c->lock, NULL);
 	pthread_rwlock_init(&c->ranges_lock, NULL);
+	pthread_cond_init(&c->called, NULL);
 	ret = make_tables(c);
 	if (!ret)
 		ret = tg_driver_open(&c->driver, options->driver);
@@ -102,6 +103,7 @@ void tg_close(struct tg_client *c)
 	tg_launches_close(c);
 	tg_driver_close(&c->driver);
 	pthread_rwlock_destroy(&c->ranges_lock);
+	pthread_cond_destroy(&c->called);
 	pthread_mutex_destroy(&c->lock);
 	free_tables(c);
 }
@@ -200,7 +202,7 @@ int tg_detach(struct tg_client *c)
 				struct tg_chunk *chunk = &c->chunk[range->first + j];
 
 				if (chunk->in_place)
-					tg_in_place(c, chunk, false);
+					tg_in_place(c, chunk, 1, false);
 				if (chunk->read_mostly && chunk->state == TG_IDLE)
 					let_go(c, chunk);
 			}

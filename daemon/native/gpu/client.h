@@ -14,6 +14,7 @@
 #define TG_PLACES (TG_MAX_DEVICES + 1) /* the last one is the host */
 #define TG_MAX_RANGES 4096
 #define TG_MAX_INFLIGHT 64
+#define TG_RUN 16u /* chunks in one call: 32 MiB, from where on more is hardly faster */
 #define TG_QUEUE 8192u
 #define TG_REPORTS 8192u
 #define TG_NO_PLACE (-2)
@@ -39,26 +40,31 @@ struct tg_range {
 	bool owned; /* from tg_alloc */
 };
 
+/* Moves of neighbouring chunks, carried out by one call of the driver. */
 struct tg_flight {
 	bool used;
-	uint32_t chunk;
-	int from, to;
-	struct tgw_move move; /* dest as an ordinal */
+	bool calling; /* the call that starts it is not back yet; the lock is free meanwhile */
+	int from, to, op;
+	int failed; /* what another flight on the path was told while this one was called */
+	uint32_t first, count;	      /* chunks */
+	struct tgw_move move[TG_RUN]; /* in any order, dest as an ordinal */
 	CUevent event;
+	CUstream stream;
 };
 
 struct tg_ring {
 	struct tgw_move *move;
-	uint32_t count; /* of TG_QUEUE, oldest first */
+	uint32_t count; /* of TG_QUEUE, oldest first; a turn's window is put back in front */
 };
 
 struct tg_grant {
 	uint32_t chunks;
-	uint64_t floor_bytes, borrowed_bytes;
+	uint64_t borrowed_bytes;
 };
 
 struct tg_client {
 	pthread_mutex_t lock;
+	pthread_cond_t called; /* a call that started a flight is back */
 	struct tg_driver driver;
 	struct tg_options options;
 	char name[32], *socket;
@@ -75,10 +81,12 @@ struct tg_client {
 	struct tg_launches *launches; /* NULL: launches are not watched */
 
 	CUstream stream[TG_PLACES][TG_PLACES];
-	uint32_t on_path[TG_PLACES][TG_PLACES];
+	uint32_t on_path[TG_PLACES][TG_PLACES]; /* flights */
+	uint32_t toward[TG_PLACES];		/* chunks under way */
 	struct tg_flight flight[TG_MAX_INFLIGHT];
 	struct tg_ring urgent, normal;
-	uint32_t here[TG_PLACES]; /* chunks at each place, those on their way there included */
+	uint64_t turn_ns;	  /* when the turn of moves began */
+	uint32_t here[TG_PLACES]; /* chunks at each place */
 	struct tg_grant grant[TG_MAX_DEVICES];
 
 	bool attached, greeted, alive_due;
@@ -114,16 +122,18 @@ void tg_range_remove(struct tg_client *c, struct tg_range *range);
 void tg_set_location(struct tg_client *c, struct tg_chunk *chunk, int where);
 uint32_t tg_index(const struct tg_client *c, const struct tg_chunk *chunk);
 
-/* copy.c: the GPU copy backend. Called with the client's lock held. */
+#define TG_WINDOW 128u /* queued moves that a turn considers */
+
+/* copy.c: the GPU copy backend. Called with the client's lock held, but for tg_copy_call. */
 int tg_enter(struct tg_client *c, int device); /* makes the device's context current */
 void tg_leave(struct tg_client *c);
-int tg_copy_start(struct tg_client *c, struct tg_flight *flight);
+int tg_reach(struct tg_client *c, int device); /* a context there: prefetches need one */
+int tg_copy_prepare(struct tg_client *c, struct tg_flight *flight);
+int tg_copy_call(struct tg_client *c, const struct tg_flight *flight);
 int tg_copy_poll(struct tg_client *c, struct tg_flight *flight);
-int tg_copy_finish(struct tg_client *c, struct tg_flight *flight);
 int tg_copy_wait(struct tg_client *c, struct tg_flight *flight);
 int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where);
-int tg_in_place(struct tg_client *c, struct tg_chunk *chunk, bool on);
-int tg_room(struct tg_client *c, int device, uint64_t *free_bytes);
+int tg_in_place(struct tg_client *c, struct tg_chunk *first, uint32_t count, bool on);
 void tg_copy_close(struct tg_client *c);
 
 /* access.c */
@@ -134,7 +144,8 @@ void tg_gather(struct tg_client *c, struct tg_chunk *chunk);
 int tg_queue(struct tg_client *c, const struct tgw_move *move);
 void tg_cancel(struct tg_client *c, const uint32_t *chunks, uint32_t count);
 void tg_cancel_all(struct tg_client *c, bool wait);
-void tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk);
+/* True: the lock was free meanwhile, so ranges may be other ones now. */
+bool tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk);
 int tg_run_moves(struct tg_client *c);
 
 /* reports.c */

@@ -22,7 +22,7 @@ int tg_enter(struct tg_client *c, int device)
 	if (!c->context[device]) {
 		ret = tg_errno(c->driver.context_retain(&c->context[device], device));
 		if (ret) {
-			c->context_failed[device] = true;
+			c->context_failed[device] = ret != -ENOMEM; /* the lender may shrink */
 			c->context[device] = NULL;
 			return ret;
 		}
@@ -49,51 +49,62 @@ static int stream_for(struct tg_client *c, int from, int to, CUstream *out)
 	return 0;
 }
 
-int tg_room(struct tg_client *c, int device, uint64_t *free_bytes)
+int tg_reach(struct tg_client *c, int device)
 {
-	size_t free_now = 0, total = 0;
 	int ret = tg_enter(c, device);
 
-	if (ret)
-		return ret;
-	ret = tg_errno(c->driver.mem_info(&free_now, &total));
-	tg_leave(c);
-	*free_bytes = free_now;
+	if (!ret)
+		tg_leave(c);
 	return ret;
 }
 
-static int start_move(struct tg_client *c, struct tg_flight *f, struct tg_chunk *chunk,
-		      CUstream stream)
+/* Before a run of chunks is moved: used in place no more, and copied if that is asked for. */
+static int advise_run(struct tg_client *c, const struct tg_flight *f)
 {
+	bool advised = true, in_place = false;
 	int ret = 0;
 
-	if (chunk->in_place)
-		ret = tg_in_place(c, chunk, false);
-	if (!ret && f->move.op == TGW_OP_COPY && !chunk->read_mostly) {
-		ret = tg_advise(&c->driver, chunk->addr, TG_CHUNK_BYTES,
-				CU_MEM_ADVISE_SET_READ_MOSTLY, HOME(c));
-		chunk->read_mostly = !ret;
+	for (uint32_t i = 0; i < f->count; i++) {
+		advised &= c->chunk[f->first + i].read_mostly;
+		in_place |= c->chunk[f->first + i].in_place;
 	}
-	if (!ret)
-		ret = tg_prefetch(&c->driver, chunk->addr, TG_CHUNK_BYTES, f->to, stream);
+	if (in_place)
+		ret = tg_in_place(c, &c->chunk[f->first], f->count, false);
+	if (ret || f->op != TGW_OP_COPY || advised)
+		return ret;
+	ret = tg_advise(&c->driver, c->chunk[f->first].addr, f->count * TG_CHUNK_BYTES,
+			CU_MEM_ADVISE_SET_READ_MOSTLY, HOME(c));
+	for (uint32_t i = 0; !ret && i < f->count; i++)
+		c->chunk[f->first + i].read_mostly = true;
 	return ret;
 }
 
-int tg_copy_start(struct tg_client *c, struct tg_flight *f)
+int tg_copy_prepare(struct tg_client *c, struct tg_flight *f)
 {
-	struct tg_chunk *chunk = &c->chunk[f->chunk];
-	CUstream stream;
 	int ret = tg_enter(c, HOME(c));
 
 	if (ret)
 		return ret;
-	ret = stream_for(c, f->from, f->to, &stream);
+	ret = stream_for(c, f->from, f->to, &f->stream);
 	if (!ret && !f->event)
 		ret = tg_errno(c->driver.event_create(&f->event, CU_EVENT_DISABLE_TIMING));
 	if (!ret)
-		ret = start_move(c, f, chunk, stream);
+		ret = advise_run(c, f);
+	tg_leave(c);
+	return ret;
+}
+
+/* Without the lock: a prefetch to the host ends in this call, others take a while as well. */
+int tg_copy_call(struct tg_client *c, const struct tg_flight *f)
+{
+	int ret = tg_errno(c->driver.context_push(c->context[HOME(c)]));
+
+	if (ret)
+		return ret;
+	ret = tg_prefetch(&c->driver, c->chunk[f->first].addr, f->count * TG_CHUNK_BYTES, f->to,
+			  f->stream);
 	if (!ret)
-		ret = tg_errno(c->driver.event_record(f->event, stream));
+		ret = tg_errno(c->driver.event_record(f->event, f->stream));
 	tg_leave(c);
 	return ret;
 }
@@ -140,30 +151,24 @@ int tg_keep_only(struct tg_client *c, struct tg_chunk *chunk, int where)
 	return ret;
 }
 
-int tg_in_place(struct tg_client *c, struct tg_chunk *chunk, bool on)
+/* Neighbouring chunks of one range, all at the same place: used from home where they are. */
+int tg_in_place(struct tg_client *c, struct tg_chunk *first, uint32_t count, bool on)
 {
 	const struct tg_driver *d = &c->driver;
-	int home = HOME(c), ret;
+	uint64_t bytes = count * TG_CHUNK_BYTES;
+	int ret;
 
-	ret = tg_advise(d, chunk->addr, TG_CHUNK_BYTES,
+	ret = tg_advise(d, first->addr, bytes,
 			on ? CU_MEM_ADVISE_SET_PREFERRED_LOCATION
 			   : CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION,
-			chunk->location);
+			first->location);
 	if (!ret)
 		ret = tg_advise(
-		    d, chunk->addr, TG_CHUNK_BYTES,
-		    on ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY, home);
-	if (!ret)
-		chunk->in_place = on;
+		    d, first->addr, bytes,
+		    on ? CU_MEM_ADVISE_SET_ACCESSED_BY : CU_MEM_ADVISE_UNSET_ACCESSED_BY, HOME(c));
+	for (uint32_t i = 0; !ret && i < count; i++)
+		first[i].in_place = on;
 	return ret;
-}
-
-/* The copy ended well: of a chunk that moved, no other copy stays. */
-int tg_copy_finish(struct tg_client *c, struct tg_flight *f)
-{
-	struct tg_chunk *chunk = &c->chunk[f->chunk];
-
-	return f->move.op == TGW_OP_MOVE && chunk->read_mostly ? tg_keep_only(c, chunk, f->to) : 0;
 }
 
 void tg_copy_close(struct tg_client *c)

@@ -64,7 +64,6 @@ typedef struct {
 #define CU_MEM_ATTACH_GLOBAL 1u
 #define CU_STREAM_NON_BLOCKING 1u
 #define CU_EVENT_DISABLE_TIMING 2u
-#define CU_STREAM_CAPTURE_MODE_RELAXED 2
 
 /* CUmem_advise */
 enum {

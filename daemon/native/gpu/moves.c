@@ -1,17 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The daemon's move commands: queued, checked against what is true now, few under way on
- * each path so that what is not started can be taken back, reported one by one.
+ * each path so that what is not started can be taken back, reported one by one. Commands
+ * for neighbouring chunks on the same path are carried out by one call.
  *
- * Nothing goes to a neighbour without a lease for it, nor when its free memory, as the
- * driver tells at that moment, would fall below the neighbour's floor.
+ * Nothing goes to a neighbour without a lease for it. What is free there the driver does
+ * not tell usefully: memory that was left behind counts as used (harvest.py counts it).
  */
 #include "client.h"
 
 #include <errno.h>
 #include <string.h>
 
-#define SCAN 128u /* queued moves looked at in one turn */
+#define HOST_RUN 4u	 /* chunks in a call to the host, which waits for them */
+#define TURN_NS 1000000u /* a turn starts nothing more after this: messages wait */
 
 static int home_of(const struct tg_client *c)
 {
@@ -71,26 +73,25 @@ void tg_cancel(struct tg_client *c, const uint32_t *chunks, uint32_t count)
 	}
 }
 
-static void land(struct tg_client *c, struct tg_flight *f, int status)
+/* One chunk of a flight has arrived, or with `status` has not. */
+static void land_chunk(struct tg_client *c, const struct tg_flight *f, const struct tgw_move *move,
+		       int status)
 {
-	struct tg_chunk *chunk = &c->chunk[f->chunk];
+	struct tg_chunk *chunk = &c->chunk[move->chunk];
 
-	if (!status)
-		status = tg_copy_finish(c, f);
+	if (!status && f->op == TGW_OP_MOVE && chunk->read_mostly)
+		status = tg_keep_only(c, chunk, f->to);
 	chunk->state = TG_IDLE;
-	c->on_path[tg_place(f->from)][tg_place(f->to)]--;
-	f->used = false;
-	c->stats.inflight--;
 	if (status) {
 		c->stats.moves_failed++;
 	} else {
 		c->stats.moves_done++;
 		c->stats.bytes_moved += TG_CHUNK_BYTES;
-		if (f->move.op == TGW_OP_COPY && f->to == TG_HOST)
+		if (f->op == TGW_OP_COPY && f->to == TG_HOST)
 			chunk->host_copy = true;
 		else
 			tg_set_location(c, chunk, f->to);
-		if (f->move.op == TGW_OP_COPY && f->from == TG_HOST)
+		if (f->op == TGW_OP_COPY && f->from == TG_HOST)
 			chunk->host_copy = true;
 	}
 	if (chunk->touched && !chunk->in_place) {
@@ -102,7 +103,33 @@ static void land(struct tg_client *c, struct tg_flight *f, int status)
 			tg_gather(c, chunk);
 	}
 	chunk->touched = false;
-	tg_report_state(c, f->chunk, &f->move, -status);
+	tg_report_state(c, move->chunk, move, -status);
+}
+
+/* What has left home is used from there where it is, until it is moved again. */
+static void map_run(struct tg_client *c, const struct tg_flight *f)
+{
+	for (uint32_t i = 0; i < f->count; i++) {
+		const struct tg_chunk *chunk = &c->chunk[f->first + i];
+
+		if (chunk->touched || chunk->read_mostly)
+			return; /* one is at home again, or has copies that must go first */
+	}
+	for (uint32_t i = 0; i < f->count; i++)
+		tg_set_location(c, &c->chunk[f->first + i], f->to);
+	tg_in_place(c, &c->chunk[f->first], f->count, true);
+}
+
+static void land(struct tg_client *c, struct tg_flight *f, int status)
+{
+	f->used = false;
+	c->on_path[tg_place(f->from)][tg_place(f->to)]--;
+	c->toward[tg_place(f->to)] -= f->count;
+	c->stats.inflight -= f->count;
+	if (!status && f->move[0].flags & TGW_IN_PLACE)
+		map_run(c, f);
+	for (uint32_t i = 0; i < f->count; i++)
+		land_chunk(c, f, &f->move[i], status);
 }
 
 /*
@@ -119,26 +146,38 @@ static void end_move(struct tg_client *c, struct tg_flight *f, int status)
 	}
 	for (int i = 0; i < TG_MAX_INFLIGHT; i++) {
 		f = &c->flight[i];
-		if (f->used && f->from == from && f->to == to)
+		if (!f->used || f->from != from || f->to != to)
+			continue;
+		if (f->calling)
+			f->failed = status;
+		else
 			land(c, f, status);
 	}
 }
 
 /* Whatever is planned for a chunk is off; what is under way is waited for. */
-void tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk)
+bool tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk)
 {
+	uint32_t index = tg_index(c, chunk);
+	bool waited = false;
+
 	if (chunk->state == TG_QUEUED) {
-		struct tgw_move move = {.chunk = tg_index(c, chunk), .sequence = chunk->sequence};
+		struct tgw_move move = {.chunk = index, .sequence = chunk->sequence};
 
 		give_up(c, &move, ECANCELED);
-		return;
+		return false;
 	}
 	for (int i = 0; i < TG_MAX_INFLIGHT && chunk->state == TG_MOVING; i++) {
 		struct tg_flight *f = &c->flight[i];
 
-		if (f->used && f->chunk == tg_index(c, chunk))
+		while (f->used && f->calling && index - f->first < f->count) {
+			pthread_cond_wait(&c->called, &c->lock);
+			waited = true;
+		}
+		if (f->used && index - f->first < f->count)
 			end_move(c, f, tg_copy_wait(c, f));
 	}
+	return waited;
 }
 
 void tg_cancel_all(struct tg_client *c, bool wait)
@@ -156,33 +195,24 @@ void tg_cancel_all(struct tg_client *c, bool wait)
 			end_move(c, &c->flight[i], tg_copy_wait(c, &c->flight[i]));
 }
 
-static uint32_t incoming(const struct tg_client *c, int to)
+/* Whether a move may be carried out as things are: 0, or why not (positive errno). */
+static int may_go(struct tg_client *c, const struct tgw_move *move)
 {
-	uint32_t sum = 0;
-
-	for (int from = 0; from < TG_PLACES; from++)
-		sum += c->on_path[from][to];
-	return sum;
-}
-
-/* Whether the destination may take one more chunk: 0, or why not (positive errno). */
-static int admit(struct tg_client *c, const struct tgw_move *move)
-{
-	uint64_t floor_bytes = 0, free_bytes = 0;
+	const struct tg_chunk *chunk = &c->chunk[move->chunk];
 	int to = move->dest;
 
-	if (to == TG_HOST)
+	if (chunk->location == TG_NO_PLACE || chunk->location == to)
+		return ESTALE;
+	/* A use came before the command: a copy of this would leave the host without one. */
+	if (move->op == TGW_OP_COPY && to != TG_HOST && chunk->location != TG_HOST)
+		return ESTALE;
+	if (chunk->pins && to != home_of(c))
+		return EBUSY;
+	if (to == TG_HOST || to == home_of(c))
 		return 0;
 	if (to >= c->devices)
 		return ENODEV;
-	if (to != home_of(c)) {
-		if (c->here[to] + incoming(c, to) >= c->grant[to].chunks)
-			return EDQUOT;
-		floor_bytes = c->grant[to].floor_bytes;
-	}
-	if (tg_room(c, to, &free_bytes))
-		return ENODEV;
-	return free_bytes < floor_bytes + TG_CHUNK_BYTES ? ENOSPC : 0;
+	return c->here[to] + c->toward[to] >= c->grant[to].chunks ? EDQUOT : 0;
 }
 
 /* What needs no copy. Returns a positive errno, 0 when done. */
@@ -197,10 +227,12 @@ static int at_once(struct tg_client *c, const struct tgw_move *move)
 		ret = tg_keep_only(c, chunk, TG_HOST);
 		if (!ret)
 			tg_set_location(c, chunk, TG_HOST);
+		if (!ret && move->flags & TGW_IN_PLACE)
+			tg_in_place(c, chunk, 1, true);
 	} else if (move->op == TGW_OP_MAP || move->op == TGW_OP_UNMAP) {
 		if (chunk->location == TG_NO_PLACE || chunk->read_mostly)
 			return ESTALE;
-		ret = tg_in_place(c, chunk, move->op == TGW_OP_MAP);
+		ret = tg_in_place(c, chunk, 1, move->op == TGW_OP_MAP);
 	}
 	return -ret;
 }
@@ -213,40 +245,85 @@ static struct tg_flight *free_flight(struct tg_client *c)
 	return NULL;
 }
 
-static int take_off(struct tg_client *c, const struct tgw_move *move)
+static void board(struct tg_client *c, struct tg_flight *f, const struct tgw_move *move)
 {
-	struct tg_chunk *chunk = &c->chunk[move->chunk];
+	f->first = f->count && f->first < move->chunk ? f->first : move->chunk;
+	f->move[f->count++] = *move;
+	c->chunk[move->chunk].state = TG_MOVING;
+	c->toward[tg_place(f->to)]++;
+	c->stats.inflight++;
+}
+
+/* Whether a queued move is of a chunk beside those of the flight, and goes the same way. */
+static bool joins(struct tg_client *c, const struct tg_flight *f, const struct tgw_move *move)
+{
+	const struct tg_chunk *first = &c->chunk[f->first], *chunk = &c->chunk[move->chunk];
+	const struct tg_range *range = tg_range_at(c, first->addr);
+
+	return (move->chunk == f->first + f->count || move->chunk + 1 == f->first) &&
+	       move->chunk - range->first < range->count && move->op == f->op &&
+	       !((move->flags ^ f->move[0].flags) & TGW_IN_PLACE) && move->dest == f->to &&
+	       current(c, move) && chunk->location == f->from && !may_go(c, move);
+}
+
+static void gather_run(struct tg_client *c, struct tg_flight *f, struct tgw_move *later,
+		       uint32_t count)
+{
+	uint32_t most = f->to == TG_HOST ? HOST_RUN : TG_RUN, before;
+
+	do {
+		before = f->count;
+		for (uint32_t i = 0; i < count && f->count < most; i++)
+			if (later[i].op && joins(c, f, &later[i])) {
+				board(c, f, &later[i]);
+				later[i].op = 0;
+			}
+	} while (f->count > before);
+}
+
+/* Starts a move, and those of `later` that go with it. */
+static int take_off(struct tg_client *c, const struct tgw_move *move, struct tgw_move *later,
+		    uint32_t count)
+{
 	struct tg_flight *f = free_flight(c);
 	int ret;
 
 	if (!f)
 		return EAGAIN;
-	if (chunk->location == TG_NO_PLACE || chunk->location == move->dest)
-		return ESTALE;
-	/* A use came before the command: a copy of this would leave the host without one. */
-	if (move->op == TGW_OP_COPY && move->dest != TG_HOST && chunk->location != TG_HOST)
-		return ESTALE;
-	if (chunk->pins && move->dest != home_of(c))
-		return EBUSY;
-	ret = admit(c, move);
+	ret = may_go(c, move);
+	if (!ret && move->dest != TG_HOST && tg_reach(c, move->dest))
+		ret = ENODEV;
 	if (ret)
 		return ret;
-	f->chunk = move->chunk;
-	f->from = chunk->location;
+	f->from = c->chunk[move->chunk].location;
 	f->to = move->dest;
-	f->move = *move;
-	ret = tg_copy_start(c, f);
-	if (ret)
-		return -ret;
-	f->used = true;
-	chunk->state = TG_MOVING;
+	f->op = move->op;
+	f->count = 0;
+	f->failed = 0;
+	f->used = f->calling = true;
 	c->on_path[tg_place(f->from)][tg_place(f->to)]++;
-	c->stats.inflight++;
+	board(c, f, move);
+	gather_run(c, f, later, count);
+	ret = tg_copy_prepare(c, f);
+	if (!ret) {
+		pthread_mutex_unlock(&c->lock);
+		ret = tg_copy_call(c, f);
+		pthread_mutex_lock(&c->lock);
+	}
+	f->calling = false;
+	pthread_cond_broadcast(&c->called);
+	if (!ret && f->to == TG_HOST)
+		ret = tg_copy_poll(c, f); /* the call has waited for it */
+	else if (!ret)
+		ret = f->failed ? f->failed : -EAGAIN;
+	if (ret != -EAGAIN)
+		end_move(c, f, ret);
 	return 0;
 }
 
-/* Starts one queued move. False: its path is full, and it stays queued. */
-static bool try_move(struct tg_client *c, const struct tgw_move *move)
+/* Carries out one queued move. False: its path is full or the turn is over; it stays. */
+static bool try_move(struct tg_client *c, const struct tgw_move *move, struct tgw_move *later,
+		     uint32_t count)
 {
 	const struct tg_chunk *chunk = &c->chunk[move->chunk];
 	uint32_t most = c->options.inflight;
@@ -254,11 +331,13 @@ static bool try_move(struct tg_client *c, const struct tgw_move *move)
 
 	if (!current(c, move))
 		return true;
+	if (tg_now(c) - c->turn_ns > TURN_NS)
+		return false;
 	if (move->op == TGW_OP_MOVE || move->op == TGW_OP_COPY) {
 		if (chunk->location != TG_NO_PLACE &&
 		    c->on_path[tg_place(chunk->location)][tg_place(move->dest)] >= most)
 			return false;
-		status = take_off(c, move);
+		status = take_off(c, move, later, count);
 		if (!status)
 			return true;
 		if (status == EAGAIN)
@@ -276,35 +355,43 @@ static bool try_move(struct tg_client *c, const struct tgw_move *move)
 	return true;
 }
 
+/* What stays queued goes back in front of what came meanwhile. */
 static void start_some(struct tg_client *c, struct tg_ring *ring)
 {
-	uint32_t scan = ring->count < SCAN ? ring->count : SCAN, kept = 0;
+	uint32_t count = ring->count < TG_WINDOW ? ring->count : TG_WINDOW, kept = 0;
+	struct tgw_move window[TG_WINDOW];
 
-	for (uint32_t i = 0; i < scan; i++) {
-		struct tgw_move move = ring->move[i];
+	memcpy(window, ring->move, count * sizeof(window[0]));
+	ring->count -= count;
+	memmove(ring->move, &ring->move[count], ring->count * sizeof(window[0]));
+	for (uint32_t i = 0; i < count; i++) {
+		struct tgw_move move = window[i];
 
-		if (!try_move(c, &move))
-			ring->move[kept++] = move;
+		if (move.op && !try_move(c, &move, &window[i + 1], count - i - 1))
+			window[kept++] = move;
 	}
-	memmove(&ring->move[kept], &ring->move[scan], (ring->count - scan) * sizeof(ring->move[0]));
-	ring->count -= scan - kept;
+	memmove(&ring->move[kept], ring->move, ring->count * sizeof(window[0]));
+	memcpy(ring->move, window, kept * sizeof(window[0]));
+	ring->count += kept;
 }
 
 /* Ends what has ended, starts what may start. Returns how many moves are under way. */
 int tg_run_moves(struct tg_client *c)
 {
+	c->turn_ns = tg_now(c);
 	for (int i = 0; i < TG_MAX_INFLIGHT; i++) {
 		struct tg_flight *f = &c->flight[i];
 		int status;
 
-		if (!f->used)
+		if (!f->used || f->calling)
 			continue;
 		status = tg_copy_poll(c, f);
 		if (status != -EAGAIN)
 			end_move(c, f, status);
 	}
 	start_some(c, &c->urgent);
-	start_some(c, &c->normal);
+	if (!c->urgent.count)
+		start_some(c, &c->normal); /* the process's moves follow each other */
 	c->stats.queued = c->urgent.count + c->normal.count;
 	return (int)c->stats.inflight;
 }

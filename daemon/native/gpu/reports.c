@@ -244,8 +244,8 @@ static void learn_leases(struct tg_client *c, const struct tgw_lease *leases, ui
 
 		if (number < 0 || number >= TG_MAX_DEVICES || c->ordinal_of[number] < 0)
 			continue;
-		c->grant[c->ordinal_of[number]] = (struct tg_grant){
-		    leases[i].chunks, leases[i].floor_bytes, leases[i].borrowed_bytes};
+		c->grant[c->ordinal_of[number]] =
+		    (struct tg_grant){leases[i].chunks, leases[i].borrowed_bytes};
 	}
 }
 

@@ -39,7 +39,7 @@ enum tgw_op {
 enum tgw_flag {
 	TGW_URGENT = 1,	   /* of a move: a lender wants its memory */
 	TGW_HOST_COPY = 2, /* of a state: the host has a copy as well */
-	TGW_IN_PLACE = 4,  /* of a state: mapped */
+	TGW_IN_PLACE = 4,  /* of a state: used where it is; of a move: to be, once it is there */
 	TGW_PREFETCH = 8,  /* of a move: TGW_CANCEL may take it back */
 	TGW_WRITE = 16,	   /* of a use */
 };
@@ -98,8 +98,7 @@ struct tgw_move {
 
 struct tgw_lease {
 	int32_t device;
-	uint32_t chunks;      /* that may be there */
-	uint64_t floor_bytes; /* that must stay free there */
+	uint32_t chunks; /* that may be there */
 	uint64_t borrowed_bytes;
 };
 

@@ -6,6 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +49,7 @@ def test_write_back_makes_a_parked_chunk_removable_and_a_drop_copies_nothing(wor
     assert world.lib.cu.fg_residency(puppet.address(1)) == 1 << 3 | HOST_BIT
     before = world.lib.cu.fg_now()
     assert puppet.do(1, HOST, Op.DROP) == 0
-    assert world.lib.cu.fg_now() - before <= 100_000
+    assert world.lib.cu.fg_now() - before <= 100_000 + CHUNK / 25
     assert world.lib.cu.fg_residency(puppet.address(1)) == HOST_BIT
     assert puppet.read(1) == world.lib.cu.fg_hash_of(5)
 
@@ -68,17 +70,6 @@ def test_nothing_goes_to_a_peer_beyond_the_lease(world: World) -> None:
     assert statuses == [0, 0, errno.EDQUOT, errno.EDQUOT]
 
 
-def test_nothing_goes_to_a_peer_whose_free_memory_would_fall_below_its_floor(
-    world: World,
-) -> None:
-    puppet = Puppet(world, 0, 40, floor=60 * CHUNK)
-    for chunk in range(6):
-        puppet.write(chunk, chunk)
-    statuses = [puppet.do(chunk, 1) for chunk in range(6)]
-    assert statuses == [0, 0, 0, 0, errno.ENOSPC, errno.ENOSPC]
-    assert world.stats(1).least_free_bytes == 60 * CHUNK
-
-
 def test_a_chunk_in_use_is_not_sent_away(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     puppet.write(0, 1)
@@ -91,17 +82,62 @@ def test_a_chunk_in_use_is_not_sent_away(world: World) -> None:
 
 def test_a_prefetch_that_is_not_started_can_be_taken_back(world: World) -> None:
     puppet = Puppet(world, 0, 32, inflight=1)
-    for chunk in range(16):
+    apart = range(0, 32, 2)
+    for chunk in apart:
         puppet.write(chunk, chunk)
         puppet.do(chunk, 1)
-    sequences = puppet.order([(chunk, 0, Op.MOVE) for chunk in range(16)], int(StateFlag.PREFETCH))
+    sequences = puppet.order([(chunk, 0, Op.MOVE) for chunk in apart], int(StateFlag.PREFETCH))
     puppet.use()
     world.lib.tg.tg_pump(puppet.client)
-    puppet.say(Kind.CANCEL, np.array([(c,) for c in range(8, 16)], wire.CANCEL))
+    puppet.say(Kind.CANCEL, np.array([(c,) for c in apart[8:]], wire.CANCEL))
     puppet.settle()
     statuses = [int(puppet.states[s]["status"]) for s in sequences]
     assert statuses[:8] == [0] * 8
     assert statuses[8:] == [errno.ECANCELED] * 8
+
+
+def test_neighbouring_chunks_that_go_the_same_way_go_in_one_call(world: World) -> None:
+    """Whatever order they were told in; not across allocations, nor more than 32 MiB."""
+    world.lib.cu.fg_set_manual(1)
+    puppet = Puppet(world, 0, 40, inflight=1)
+    for chunk in range(40):
+        puppet.write(chunk, chunk)
+    order = [7, 6, 8, 5, *range(9, 32)]
+    puppet.order([(chunk, 1, Op.MOVE) for chunk in [*order, 35]])
+    puppet.use()
+    world.lib.tg.tg_pump(puppet.client)
+    assert puppet.stats().inflight == 16
+    puppet.settle()
+    assert all(puppet.place[chunk] == 1 for chunk in [*order, 35])
+    for chunk in order:
+        assert puppet.read(chunk) == world.lib.cu.fg_hash_of(chunk)
+
+
+def test_a_program_does_not_wait_for_a_call_that_waits_for_a_copy() -> None:
+    """The call to the host is made without the client's lock; a free waits for it."""
+    with World(gpu_bytes=64 * CHUNK) as world:
+        puppet = Puppet(world, 0, 8)
+        lib, sizes = world.lib, world.lib.ffi.new("size_t[2]")
+        puppet.write(0, 1)
+        lib.cu.fg_hold_prefetches(1)
+        puppet.order([(0, HOST, Op.MOVE)])
+        mover = threading.Thread(target=puppet.turn)
+        mover.start()
+        while not lib.cu.fg_prefetches_held():
+            time.sleep(0.001)
+        assert lib.tg.tg_acquire(puppet.client, puppet.address(1), CHUNK, 1) == 0
+        assert lib.tg.tg_mem_info(puppet.client, sizes, sizes + 1) == 0
+        freed: list[int] = []
+        free = threading.Thread(
+            target=lambda: freed.append(lib.tg.tg_free(puppet.client, puppet.base))
+        )
+        free.start()
+        free.join(0.05)
+        assert not freed
+        lib.cu.fg_hold_prefetches(0)
+        free.join()
+        mover.join()
+        assert freed == [0]
 
 
 def test_a_use_in_mid_move_is_reported_at_home_and_keeps_the_bytes(world: World) -> None:
@@ -202,7 +238,7 @@ def test_a_write_at_home_tells_the_daemon_that_the_host_copy_is_gone(world: Worl
 
 def test_the_free_memory_that_is_told_counts_what_was_borrowed_here(world: World) -> None:
     puppet = Puppet(world, 0, 4)
-    rows = np.array([(0, 0, 0, 7 * CHUNK)], wire.LEASE)
+    rows = np.array([(0, 0, 7 * CHUNK)], wire.LEASE)
     free, total = world.lib.ffi.new("size_t *"), world.lib.ffi.new("size_t *")
     with world.on(0):
         out = world.lib.ffi.new("CUdeviceptr *")
@@ -244,7 +280,7 @@ def _random_moves(rng: random.Random, puppet: Puppet) -> None:
     for _ in range(rng.randrange(1, 12)):
         puppet.use()
         lib.tg.tg_pump(puppet.client)
-        lib.cu.fg_set_now(lib.cu.fg_now() + rng.randrange(1000, 300_000))
+        puppet.world.advance(rng.randrange(1000, 300_000))
     puppet.hear()
 
 
@@ -264,7 +300,7 @@ def _break_a_link(rng: random.Random, puppet: Puppet) -> None:
     puppet.order(moves)
     puppet.use()
     lib.tg.tg_pump(puppet.client)
-    lib.cu.fg_set_now(lib.cu.fg_now() + rng.randrange(1000, 60_000))
+    puppet.world.advance(rng.randrange(1000, 200_000))
     lib.cu.fg_link_set(0, peer, 0)
     if rng.random() < 0.5:
         lib.cu.fg_fail_allocations(1)
