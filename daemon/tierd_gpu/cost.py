@@ -18,6 +18,8 @@ import numpy as np
 from tierd_gpu.links import CHUNK_BYTES, HOST, F64Array, GpuTopology
 from tierd_gpu.settings import HarvestSettings
 
+SMALL_GAIN = 0.1
+
 
 class CostModel:
     """Times on this host's links, with the load of each way.
@@ -32,27 +34,33 @@ class CostModel:
         self.chunk_ns = topology.chunk_ns
         self.waiting = np.zeros(self.chunk_ns.shape, np.int64)
         self.blocked_until = np.zeros(self.chunk_ns.shape, np.int64)
-        self._plain = self.chunk_ns.copy()
-        if not settings.techniques.link_width:
-            n = len(topology.gpus)
-            finite = self.chunk_ns[:n, :n][self.chunk_ns[:n, :n] > 0]
-            if len(finite):
-                self._plain[:n, :n] = np.where(self._plain[:n, :n] > 0, finite.mean(), 0.0)
 
-    def move_ns(self, source: int, dest: int) -> float:
-        """Time a copy takes behind those that wait for the same way."""
-        return float(self._plain[source, dest] * (1 + self.waiting[source, dest]))
+    def move_ns(self, source: int, dest: int, *, first: bool = False) -> float:
+        """Time a move takes behind those that wait for the same way.
+
+        `first`: the chunk was never on the host, which has no memory for it yet.
+        """
+        queue_ns = self.chunk_ns[source, dest] * self.waiting[source, dest]
+        return float(queue_ns) + self.alone_ns(source, dest, first=first)
+
+    def alone_ns(self, source: int, dest: int, *, first: bool = False) -> float:
+        """Time a move takes with nothing else under way."""
+        settings = self.settings
+        extra = settings.to_host_ns if dest == HOST else settings.to_gpu_ns
+        if first and dest == HOST:
+            extra += settings.host_first_ns
+        return float(self.chunk_ns[source, dest]) + extra
 
     def access_ns(self, place: int, home: int) -> float:
         """Time an access from `home` loses to a chunk at `place`: it is fetched."""
         if place == home:
             return 0.0
-        return float(self._plain[place, home])
+        return float(self.chunk_ns[place, home])
 
     def in_place_ns(self, place: int, home: int, pages: float) -> float:
         """Time an access to `pages` 4 KiB pages loses where the chunk is used in place."""
         share = min(1.0, pages * 4096 / CHUNK_BYTES)
-        return float(self.chunk_ns[place, home] * share * self.settings.remote_factor)
+        return float(self.chunk_ns[place, home] * share)
 
     def best_place(
         self,
@@ -63,6 +71,7 @@ class CostModel:
         now_ns: int,
         *,
         copied: bool = False,
+        first: bool = False,
     ) -> tuple[int, float]:
         """Where a chunk that must leave `here` is worth most, and that value.
 
@@ -73,20 +82,20 @@ class CostModel:
         for place in places:
             if self.blocked_until[here, place] > now_ns or self.blocked_until[place, home] > now_ns:
                 continue
-            move_ns = 0.0 if copied and place == HOST else self.move_ns(here, place)
+            move_ns = 0.0 if copied and place == HOST else self.move_ns(here, place, first=first)
             worth = -uses * self.access_ns(place, home) - move_ns
             if worth > value:
                 best, value = place, worth
         return best, value
 
     def worth_fetching(self, here: int, home: int, pages: float, uses: float) -> bool:
-        """Whether bringing a chunk home gains more than using it in place would.
+        """Whether bringing a chunk home gains enough over using it where it is.
 
-        The chunk that makes room for it costs about as much on the way out.
+        Moves go on beside the kernels, so theirs is not the same time: a gain of a part of
+        what the move and that of another chunk, which makes place, take is enough.
         """
         gain = uses * self.in_place_ns(here, home, pages)
-        cost = self.access_ns(here, home) + self.settings.fault_ns
-        return gain > cost * self.settings.margin
+        return gain > SMALL_GAIN * (self.alone_ns(here, home) + self.alone_ns(home, here))
 
     def block(self, source: int, dest: int, until_ns: int) -> None:
         """Leave a way alone for a while."""
@@ -95,7 +104,7 @@ class CostModel:
     def usable_peers(self, home: int, now_ns: int) -> F64Array:
         """float64[n], chunks per second to each GPU and back; 0: not now, or itself."""
         n = len(self.chunk_ns) - 1
-        there = self._plain[home, :n] + self._plain[:n, home]
+        there = self.chunk_ns[home, :n] + self.chunk_ns[:n, home]
         with np.errstate(divide="ignore", invalid="ignore"):
             rate: F64Array = np.where(there > 0, 2e9 / there, 0.0)
         broken = (self.blocked_until[home, :n] > now_ns) | (self.blocked_until[:n, home] > now_ns)

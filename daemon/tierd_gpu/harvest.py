@@ -2,7 +2,7 @@
 """The harvester's core: tenants, leases, and when which decision is made.
 
 `use` and `state` take reports; `plan` decides for one tenant right after its report
-(prefetch, room at home, staging: `tierd_gpu.plan`); `tick` decides what lenders give and
+(prefetch, room at home: `tierd_gpu.plan`); `tick` decides what lenders give and
 take back (`tierd_gpu.reclaim`) and runs every millisecond or so.
 """
 
@@ -10,16 +10,16 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from tierd_gpu import plan, reclaim
+from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
-from tierd_gpu.forecast import Forecast
 from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
 from tierd_gpu.settings import HarvestSettings
-from tierd_gpu.tenant import NOWHERE, I64Array, Tenant, TenantSpec
+from tierd_gpu.tenant import NOWHERE, Tenant, TenantSpec
 from tierd_gpu.wire import Op, Records, StateFlag
 
 BROKEN = (errno.ENOLINK, errno.ENODEV, errno.EIO)
@@ -30,19 +30,33 @@ class GpuState:
     """What is known of one GPU's memory.
 
     Attributes:
-        free: bytes free now, as NVML tells.
+        memory: what is free, and what the driver holds unused.
+        fresh: NVML was asked since the last tick.
         borrowed: chunks that tenants of other GPUs have here.
         lendable: chunks that may be borrowed here.
         lost: the driver says it is gone.
+        most_own: bytes that its own use has reached at most.
+        seen_ns: when NVML was asked first.
     """
 
-    total: int
-    free: int = 0
+    memory: Account
+    fresh: bool = False
     borrowed: int = 0
     lendable: int = 0
     lost: bool = False
-    forecast: Forecast = field(default_factory=Forecast)
+    most_own: int = 0
+    seen_ns: int = -1
     revoke_since_ns: int = -1
+
+    @property
+    def total(self) -> int:
+        """Bytes."""
+        return self.memory.total
+
+    @property
+    def free(self) -> int:
+        """Bytes free, as NVML told last."""
+        return self.memory.free
 
 
 class Harvester:
@@ -52,18 +66,12 @@ class Harvester:
         self.topology = topology
         self.settings = settings or HarvestSettings()
         self.cost = CostModel(topology, self.settings)
-        self.gpus = [GpuState(gpu.total_bytes, gpu.total_bytes) for gpu in topology.gpus]
+        self.gpus = [GpuState(Account(gpu.total_bytes, gpu.total_bytes)) for gpu in topology.gpus]
         self.places = len(topology.gpus) + 1
         self.tenants: dict[int, Tenant] = {}
         self.counts: Counter[str] = Counter()
         self.revoke_ns: list[int] = []
         """How long each revocation took, the last 4096."""
-        per_chunk = self.cost.chunk_ns[:-1, HOST]
-        self.dirty_cap: I64Array = np.floor(0.6 * self.settings.revoke_bound_ns / per_chunk).astype(
-            np.int64
-        )
-        """Chunks without a host copy that a GPU may hold for others: what its own host
-        link carries in the revoke bound, with room for what is under way."""
 
     def join(self, spec: TenantSpec) -> Tenant:
         """A tenant comes.
@@ -84,11 +92,16 @@ class Harvester:
             return
         for sequence in list(tenant.orders):
             self._settle(tenant, sequence)
+        for gpu in self.gpus:
+            gpu.memory.freed(session, 0, tenant.spec.max_chunks)
         self._count_borrowed()
 
-    def set_memory(self, gpu: int, free: int, *, lost: bool = False) -> None:
-        """The free memory of a GPU, as NVML tells it now."""
-        self.gpus[gpu].free = free
+    def set_memory(
+        self, gpu: int, free: int, own: int | None = None, *, lost: bool = False
+    ) -> None:
+        """What NVML tells of a GPU now: free memory, and what processes have for themselves."""
+        self.gpus[gpu].memory.tell(free, own)
+        self.gpus[gpu].fresh = True
         self.gpus[gpu].lost = lost
 
     def chunks(self, session: int, records: Records) -> None:
@@ -100,6 +113,8 @@ class Harvester:
         tenant = self.tenants[session]
         for first, count, live, _ in records.tolist():
             tenant.set_range(first, count, bool(live))
+            for gpu in self.gpus:
+                gpu.memory.freed(session, first, count)
 
     def use(self, session: int, records: Records) -> None:
         """Uses (`wire.USE`); those of chunks that do not exist are counted and dropped."""
@@ -125,7 +140,10 @@ class Harvester:
                 self.counts["states_unknown"] += 1
                 self._settle(tenant, sequence)
                 continue
+            old = int(tenant.place[chunk])
             tenant.set_state(chunk, place, flags, when)
+            if place != old:
+                self._account(session, chunk, old, place)
             found = self._settle(tenant, sequence) if op or sequence else None
             if found is None:
                 continue
@@ -137,6 +155,12 @@ class Harvester:
             if status in BROKEN:
                 self.cost.block(found[2], found[3], now_ns + self.settings.backoff_ns)
         self._count_borrowed()
+
+    def _account(self, session: int, chunk: int, old: int, place: int) -> None:
+        if old >= 0:
+            self.gpus[old].memory.went(session, chunk)
+        if place >= 0:
+            self.gpus[place].memory.came(session, chunk)
 
     def _settle(self, tenant: Tenant, sequence: int) -> tuple[int, int, int, int, int] | None:
         found = tenant.answered(sequence)
@@ -181,21 +205,34 @@ class Harvester:
         """Chunks on a GPU, of others, that only it has: what would be lost with it."""
         return sum(int(t.dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
 
-    def dirty_on(self, gpu: int) -> int:
-        """Chunks on a GPU, of others, that only it has, and those on their way there."""
-        return sum(
-            int(t.dirty[gpu] + t.toward[gpu]) for t in self.tenants.values() if t.spec.home != gpu
-        )
+    def parked_ns(self, gpu: int) -> float:
+        """Time in which everything that others have on a GPU, or send there, is on the host."""
+        again, first = (self.cost.alone_ns(gpu, HOST, first=first) for first in (False, True))
+        total = 0.0
+        for tenant in self.tenants.values():
+            if tenant.spec.home != gpu:
+                known = int(tenant.count[gpu] - tenant.first[gpu])
+                total += known * again + int(tenant.first[gpu] + tenant.toward[gpu]) * first
+        return total
+
+    def room(self, gpu: int) -> int:
+        """Chunks that can come to a GPU without any other having to leave it."""
+        present = sum(int(t.count[gpu]) for t in self.tenants.values())
+        return self.gpus[gpu].memory.room(present)
+
+    def context_chunks(self, tenant: Tenant, gpu: int) -> int:
+        """What a tenant's first chunk on a GPU costs beside itself: it needs a context."""
+        return 0 if tenant.visited[gpu] else -(-self.settings.context_bytes // CHUNK_BYTES)
 
     def room_for(self, tenant: Tenant, gpu: int) -> int:
         """Chunks that a tenant may still send to a neighbour."""
-        state = self.gpus[gpu]
-        if state.lost or gpu == tenant.spec.home:
+        if self.gpus[gpu].lost or gpu == tenant.spec.home:
             return 0
         leased = int(tenant.lease[gpu] - tenant.count[gpu] - tenant.toward[gpu])
-        above = (state.free - self.settings.floor_bytes) // CHUNK_BYTES
+        above = self.room(gpu) - self.settings.floor_bytes // CHUNK_BYTES
+        above -= self.context_chunks(tenant, gpu)
         under_way = sum(int(t.toward[gpu]) for t in self.tenants.values())
-        return max(0, min(leased, int(above) - under_way))
+        return max(0, min(leased, above - under_way))
 
     def may_bounce(self, tenant: Tenant, chunk: int, now_ns: int) -> bool:
         """Whether a chunk may be moved once more without having been used."""

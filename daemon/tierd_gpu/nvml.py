@@ -71,6 +71,19 @@ class Nvml:
                 found.append(None)
         return found
 
+    def own_bytes(self) -> list[int | None]:
+        """Memory of each GPU that processes have for themselves; None where it is not told.
+
+        Contexts and plain allocations are in it, managed memory is not.
+        """
+        found: list[int | None] = []
+        for handle in self._handles:
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
+            used = [process.usedGpuMemory for process in running or ()]
+            known = running is not None and all(bytes_ is not None for bytes_ in used)
+            found.append(sum(used) if known else None)
+        return found
+
     def topology(self) -> GpuTopology:
         """The GPUs and the ways between them."""
         notes: list[str] = []

@@ -25,7 +25,6 @@ class Predictor:
     """The history of one tenant.
 
     Attributes:
-        jumped: whether the last uses left what had been predicted.
         hits, misses: uses that followed the prediction, and that did not.
     """
 
@@ -39,7 +38,6 @@ class Predictor:
         self._stream = -1
         self._direction = 0
         self._recent: deque[int] = deque(maxlen=RECENT)
-        self.jumped = False
         self.hits = 0
         self.misses = 0
 
@@ -56,7 +54,6 @@ class Predictor:
             self.hits += 1
         else:
             known = self._pairs.get((self._previous, chunk), -1)
-            self.jumped = self.jumped or cursor >= 0
             self._cursor = known + 1 if known >= 0 else -1
             self.misses += 1
         self._pairs[(self._previous, chunk)] = at

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Decisions for lenders: what may be lent, who gets it, taking back, early write-back.
+"""Decisions for lenders: what may be lent, who gets it, taking back.
 
-A revocation takes first what costs nothing (removable: the host has a copy), then what
-is needed last, to whichever other place it is worth most. That it ends within the bound
-follows from two rules: `Harvester.dirty_cap` (no more than the lender's host link carries
-in 60 % of that time is ever parked without a host copy), and `hurry`: a lender that goes on
-taking memory while it is given back gets more than it asks for, and all of it in time.
+A revocation takes what is needed last, to whichever other place it is worth most. That it
+ends within the bound follows from two rules: no more is ever parked on a GPU than can go to
+the host in 60 % of that time (`plan.may_park`), and `hurry`: a lender that goes on taking
+memory while it is given back gets more than it asks for, and all of it in time.
 """
 
 from __future__ import annotations
@@ -17,19 +16,15 @@ import numpy as np
 from tierd_gpu.links import CHUNK_BYTES, HOST
 from tierd_gpu.plan import may_park
 from tierd_gpu.share import divide
-from tierd_gpu.tenant import I64Array, Tenant
+from tierd_gpu.tenant import Tenant
 from tierd_gpu.wire import Op, StateFlag
 
 if TYPE_CHECKING:
     from tierd_gpu.harvest import GpuState, Harvester
 
-WRITE_BACKS = 8
-"""Write-backs under way from one GPU, at most."""
 HURRY_FROM, HURRY_ALL = 0.1, 0.25
 """Shares of the revoke bound: how old a revocation is when it takes more than was asked
 for, and when everything that is parked there."""
-SOON = 4
-"""A chunk expected within this many transfer times is not worth a write-back."""
 
 
 def tick(core: Harvester, now_ns: int) -> None:
@@ -40,26 +35,23 @@ def tick(core: Harvester, now_ns: int) -> None:
         _lease(core)
         for index in range(len(core.gpus)):
             _revoke(core, index, now_ns)
-            if core.settings.techniques.write_back:
-                _write_back(core, index, now_ns)
 
 
 def _lendable(core: Harvester, index: int, gpu: GpuState, now_ns: int) -> int:
     """Chunks that may be borrowed on a GPU, those that already are included."""
     settings = core.settings
-    borrowed = gpu.borrowed * CHUNK_BYTES
-    own = max(0, gpu.total - gpu.free - borrowed)
-    gpu.forecast.add(own, now_ns)
-    if gpu.lost or now_ns - gpu.forecast.first_ns < settings.observe_ns:
+    borrowed, room = gpu.borrowed * CHUNK_BYTES, core.room(index) * CHUNK_BYTES
+    if gpu.fresh:
+        gpu.fresh = False
+        gpu.most_own = max(gpu.most_own, gpu.total - room - borrowed)
+        gpu.seen_ns = gpu.seen_ns if gpu.seen_ns >= 0 else now_ns
+    if gpu.lost or gpu.seen_ns < 0 or now_ns - gpu.seen_ns < settings.observe_ns:
         return 0
-    if borrowed and gpu.free < settings.floor_bytes // 2:
+    if borrowed and room < settings.floor_bytes // 2:
         # It takes memory faster than it is given back bit by bit: all of it.
         return 0
-    expected = gpu.forecast.peak
-    if settings.techniques.forecast:
-        expected = gpu.forecast.most_used(settings.horizon_ns)
-    spare = gpu.total * (1 - settings.forecast_margin) - expected - settings.refill_bytes
-    now = borrowed + gpu.free - settings.refill_bytes
+    spare = gpu.total * (1 - settings.own_margin) - gpu.most_own - settings.refill_bytes
+    now = borrowed + room - settings.refill_bytes
     return max(0, int(min(spare, now)) // CHUNK_BYTES)
 
 
@@ -77,7 +69,7 @@ def _lease(core: Harvester) -> None:
         # A tenant's rate to its own home is 0, and so is what it gets there.
         granted = divide(gpu.lendable, need, rates[:, index])
         for tenant, chunks in zip(borrowers, granted.tolist(), strict=True):
-            tenant.lease[index] = chunks
+            tenant.lease[index] = max(0, chunks - core.context_chunks(tenant, index))
 
 
 def hurry(age_ns: int, bound_ns: int) -> float:
@@ -124,30 +116,10 @@ def _take_back(core: Harvester, tenant: Tenant, index: int, over: int, now_ns: i
             continue
         places = [HOST]
         places += [g for g in range(len(core.gpus)) if g != index and may_park(core, tenant, g)]
-        dest, _ = core.cost.best_place(index, tenant.spec.home, 1.0, places, now_ns)
+        first = not tenant.hosted[chunk]
+        dest, _ = core.cost.best_place(index, tenant.spec.home, 1.0, places, now_ns, first=first)
         dest = HOST if dest == index else dest
-        core.order(tenant, chunk, Op.MOVE, dest, flags=StateFlag.URGENT, now_ns=now_ns)
-
-
-def _write_back(core: Harvester, index: int, now_ns: int) -> None:
-    """Give the host a copy of what is parked here, the last needed first."""
-    space = WRITE_BACKS - int(core.cost.waiting[index, HOST])
-    if core.gpus[index].lost or core.cost.blocked_until[index, HOST] > now_ns:
-        return
-    for tenant in core.tenants.values():
-        if space <= 0:
-            return
-        if tenant.spec.home == index or not tenant.dirty[index]:
-            continue
-        for chunk in _to_write_back(core, tenant, index, space, now_ns).tolist():
-            core.order(tenant, chunk, Op.COPY, HOST, flags=StateFlag(0), now_ns=now_ns)
-            space -= 1
-
-
-def _to_write_back(core: Harvester, tenant: Tenant, index: int, most: int, now_ns: int) -> I64Array:
-    parked = tenant.at(index)
-    parked = parked[~tenant.host_copy[parked] & ~tenant.in_place[parked]]
-    due = tenant.expected_next(parked, now_ns)
-    late = due > now_ns + SOON * core.cost.chunk_ns[index, HOST]
-    parked, due = parked[late], due[late]
-    return np.asarray(parked[np.argsort(-due, kind="stable")[:most]])
+        flags = StateFlag.URGENT
+        if core.settings.techniques.in_place:
+            flags |= StateFlag.IN_PLACE
+        core.order(tenant, chunk, Op.MOVE, dest, flags=flags, now_ns=now_ns)

@@ -121,12 +121,11 @@ class Session:
     def _lease_messages(self) -> list[bytes]:
         """The leases, when they are not what was last sent."""
         tenant = self._core.tenants[self.number]
-        floor = self._core.settings.floor_bytes
         records = np.zeros(len(self._core.gpus), wire.LEASE)
         for index, gpu in enumerate(self._core.gpus):
             own = tenant.spec.home == index
             borrowed = gpu.borrowed * CHUNK_BYTES if own else 0
-            records[index] = (index, int(tenant.lease[index]), floor, borrowed)
+            records[index] = (index, int(tenant.lease[index]), borrowed)
         now = records.tobytes()
         if now == self._leases:
             return []

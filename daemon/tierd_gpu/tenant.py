@@ -49,12 +49,13 @@ class Tenant:
         place: int16, where it is (`NOWHERE`, `HOST`, or a GPU).
         host_copy: bool, the host has a copy too.
         in_place: bool, used from home where it is.
+        hosted: bool, the host has had it, and keeps memory for it.
         busy: int64, sequence number of the command under way, 0 for none.
         last_ns, every_ns: float64, last use and time between uses (nan: unknown).
         pages: float32, 4 KiB pages touched in a use: the most, slowly forgotten.
         written: bool, the last use wrote.
         arrived_ns: float64, when it came where it is.
-        bounce: int16, moves towards home since the last use (staging on the way counts).
+        bounce: int16, moves home since the last use.
     """
 
     def __init__(self, spec: TenantSpec, places: int) -> None:
@@ -64,6 +65,7 @@ class Tenant:
         self.place = np.full(size, NOWHERE, np.int16)
         self.host_copy = np.zeros(size, np.bool_)
         self.in_place = np.zeros(size, np.bool_)
+        self.hosted = np.zeros(size, np.bool_)
         self.busy = np.zeros(size, np.int64)
         self.last_ns = np.zeros(size)
         self.every_ns = np.full(size, np.nan)
@@ -80,6 +82,8 @@ class Tenant:
         """Chunks at each place; the last entry is the host's."""
         self.dirty = np.zeros(places, np.int64)
         """Of them, those without a host copy."""
+        self.first = np.zeros(places, np.int64)
+        """Of them, those that the host never had."""
         self.sequence = 0
         self.orders: dict[int, tuple[int, int, int, int, int]] = {}
         """Commands under way: sequence → (chunk, op, source, dest, sent_ns)."""
@@ -87,16 +91,17 @@ class Tenant:
         """Commands decided and not sent: records of `wire.MOVE` without the last field."""
         self.cancels: list[int] = []
         self.lease = np.zeros(places, np.int64)
-        self.touched_ns = 0
+        self.visited = np.zeros(places, np.bool_)
+        """GPUs that a chunk was on, or sent to: the client has a context there."""
         self.evicting = 0
         """Commands under way that make room at home."""
         self.fetching = 0
         """Commands under way that take room at home."""
         self.toward = np.zeros(places, np.int64)
         """Commands under way by destination."""
+        self.remote: list[int] = []
+        """Chunks that were used in place since the last plan."""
         self.uses = 0
-        self.pace_ns = 0.0
-        """Time between two uses, smoothed."""
         self.again_ns = 0.0
         """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
 
@@ -111,7 +116,7 @@ class Tenant:
         part = slice(first, first + count)
         self.live[part] = live
         self.place[part] = NOWHERE
-        for array in (self.host_copy, self.in_place, self.written):
+        for array in (self.host_copy, self.in_place, self.hosted, self.written):
             array[part] = False
         self.busy[part] = 0
         self.every_ns[part] = np.nan
@@ -126,6 +131,8 @@ class Tenant:
         self.count = np.bincount(self.place[here] % places, minlength=places)
         own = here & ~self.host_copy
         self.dirty = np.bincount(self.place[own] % places, minlength=places)
+        new = here & ~self.hosted
+        self.first = np.bincount(self.place[new] % places, minlength=places)
 
     def use(self, chunk: I64Array, pages: I64Array, write: BoolArray, time_ns: F64Array) -> None:
         """Uses in the order they happened."""
@@ -133,6 +140,7 @@ class Tenant:
         for index in chunk.tolist():
             add(index)
         self.uses += len(chunk)
+        self.remote += chunk[self.in_place[chunk]].tolist()
         gap = time_ns - self.last_ns[chunk]
         known = (self.last_ns[chunk] > 0) & (gap > 100_000)  # nearer ones are one use
         seen = chunk[known]
@@ -146,11 +154,6 @@ class Tenant:
         self.pages[chunk] = np.maximum(pages, FORGET * self.pages[chunk])
         self.written[chunk] = write  # of several uses the last one stands
         self.bounce[chunk] = 0
-        if len(time_ns):
-            if self.touched_ns:
-                pace = (float(time_ns[-1]) - self.touched_ns) / len(time_ns)
-                self.pace_ns = 0.8 * self.pace_ns + 0.2 * pace if self.pace_ns else pace
-            self.touched_ns = int(time_ns[-1])
 
     def set_state(self, chunk: int, place: int, flags: int, now_ns: float) -> None:
         """Where a chunk is now, as the client found or made it."""
@@ -159,11 +162,15 @@ class Tenant:
         if old != NOWHERE:
             self.count[old % places] -= 1
             self.dirty[old % places] -= not self.host_copy[chunk]
+            self.first[old % places] -= not self.hosted[chunk]
         self.place[chunk] = place
+        self.visited[place] |= place >= 0
         self.host_copy[chunk] = bool(flags & StateFlag.HOST_COPY)
         self.in_place[chunk] = bool(flags & StateFlag.IN_PLACE)
         self.count[place % places] += 1
         self.dirty[place % places] += not self.host_copy[chunk]
+        self.hosted[chunk] |= place == HOST or self.host_copy[chunk]
+        self.first[place % places] += not self.hosted[chunk]
         if place != old:
             self.arrived_ns[chunk] = now_ns
 
@@ -175,13 +182,14 @@ class Tenant:
         self.busy[chunk] = self.sequence
         self.out.append((chunk, dest, int(op), flags, self.sequence))
         self._count_order(op, source, dest, 1)
-        if dest == self.spec.home or (op is Op.COPY and source == HOST):
+        if dest == self.spec.home:
             self.bounce[chunk] += 1
 
     def _count_order(self, op: int, source: int, dest: int, change: int) -> None:
         home = self.spec.home
         if op in (Op.MOVE, Op.COPY):
             self.toward[dest] += change
+            self.visited[dest] = True
         if dest == home and op in (Op.MOVE, Op.COPY):
             self.fetching += change
         elif source == home and op in (Op.MOVE, Op.DROP):

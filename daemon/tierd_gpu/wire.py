@@ -104,9 +104,7 @@ MOVE: Final = np.dtype(
     ]
 )
 CANCEL: Final = np.dtype([("chunk", "<u4")])
-LEASE: Final = np.dtype(
-    [("device", "<i4"), ("chunks", "<u4"), ("floor_bytes", "<u8"), ("borrowed_bytes", "<u8")]
-)
+LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
 PING: Final = np.dtype([])
 
 LAYOUTS: Final = {

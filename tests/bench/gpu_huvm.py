@@ -35,8 +35,7 @@ SYSTEMS: dict[str, Techniques | None] = {
     "tierd": Techniques(),
 }
 SWITCHES = (
-    "peers", "prefetch", "pre_evict", "write_back", "multi_path", "in_place", "cancel",
-    "forecast", "reuse", "link_width",
+    "peers", "prefetch", "pre_evict", "reread", "in_place", "reuse",
 )  # fmt: skip
 
 

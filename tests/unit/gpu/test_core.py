@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
-from tierd_gpu.forecast import Forecast, find_period
 from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology, pair_bandwidth
 from tierd_gpu.predict import Predictor
 from tierd_gpu.settings import HarvestSettings
@@ -26,50 +26,14 @@ def topology(count: int = 3, link: float = 25e9, host: float = 12e9) -> GpuTopol
     return GpuTopology(gpus, rate, np.ones((count, count), np.int64))
 
 
-@given(st.integers(6, 120), st.floats(0.05, 1.0), st.floats(0, 0.02))
-def test_the_period_of_a_sawtooth_is_found(period: int, height: float, noise: float) -> None:
-    rng = np.random.default_rng(period)
-    phase = np.arange(500) % period / period
-    series = 1 + height * np.minimum(phase, 1 - phase) * 2
-    series += rng.normal(0, noise * height, len(series))
-    assert abs(find_period(series) - period) <= max(1, 0.03 * period)
-
-
-def test_noise_and_constants_have_no_period() -> None:
-    assert find_period(np.random.default_rng(1).normal(0, 1, 900)) == 0
-    assert find_period(np.full(900, 3e9)) == 0
-
-
-def test_the_forecast_sees_the_peak_that_the_last_period_had() -> None:
-    forecast = Forecast()
-    wave = [1, 1, 1, 1, 5, 9, 9, 5] * 40
-    for index, used in enumerate(wave):
-        forecast.add(used * 1e9, index * MS)
-    assert forecast.period == 8
-    assert forecast.most_used(8 * MS) == 9e9
-    short = Forecast()
-    for index, used in enumerate(wave[:-7]):
-        short.add(used * 1e9, index * MS)
-    assert short.most_used(0) < 9e9
-
-
-def test_without_a_period_the_forecast_is_the_most_ever_used() -> None:
-    forecast = Forecast()
-    for index, used in enumerate([3, 9, 4, 4, 4]):
-        forecast.add(used, index * MS)
-    assert forecast.most_used(MS) == 9
-
-
-def test_a_repeated_order_is_predicted_and_a_change_is_noticed() -> None:
+def test_a_repeated_order_is_predicted_and_a_change_is_followed() -> None:
     predictor = Predictor()
     order = [5, 3, 9, 1, 7, 2, 8]
     for chunk in order * 2:
         predictor.add(chunk)
     assert predictor.next(4, 100).tolist() == [5, 3, 9, 1]
-    predictor.jumped = False
     predictor.add(8)
     predictor.add(60)
-    assert predictor.jumped
     assert 5 not in predictor.next(4, 100).tolist()
 
 
@@ -132,7 +96,56 @@ def test_sparse_uses_are_left_in_place_and_dense_ones_fetched() -> None:
     model = CostModel(topology(), HarvestSettings())
     assert not model.worth_fetching(1, 0, pages=4, uses=1)
     assert model.worth_fetching(1, 0, pages=512, uses=1)
-    assert model.worth_fetching(1, 0, pages=32, uses=40)
+    assert model.worth_fetching(1, 0, pages=8, uses=40)
+
+
+def test_a_move_to_a_host_that_has_no_memory_for_it_takes_longer() -> None:
+    model = CostModel(topology(), HarvestSettings())
+    link = CHUNK_BYTES / 12
+    assert model.alone_ns(0, HOST) == pytest.approx(link + 14_000)
+    assert model.alone_ns(0, HOST, first=True) == pytest.approx(link + 14_000 + 474_000)
+    assert model.alone_ns(HOST, 0, first=True) == model.alone_ns(HOST, 0)
+    model.waiting[HOST, 0] = 3
+    assert model.move_ns(HOST, 0) == pytest.approx(4 * link + 5_000)
+
+
+def test_memory_that_was_left_behind_is_room_until_it_is_freed_or_taken() -> None:
+    memory = Account(100 * CHUNK_BYTES, 0)
+    memory.tell(40 * CHUNK_BYTES, 0)
+    for chunk in range(10):
+        memory.came(1, chunk)
+    assert memory.room(10) == 30  # NVML has not been asked since
+    memory.tell(30 * CHUNK_BYTES, 50 * CHUNK_BYTES)
+    for chunk in range(6):
+        memory.went(1, chunk)
+    assert memory.room(4) == 36
+    memory.came(1, 2)
+    assert memory.room(5) == 35  # in the memory that it had left
+    memory.came(2, 7)
+    assert memory.room(6) == 34
+    memory.freed(1, 0, 4)  # three of these were away
+    assert memory.room(6) == 31
+    memory.tell(33 * CHUNK_BYTES, 50 * CHUNK_BYTES)
+    assert memory.room(6) == 35
+    memory.freed(1, 0, 100)
+    assert memory.room(6) == 33
+
+
+def test_what_a_process_took_of_the_unused_is_no_room() -> None:
+    """Nothing is free to NVML; what processes have for themselves tells the rest."""
+    memory = Account(100 * CHUNK_BYTES, 0)
+    for chunk in range(30):
+        memory.went(1, chunk)
+    memory.tell(0, 50 * CHUNK_BYTES)
+    assert memory.room(20) == 30
+    memory.tell(0, 60 * CHUNK_BYTES)
+    assert memory.room(20) == 20
+    memory.tell(0, None)
+    assert memory.room(20) == 30
+    memory.came(1, 40)  # without free memory the driver takes what was left longest ago
+    assert memory.room(21) == 29
+    memory.came(1, 0)  # whose own was that
+    assert memory.room(22) == 28
 
 
 def test_doubled_links_are_measured_and_more_scale_like_them() -> None:

@@ -55,7 +55,7 @@ def test_the_driver_never_has_to_evict_a_borrower_and_the_floor_holds(outcomes) 
     for gpu, stats in done["tierd"].stats.items():
         assert stats["evicted_of_others"] == 0
         if gpu not in homes:
-            assert stats["least_free_bytes"] >= floor
+            assert stats["least_room_bytes"] >= floor
 
 
 def test_every_revocation_ends_within_its_bound(outcomes) -> None:
@@ -85,8 +85,8 @@ def test_lenders_that_grow_at_any_moment_get_their_memory_in_time() -> None:
     jobs = [gpu_cases.borrower("pagerank", 0, 1.6, SCALE), *(restless(g, g) for g in (1, 2, 3))]
     settings = HarvestSettings(observe_ns=0, durable=False)
     done = run(jobs, SYSTEMS["tierd"], SCALE, settings)
-    assert done.counts["revocations"] >= 10
-    assert len(done.revoke_ns) >= 10
+    assert done.counts["revocations"] >= 5
+    assert len(done.revoke_ns) >= 5
     assert max(done.revoke_ns) <= settings.revoke_bound_ns
     assert done.refused == 0
     assert done.errors == 0
@@ -95,23 +95,21 @@ def test_lenders_that_grow_at_any_moment_get_their_memory_in_time() -> None:
 def test_in_durable_mode_a_lost_neighbour_loses_nothing() -> None:
     """Every neighbour goes in mid-run; the borrower ends without an error."""
     jobs = [gpu_cases.borrower("pagerank", 0, 1.6, SCALE)]
-    for durable, errors in ((True, False), (False, True)):
+    for durable in (True, False):
         simulation = Simulation(
             jobs,
             Techniques(),
             settings=HarvestSettings(
-                durable=durable,
-                own_share=0.0,
-                observe_ns=0,
-                floor_bytes=4 << 20,
-                refill_bytes=8 << 20,
+                durable=durable, observe_ns=0, floor_bytes=4 << 20, refill_bytes=8 << 20
             ),
             gpu_bytes=gpu_cases.GPU_BYTES // SCALE,
         )
-        simulation.at(60_000_000, lambda world: [world.lib.cu.fg_device_lose(g) for g in (1, 2, 3)])
+        simulation.at(
+            150_000_000, lambda world: [world.lib.cu.fg_device_lose(g) for g in (1, 2, 3)]
+        )
         done = simulation.run()
-        assert sum(done.stats[gpu]["moved_in"] for gpu in (1, 2, 3)) > 50
-        assert (done.errors > 0) is errors
+        moved = sum(done.stats[gpu]["moved_in"] for gpu in (1, 2, 3))
+        assert (moved > 0, done.errors > 0) == (not durable, not durable)
 
 
 @pytest.mark.parametrize("revoke_ns", [50_000_000, 10_000_000])
@@ -157,7 +155,8 @@ def test_chunks_that_are_always_touched_sparsely_are_used_in_place_and_that_pays
     settings = HarvestSettings(observe_ns=0)
     done = run(jobs, Techniques(), SCALE, settings)
     never = run(jobs, Techniques(in_place=False), SCALE, settings)
-    assert done.counts["done_map"] > 20
+    assert done.stats[0]["remote_bytes"] > 10 * never.stats[0]["remote_bytes"]
+    assert done.stats[0]["remote_bytes"] > 1000 * 4096
     assert speedup(jobs, never, done) > 1.0
 
 

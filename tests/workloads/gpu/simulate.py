@@ -17,12 +17,15 @@ from events import EVENT, Events  # isort: skip
 from standin import CHUNK, World  # isort: skip
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import HOST, Gpu, GpuTopology
+from tierd_gpu.service import SAMPLE_NS
 from tierd_gpu.session import Session
 from tierd_gpu.settings import HarvestSettings, Techniques
 
 INTERVAL_NS = 400_000
 """Time between two turns of the control loop, and what a message takes each way."""
 PUMP_NS = 25_000
+GPU_BYTES, BATCH, CONTEXT_BYTES = 16 << 30, 64, 523 << 20
+"""Of a whole GPU; blocks that managed memory takes at once, and what a context takes."""
 LIMIT_NS = 600_000_000_000
 
 
@@ -87,9 +90,7 @@ def read_topology(world: World) -> GpuTopology:
 
 DRIVER = None
 """System under test: the driver's own eviction, no client library."""
-HOST_ONLY = Techniques(
-    peers=False, multi_path=False, reuse=False, in_place=False, write_back=False, cancel=False
-)
+HOST_ONLY = Techniques(peers=False, reuse=False, in_place=False, reread=False)
 """Pre-eviction and prefetch to the host only, oldest first: the prior approach."""
 
 
@@ -106,13 +107,22 @@ class Simulation:
         gpu_bytes: int = 0,
     ) -> None:
         blocks = sum(job.chunks for job in jobs) + 40_000
-        self.world = World(topology, gpu_bytes=gpu_bytes, blocks=blocks, manual=True)
+        # What the driver takes of a GPU shrinks with it.
+        share = gpu_bytes / GPU_BYTES if gpu_bytes else 1.0
+        context_bytes = int(CONTEXT_BYTES * share)
+        self.world = World(
+            topology, gpu_bytes=gpu_bytes, blocks=blocks, manual=True,
+            batch=max(1, int(BATCH * share)), context_bytes=context_bytes,
+        )  # fmt: skip
         self.lib = self.world.lib
+        self._sample_ns = 0
         self.jobs = jobs
         self.core: Harvester | None = None
         self.sessions: list[tuple[Any, int, Session]] = []
         if techniques is not None:
-            settings = replace(settings or HarvestSettings(), techniques=techniques)
+            settings = replace(
+                settings or HarvestSettings(), techniques=techniques, context_bytes=context_bytes
+            )
             self.core = Harvester(read_topology(self.world), settings)
         self.tenants = self.lib.ffi.new("struct rp_tenant[]", len(jobs))
         self._traces: list[Events] = []
@@ -174,7 +184,11 @@ class Simulation:
         assert core is not None
         for gpu in range(self.world.gpus):
             stats = self.world.stats(gpu)
-            core.set_memory(gpu, int(stats.free_bytes), lost=bool(stats.lost))
+            free, own = int(stats.free_bytes), int(stats.plain_bytes)
+            if now >= self._sample_ns or stats.lost:
+                core.set_memory(gpu, free, own, lost=bool(stats.lost))
+        if now >= self._sample_ns:
+            self._sample_ns = now + SAMPLE_NS
         core.tick(now)
         buffer = self.lib.ffi.new("uint8_t[]", 16384)
         answers = []
