@@ -24,6 +24,7 @@ from tierd.config.profiles import PROFILES
 from tierd.config.schema import REQUIRED, Option, Section, options_of
 from tierd.config.whole import as_table, loads, schema, toml_value
 from tierd.core import tuning
+from tierd.core.overrides import TopologyOverrides
 from tierd.observe.metrics.families import markdown
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -129,6 +130,9 @@ def example_file() -> str:
             parts.append(comment(made.doc) + example)
             parts.append(f"{key} = {toml_value(values[key])}\n")
     parts.append(f"\n[topology]\n{comment(EXAMPLES['topology.tiers'])}tiers = []\n")
+    for key in ("exclude", "gpu_nodes"):
+        made = options_of(TopologyOverrides)[key][1]
+        parts.append(f"{comment(made.doc)}{key} = {toml_value(made.default)}\n")
     parts.append(f"{comment(EXAMPLES['topology.nodes'])}[topology.nodes]\n")
     return "".join(parts)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU memory beside the loop: the harvester in a thread of its own, and GPU nodes as tiers.
+"""GPU memory beside the loop: the harvester in a thread of its own.
 
 The thread wakes every 2 ms while a client is connected, every 50 ms otherwise. When it
 fails, clients notice within a second and fall back to the driver's behaviour.
@@ -7,7 +7,6 @@ fails, clients notice within a second and fall back to the driver's behaviour.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -15,11 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tierd.config.serving import GpuConfig
-from tierd.core.errors import UnavailableError
 from tierd.core.logfmt import logfmt
-from tierd.core.tiermap import TierMap
-from tierd_gpu.lattice import with_coherent
-from tierd_gpu.links import GpuTopology
 from tierd_gpu.metrics import Sample, samples
 from tierd_gpu.nvml import Nvml
 from tierd_gpu.server import ServerSettings
@@ -130,16 +125,3 @@ class GpuBackgroundService:
         if self._nvml is not None:
             self._nvml.close()
             self._nvml = None
-
-
-def gpu_topology(open_nvml: Callable[[], Nvml] = Nvml) -> GpuTopology | None:
-    """The GPUs of this host; None where NVML tells of none."""
-    with contextlib.suppress(UnavailableError), open_nvml() as nvml:
-        return nvml.topology()
-    return None
-
-
-def with_gpus(host: TierMap, open_nvml: Callable[[], Nvml] = Nvml) -> TierMap:
-    """The host's map with nodes that are GPU memory named so; unchanged without GPUs."""
-    found = gpu_topology(open_nvml)
-    return host if found is None else with_coherent(host, found)

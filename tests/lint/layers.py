@@ -37,7 +37,6 @@ BELOW: dict[str, set[str]] = {
 OPTIONAL = {
     ("engine", "replay"): "build has a recorder told of decisions where one was asked for",
     ("engine", "tierd_gpu"): "build starts GPU lending where it is configured",
-    ("cli", "tierd_gpu"): "tierd topology names nodes that are GPU memory",
     ("doctor", "tierd_gpu"): "doctor says whether NVML answers",
 }
 """Imports of an optional part, which have to stand inside a function."""

@@ -279,6 +279,8 @@ def _announce(args: argparse.Namespace, config: Config, tiers: TierMap) -> None:
     )
     if args.json:
         print(json.dumps({"event": "started", "dry_run": args.dry_run}), flush=True)
+    for each in tiers.excluded:
+        log.info(logfmt(event="node_excluded", node=each.memory.node, reason=each.reason))
     for found in conflicting():
         log.warning(
             logfmt(event="conflict", what=found.title, reason=found.reason, hint=found.hint)

@@ -6,15 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 from pathlib import Path
-from typing import Final
 
 from tierd import topology
 from tierd.core.errors import ExitCode, UnavailableError
 from tierd.core.overrides import TopologyOverrides
 from tierd.core.tiermap import TierMap
 from tierd.topology.render import as_json, as_text, capture, unpack
-
-NVIDIA_DRIVER: Final = Path("/sys/module/nvidia")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -56,8 +53,6 @@ def read_root(root: Path, overrides: TopologyOverrides | None = None) -> TierMap
     """
     if not root.exists():
         raise UnavailableError(f"there is no {root}", hint="--root takes a folder or a file")
-    if root == Path("/"):
-        return _with_gpus(topology.read(root, overrides))
     if root.is_dir():
         return topology.read(root, overrides)
     try:
@@ -68,15 +63,6 @@ def read_root(root: Path, overrides: TopologyOverrides | None = None) -> TierMap
 
     with tempfile.TemporaryDirectory(prefix="tierd-topology-") as folder:
         return topology.read(unpack(text, Path(folder)), overrides)
-
-
-def _with_gpus(tiers: TierMap) -> TierMap:
-    """Nodes that are a GPU's memory are named so, where the driver that NVML asks is loaded."""
-    if not NVIDIA_DRIVER.exists():
-        return tiers
-    from tierd_gpu.background import with_gpus
-
-    return with_gpus(tiers)
 
 
 def _overrides(config: Path | None) -> TopologyOverrides | None:

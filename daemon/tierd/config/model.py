@@ -26,7 +26,7 @@ from tierd.config.values import FLAG, duration, join, number, rate, share, size,
 from tierd.config.watching import SourcesConfig
 from tierd.core.bounds import MAX_TARGETS
 from tierd.core.errors import ConfigError
-from tierd.core.overrides import NodeOverride, TierOverride, TopologyOverrides
+from tierd.core.overrides import GPU_NODES, NodeOverride, TierOverride, TopologyOverrides
 from tierd.core.tiermap import MemoryKind
 
 POLICIES = ("watermark", "cost")
@@ -65,6 +65,17 @@ describe(
         Numbered(Section(NodeOverride), MAX_NODE),
         {},
         "Numbers of a node that the host does not tell, or tells wrongly.",
+    ),
+    exclude=Option(
+        ListOf(number(0, MAX_NODE), unique=True),
+        [],
+        "Nodes that are in no tier: no page is moved to them or away from them.",
+    ),
+    gpu_nodes=Option(
+        text(GPU_NODES),
+        GPU_NODES[0],
+        "Nodes that are the memory of a GPU: exclude leaves them to the GPU, tier makes tiers"
+        " of them, so that pages of ordinary processes go there.",
     ),
 )
 TOPOLOGY: Final = section(TopologyOverrides)

@@ -70,7 +70,8 @@ def check_against(config: Config, tier_map: TierMap) -> None:
     Raises:
         ConfigError: with the path of the key that names the missing node.
     """
-    config.topology.check_nodes(tier_map.nodes, "memory node", "nodes with memory here")
+    here = {*tier_map.nodes, *(each.memory.node for each in tier_map.excluded)}
+    config.topology.check_nodes(here, "memory node", "nodes with memory here")
 
 
 def _merge(

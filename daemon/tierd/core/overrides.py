@@ -6,9 +6,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from tierd.core.errors import ConfigError
 from tierd.core.tiermap import MemoryKind, Provenance
+
+GPU_NODES: Final = ("exclude", "tier")
+"""What becomes of nodes that are the memory of a GPU; the first is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +46,14 @@ class TopologyOverrides:
     """[topology]: what the host does not tell, or wrongly.
 
     `tiers` is in the operator's order, fastest first. Nodes that no tier names are grouped
-    as if there were no tiers here, and put between them by latency.
+    as if there were no tiers here, and put between them by latency. Nodes in `exclude` are in
+    no tier; nor are those that are the memory of a GPU, unless `gpu_nodes` is "tier".
     """
 
     tiers: tuple[TierOverride, ...] = ()
     nodes: Mapping[int, NodeOverride] = field(default_factory=dict)
+    exclude: tuple[int, ...] = ()
+    gpu_nodes: str = GPU_NODES[0]
 
     def by_node(self) -> dict[int, NodeOverride]:
         """Node → its overrides, with the kind of its tier where it has no kind of its own."""
@@ -64,12 +71,14 @@ class TopologyOverrides:
                 yield f"topology.tiers[{index}].nodes[{place}]", node
         for node in self.nodes:
             yield f"topology.nodes.{node}", node
+        for place, node in enumerate(self.exclude):
+            yield f"topology.exclude[{place}]", node
 
     def check(self, path: str = "topology") -> None:
         """Find mistakes that do not depend on the host.
 
         Raises:
-            ConfigError: doubled tier, node in two tiers.
+            ConfigError: doubled tier, node in two tiers, excluded node in a tier.
         """
         names: dict[str, str] = {}
         owner: dict[int, str] = {}
@@ -88,6 +97,13 @@ class TopologyOverrides:
                         hint="a node belongs to one tier",
                     )
                 owner[node] = tier.name
+        for place, node in enumerate(self.exclude):
+            if node in owner:
+                raise ConfigError(
+                    f"{path}.exclude[{place}]",
+                    f"node {node} is in tier {owner[node]!r}",
+                    hint="an excluded node belongs to no tier",
+                )
 
     def check_nodes(self, possible: Collection[int], what: str, which: str) -> None:
         """Find nodes that are not on this host.

@@ -98,6 +98,19 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True)
+class ExcludedNode:
+    """A node with memory that is in no tier: no page is moved to it or away from it.
+
+    Attributes:
+        memory: the node.
+        reason: why it is excluded, and what would change that.
+    """
+
+    memory: MemoryNode
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class TierMap:
     """All tiers, fastest first, and the nodes they are made of.
 
@@ -106,15 +119,18 @@ class TierMap:
 
     Attributes:
         tiers: by rank.
-        nodes: node number → node.
+        nodes: node number → node, of the nodes that are in tiers.
         differences: one sentence for each place where the kernel's own tiers differ.
         notes: what the readers could not find out and what they assumed.
+        excluded: nodes with memory that are in no tier, by number. No decision depends on
+            them, so a recording leaves them out.
     """
 
     tiers: tuple[Tier, ...]
     nodes: Mapping[int, MemoryNode]
     differences: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    excluded: tuple[ExcludedNode, ...] = ()
 
     def tier_of(self, node: int) -> Tier:
         """The tier that `node` is in.

@@ -164,8 +164,7 @@ def make_sources(config: Config) -> list[AccessSource]:
 
 def tier_reader(config: Config) -> Callable[[], TierMap]:
     """Reads the host's tiers with the configured overrides."""
-    name_gpus = gpu_namer(config)
-    return lambda: name_gpus(topology.read(overrides=config.topology))
+    return lambda: topology.read(overrides=config.topology)
 
 
 def build(
@@ -272,22 +271,14 @@ def make_companions(
     return background, observers
 
 
-def gpu_namer(config: Config) -> Callable[[TierMap], TierMap]:
-    """Names the nodes of coherent GPUs in a tier map; NVML is loaded only if configured."""
-    if not config.gpu.serve:
-        return lambda tiers: tiers
-    from tierd_gpu.background import with_gpus
-
-    return with_gpus
-
-
 def nothing_to_do(tiers: TierMap) -> str:
     """Why pages cannot be moved on this host, for the operator."""
     if not tiers.tiers:
         return "no NUMA node with memory was found"
     nodes = ", ".join(f"node {node}" for node in tiers.tiers[0].nodes)
+    others = "".join(f"; node {each.memory.node} is {each.reason}" for each in tiers.excluded)
     return (
         f"all memory ({nodes}) is in one tier, {tiers.tiers[0].name}: there is nothing to move "
-        "between; add slower or faster memory, or name tiers in [topology], "
+        f"between{others}; add slower or faster memory, or name tiers in [topology], "
         "or use --wait for memory that is plugged in later"
     )

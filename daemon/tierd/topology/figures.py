@@ -15,6 +15,7 @@ from typing import Final
 from tierd.core.overrides import NodeOverride
 from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity
 from tierd.topology.firmware import AccessClass, DaxDevice, Devices
+from tierd.topology.gpu_nodes import GpuNode
 from tierd.topology.sysfs import LOCAL_DISTANCE, RawNode
 
 DEFAULT_LATENCY_NS: Final = {
@@ -56,6 +57,7 @@ class Evidence:
         kernel_tiers: node → the kernel's tier number.
         cpu_model: model name from /proc/cpuinfo, or an empty string.
         overrides: node → what the operator says.
+        gpus: nodes that are the memory of a GPU; no override gives them another kind.
     """
 
     memory: Mapping[int, RawNode]
@@ -65,6 +67,7 @@ class Evidence:
     kernel_tiers: Mapping[int, int] = field(default_factory=dict)
     cpu_model: str = ""
     overrides: Mapping[int, NodeOverride] = field(default_factory=dict)
+    gpus: Mapping[int, GpuNode] = field(default_factory=dict)
 
 
 def build_nodes(evidence: Evidence) -> tuple[dict[int, MemoryNode], tuple[str, ...]]:
@@ -87,7 +90,8 @@ def _build(
     initiators = access.initiators or _nearest_cpu_nodes(evidence, raw)
     local = _reference(done, initiators)
     told = _Reported(evidence, raw, access, devices, override)
-    kind = override.kind or _kind(told, local, notes)
+    gpu = evidence.gpus.get(raw.number)
+    kind = MemoryKind.GPU if gpu else override.kind or _kind(told, local, notes)
     latency, bandwidth = told.latency(kind, local, notes), told.bandwidth(kind)
     if _is_lie(kind, latency, local):
         assert local is not None
@@ -99,6 +103,7 @@ def _build(
         latency, bandwidth = told.latency(kind, local, notes), told.bandwidth(kind)
     names = [device.name for device in devices]
     names += sorted({device.region for device in devices if device.region})
+    names += [gpu.device] if gpu and gpu.device else []
     return MemoryNode(
         node=raw.number,
         size_bytes=raw.size_bytes,

@@ -19,10 +19,20 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
+from tierd.core.errors import ConfigError
 from tierd.core.overrides import TierOverride, TopologyOverrides
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
+from tierd.core.tiermap import (
+    ExcludedNode,
+    MemoryKind,
+    MemoryNode,
+    Provenance,
+    Quantity,
+    Tier,
+    TierMap,
+)
 from tierd.topology.figures import Evidence, build_nodes
 from tierd.topology.firmware import read_access, read_devices
+from tierd.topology.gpu_nodes import GpuNode, read_gpu_nodes
 from tierd.topology.sysfs import LOCAL_DISTANCE, SysTree, read_nodes
 
 ALIKE_LATENCY: Final = 1.2
@@ -199,7 +209,8 @@ def read(root: Path = Path("/"), overrides: TopologyOverrides | None = None) -> 
 
     Raises:
         UnavailableError: there is no readable sysfs and no /proc/meminfo below `root`.
-        ConfigError: the overrides contradict themselves or name nodes that cannot be.
+        ConfigError: the overrides contradict themselves, name nodes that cannot be, or
+            exclude all.
     """
     tree = SysTree(root)
     overrides = overrides or TopologyOverrides()
@@ -208,8 +219,9 @@ def read(root: Path = Path("/"), overrides: TopologyOverrides | None = None) -> 
     overrides.check_nodes(raw.possible, "node", "possible nodes")
     devices = read_devices(tree)
     kernel_tiers, kernel_notes = read_kernel_tiers(tree)
+    gpus = read_gpu_nodes(tree, raw, devices)
     model = _MODEL_NAME.search(tree.text("proc/cpuinfo") or "")
-    nodes, figure_notes = build_nodes(
+    every, figure_notes = build_nodes(
         Evidence(
             memory=raw.memory,
             cpu_only=raw.cpu_only,
@@ -218,15 +230,57 @@ def read(root: Path = Path("/"), overrides: TopologyOverrides | None = None) -> 
             kernel_tiers=kernel_tiers,
             cpu_model=model[1] if model else "",
             overrides=overrides.by_node(),
+            gpus=gpus.nodes,
         )
     )
-    tiers, rank_notes = rank_tiers(nodes, overrides.tiers)
+    excluded = exclude(every, gpus.nodes, overrides)
+    outside = {each.memory.node for each in excluded}
+    nodes = {number: node for number, node in every.items() if number not in outside}
+    tiers, rank_notes = rank_tiers(nodes, _without(overrides.tiers, outside))
     return TierMap(
         tiers=tiers,
         nodes=nodes,
         differences=differences(tiers, nodes),
-        notes=(*raw.notes, *devices.notes, *kernel_notes, *figure_notes, *rank_notes),
+        notes=(
+            *raw.notes,
+            *devices.notes,
+            *gpus.notes,
+            *kernel_notes,
+            *figure_notes,
+            *rank_notes,
+        ),
+        excluded=excluded,
     )
+
+
+def exclude(
+    nodes: Mapping[int, MemoryNode], gpus: Mapping[int, GpuNode], overrides: TopologyOverrides
+) -> tuple[ExcludedNode, ...]:
+    """The nodes that are in no tier, by number.
+
+    Raises:
+        ConfigError: those are all nodes with memory.
+    """
+    found: list[ExcludedNode] = []
+    for number, node in sorted(nodes.items()):
+        if number in overrides.exclude:
+            found.append(ExcludedNode(node, "excluded by topology.exclude"))
+        elif node.kind is MemoryKind.GPU and overrides.gpu_nodes == "exclude":
+            whose = gpus[number].whose if number in gpus else "memory of a GPU by topology.nodes"
+            found.append(ExcludedNode(node, f"{whose}, excluded by topology.gpu_nodes"))
+    if found and len(found) == len(nodes):
+        raise ConfigError(
+            "topology.exclude" if overrides.exclude else "topology.gpu_nodes",
+            "this excludes all nodes with memory",
+            hint="leave one with CPUs",
+        )
+    return tuple(found)
+
+
+def _without(tiers: Sequence[TierOverride], excluded: set[int]) -> list[TierOverride]:
+    """The operator's tiers without excluded nodes; those of nothing else are not there."""
+    kept = ((tier, tuple(n for n in tier.nodes if n not in excluded)) for tier in tiers)
+    return [dataclasses.replace(tier, nodes=nodes) for tier, nodes in kept if nodes]
 
 
 def read_kernel_tiers(tree: SysTree) -> tuple[dict[int, int], tuple[str, ...]]:

@@ -17,8 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from tierd.core.errors import UnavailableError
-from tierd.core.tiermap import MemoryNode, Quantity, Tier, TierMap
+from tierd.core.tiermap import ExcludedNode, MemoryNode, Quantity, Tier, TierMap
 from tierd.core.units import format_size
+from tierd.topology.gpu_nodes import DRIVER_RAM, IOMEM, driver_blocks
+from tierd.topology.sysfs import SysTree
 
 SCHEMA_VERSION: Final = 1
 """Raised when a key of the JSON changes its meaning or goes; new keys do not raise it."""
@@ -27,6 +29,7 @@ PATTERNS: Final = (
     "sys/devices/system/node/possible",
     "sys/devices/system/node/has_memory",
     "sys/devices/system/node/has_cpu",
+    "sys/devices/system/node/has_generic_initiator",
     "sys/devices/system/node/node*/cpulist",
     "sys/devices/system/node/node*/distance",
     "sys/devices/system/node/node*/access[01]/initiators/*",
@@ -35,6 +38,7 @@ PATTERNS: Final = (
     "sys/bus/dax/devices/*",
     "sys/bus/cxl/devices/mem*",
     "sys/bus/cxl/devices/region*",
+    "proc/driver/nvidia/gpus/*/numa_status",
 )
 """What `tierd.topology.read` reads; devices behind the links are followed."""
 DEVICE_FILES: Final = ("target_node", "size", "driver")
@@ -48,6 +52,9 @@ def as_text(tiers: TierMap) -> str:
     count = len(tiers.tiers)
     parts = [f"{count} tier{'' if count == 1 else 's'}, nearest first\n", _tier_table(tiers)]
     parts += ["\nNodes\n", _node_table(tiers)]
+    if tiers.excluded:
+        parts += ["\nNodes in no tier: no page is moved to them or away from them\n"]
+        parts += [_bullets([_excluded_words(each) for each in tiers.excluded])]
     if tiers.differences:
         parts += ["\nWhere the kernel's own tiers differ\n", _bullets(tiers.differences)]
     if tiers.notes:
@@ -61,6 +68,9 @@ def as_json(tiers: TierMap) -> dict[str, Any]:
         "schema": SCHEMA_VERSION,
         "tiers": [_tier_json(tiers, tier) for tier in tiers.tiers],
         "nodes": [_node_json(tiers, node) for _, node in sorted(tiers.nodes.items())],
+        "excluded": [
+            {**_memory_json(each.memory), "reason": each.reason} for each in tiers.excluded
+        ],
         "differences": list(tiers.differences),
         "notes": list(tiers.notes),
     }
@@ -101,11 +111,12 @@ def _tier_table(tiers: TierMap) -> str:
 
 def _node_table(tiers: TierMap) -> str:
     rows = [("NODE", "TIER", "SIZE", "CPUS", "NEAREST CPUS", "LATENCY", "BANDWIDTH", "DEVICES")]
-    for number, node in sorted(tiers.nodes.items()):
+    every = {**tiers.nodes, **{each.memory.node: each.memory for each in tiers.excluded}}
+    for number, node in sorted(every.items()):
         rows.append(
             (
                 str(number),
-                tiers.tier_of(number).name,
+                tiers.tier_of(number).name if number in tiers.nodes else "-",
                 format_size(node.size_bytes),
                 format_list(node.cpus) or "-",
                 "node " + format_list(node.initiators) if node.initiators else "-",
@@ -177,10 +188,19 @@ def _tier_json(tiers: TierMap, tier: Tier) -> dict[str, Any]:
     }
 
 
+def _excluded_words(excluded: ExcludedNode) -> str:
+    node = excluded.memory
+    size = format_size(node.size_bytes)
+    return f"node {node.node} ({node.kind}, {size}): {excluded.reason}"
+
+
 def _node_json(tiers: TierMap, node: MemoryNode) -> dict[str, Any]:
+    return {**_memory_json(node), "tier": tiers.tier_of(node.node).name}
+
+
+def _memory_json(node: MemoryNode) -> dict[str, Any]:
     return {
         **asdict(node),
-        "tier": tiers.tier_of(node.node).name,
         "cpus": sorted(node.cpus),
         "distances": dict(sorted(node.distances.items())),
     }
@@ -201,6 +221,11 @@ def capture(root: Path = Path("/")) -> str:
             _add(lines, root, path)
     for path in root.glob("sys/devices/system/node/node*/meminfo"):
         _add(lines, root, path, only="MemTotal")
+    for first, last in driver_blocks(SysTree(root)):
+        for block in {first, last}:
+            for node in root.glob("sys/devices/system/node/node*"):
+                _add(lines, root, node / f"memory{block}")
+    _add(lines, root, root / IOMEM, only=DRIVER_RAM)
     _add(lines, root, root / "proc/cpuinfo", only="model name", first=True)
     head = "# a captured topology: path, tab, content\n"
     return head + "".join(f"{name}\t{content}\n" for name, content in sorted(lines.items()))

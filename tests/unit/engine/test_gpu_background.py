@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import socket
 import time
 from collections.abc import Callable
@@ -15,14 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tierd.cli import main
 from tierd.config.whole import loads
 from tierd.core.errors import ConfigError, UnavailableError
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd.engine.build import make_companions
 from tierd.observe.totals import MigrationTotals
-from tierd_gpu.background import GpuBackgroundService, harvest_settings, server_settings, with_gpus
-from tierd_gpu.lattice import with_coherent
+from tierd_gpu.background import GpuBackgroundService, harvest_settings, server_settings
 from tierd_gpu.links import Gpu, GpuTopology
 
 WAIT_S = 120.0
@@ -168,29 +164,3 @@ def test_it_is_served_only_where_it_is_configured() -> None:
     companions, observers = make_companions(loads("[gpu]\nserve = true"), MigrationTotals())
     assert [c.name for c in companions] == ["gpu"]
     assert observers == []
-
-
-def test_a_coherent_gpus_node_is_a_gpu_tier_of_the_hosts_map() -> None:
-    figure = Quantity(100.0, Provenance.HMAT)
-    nodes = {n: MemoryNode(n, 1 << 30, frozenset(), MemoryKind.CXL, figure, figure) for n in (0, 1)}
-    tiers = tuple(Tier(n, f"t{n}", MemoryKind.CXL, (n,), 1 << 30, figure, figure) for n in (0, 1))
-    seen = with_gpus(TierMap(tiers, nodes), Nvml)  # type: ignore[arg-type]
-    assert [tier.kind for tier in seen.tiers] == [MemoryKind.CXL, MemoryKind.GPU]
-
-    def none() -> Any:
-        raise UnavailableError("no package")
-
-    assert with_gpus(TierMap(tiers, nodes), none) == TierMap(tiers, nodes)
-
-
-def test_the_command_shows_a_coherent_gpus_node_as_gpu_memory(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    monkeypatch.setattr("tierd.cli.topology.NVIDIA_DRIVER", tmp_path)
-    gpu = Gpu(0, bytes(16), "GH200", 1 << 30, "0000:09:00.0", numa_node=0)
-    found = GpuTopology((gpu,), np.full((2, 2), 4e11), np.zeros((1, 1), np.int64))
-    monkeypatch.setattr("tierd_gpu.background.with_gpus", lambda tiers: with_coherent(tiers, found))
-    assert main(["topology", "--json"]) == 0
-    nodes = {node["node"]: node for node in json.loads(capsys.readouterr().out)["nodes"]}
-    assert nodes[0]["kind"] == "gpu"
-    assert nodes[0]["devices"][-1] == "0000:09:00.0"

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from standin import NVML, TOP, World
 
-from tierd.core.tiermap import MemoryKind, MemoryNode, Provenance, Quantity, Tier, TierMap
 from tierd_gpu import wire
 from tierd_gpu.cli import as_json, as_text
-from tierd_gpu.lattice import GPU_NODE, lattice, with_coherent
-from tierd_gpu.links import HOST, Gpu, GpuTopology
+from tierd_gpu.links import HOST, GpuTopology
 from tierd_gpu.nvml import Nvml, available
 
 
@@ -70,47 +68,6 @@ def test_doctors_line_names_gpus_and_links() -> None:
         assert told.ok
         assert told.reason.startswith(f"4 x Stand-in {name}")
         assert words in told.reason
-
-
-def host_map(kind: MemoryKind = MemoryKind.DRAM) -> TierMap:
-    latency, rate = Quantity(90.0, Provenance.HMAT), Quantity(100e9, Provenance.HMAT)
-    nodes = {
-        n: MemoryNode(n, 64 << 30, frozenset(), MemoryKind.DRAM, latency, rate) for n in (0, 1)
-    }
-    tiers = (
-        Tier(0, "dram", kind, (0,), 64 << 30, latency, rate),
-        Tier(1, "cxl", MemoryKind.CXL, (1,), 64 << 30, latency, Quantity(8e9, Provenance.HMAT)),
-    )
-    return TierMap(tiers, nodes)
-
-
-def test_a_gpu_sees_itself_then_peers_by_width_then_the_host() -> None:
-    found, _ = read("v100x4")
-    seen = lattice(found, 0, host_map())
-    assert [tier.name for tier in seen.tiers] == ["gpu", "peer", "peer-2", "dram", "cxl"]
-    assert seen.tiers[1].nodes == (GPU_NODE + 3,)
-    assert seen.tiers[2].nodes == (GPU_NODE + 1, GPU_NODE + 2)
-    assert seen.tiers[3].bandwidth_bytes_per_s.value == pytest.approx(12e9)
-    assert seen.tiers[4].bandwidth_bytes_per_s.value == 8e9
-    assert seen.tier_of(GPU_NODE).kind is MemoryKind.GPU
-
-
-def coherent(node: int) -> GpuTopology:
-    gpu = Gpu(0, bytes(16), "GH200", 96 << 30, "0000:09:00.0", numa_node=node)
-    return GpuTopology((gpu,), np.full((2, 2), 400e9), np.zeros((1, 1), np.int64))
-
-
-def test_a_coherent_gpus_node_is_named_gpu_memory() -> None:
-    seen = with_coherent(host_map(), coherent(1))
-    assert seen.nodes[1].kind is MemoryKind.GPU
-    assert seen.tiers[1].kind is MemoryKind.GPU
-    assert not seen.notes
-
-
-def test_driver_mode_is_noticed_by_the_missing_node() -> None:
-    seen = with_coherent(host_map(), coherent(5))
-    assert "CDMM" in seen.notes[0]
-    assert 5 not in seen.nodes
 
 
 def test_message_layouts_are_those_of_the_c_header() -> None:

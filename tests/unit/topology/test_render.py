@@ -35,7 +35,7 @@ def test_text_is_as_in_the_golden_file(tree: Tree, name: str) -> None:
 
 def test_json_has_the_documented_keys(tree: Tree) -> None:
     shown = json.loads(json.dumps(as_json(topology.read(tree("lab-dram-cxl")))))
-    assert sorted(shown) == ["differences", "nodes", "notes", "schema", "tiers"]
+    assert sorted(shown) == ["differences", "excluded", "nodes", "notes", "schema", "tiers"]
     assert shown["schema"] == 1
     assert shown["tiers"][1] == {
         "rank": 1,
