@@ -114,6 +114,7 @@ def as_text(topology: GpuTopology, free: list[int | None]) -> str:
         state = "lost" if left is None else f"{format_size(left)} free"
         node = "" if gpu.numa_node is None else f", NUMA node {gpu.numa_node}"
         lines.append(f"gpu {gpu.index}: {gpu.name}, {format_size(gpu.total_bytes)}, {state}{node}")
+    lines += [] if topology.gpus else ["no GPU can be served"]
     names = [f"gpu{gpu.index}" for gpu in topology.gpus] + ["host"]
     lines.append("GB/s  " + " ".join(f"{name:>6}" for name in names))
     for a, name in enumerate(names):

@@ -36,7 +36,7 @@ class Gpu:
     """One GPU.
 
     Attributes:
-        index: tierd's number for it (NVML's index).
+        index: tierd's number for it: NVML's index, without the GPUs that are left out.
         uuid: 16 bytes, what clients know it by.
         name: the product's name.
         total_bytes: its memory.

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from tierd.core.errors import UnavailableError
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import GpuTopology
 from tierd_gpu.server import GpuServer, ServerSettings
@@ -33,7 +34,11 @@ class MemoryReader(Protocol):
 
 
 class GpuService:
-    """The loop; `step` does one turn."""
+    """The loop; `step` does one turn.
+
+    Raises:
+        UnavailableError: no GPU can be served, or the socket cannot be made.
+    """
 
     def __init__(
         self,
@@ -43,6 +48,8 @@ class GpuService:
         settings: HarvestSettings | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
+        if not topology.gpus:
+            raise UnavailableError("no GPU here can be served", hint="; ".join(topology.notes))
         self.core = Harvester(topology, settings)
         self.memory = memory
         self._clock = clock

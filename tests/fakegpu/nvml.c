@@ -2,10 +2,15 @@
 /*
  * The stand-in NVML over the same world ("NVML API Reference Guide"): devices, memory,
  * NVLink state and remote ends, PCIe link. A device's handle is its ordinal plus one.
+ *
+ * FAKEGPU_NVML has it answer as odd GPUs and old drivers do: words "GPU:CALL=ERROR", as
+ * "0:nvmlDeviceGetMemoryInfo=3" (a GB10 says "Not Supported"), "1:nvmlDeviceGetMigMode=13" (a
+ * driver without that call); besides, "0:mig=1", "0:node=1" and "0:total=0".
  */
 #include "driver.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum {
@@ -31,12 +36,25 @@ typedef struct {
 
 #define BUS_OF(gpu) (0x10u + (unsigned int)(gpu))
 
-static int device_of(const void *handle, int *gpu)
+/* What FAKEGPU_NVML says of a GPU's `name`, else `otherwise`. */
+static int told(int gpu, const char *name, int otherwise)
+{
+	const char *word = getenv("FAKEGPU_NVML");
+	char wanted[64];
+	size_t length = (size_t)snprintf(wanted, sizeof(wanted), "%d:%s=", gpu, name);
+
+	for (; word && *word; word += strcspn(word, " "), word += strspn(word, " "))
+		if (!strncmp(word, wanted, length))
+			return atoi(word + length);
+	return otherwise;
+}
+
+static int device_of(const char *call, const void *handle, int *gpu)
 {
 	*gpu = (int)(uintptr_t)handle - 1;
 	if (!fg_w || *gpu < 0 || *gpu >= fg_w->gpus)
 		return NVML_ERROR_INVALID_ARGUMENT;
-	return fg_w->gpu[*gpu].lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS;
+	return told(*gpu, call, fg_w->gpu[*gpu].lost ? NVML_ERROR_GPU_IS_LOST : NVML_SUCCESS);
 }
 
 /* The GPU at the other end of a link, or FG_NONE; a switch has all. Links go by peer number. */
@@ -95,17 +113,18 @@ FG_API int nvmlDeviceGetHandleByIndex_v2(unsigned int index, void **handle)
 	int gpu;
 
 	*handle = (void *)(uintptr_t)(index + 1);
-	return device_of(*handle, &gpu);
+	return device_of(__func__, *handle, &gpu);
 }
 
 FG_API int nvmlDeviceGetMemoryInfo(void *handle, nvmlMemory_t *memory)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	if (ret || fg_lock())
 		return ret ? ret : NVML_ERROR_UNKNOWN;
 	fg_reap();
 	memory->total = (unsigned long long)fg_w->gpu[gpu].frames * FG_BLOCK_BYTES;
+	memory->total *= told(gpu, "total", 1) ? 1 : 0;
 	memory->free = (unsigned long long)fg_w->gpu[gpu].list[FG_ON_FREE].count * FG_BLOCK_BYTES;
 	memory->used = memory->total - memory->free;
 	fg_unlock();
@@ -122,7 +141,7 @@ typedef struct {
 FG_API int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *count,
 						   nvmlProcessInfo_t *out)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 	unsigned int found = 0;
 
 	if (ret || fg_lock())
@@ -150,7 +169,7 @@ FG_API int nvmlDeviceGetComputeRunningProcesses_v3(void *handle, unsigned int *c
 
 FG_API int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	snprintf(text, size, FG_UUID_FORMAT, (unsigned int)gpu);
 	return ret;
@@ -158,7 +177,7 @@ FG_API int nvmlDeviceGetUUID(void *handle, char *text, unsigned int size)
 
 FG_API int nvmlDeviceGetName(void *handle, char *text, unsigned int size)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	snprintf(text, size, "Stand-in %s", fg_w ? fg_w->name : "");
 	return ret;
@@ -174,7 +193,7 @@ static void pci_info(int gpu, nvmlPciInfo_t *pci)
 
 FG_API int nvmlDeviceGetPciInfo_v3(void *handle, nvmlPciInfo_t *pci)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	pci_info(gpu, pci);
 	return ret;
@@ -182,7 +201,7 @@ FG_API int nvmlDeviceGetPciInfo_v3(void *handle, nvmlPciInfo_t *pci)
 
 FG_API int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, unsigned int *active)
 {
-	int gpu, ret = device_of(handle, &gpu), peer;
+	int gpu, ret = device_of(__func__, handle, &gpu), peer;
 
 	if (ret)
 		return ret;
@@ -195,7 +214,7 @@ FG_API int nvmlDeviceGetNvLinkState(void *handle, unsigned int link, unsigned in
 
 FG_API int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned int link, unsigned int *type)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	if (ret)
 		return ret;
@@ -205,7 +224,7 @@ FG_API int nvmlDeviceGetNvLinkRemoteDeviceType(void *handle, unsigned int link, 
 
 FG_API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned int link, nvmlPciInfo_t *pci)
 {
-	int gpu, ret = device_of(handle, &gpu), peer;
+	int gpu, ret = device_of(__func__, handle, &gpu), peer;
 
 	if (ret)
 		return ret;
@@ -218,7 +237,7 @@ FG_API int nvmlDeviceGetNvLinkRemotePciInfo_v2(void *handle, unsigned int link, 
 
 FG_API int nvmlDeviceGetNvLinkVersion(void *handle, unsigned int link, unsigned int *version)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 
 	(void)link;
 	*version = !ret && fg_w->switched ? 4 : 2; /* generation: NVLink 4 or NVLink 2 */
@@ -236,7 +255,7 @@ FG_API int nvmlDeviceGetP2PStatus(void *a, void *b, int index, int *status)
 
 FG_API int nvmlDeviceGetMaxPcieLinkGeneration(void *handle, unsigned int *generation)
 {
-	int gpu, ret = device_of(handle, &gpu);
+	int gpu, ret = device_of(__func__, handle, &gpu);
 	double rate = ret ? 0.0 : fg_bandwidth(gpu, FG_HOST);
 
 	*generation = rate > 40.0 ? 5 : rate > 20.0 ? 4 : 3;
@@ -248,12 +267,21 @@ FG_API int nvmlDeviceGetMaxPcieLinkWidth(void *handle, unsigned int *width)
 	int gpu;
 
 	*width = 16;
-	return device_of(handle, &gpu);
+	return device_of(__func__, handle, &gpu);
 }
 
 FG_API int nvmlDeviceGetNumaNodeId(void *handle, int *node)
 {
-	(void)handle;
-	*node = -1;
-	return NVML_ERROR_NOT_SUPPORTED;
+	int gpu, ret = device_of(__func__, handle, &gpu);
+
+	*node = ret ? -1 : told(gpu, "node", -1);
+	return *node < 0 ? NVML_ERROR_NOT_SUPPORTED : ret;
+}
+
+FG_API int nvmlDeviceGetMigMode(void *handle, unsigned int *current, unsigned int *pending)
+{
+	int gpu, ret = device_of(__func__, handle, &gpu);
+
+	*current = *pending = ret ? 0 : (unsigned int)told(gpu, "mig", 0);
+	return ret;
 }

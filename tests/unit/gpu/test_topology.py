@@ -4,17 +4,22 @@
 from __future__ import annotations
 
 import ctypes
+import json
 import re
+from pathlib import Path
 
 import cffi
 import numpy as np
 import pytest
 from standin import NVML, TOP, World
 
+from tierd.cli import main
 from tierd_gpu import wire
 from tierd_gpu.cli import as_json, as_text
 from tierd_gpu.links import HOST, GpuTopology
 from tierd_gpu.nvml import Nvml, available
+from tierd_gpu.server import ServerSettings
+from tierd_gpu.service import GpuService
 
 
 def read(name: str) -> tuple[GpuTopology, list[int | None]]:
@@ -68,6 +73,124 @@ def test_doctors_line_names_gpus_and_links() -> None:
         assert told.ok
         assert told.reason.startswith(f"4 x Stand-in {name}")
         assert words in told.reason
+
+
+GB10 = "0:nvmlDeviceGetMemoryInfo=3"
+ODD = {
+    "no memory of its own": (GB10, "GPU 0 (Stand-in pcie4) is left out: it has no memory"),
+    "a memory of nothing": ("0:total=0", "GPU 0 (Stand-in pcie4) is left out: it has no memory"),
+    "divided by MIG": ("0:mig=1", "GPU 0 (Stand-in pcie4) is left out: it is divided by MIG"),
+    "lost": (
+        "0:nvmlDeviceGetHandleByIndex_v2=15",
+        "GPU 0 is left out: NVML says GPU is lost",
+    ),
+    "lost when asked for its memory": (
+        "0:nvmlDeviceGetMemoryInfo=15",
+        "GPU 0 (Stand-in pcie4) is left out: of its memory NVML says GPU is lost",
+    ),
+    "without a name": (
+        f"{GB10} 0:nvmlDeviceGetName=999",
+        "GPU 0 (no name) is left out: it has no memory",
+    ),
+}
+"""What NVML says of GPU 0, and what becomes of it."""
+
+
+@pytest.mark.parametrize("how", ODD)
+def test_a_gpu_that_cannot_be_served_is_named_and_the_others_are_served(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says, note = ODD[how]
+    monkeypatch.setenv("FAKEGPU_NVML", says)
+    found, free = read("pcie4")
+    assert [gpu.uuid[-1] for gpu in found.gpus] == [1, 2, 3]
+    assert [gpu.index for gpu in found.gpus] == [0, 1, 2]
+    assert free == [64 << 20] * 3
+    assert found.notes[0].startswith(note)
+    assert "gpu 0 is NVML's GPU 1" in found.notes
+    assert f"note: {note}" in as_text(found, free)
+
+
+@pytest.mark.parametrize(
+    ("says", "kept"),
+    [
+        ("0:nvmlDeviceGetMigMode=13", 4),  # a driver from before there was MIG
+        ("0:nvmlDeviceGetNumaNodeId=13 0:nvmlDeviceGetNvLinkVersion=3", 4),
+        ("0:nvmlDeviceGetPciInfo_v3=999 1:nvmlDeviceGetPciInfo_v3=999", 4),
+        ("0:nvmlDeviceGetMaxPcieLinkGeneration=3 0:nvmlDeviceGetMaxPcieLinkWidth=3", 4),
+    ],
+)
+def test_a_figure_that_is_missing_leaves_nobody_out(
+    says: str, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKEGPU_NVML", says)
+    found, _ = read("v100x4")
+    assert len(found.gpus) == kept
+    assert (found.bytes_per_s[~np.eye(5, dtype=bool)] > 0).all()
+
+
+def test_links_that_do_not_answer_are_no_links(monkeypatch: pytest.MonkeyPatch) -> None:
+    says = " ".join(f"{gpu}:nvmlDeviceGetNvLinkState=3" for gpu in range(4))
+    monkeypatch.setenv("FAKEGPU_NVML", says)
+    found, _ = read("v100x4")
+    assert not found.nvlinks.any()
+    assert "no NVLink: peers are reached over PCIe" in found.notes
+
+
+EVERY_GPU_LIKE_GB10 = " ".join(f"{gpu}:nvmlDeviceGetMemoryInfo=3" for gpu in range(4))
+
+
+def test_where_no_gpu_can_be_served_that_is_said_and_no_error(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setenv("FAKEGPU_NVML", EVERY_GPU_LIKE_GB10)
+    with World("pcie4", gpu_bytes=64 << 20, blocks=64):
+        ctypes.CDLL(str(NVML))
+        told = available()
+        assert main(["gpu", "show"]) == 0
+        shown = capsys.readouterr().out
+        assert main(["gpu", "show", "--json"]) == 0
+        listed = json.loads(capsys.readouterr().out)
+        assert main(["gpu", "serve", "--socket", str(tmp_path / "gpu.sock")]) == 5
+        refused = capsys.readouterr().err
+    assert not told.ok
+    assert told.reason.startswith("GPU 0 (Stand-in pcie4) is left out: it has no memory of its own")
+    assert shown.startswith("no GPU can be served\n")
+    assert listed["gpus"] == []
+    assert len(listed["notes"]) == 4
+    assert "no GPU here can be served" in refused
+    assert not (tmp_path / "gpu.sock").exists()
+
+
+def test_doctors_line_names_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKEGPU_NVML", GB10)
+    with World("pcie4", gpu_bytes=64 << 20, blocks=64):
+        ctypes.CDLL(str(NVML))
+        told = available()
+    assert told.ok
+    assert told.reason.startswith("3 x Stand-in pcie4")
+    assert "GPU 0 (Stand-in pcie4) is left out" in told.reason
+
+
+def test_a_gpu_that_stops_answering_does_not_end_the_service(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with World("pcie4", gpu_bytes=64 << 20, blocks=64):
+        ctypes.CDLL(str(NVML))
+        with Nvml() as nvml:
+            now = [1_000_000_000]
+            service = GpuService(
+                nvml.topology(),
+                nvml,
+                ServerSettings(tmp_path / "gpu.sock"),
+                clock=lambda: now[0],
+            )
+            for says in ("", "1:nvmlDeviceGetMemoryInfo=3", "1:nvmlDeviceGetMemoryInfo=999", ""):
+                monkeypatch.setenv("FAKEGPU_NVML", says)
+                now[0] += 100_000_000
+                service.step()
+                assert [gpu.lost for gpu in service.core.gpus] == [False, bool(says), False, False]
+            service.close()
 
 
 def test_message_layouts_are_those_of_the_c_header() -> None:
