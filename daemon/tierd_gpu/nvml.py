@@ -118,8 +118,8 @@ class Nvml:
         Contexts and plain allocations are in it, managed memory is not.
         """
         found: list[int | None] = []
-        for handle in self._handles:
-            running = self._ask("nvmlDeviceGetComputeRunningProcesses", handle)
+        for device in self._devices:
+            running = self._ask("nvmlDeviceGetComputeRunningProcesses", device.handle)
             used = [process.usedGpuMemory for process in running or ()]
             known = running is not None and all(bytes_ is not None for bytes_ in used)
             found.append(sum(used) if known else None)

@@ -28,17 +28,24 @@ CHUNK = 2 << 20
 
 
 class Small:
-    """Free memory of a GPU of `size` bytes that holds what the tenants have at home."""
+    """NVML of a GPU of `size` bytes: what chunks leave behind is free when their tenant ends."""
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self.size = self.free = size
         self.core: Harvester | None = None
 
     def free_bytes(self) -> list[int | None]:
         """One GPU."""
         assert self.core is not None
         here = sum(int(tenant.count[0]) for tenant in self.core.tenants.values())
-        return [max(0, self.size - here * CHUNK)]
+        left = max(0, self.size - here * CHUNK)
+        self.free = min(self.free, left) if self.core.tenants else self.size
+        return [self.free]
+
+    def own_bytes(self) -> list[int | None]:
+        """The rest of the real GPU, as if others had it."""
+        assert self.core is not None
+        return [self.core.gpus[0].total - self.size]
 
 
 def main() -> int:
