@@ -47,6 +47,8 @@ def environment(folder: Path, gpu_chunks: int = 64) -> dict[str, str]:
         "FAKEGPU_TOPOLOGY": "v100x4",
         "FAKEGPU_GPU_BYTES": str(gpu_chunks * CHUNK),
         "FAKEGPU_PAYLOAD": "256",
+        "FAKEGPU_BATCH": "1",
+        "FAKEGPU_CONTEXT_BYTES": str(2 * CHUNK),
     }
 
 
@@ -85,7 +87,7 @@ from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
 from tierd_gpu.settings import HarvestSettings
 settings = HarvestSettings(floor_bytes=4 << 20, refill_bytes=8 << 20, observe_ns=0,
-                           home_free_chunks=4)
+                           home_free_chunks=4, context_bytes=4 << 20)
 nvml = Nvml()
 service = GpuService(nvml.topology(), nvml, ServerSettings(Path(sys.argv[1])), settings)
 print("ready", flush=True)
@@ -323,7 +325,7 @@ def test_a_shared_world_evicts_across_processes(folder: Path) -> None:
         context, out = lib.ffi.new("void **"), lib.ffi.new("CUdeviceptr *")
         lib.cu.cuDevicePrimaryCtxRetain(context, 0)
         lib.cu.cuCtxPushCurrent_v2(context[0])
-        print(lib.cu.cuMemAlloc_v2(out, 60 * CHUNK), flush=True)
+        print(lib.cu.cuMemAlloc_v2(out, 56 * CHUNK), flush=True)
         """
         with started(lender, folder) as other:
             assert line(other) == "0"

@@ -24,26 +24,20 @@ from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
 from tierd_gpu.settings import HarvestSettings
 
-CHUNK = 2 << 20
-
 
 class Small:
-    """NVML of a GPU of `size` bytes: what chunks leave behind is free when their tenant ends."""
+    """A GPU of which all but `size` bytes is somebody's own."""
 
     def __init__(self, size: int) -> None:
-        self.size = self.free = size
+        self.size = size
         self.core: Harvester | None = None
 
     def free_bytes(self) -> list[int | None]:
         """One GPU."""
-        assert self.core is not None
-        here = sum(int(tenant.count[0]) for tenant in self.core.tenants.values())
-        left = max(0, self.size - here * CHUNK)
-        self.free = min(self.free, left) if self.core.tenants else self.size
-        return [self.free]
+        return [self.size]
 
     def own_bytes(self) -> list[int | None]:
-        """The rest of the real GPU, as if others had it."""
+        """What of it is not for tenants."""
         assert self.core is not None
         return [self.core.gpus[0].total - self.size]
 
