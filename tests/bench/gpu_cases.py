@@ -18,6 +18,8 @@ from simulate import Job
 GIB = 1 << 30
 GPU_BYTES = 16 * GIB
 CHUNKS = GPU_BYTES // (2 << 20)
+LAUNCHED = False
+"""Borrowers are unmodified programs under the preload."""
 
 
 @lru_cache
@@ -35,7 +37,7 @@ def graph_trace(name: str, chunks: int) -> Events:
 def borrower(name: str, gpu: int, share: float, scale: int) -> Job:
     """A graph job that needs `share` times its GPU's memory."""
     chunks = int(CHUNKS * share) // scale
-    return Job(f"{name}@{gpu}", gpu, graph_trace(name, chunks), chunks)
+    return Job(f"{name}@{gpu}", gpu, graph_trace(name, chunks), chunks, launched=LAUNCHED)
 
 
 def training(name: str, gpu: int, batch: int, scale: int) -> Job:

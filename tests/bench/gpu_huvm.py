@@ -168,7 +168,12 @@ def main() -> int:
     parser.add_argument(
         "--bounded", action="store_true", help="ablation and sweep without `durable`"
     )
+    parser.add_argument(
+        "--launched", action="store_true",
+        help="borrowers are unmodified programs: uses are what their launches tell",
+    )  # fmt: skip
     args = parser.parse_args()
+    gpu_cases.LAUNCHED = args.launched
     base = HarvestSettings(durable=not args.bounded)
     report: dict[str, object] = {"simulated": True, "scale": args.scale, "paper_best": PAPER_BEST}
     report["durable"] = base.durable

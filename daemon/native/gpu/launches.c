@@ -276,6 +276,19 @@ void tg_launches_end(struct tg_client *c, const struct tg_spans *spans, CUstream
 	pthread_mutex_unlock(&l->lock);
 }
 
+int tg_launched(struct tg_client *c, const uint64_t *addresses, size_t count, void *stream)
+{
+	struct tg_spans spans;
+	int ret = c->launches ? 0 : tg_launches_open(c);
+
+	if (ret)
+		return ret;
+	tg_launches_begin(c, &spans);
+	tg_launches_scan(c, &spans, addresses, count * sizeof(*addresses));
+	tg_launches_end(c, &spans, stream, true);
+	return 0;
+}
+
 static void pass_marks(struct tg_client *c)
 {
 	struct tg_launches *l = c->launches;

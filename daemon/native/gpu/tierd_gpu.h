@@ -66,6 +66,13 @@ TG_API int tg_unregister(struct tg_client *client, uint64_t addr);
  */
 TG_API int tg_acquire(struct tg_client *client, uint64_t addr, size_t bytes, int access);
 TG_API int tg_release(struct tg_client *client, uint64_t addr, size_t bytes);
+/*
+ * Says that a kernel was launched on `stream` (a CUstream) with these addresses among its
+ * parameters, as the preload reads them off: when it has run, what they point at was used.
+ * For whoever launches kernels and knows of them no more than that.
+ */
+TG_API int tg_launched(struct tg_client *client, const uint64_t *addresses, size_t count,
+		       void *stream);
 TG_API int tg_hint(struct tg_client *client, uint64_t addr, size_t bytes, int hint);
 /* The driver's figures, with what neighbours borrowed here counted as free. */
 TG_API int tg_mem_info(struct tg_client *client, size_t *free_bytes, size_t *total);

@@ -7,6 +7,8 @@ Every time here is virtual, so the same on every machine.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import gpu_cases
 import networks
 import numpy as np
@@ -22,9 +24,10 @@ from tierd_gpu.settings import HarvestSettings, Techniques
 SCALE = 32
 
 
-@pytest.fixture(scope="module", params=[1])
+@pytest.fixture(scope="module", params=[False, True], ids=["says its uses", "unmodified"])
 def outcomes(request: pytest.FixtureRequest):
-    jobs = gpu_cases.case(request.param, SCALE)
+    """Case 1: of an unmodified program the launches tell what it uses, nothing else does."""
+    jobs = [replace(job, launched=request.param) for job in gpu_cases.case(1, SCALE)]
     return jobs, {
         name: run(jobs, techniques, SCALE)
         for name, techniques in SYSTEMS.items()

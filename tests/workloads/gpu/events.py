@@ -10,7 +10,7 @@ EVENT = np.dtype(
     [("index", "<u4"), ("pages", "<u2"), ("kind", "u1"), ("write", "u1"), ("value", "<u8")]
 )
 Events = npt.NDArray[np.void]
-ACCESS, ALLOC, FREE, COMPUTE = range(4)
+ACCESS, ALLOC, FREE, COMPUTE, KERNEL = range(5)
 
 
 def make(rows: list[tuple[int, int, int, int, int]]) -> Events:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from events import EVENT, Events, ACCESS  # isort: skip
+from events import ACCESS, EVENT, KERNEL, Events  # isort: skip
 
 PAGERANK_NS = 58_000
 """A chunk of 2 MiB holds 524,288 edges of 4 bytes."""
@@ -90,7 +90,14 @@ class Tracer:
         events["pages"][:, 1] = np.maximum(1, dense * 64)
         events["write"][:, 1] = 1
         events["value"][:, 1] = 500
-        self.parts.append(events.reshape(-1))
+        self.parts += [events.reshape(-1), self.launch()]
+
+    def launch(self) -> Events:
+        """The end of a kernel that had the addresses of edges and vertices."""
+        event = np.zeros(1, EVENT)
+        event["kind"] = KERNEL
+        event["value"] = self.edge_chunks
+        return event
 
     def trace(self) -> Events:
         """All that was touched, with one first pass that fills the memory."""
@@ -100,7 +107,7 @@ class Tracer:
         fill["pages"] = 512
         fill["write"] = 1
         fill["value"] = 5000
-        return np.concatenate([fill, *self.parts])
+        return np.concatenate([fill, self.launch(), *self.parts])
 
 
 def pagerank(graph: Graph, chunks: int, tolerance: float = 2e-2, most: int = 6) -> Events:

@@ -3,6 +3,8 @@
 
 #include "cuabi.h"
 
+#define LAUNCH_NS 700u /* what reading a launch costs (measured) */
+
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr addr);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
@@ -49,15 +51,33 @@ static void access(struct rp_tenant *t, const struct rp_event *event)
 	uint32_t bytes = (uint32_t)event->pages * 4096;
 	int status;
 
-	if (t->client && tg_acquire(t->client, addr, bytes, event->write ? TG_WRITE : TG_READ))
+	if (t->client && !t->launched &&
+	    tg_acquire(t->client, addr, bytes, event->write ? TG_WRITE : TG_READ))
 		t->errors++;
 	t->time += fg_take_spent(); /* what the driver's calls cost the program's thread */
 	end = fg_kernel(t->gpu, addr, bytes, event->write, event->index, event->value, t->time,
 			NULL, &status);
-	if (t->client)
+	if (t->client && !t->launched)
 		tg_release(t->client, addr, bytes);
 	t->time = (status ? t->time : end) + fg_take_spent();
 	t->errors += status != 0;
+}
+
+/*
+ * What the preload sees of a kernel. The launch was before the accesses, and an event
+ * behind it passes now; nothing is told in between, so that it may as well be made now.
+ */
+static void kernel(struct rp_tenant *t, const struct rp_event *event)
+{
+	uint64_t addresses[] = {t->base + event->index * FG_BLOCK_BYTES,
+				t->base + event->value * FG_BLOCK_BYTES};
+
+	if (!t->client || !t->launched)
+		return;
+	enter(t);
+	t->errors += tg_launched(t->client, addresses, 2, NULL) != 0;
+	cuCtxPopCurrent_v2(NULL);
+	t->time += LAUNCH_NS + fg_take_spent();
 }
 
 static void step(struct rp_tenant *t)
@@ -75,6 +95,9 @@ static void step(struct rp_tenant *t)
 		break;
 	case RP_ACCESS:
 		access(t, event);
+		break;
+	case RP_KERNEL:
+		kernel(t, event);
 		break;
 	default:
 		t->time = fg_compute(t->gpu, event->value, t->time);

@@ -14,6 +14,7 @@ enum rp_kind {
 	RP_ALLOC = 1,	/* index: slot; value: bytes of the driver's own memory */
 	RP_FREE = 2,	/* index: slot */
 	RP_COMPUTE = 3, /* value: nanoseconds */
+	RP_KERNEL = 4,	/* a kernel that had the addresses of chunks `index` and `value` ends */
 };
 
 struct rp_event {
@@ -29,6 +30,7 @@ struct rp_tenant {
 	int slot, gpu; /* of the stand-in */
 	int loop;      /* start again at the end of the trace */
 	struct tg_client *client;
+	int launched;  /* the client is told of launches, not of accesses */
 	uint64_t base; /* address of chunk 0 */
 	const struct rp_event *trace;
 	uint64_t count, position, first; /* a loop goes back to `first` */

@@ -36,6 +36,7 @@ class Job:
     Attributes:
         chunks: managed memory of a borrower; 0 for a lender, which allocates itself.
         loop_from: of a lender, the event that a new lap starts at.
+        launched: an unmodified program: its launches tell what it uses, nothing else does.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Job:
     trace: Events
     chunks: int = 0
     loop_from: int = 0
+    launched: bool = False
 
 
 @dataclass
@@ -139,6 +141,7 @@ class Simulation:
         tenant.trace = self.lib.ffi.cast("struct rp_event *", trace.ctypes.data)
         tenant.count = len(trace)
         tenant.loop, tenant.first = not job.chunks, job.loop_from
+        tenant.launched = job.launched
         if not job.chunks:
             return
         if self.core is None:
