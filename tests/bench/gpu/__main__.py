@@ -7,6 +7,7 @@ Parts, each with a limit of its own, each line printed as it is known (JSON):
 
     driver    rules and costs of managed memory (managed.py); needs the driver alone
     kernels   moves under kernels, faults, use in place, capture, launches (needs nvcc)
+    counters  what CUPTI tells of moves, faults and evictions, and its cost (needs nvcc)
     torch     PyTorch plain, under `lend`, under `borrow` (needs torch)
     served    PyTorch and launches under `borrow` with a daemon that thinks the GPU small
     reclaim   other processes' allocations against managed memory; last
@@ -102,22 +103,23 @@ def served(report: Report, mib: int) -> Iterator[dict[str, str]]:
 
 def shim(mode: str) -> dict[str, str]:
     """The environment of a program under the shim without a daemon."""
-    none = {"LD_PRELOAD": str(SHIM), "TIERD_GPU": mode, "TIERD_GPU_SOCKET": "/nonexistent"}
-    return none if mode != "none" else {}
+    if mode in ("none", "again"):  # twice: equal losses mean something then
+        return {}
+    return {"LD_PRELOAD": str(SHIM), "TIERD_GPU": mode, "TIERD_GPU_SOCKET": "/nonexistent"}
 
 
-def build_kernels(report: Report) -> Path | None:
-    """kernels.cu, compiled; None where nvcc is not."""
+def build(report: Report, name: str) -> Path | None:
+    """kernels.cu or counters.cu, compiled; None where nvcc is not."""
     if not shutil.which("nvcc"):
-        report.say("kernels", {"step": "skipped", "why": "nvcc is not here"})
+        report.say(name, {"step": "skipped", "why": "nvcc is not here"})
         return None
-    out = TOP / "build/gpu/kernels"
+    out = TOP / "build/gpu" / name
     made = subprocess.run(
-        ["nvcc", "-O2", "-std=c++17", "-arch=native", "-o", str(out), str(HERE / "kernels.cu")],
+        ["nvcc", "-O2", "-std=c++17", "-arch=native", "-o", str(out), str(HERE / f"{name}.cu")],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     if made.returncode:
-        report.say("kernels", {"step": "build", "said": made.stderr[-300:], "holds": False})
+        report.say(name, {"step": "build", "said": made.stderr[-300:], "holds": False})
         return None
     return out
 
@@ -131,7 +133,7 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=512, help="managed memory to move")
     parser.add_argument("--small-mib", type=int, default=2560, help="the GPU of part served")
     parser.add_argument("--steps", type=int, default=40, help="of training")
-    parser.add_argument("--only", default="driver,kernels,torch,served,reclaim")
+    parser.add_argument("--only", default="driver,kernels,counters,torch,served,reclaim")
     parser.add_argument("--out", type=Path, help="the lines, as a file too")
     parser.add_argument("--in-process", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -149,12 +151,15 @@ def main() -> int:
     parts = args.only.split(",")
     if "driver" in parts:
         driver_part(report, args, "driver")
-    kernels = build_kernels(report) if {"kernels", "served"} & set(parts) else None
+    kernels = build(report, "kernels") if {"kernels", "served"} & set(parts) else None
     if kernels and "kernels" in parts:
         report.run("kernels", [str(kernels)], 60)
+    counters = build(report, "counters") if "counters" in parts else None
+    for mode in ("off", "on") if counters else ():
+        report.run("counters", [str(counters), mode], 40)
     training = [sys.executable, str(HERE / "training.py"), "--steps", str(args.steps)]
     if "torch" in parts:
-        for mode in ("none", "lend", "borrow"):
+        for mode in ("none", "again", "lend", "borrow"):
             report.run(f"torch {mode}", training, 90, **shim(mode))
     if "served" in parts:
         with served(report, args.small_mib) as environment:
