@@ -53,6 +53,8 @@ class Account:
     def went(self, session: int, chunk: int) -> None:
         """A chunk was here and is somewhere else."""
         self.left[session, chunk] = None
+        if len(self.left) > self.total // CHUNK_BYTES:
+            del self.left[next(iter(self.left))]  # no more than the GPU holds, whoever says so
 
     def freed(self, session: int, first: int, count: int) -> None:
         """Chunks are no more: their memory is free, as NVML will tell."""

@@ -14,10 +14,12 @@ value wins, and a move must win by a margin (after Blaze's single cost function)
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from tierd_gpu.links import CHUNK_BYTES, HOST, F64Array, GpuTopology
 from tierd_gpu.settings import HarvestSettings
 
+BoolArray = npt.NDArray[np.bool_]
 SMALL_GAIN = 0.1
 
 
@@ -33,7 +35,6 @@ class CostModel:
         self.settings = settings
         self.chunk_ns = topology.chunk_ns
         self.waiting = np.zeros(self.chunk_ns.shape, np.int64)
-        self.blocked_until = np.zeros(self.chunk_ns.shape, np.int64)
 
     def move_ns(self, source: int, dest: int, *, first: bool = False) -> float:
         """Time a move takes behind those that wait for the same way.
@@ -68,19 +69,19 @@ class CostModel:
         home: int,
         uses: float,
         places: list[int],
-        now_ns: int,
+        blocked: BoolArray,
         *,
         copied: bool = False,
         first: bool = False,
     ) -> tuple[int, float]:
         """Where a chunk that must leave `here` is worth most, and that value.
 
-        `places` are those with room; ways that broke lately are passed over. Going to the
-        host costs nothing if it has a copy already (`copied`).
+        `places` are those with room; ways that are `blocked`, bool[n+1, n+1], are passed over.
+        Going to the host costs nothing if it has a copy already (`copied`).
         """
         best, value = here, -np.inf
         for place in places:
-            if self.blocked_until[here, place] > now_ns or self.blocked_until[place, home] > now_ns:
+            if blocked[here, place] or blocked[place, home]:
                 continue
             move_ns = 0.0 if copied and place == HOST else self.move_ns(here, place, first=first)
             worth = -uses * self.access_ns(place, home) - move_ns
@@ -97,17 +98,12 @@ class CostModel:
         gain = uses * self.in_place_ns(here, home, pages)
         return gain > SMALL_GAIN * (self.alone_ns(here, home) + self.alone_ns(home, here))
 
-    def block(self, source: int, dest: int, until_ns: int) -> None:
-        """Leave a way alone for a while."""
-        self.blocked_until[source, dest] = until_ns
-
-    def usable_peers(self, home: int, now_ns: int) -> F64Array:
-        """float64[n], chunks per second to each GPU and back; 0: not now, or itself."""
+    def usable_peers(self, home: int, blocked: BoolArray) -> F64Array:
+        """float64[n], chunks per second to each GPU and back; 0: blocked, or itself."""
         n = len(self.chunk_ns) - 1
         there = self.chunk_ns[home, :n] + self.chunk_ns[:n, home]
         with np.errstate(divide="ignore", invalid="ignore"):
             rate: F64Array = np.where(there > 0, 2e9 / there, 0.0)
-        broken = (self.blocked_until[home, :n] > now_ns) | (self.blocked_until[:n, home] > now_ns)
-        rate[broken] = 0.0
+        rate[blocked[home, :n] | blocked[:n, home]] = 0.0
         rate[home] = 0.0
         return rate

@@ -19,9 +19,11 @@ from tierd_gpu.account import Account
 from tierd_gpu.cost import CostModel
 from tierd_gpu.links import CHUNK_BYTES, HOST, GpuTopology
 from tierd_gpu.settings import HarvestSettings
-from tierd_gpu.tenant import NOWHERE, Tenant, TenantSpec
+from tierd_gpu.tenant import Tenant, TenantSpec
 from tierd_gpu.wire import Op, Records, StateFlag
 
+SENDING = (Op.MOVE, Op.COPY)
+"""Commands that send a chunk to their destination."""
 BROKEN = (errno.ENOLINK, errno.ENODEV, errno.EIO)
 
 
@@ -32,7 +34,8 @@ class GpuState:
     Attributes:
         memory: what is free, and what the driver holds unused.
         fresh: NVML was asked since the last tick.
-        borrowed: chunks that tenants of other GPUs have here.
+        borrowed: chunks that commands sent here from other GPUs' tenants. What tenants say
+            beside that is not counted.
         lendable: chunks that may be borrowed here.
         lost: the driver says it is gone.
         most_own: bytes that its own use has reached at most.
@@ -46,7 +49,6 @@ class GpuState:
     lost: bool = False
     most_own: int = 0
     seen_ns: int = -1
-    revoke_since_ns: int = -1
 
     @property
     def total(self) -> int:
@@ -57,6 +59,11 @@ class GpuState:
     def free(self) -> int:
         """Bytes free, as NVML told last."""
         return self.memory.free
+
+    @property
+    def borrowed_bytes(self) -> int:
+        """Bytes that others have here: never more than are in use."""
+        return max(0, min(self.borrowed * CHUNK_BYTES, self.total - self.free))
 
 
 class Harvester:
@@ -70,6 +77,7 @@ class Harvester:
         self.places = len(topology.gpus) + 1
         self.tenants: dict[int, Tenant] = {}
         self.counts: Counter[str] = Counter()
+        self.ticks = 0
         self.revoke_ns: list[int] = []
         """How long each revocation took, the last 4096."""
 
@@ -140,11 +148,15 @@ class Harvester:
                 self.counts["states_unknown"] += 1
                 self._settle(tenant, sequence)
                 continue
-            old = int(tenant.place[chunk])
-            tenant.set_state(chunk, place, flags, when)
-            if place != old:
-                self._account(session, chunk, old, place)
             found = self._settle(tenant, sequence) if op or sequence else None
+            ordered, command, _, dest, _ = found or (-1, 0, 0, HOST, 0)
+            sent = command in SENDING and (ordered, dest) == (chunk, place)
+            old = int(tenant.place[chunk])
+            if place != old >= 0 and tenant.has(chunk, old):
+                self.gpus[old].memory.went(session, chunk)
+            tenant.set_state(chunk, place, flags, when, sent=sent)
+            if old != place >= 0 and tenant.has(chunk, place):
+                self.gpus[place].memory.came(session, chunk)
             if found is None:
                 continue
             name = Op(found[1]).name.lower()
@@ -153,14 +165,8 @@ class Harvester:
                 continue
             self.counts[f"refused_{errno.errorcode.get(status, status)}"] += 1
             if status in BROKEN:
-                self.cost.block(found[2], found[3], now_ns + self.settings.backoff_ns)
+                tenant.block(found[2], found[3], now_ns + self.settings.backoff_ns)
         self._count_borrowed()
-
-    def _account(self, session: int, chunk: int, old: int, place: int) -> None:
-        if old >= 0:
-            self.gpus[old].memory.went(session, chunk)
-        if place >= 0:
-            self.gpus[place].memory.came(session, chunk)
 
     def _settle(self, tenant: Tenant, sequence: int) -> tuple[int, int, int, int, int] | None:
         found = tenant.answered(sequence)
@@ -185,6 +191,9 @@ class Harvester:
 
     def tick(self, now_ns: int) -> None:
         """Decide for lenders: sample, lease, take back, write back."""
+        for tenant in self.tenants.values():
+            self._expire(tenant, now_ns)
+        self.ticks += 1
         reclaim.tick(self, now_ns)
 
     def _expire(self, tenant: Tenant, now_ns: int) -> None:
@@ -198,12 +207,12 @@ class Harvester:
     def _count_borrowed(self) -> None:
         for index, gpu in enumerate(self.gpus):
             gpu.borrowed = sum(
-                int(t.count[index]) for t in self.tenants.values() if t.spec.home != index
+                int(t.lent_count[index]) for t in self.tenants.values() if t.spec.home != index
             )
 
     def unbacked_on(self, gpu: int) -> int:
         """Chunks on a GPU, of others, that only it has: what would be lost with it."""
-        return sum(int(t.dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
+        return sum(int(t.lent_dirty[gpu]) for t in self.tenants.values() if t.spec.home != gpu)
 
     def parked_ns(self, gpu: int) -> float:
         """Time in which everything that others have on a GPU, or send there, is on the host."""
@@ -211,13 +220,13 @@ class Harvester:
         total = 0.0
         for tenant in self.tenants.values():
             if tenant.spec.home != gpu:
-                known = int(tenant.count[gpu] - tenant.first[gpu])
-                total += known * again + int(tenant.first[gpu] + tenant.toward[gpu]) * first
+                known = int(tenant.lent_count[gpu] - tenant.lent_first[gpu])
+                total += known * again + int(tenant.lent_first[gpu] + tenant.toward[gpu]) * first
         return total
 
     def room(self, gpu: int) -> int:
         """Chunks that can come to a GPU without any other having to leave it."""
-        present = sum(int(t.count[gpu]) for t in self.tenants.values())
+        present = sum(tenant.held(gpu) for tenant in self.tenants.values())
         return self.gpus[gpu].memory.room(present)
 
     def context_chunks(self, tenant: Tenant, gpu: int) -> int:
@@ -246,5 +255,4 @@ class Harvester:
 
     def homeless(self, tenant: Tenant) -> int:
         """Chunks of a tenant that its home has no room for: what it would borrow."""
-        counted = tenant.live[: tenant.end] & (tenant.place[: tenant.end] != NOWHERE)
-        return int(np.count_nonzero(counted) - tenant.count[tenant.spec.home])
+        return int(tenant.count.sum() - tenant.count[tenant.spec.home])

@@ -29,7 +29,7 @@ def samples(core: Harvester, server: GpuServer | None = None) -> Iterator[Sample
         yield Sample("tierd_gpu_free_bytes", "gauge", "Free memory of a GPU.", label, gpu.free)
         yield Sample(
             "tierd_gpu_borrowed_bytes", "gauge", "Memory of a GPU that others borrowed.",
-            label, gpu.borrowed * CHUNK_BYTES,
+            label, gpu.borrowed_bytes,
         )  # fmt: skip
         yield Sample(
             "tierd_gpu_unbacked_bytes", "gauge",

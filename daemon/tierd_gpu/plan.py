@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tierd_gpu.links import HOST
+from tierd_gpu.links import CHUNK_BYTES, HOST
 from tierd_gpu.predict import I32Array
 from tierd_gpu.tenant import NOWHERE, I64Array, Tenant
 from tierd_gpu.wire import Op, StateFlag
@@ -98,20 +98,22 @@ def _make_room(
     need = min(ahead - free - tenant.evicting, PER_TURN, settings.outstanding - len(tenant.orders))
     if need <= 0:
         return
-    here = tenant.at(tenant.spec.home)
+    home = tenant.spec.home
+    # A GPU holds no more; a tenant that says otherwise is read a part at a time.
+    here = tenant.at(home, core.gpus[home].total // CHUNK_BYTES)
     soon = tenant.scratch
     soon[spared] = True
     here = here[~soon[here] & (now_ns - tenant.last_ns[here] > settings.fault_ns)]
     soon[spared] = False
+    blocked = tenant.blocked(now_ns)
     for chunk in _victims(core, tenant, here, need, now_ns).tolist():
         copied = bool(tenant.host_copy[chunk])
         places = [HOST]
         if settings.techniques.peers:
             places += [g for g in range(len(core.gpus)) if may_park(core, tenant, g)]
         uses = 0.3 if np.isnan(tenant.every_ns[chunk]) else 1.0
-        home = tenant.spec.home
         dest, _ = core.cost.best_place(
-            home, home, uses, places, now_ns, copied=copied, first=not tenant.hosted[chunk]
+            home, home, uses, places, blocked, copied=copied, first=not tenant.hosted[chunk]
         )
         flags = StateFlag.IN_PLACE if settings.techniques.in_place else StateFlag(0)
         if dest == HOST and copied:
@@ -150,9 +152,10 @@ def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns
     """Bring chunks home in the order of their expected use."""
     home = tenant.spec.home
     space = min(space, core.settings.outstanding - len(tenant.orders))
+    blocked = tenant.blocked(now_ns)
     for chunk in wanted[: max(0, space)].tolist():
         here = int(tenant.place[chunk])
-        if core.cost.blocked_until[here, home] > now_ns:
+        if blocked[here, home]:
             continue
         # What is only read keeps its host copy, and leaves again without a copy.
         clean = here == HOST and not tenant.written[chunk]

@@ -11,11 +11,11 @@ import numpy as np
 
 from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
-from tierd_gpu.links import CHUNK_BYTES
 from tierd_gpu.tenant import TenantSpec
 from tierd_gpu.wire import Kind, Role, WireError
 
 MAX_CHUNKS = 1 << 22
+"""In the tables of one user's clients together: 8 TiB, and 180 MB of the daemon's memory."""
 HEARTBEAT_MS = 200
 
 
@@ -84,8 +84,10 @@ class Session:
         home = self._core.topology.index_of(hello["uuid"].tobytes())
         if home is None:
             raise WireError("a GPU that is not here")
-        if not 0 < hello["max_chunks"] <= MAX_CHUNKS:
-            raise WireError(f"{hello['max_chunks']} chunks")
+        others = (t.spec for t in self._core.tenants.values() if t.spec.uid == self.uid)
+        taken = sum(spec.max_chunks for spec in others)
+        if not 0 < hello["max_chunks"] <= MAX_CHUNKS - taken:
+            raise WireError(f"{hello['max_chunks']} chunks, and the user has {taken}")
         role = int(hello["role"])
         self._core.join(
             TenantSpec(
@@ -124,7 +126,7 @@ class Session:
         records = np.zeros(len(self._core.gpus), wire.LEASE)
         for index, gpu in enumerate(self._core.gpus):
             own = tenant.spec.home == index
-            borrowed = gpu.borrowed * CHUNK_BYTES if own else 0
+            borrowed = gpu.borrowed_bytes if own else 0
             records[index] = (index, int(tenant.lease[index]), borrowed)
         now = records.tobytes()
         if now == self._leases:

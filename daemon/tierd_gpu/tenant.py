@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tierd_gpu.links import HOST, F64Array
+from tierd_gpu.placed import PlacedChunks
 from tierd_gpu.predict import Predictor
 from tierd_gpu.wire import MOVE, Op, StateFlag
 
@@ -56,12 +57,14 @@ class Tenant:
         written: bool, the last use wrote.
         arrived_ns: float64, when it came where it is.
         bounce: int16, moves home since the last use.
+        lent: bool, it is on a neighbour because a command sent it there. What a tenant says
+            without one is its own affair: no figure of anybody else depends on it.
     """
 
     def __init__(self, spec: TenantSpec, places: int) -> None:
         size = spec.max_chunks
         self.spec = spec
-        self.live = np.zeros(size, np.bool_)
+        self.live, self.lent = np.zeros(size, np.bool_), np.zeros(size, np.bool_)
         self.place = np.full(size, NOWHERE, np.int16)
         self.host_copy = np.zeros(size, np.bool_)
         self.in_place = np.zeros(size, np.bool_)
@@ -76,14 +79,23 @@ class Tenant:
         self.scratch = np.zeros(size, np.bool_)
         """All false between calls: for marking chunks without making sets."""
         self.end = 0
-        """No live chunk at or above this number."""
+        """No chunk at or above this number was ever live."""
+        self.placed = PlacedChunks(size, places)
         self.predictor = Predictor()
         self.count = np.zeros(places, np.int64)
         """Chunks at each place; the last entry is the host's."""
         self.dirty = np.zeros(places, np.int64)
         """Of them, those without a host copy."""
-        self.first = np.zeros(places, np.int64)
-        """Of them, those that the host never had."""
+        self.lent_count, self.lent_dirty, self.lent_first = np.zeros((3, places), np.int64)
+        """Chunks at each place that are lent; of them, those without a host copy, and those that
+        the host never had."""
+        self.leaving, self.toward = np.zeros((2, places), np.int64)
+        """Commands under way that give memory of a place back, by that place; all that send
+        chunks to a place, by destination."""
+        self.revoking_ns = np.full(places, -1, np.int64)
+        """Since when more of a place is lent than leased, -1: it is not."""
+        self.blocked_until = np.zeros((places, places), np.int64)
+        """Until when a way, from place to place, that broke for this tenant is left alone."""
         self.sequence = 0
         self.orders: dict[int, tuple[int, int, int, int, int]] = {}
         """Commands under way: sequence → (chunk, op, source, dest, sent_ns)."""
@@ -97,8 +109,6 @@ class Tenant:
         """Commands under way that make room at home."""
         self.fetching = 0
         """Commands under way that take room at home."""
-        self.toward = np.zeros(places, np.int64)
-        """Commands under way by destination."""
         self.remote: list[int] = []
         """Chunks that were used in place since the last plan."""
         self.uses = 0
@@ -114,25 +124,30 @@ class Tenant:
         if first + count > self.spec.max_chunks:
             raise ValueError(f"chunks {first} to {first + count} of {self.spec.max_chunks}")
         part = slice(first, first + count)
+        self._forget_places(first, count)
         self.live[part] = live
-        self.place[part] = NOWHERE
-        for array in (self.host_copy, self.in_place, self.hosted, self.written):
+        for array in (self.host_copy, self.in_place, self.hosted, self.written, self.lent):
             array[part] = False
         self.busy[part] = 0
         self.every_ns[part] = np.nan
         self.bounce[part] = 0
-        self.end = int(np.flatnonzero(self.live)[-1]) + 1 if self.live.any() else 0
-        self.recount()
+        self.end = max(self.end, first + count) if live else self.end
 
-    def recount(self) -> None:
-        """Count chunks by place from the arrays."""
+    def _forget_places(self, first: int, count: int) -> None:
+        """Chunks of a range are nowhere."""
+        part = slice(first, first + count)
         places = len(self.count)
-        here = self.live & (self.place != NOWHERE)
-        self.count = np.bincount(self.place[here] % places, minlength=places)
-        own = here & ~self.host_copy
-        self.dirty = np.bincount(self.place[own] % places, minlength=places)
-        new = here & ~self.hosted
-        self.first = np.bincount(self.place[new] % places, minlength=places)
+        there = np.flatnonzero(self.place[part] != NOWHERE) + first
+        at = self.place[there] % places
+        own, new, lent = ~self.host_copy[there], ~self.hosted[there], self.lent[there]
+        self.count -= np.bincount(at, minlength=places)
+        self.dirty -= np.bincount(at[own], minlength=places)
+        self.lent_count -= np.bincount(at[lent], minlength=places)
+        self.lent_dirty -= np.bincount(at[own & lent], minlength=places)
+        self.lent_first -= np.bincount(at[new & lent], minlength=places)
+        for place in np.unique(at).tolist():
+            self.placed.remove_range(place, first, count)
+        self.place[part] = NOWHERE
 
     def use(self, chunk: I64Array, pages: I64Array, write: BoolArray, time_ns: F64Array) -> None:
         """Uses in the order they happened."""
@@ -155,24 +170,49 @@ class Tenant:
         self.written[chunk] = write  # of several uses the last one stands
         self.bounce[chunk] = 0
 
-    def set_state(self, chunk: int, place: int, flags: int, now_ns: float) -> None:
-        """Where a chunk is now, as the client found or made it."""
-        places = len(self.count)
+    def set_state(
+        self, chunk: int, place: int, flags: int, now_ns: float, *, sent: bool = False
+    ) -> None:
+        """Where a chunk is now, as the client found or made it.
+
+        Args:
+            chunk, place, flags, now_ns: of the report.
+            sent: whether it answers a command that sent the chunk there.
+        """
         old = int(self.place[chunk])
         if old != NOWHERE:
-            self.count[old % places] -= 1
-            self.dirty[old % places] -= not self.host_copy[chunk]
-            self.first[old % places] -= not self.hosted[chunk]
+            self._count_chunk(chunk, -1)
+        if place != old:
+            if old != NOWHERE:
+                self.placed.remove(old, chunk)
+            self.placed.add(place, chunk)
+            self.arrived_ns[chunk] = now_ns
+        self.lent[chunk] = place not in (HOST, self.spec.home) and (
+            sent or (place == old and bool(self.lent[chunk]))
+        )
         self.place[chunk] = place
         self.visited[place] |= place >= 0
         self.host_copy[chunk] = bool(flags & StateFlag.HOST_COPY)
         self.in_place[chunk] = bool(flags & StateFlag.IN_PLACE)
-        self.count[place % places] += 1
-        self.dirty[place % places] += not self.host_copy[chunk]
         self.hosted[chunk] |= place == HOST or self.host_copy[chunk]
-        self.first[place % places] += not self.hosted[chunk]
-        if place != old:
-            self.arrived_ns[chunk] = now_ns
+        self._count_chunk(chunk, 1)
+
+    def _count_chunk(self, chunk: int, change: int) -> None:
+        place, dirty = int(self.place[chunk]), not self.host_copy[chunk]
+        self.count[place] += change
+        self.dirty[place] += change * dirty
+        if self.lent[chunk]:
+            self.lent_count[place] += change
+            self.lent_dirty[place] += change * dirty
+            self.lent_first[place] += change * (not self.hosted[chunk])
+
+    def has(self, chunk: int, place: int) -> bool:
+        """Whether a chunk's memory at `place` counts: at home, or lent."""
+        return place == self.spec.home or bool(self.lent[chunk])
+
+    def held(self, gpu: int) -> int:
+        """Chunks on a GPU that count."""
+        return int(self.count[gpu] if gpu == self.spec.home else self.lent_count[gpu])
 
     def order(self, chunk: int, op: Op, dest: int, flags: int, now_ns: int) -> None:
         """Decide a command; the chunk is busy until its answer comes."""
@@ -190,10 +230,20 @@ class Tenant:
         if op in (Op.MOVE, Op.COPY):
             self.toward[dest] += change
             self.visited[dest] = True
+        if op in (Op.MOVE, Op.DROP):
+            self.leaving[source] += change
         if dest == home and op in (Op.MOVE, Op.COPY):
             self.fetching += change
         elif source == home and op in (Op.MOVE, Op.DROP):
             self.evicting += change
+
+    def block(self, source: int, dest: int, until_ns: int) -> None:
+        """Leave a way alone for a while."""
+        self.blocked_until[source, dest] = max(until_ns, int(self.blocked_until[source, dest]))
+
+    def blocked(self, now_ns: int) -> BoolArray:
+        """bool[n+1, n+1], the ways that this tenant leaves alone now."""
+        return np.asarray(self.blocked_until > now_ns)
 
     def answered(self, sequence: int) -> tuple[int, int, int, int, int] | None:
         """The command that an answer belongs to; it is over."""
@@ -219,11 +269,10 @@ class Tenant:
         soonest: F64Array = np.where(due > now_ns, due, 2.0 * now_ns - due)
         return soonest
 
-    def at(self, place: int) -> I64Array:
-        """int64[m], idle chunks at `place`, by number."""
-        end = self.end
-        here = (self.place[:end] == place) & (self.busy[:end] == 0) & self.live[:end]
-        return np.flatnonzero(here)
+    def at(self, place: int, most: int) -> I64Array:
+        """int64[m], idle chunks of the next `most` at `place`, by number."""
+        here = self.placed.window(place, most)
+        return np.asarray(here[self.busy[here] == 0])
 
     def take_orders(self) -> npt.NDArray[np.void]:
         """The commands decided since the last call, as `wire.MOVE` records."""

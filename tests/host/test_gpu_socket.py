@@ -123,3 +123,66 @@ def test_the_socket_of_a_daemon_that_lives_is_not_taken(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="cannot listen"):
         GpuServer(core(), ServerSettings(path), time.monotonic_ns)
     assert path.read_text() == "not a socket"
+
+
+class MadeUp:
+    """A client that says what a test has it say."""
+
+    def __init__(self, path: Path, server: GpuServer, gpu: int, *, role: int = 1) -> None:
+        self.socket, self.server = dial(path), server
+        record = np.zeros(1, wire.HELLO)
+        record["version"], record["role"], record["max_chunks"] = wire.VERSION, role, 512
+        record["uuid"] = gpu
+        self.say(Kind.HELLO, record)
+        self.say(Kind.CHUNKS, np.array([(0, 512, 1, 0)], wire.CHUNKS))
+        self.leases: list[tuple[int, int]] = []
+        """(chunks leased, bytes borrowed), a GPU."""
+
+    def say(self, kind: Kind, records: wire.Records) -> None:
+        for message in wire.encode(kind, records):
+            self.socket.send(message)
+            self.server.step(0.0)
+
+    def claim(self, place: int, chunks: int, flags: int = 0) -> None:
+        """Say that chunks are there."""
+        rows = np.zeros(chunks, wire.STATE)
+        rows["chunk"], rows["place"], rows["flags"] = np.arange(chunks), place, flags
+        self.say(Kind.STATE, rows)
+
+    def hear(self) -> None:
+        """Take in the leases that were sent; answers no command."""
+        self.socket.setblocking(False)
+        with contextlib.suppress(BlockingIOError):
+            while message := self.socket.recv(wire.MAX_BYTES):
+                kind, records = wire.decode(message)
+                if kind is Kind.LEASE:
+                    self.leases = [(each[1], each[-1]) for each in records.tolist()]
+
+
+def test_a_tenant_that_lies_changes_nobody_elses_figures(tmp_path: Path) -> None:
+    """It says that it has all of a neighbour's memory; told is what is told of an honest one."""
+    seen = []
+    for place in (-1, 1):
+        path = tmp_path / f"{place}.sock"
+        with serving(path) as server:
+            victim = MadeUp(path, server, 1, role=2)
+            other = MadeUp(path, server, 0)
+            liar = MadeUp(path, server, 0)
+            other.claim(-1, 512)
+            liar.claim(place, 512)
+            start = time.monotonic_ns()
+            for turn in range(400):
+                for gpu in range(2):
+                    server.core.set_memory(gpu, 1 << 29)
+                server.core.tick(start + turn * 1_000_000)
+                server.flush()
+                server.step(0.0)
+                for client in (victim, other, liar):
+                    client.hear()
+            assert server.clients == 3
+            seen.append((victim.leases, other.leases))
+            for client in (victim, other, liar):
+                client.socket.close()
+    assert seen[0] == seen[1]
+    assert seen[1][0][1] == (0, 0)
+    assert seen[1][1][1][0] > 0

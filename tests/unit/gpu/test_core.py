@@ -83,13 +83,13 @@ def test_the_wider_link_gets_the_larger_share() -> None:
 
 def test_a_chunk_that_must_leave_goes_where_it_is_worth_most() -> None:
     model = CostModel(topology(), HarvestSettings())
-    assert model.best_place(0, 0, 1.0, [HOST, 1], 0)[0] == 1
+    blocked = np.zeros(model.chunk_ns.shape, np.bool_)
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == 1
     model.waiting[0, 1] = 12
-    assert model.best_place(0, 0, 1.0, [HOST, 1], 0)[0] == HOST
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == HOST
     model.waiting[0, 1] = 0
-    model.block(0, 1, 10)
-    assert model.best_place(0, 0, 1.0, [HOST, 1], 5)[0] == HOST
-    assert model.best_place(0, 0, 1.0, [HOST, 1], 11)[0] == 1
+    blocked[0, 1] = True
+    assert model.best_place(0, 0, 1.0, [HOST, 1], blocked)[0] == HOST
 
 
 def test_sparse_uses_are_left_in_place_and_dense_ones_fetched() -> None:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import errno
 import random
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from tierd_gpu import wire
+from tierd_gpu import reclaim, wire
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import CHUNK_BYTES, HOST, Gpu, GpuTopology
 from tierd_gpu.metrics import samples
-from tierd_gpu.session import Session
+from tierd_gpu.placed import PlacedChunks
+from tierd_gpu.session import MAX_CHUNKS, Session
 from tierd_gpu.settings import HarvestSettings, Techniques
 from tierd_gpu.tenant import Tenant, TenantSpec
 from tierd_gpu.wire import Kind, Op, StateFlag, WireError
@@ -70,6 +72,15 @@ class Host:
         row = (chunk, place, flags, status, seq, op, self.now)
         self.core.state(session, np.array([row], wire.STATE), self.now)
 
+    def park(self, session: int, chunk: int, gpu: int, flags: int = 0) -> None:
+        """A command sends a chunk of the host to a neighbour."""
+        tenant = self.core.tenants[session]
+        self.place(session, chunk, HOST)
+        self.core.order(tenant, chunk, Op.MOVE, gpu, flags=StateFlag(0), now_ns=self.now)
+        seq = int(tenant.busy[chunk])
+        tenant.out.clear()
+        self.place(session, chunk, gpu, flags, seq=seq, op=Op.MOVE)
+
     def use(self, session: int, chunks: list[int], write: bool = False) -> None:
         rows = []
         for chunk in chunks:
@@ -115,7 +126,7 @@ def parked(host: Host, chunks: int = 100) -> Tenant:
     """A tenant at home 0 with `chunks` chunks on GPU 1."""
     tenant = host.join(1, 0, chunks + 10)
     for chunk in range(chunks):
-        host.place(1, chunk, 1)
+        host.park(1, chunk, 1)
     return tenant
 
 
@@ -212,7 +223,7 @@ def test_a_newcomer_gets_its_share_from_one_that_has_everything() -> None:
     host = Host()
     first = host.join(1, 0, 2000)
     for chunk in range(480):
-        host.place(1, chunk, 2)
+        host.park(1, chunk, 2)
     host.tick()
     assert first.lease[2] >= 480
     second = host.join(2, 1, 2000)
@@ -327,8 +338,124 @@ def test_a_broken_link_is_left_alone_for_a_while() -> None:
     host.core.order(tenant, 3, Op.MOVE, 0, flags=StateFlag(0), now_ns=host.now)
     order = tenant.take_orders().tolist()[-1]
     host.place(1, 3, 1, seq=order[4], op=Op.MOVE, status=errno.ENOLINK)
-    assert host.core.cost.blocked_until[1, 0] > host.now
+    assert tenant.blocked(host.now)[1, 0]
+    assert not tenant.blocked(host.now + SETTINGS.backoff_ns)[1, 0]
     assert tenant.busy[3] == 0
+
+
+def test_a_way_that_broke_is_lent_over_again_when_its_time_is_over() -> None:
+    host = Host()
+    tenant = parked(host, 20)
+    tenant.blocked_until[0, 1] = 5 * MS
+    host.tick()
+    assert tenant.lease[1] == 0
+    host.tick(5)
+    assert tenant.lease[1] > 0
+
+
+def test_what_a_tenant_says_of_a_way_holds_for_itself_alone() -> None:
+    host = Host()
+    liar, other = host.join(1, 0, 100), host.join(2, 0, 100)
+    for chunk in range(50):
+        host.place(1, chunk, HOST)
+        host.place(2, chunk, HOST)
+    for gpu in (1, 2):
+        host.core.order(liar, 0, Op.COPY, gpu, flags=StateFlag(0), now_ns=host.now)
+        host.place(1, 0, HOST, seq=int(liar.busy[0]), op=Op.COPY, status=errno.ENODEV)
+        liar.blocked_until[0, gpu] = 10**12
+    host.tick()
+    assert liar.lease[:-1].tolist() == [0, 0, 0]
+    assert (other.lease[1:-1] > 0).all()
+    assert not other.blocked(host.now).any()
+
+
+def claims(host: Host, session: int, gpu: int, chunks: int) -> Tenant:
+    """A tenant that says without a command that its chunks are on a GPU."""
+    liar = host.join(session, 0, chunks)
+    for chunk in range(chunks):
+        host.place(session, chunk, gpu)
+    return liar
+
+
+def figures(host: Host) -> list[tuple[str, str, float]]:
+    """What is told of GPUs, less what is leased: shares depend on who asks."""
+    return [
+        (each.name, each.labels.get("gpu", ""), each.value)
+        for each in samples(host.core)
+        if each.name.startswith("tierd_gpu_") and each.name != "tierd_gpu_leased_bytes"
+        if "gpu" in each.labels
+    ]
+
+
+@pytest.mark.parametrize("flags", [0, StateFlag.HOST_COPY])
+def test_claims_change_no_figure_of_a_gpu_nor_what_others_may_park(flags: int) -> None:
+    seen = []
+    for place in (HOST, 1):
+        host = Host(replace(SETTINGS, durable=False))
+        honest = host.join(1, 2, 200)
+        for chunk in range(100):
+            host.park(1, chunk, 1, flags)
+        for chunk in range(100, 200):
+            host.place(1, chunk, HOST)
+        host.join(2, 0, 400)
+        for chunk in range(400):
+            host.place(2, chunk, place, flags)
+        for _ in range(30):
+            # NVML does not see what is only said.
+            host.now += MS
+            for gpu in range(3):
+                used = 100 if gpu == 1 else 0
+                host.core.set_memory(gpu, (TOTAL - used) * CHUNK_BYTES)
+            host.core.tick(host.now)
+        seen.append((figures(host), honest.lease.tolist(), host.core.parked_ns(1), host.core.room(1)))
+        assert host.core.gpus[1].borrowed == 100
+    assert seen[0] == seen[1]
+
+
+def test_borrowed_memory_is_never_more_than_is_in_use() -> None:
+    host = Host()
+    parked(host, 100)
+    host.core.set_memory(1, (TOTAL - 40) * CHUNK_BYTES)
+    assert host.core.gpus[1].borrowed == 100
+    assert host.core.gpus[1].borrowed_bytes == 40 * CHUNK_BYTES
+    host.core.set_memory(1, TOTAL * CHUNK_BYTES)
+    assert host.core.gpus[1].borrowed_bytes == 0
+
+
+def test_an_answer_lends_only_what_its_own_command_sent() -> None:
+    host = Host()
+    tenant = host.join(1, 0, 10)
+    for chunk in range(4):
+        host.place(1, chunk, HOST)
+    host.core.order(tenant, 0, Op.MOVE, 1, flags=StateFlag(0), now_ns=0)
+    host.place(1, 1, 1, seq=int(tenant.busy[0]), op=Op.MOVE)  # another chunk
+    host.core.order(tenant, 2, Op.MOVE, 1, flags=StateFlag(0), now_ns=0)
+    host.place(1, 2, 2, seq=int(tenant.busy[2]), op=Op.MOVE)  # another GPU
+    host.place(1, 3, 1, seq=77, op=Op.MOVE)  # no command at all
+    assert [gpu.borrowed for gpu in host.core.gpus] == [0, 0, 0]
+    host.park(1, 0, 1)
+    assert host.core.gpus[1].borrowed == 1
+    host.place(1, 0, 1, StateFlag.HOST_COPY)  # told again: it is still there
+    assert host.core.gpus[1].borrowed == 1
+    host.place(1, 0, 0)
+    host.place(1, 0, 1)
+    assert host.core.gpus[1].borrowed == 0
+
+
+def test_a_tenant_that_gives_nothing_back_hurries_nobody() -> None:
+    host = Host()
+    deaf, other = parked(host, 100), host.join(2, 2, 200)
+    for chunk in range(100):
+        host.park(2, chunk, 1)
+    host.own[1] = TOTAL - 200 - 16 + 8
+    for _ in range(60):
+        host.tick()
+        deaf.out.clear()
+        host.obey()
+    assert deaf.count[1] == 100
+    assert deaf.lease[1] == 0
+    assert other.count[1] == 96
+    assert other.lease[1] == 96
 
 
 def test_a_command_without_an_answer_is_forgotten() -> None:
@@ -350,6 +477,111 @@ def test_a_tenant_that_leaves_leaves_nothing() -> None:
     host.core.leave(1)
     assert host.core.cost.waiting.sum() == 0
     assert host.core.gpus[1].borrowed == 0
+
+
+CLAIMED = 41_000
+"""Chunks that a GPU of 80 GiB holds."""
+
+
+def cost_of_a_tick(core: Harvester, now: int) -> tuple[int, int, float]:
+    """(chunk numbers read, commands decided, milliseconds) of one tick."""
+    before = sum(t.placed.read for t in core.tenants.values())
+    started = time.perf_counter()
+    core.tick(now)
+    took_ms = (time.perf_counter() - started) * 1e3
+    read = sum(t.placed.read for t in core.tenants.values()) - before
+    return read, sum(len(t.out) for t in core.tenants.values()), took_ms
+
+
+@pytest.mark.parametrize("tenants", [1, 12])
+def test_a_tick_costs_the_same_however_many_chunks_are_claimed(tenants: int) -> None:
+    """Read are a few windows, ordered is a multiple of what may be under way."""
+    core = Harvester(topology(), SETTINGS)
+    for session in range(1, tenants + 1):
+        core.join(TenantSpec(session, 0, 0, max_chunks=CLAIMED))
+        core.chunks(session, np.array([(0, CLAIMED, 1, 0)], wire.CHUNKS))
+        rows = np.zeros(CLAIMED, wire.STATE)
+        rows["chunk"], rows["place"] = np.arange(CLAIMED), 1
+        core.state(session, rows, 0)
+    for gpu in range(3):
+        core.set_memory(gpu, 0)
+    costs = []
+    for turn in range(1, 20):
+        costs.append(cost_of_a_tick(core, turn * MS))
+        read, ordered, _ = costs[-1]
+        assert read <= reclaim.IN_TURN * reclaim.WINDOW
+        assert ordered <= reclaim.TICK_COMMANDS * SETTINGS.outstanding
+        for tenant in core.tenants.values():
+            under_way = (reclaim.UNDER_WAY + 1) * SETTINGS.outstanding
+            assert len(tenant.orders) <= under_way
+            tenant.out.clear()
+    assert sum(ordered for _, ordered, _ in costs) > SETTINGS.outstanding
+    print(f"{tenants} x {CLAIMED} claimed: longest tick {max(ms for *_, ms in costs):.2f} ms")
+
+
+def test_a_table_of_four_million_chunks_costs_a_tick_nothing() -> None:
+    core = Harvester(topology(), SETTINGS)
+    tenant = core.join(TenantSpec(1, 0, 0, max_chunks=MAX_CHUNKS))
+    core.chunks(1, np.array([(0, MAX_CHUNKS, 1, 0)], wire.CHUNKS))
+    rows = np.zeros(4000, wire.STATE)
+    rows["chunk"], rows["place"] = np.arange(4000) * 1000, 1
+    core.state(1, rows, 0)
+    costs = []
+    for turn in range(1, 20):
+        for gpu in range(3):
+            core.set_memory(gpu, 0)
+        costs.append(cost_of_a_tick(core, turn * MS))
+        started = time.perf_counter()
+        core.plan(1, turn * MS)
+        planned_ms = (time.perf_counter() - started) * 1e3
+        assert costs[-1][0] <= 2 * 4000
+        tenant.out.clear()
+    assert tenant.placed.read <= 19 * 2 * 4000
+    print(f"2^22 chunks: tick {max(ms for *_, ms in costs):.2f} ms, plan {planned_ms:.2f} ms")
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_of_places_are_those_of_the_table(seed: int) -> None:
+    """Random ranges and states; every figure that is kept is what counting would give."""
+    rng = random.Random(seed)
+    host = Host()
+    tenant = host.join(1, 0, 300)
+    for _ in range(2000):
+        kind = rng.random()
+        if kind < 0.05:
+            first, count = rng.randrange(300), rng.randrange(60)
+            row = (first, min(count, 300 - first), rng.random() < 0.6, 0)
+            host.core.chunks(1, np.array([row], wire.CHUNKS))
+        elif kind < 0.6:
+            host.place(1, rng.randrange(300), rng.randrange(-1, 3), rng.choice([0, 2, 6]))
+        elif tenant.live[chunk := rng.randrange(300)]:
+            host.park(1, chunk, rng.randrange(1, 3), rng.choice([0, 2]))
+        for place in (HOST, 0, 1, 2):
+            here = tenant.live & (tenant.place == place)
+            own, lent = ~tenant.host_copy, tenant.lent
+            assert tenant.placed.window(place, 10**6).tolist() == np.flatnonzero(here).tolist()
+            kept = (tenant.count, tenant.dirty, tenant.lent_count, tenant.lent_dirty)
+            which = (here, here & own, here & lent, here & own & lent)
+            assert [int(k[place]) for k in kept] == [np.count_nonzero(w) for w in which]
+
+
+def test_every_parked_chunk_has_its_turn() -> None:
+    placed = PlacedChunks(1000, 2)
+    for chunk in range(1000):
+        placed.add(1, chunk)
+    seen = [placed.window(1, 300).tolist() for _ in range(4)]
+    assert all(len(each) == 300 for each in seen)
+    assert set().union(*seen) == set(range(1000))
+    assert placed.read == 1200
+
+
+def test_the_tables_of_one_users_clients_have_a_bound_together() -> None:
+    core = Harvester(topology(), SETTINGS)
+    Session(core, 1, 1000).receive(hello(chunks=MAX_CHUNKS - 64), 0)
+    Session(core, 2, 1000).receive(hello(chunks=64), 0)
+    with pytest.raises(WireError, match="chunks"):
+        Session(core, 3, 1000).receive(hello(chunks=1), 0)
+    Session(core, 4, 2000).receive(hello(chunks=64), 0)
 
 
 def hello(uuid: bytes = bytes([0] * 16), chunks: int = 64, version: int = 1) -> bytes:
