@@ -4,12 +4,15 @@
 A client is who the kernel says it is (SO_PEERCRED); what it says of itself is only
 where it computes. A user that is not permitted is turned away and counted. A client
 that breaks the protocol, floods, or does not read its answers is cut off; its memory
-stays its own and the driver's.
+stays its own and the driver's. Who is turned away or breaks the protocol is told why
+(`wire.REFUSED`), and after refusals the next connections wait, so that whoever tries without a
+pause costs little.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import selectors
 import socket
@@ -28,6 +31,10 @@ from tierd_gpu.session import HEARTBEAT_MS, Session
 _CREDENTIALS = struct.Struct("3i")
 PER_TURN = 64
 """Messages taken from one client before the others have their turn."""
+ACCEPTED = 16
+"""Connections taken in one turn."""
+PAUSE_NS = 10_000_000
+"""After a refusal, nobody is let in for so long."""
 UNSENT = 1024
 """Messages kept for a client that does not read."""
 
@@ -78,6 +85,8 @@ class GpuServer:
         self._listener = self._listen()
         self._selector.register(self._listener, selectors.EVENT_READ, None)
         self._pinged_ns = 0
+        self._paused_ns = -1
+        """Since when nobody is let in; -1: not now."""
 
     def _listen(self) -> socket.socket:
         path = self.settings.path
@@ -115,9 +124,12 @@ class GpuServer:
     def step(self, timeout_s: float) -> None:
         """Wait for messages at most so long, take them, answer."""
         heard: set[int] = set()
+        self._resume()
+        if self._paused_ns >= 0:
+            timeout_s = min(timeout_s, PAUSE_NS / 1e9)
         for key, _ in self._selector.select(timeout_s):
             if key.data is None:
-                self._accept()
+                self._let_in()
             elif self._read(int(key.data)):
                 heard.add(int(key.data))
         now = self._clock()
@@ -133,24 +145,38 @@ class GpuServer:
         for number in list(self._connections):
             self._queue(number, self._connections[number].session.send())
 
-    def _accept(self) -> None:
+    def _let_in(self) -> None:
+        """Take a few connections; after a refusal, none for a while."""
+        refused = [self._accept() for _ in range(ACCEPTED)].count(False)
+        if refused:
+            self._paused_ns = self._clock()
+            self._selector.unregister(self._listener)
+
+    def _resume(self) -> None:
+        if self._paused_ns >= 0 and self._clock() - self._paused_ns >= PAUSE_NS:
+            self._paused_ns = -1
+            self._selector.register(self._listener, selectors.EVENT_READ, None)
+
+    def _accept(self) -> bool | None:
+        """Whether one was let in; None where nobody waits."""
         try:
             client, _ = self._listener.accept()
-        except BlockingIOError:
-            return
+        except OSError:  # nobody, or gone again, or no descriptor is left
+            return None
         client.setblocking(False)
         raw = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         pid, uid, gid = _CREDENTIALS.unpack(raw)
         reason = self._refusal(uid, gid)
         if reason:
             self.counts[f"refused_{reason}"] += 1
-            client.close()
-            return
+            _hang_up(client, *REFUSALS[reason])
+            return False
         number, self._next = self._next, self._next + 1
         session = Session(self.core, number, uid)
         self._connections[number] = _Connection(client, session, pid)
         self._selector.register(client, selectors.EVENT_READ, number)
         self.counts["accepted"] += 1
+        return True
 
     def _refusal(self, uid: int, gid: int) -> str:
         settings = self.settings
@@ -175,8 +201,8 @@ class GpuServer:
                 return False
             try:
                 connection.session.receive(message, self._clock())
-            except wire.WireError:
-                self._drop(number, "protocol")
+            except wire.WireError as error:
+                self._drop(number, "protocol", error)
                 return False
         return True
 
@@ -195,12 +221,34 @@ class GpuServer:
         if len(connection.unsent) > UNSENT:
             self._drop(number, "deaf")
 
-    def _drop(self, number: int, reason: str) -> None:
+    def _drop(self, number: int, reason: str, error: wire.WireError | None = None) -> None:
         connection = self._connections.pop(number)
         self._selector.unregister(connection.socket)
-        connection.socket.close()
+        if error is None:
+            connection.socket.close()
+        else:
+            _hang_up(connection.socket, error.status, str(error))
         connection.session.close()
         self.counts[f"dropped_{reason}"] += 1
+
+
+REFUSALS = {
+    "user": (errno.EACCES, "this user is not permitted"),
+    "full": (errno.EUSERS, "there are as many clients as there may be"),
+    "quota": (errno.EMFILE, "this user has as many clients as one may have"),
+}
+"""What a client that is turned away is told, by the reason that is counted."""
+
+
+def _hang_up(client: socket.socket, status: int, text: str) -> None:
+    """Say why, as far as it goes without waiting, and close."""
+    with contextlib.suppress(OSError):
+        for _ in range(PER_TURN):  # unread messages would have the client see a reset instead
+            if not client.recv(wire.MAX_BYTES + 1):
+                break
+    with contextlib.suppress(OSError):
+        client.send(wire.refused(status, text), socket.MSG_NOSIGNAL)
+    client.close()
 
 
 def _answers(path: Path) -> bool:

@@ -7,6 +7,8 @@ message can name another tenant's memory.
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 
 from tierd_gpu import wire
@@ -83,11 +85,11 @@ class Session:
             raise WireError(f"version {hello['version']}, not {wire.VERSION}")
         home = self._core.topology.index_of(hello["uuid"].tobytes())
         if home is None:
-            raise WireError("a GPU that is not here")
+            raise WireError("a GPU that is not served here", errno.ENODEV)
         others = (t.spec for t in self._core.tenants.values() if t.spec.uid == self.uid)
         taken = sum(spec.max_chunks for spec in others)
         if not 0 < hello["max_chunks"] <= MAX_CHUNKS - taken:
-            raise WireError(f"{hello['max_chunks']} chunks, and the user has {taken}")
+            raise WireError(f"{hello['max_chunks']} chunks, and the user has {taken}", errno.ENOSPC)
         role = int(hello["role"])
         self._core.join(
             TenantSpec(

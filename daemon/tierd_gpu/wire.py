@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import errno
 from typing import Final
 
 import numpy as np
@@ -28,6 +29,7 @@ class Kind(enum.IntEnum):
     CANCEL = 20
     LEASE = 21
     PING = 22
+    REFUSED = 23
 
 
 class Op(enum.IntEnum):
@@ -106,6 +108,7 @@ MOVE: Final = np.dtype(
 CANCEL: Final = np.dtype([("chunk", "<u4")])
 LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
 PING: Final = np.dtype([])
+REFUSED: Final = np.dtype([("status", "<u4"), ("rsv", "<u4"), ("text", "S56")])
 
 LAYOUTS: Final = {
     Kind.HELLO: HELLO,
@@ -119,11 +122,20 @@ LAYOUTS: Final = {
     Kind.CANCEL: CANCEL,
     Kind.LEASE: LEASE,
     Kind.PING: PING,
+    Kind.REFUSED: REFUSED,
 }
 
 
 class WireError(Exception):
-    """A message that is not one; the peer that sent it is not talked to any more."""
+    """Why a peer is not talked to any more: a message that is not one, or what it asks for.
+
+    Attributes:
+        status: errno, which the peer is told.
+    """
+
+    def __init__(self, text: str, status: int = errno.EPROTO) -> None:
+        super().__init__(text)
+        self.status = status
 
 
 def encode(kind: Kind, records: Records) -> list[bytes]:
@@ -141,6 +153,12 @@ def encode(kind: Kind, records: Records) -> list[bytes]:
 def ping() -> bytes:
     """The message that asks a client for a sign of life."""
     return np.array([(int(Kind.PING), 0, HEADER.itemsize)], HEADER).tobytes()
+
+
+def refused(status: int, text: str) -> bytes:
+    """The message that says why the connection ends."""
+    (message,) = encode(Kind.REFUSED, np.array([(status, 0, text.encode()[:55])], REFUSED))
+    return message
 
 
 def decode(message: bytes) -> tuple[Kind, Records]:

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import socket
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +19,13 @@ import pytest
 from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import Gpu, GpuTopology
-from tierd_gpu.server import UNSENT, GpuServer, ServerSettings
+from tierd_gpu.server import ACCEPTED, PAUSE_NS, UNSENT, GpuServer, ServerSettings
+from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.wire import Kind
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "fakegpu"))
+
+from standin import CHUNK, World
 
 WAIT_S = 600.0
 """For what must happen at all, on however busy a host."""
@@ -34,7 +41,8 @@ def until(true: Callable[[], bool], what: str) -> None:
 def core() -> Harvester:
     rate = np.full((3, 3), 25e9)
     gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 1 << 30) for i in range(2))
-    return Harvester(GpuTopology(gpus, rate, np.zeros((2, 2), np.int64)))
+    topology = GpuTopology(gpus, rate, np.zeros((2, 2), np.int64))
+    return Harvester(topology, HarvestSettings(context_bytes=0))
 
 
 @contextlib.contextmanager
@@ -54,7 +62,7 @@ def dial(path: Path) -> socket.socket:
 
 def greeting() -> bytes:
     record = np.zeros(1, wire.HELLO)
-    record["version"], record["role"], record["max_chunks"] = 1, 1, 64
+    record["version"], record["role"], record["max_chunks"] = wire.VERSION, 1, 64
     return wire.encode(Kind.HELLO, record)[0]
 
 
@@ -125,6 +133,74 @@ def test_the_socket_of_a_daemon_that_lives_is_not_taken(tmp_path: Path) -> None:
     assert path.read_text() == "not a socket"
 
 
+def refusal(made: socket.socket, server: GpuServer) -> tuple[int, str]:
+    """The last message of a connection that the daemon ends: (errno, text)."""
+    made.setblocking(False)
+    last, end = b"", time.monotonic() + WAIT_S
+    while time.monotonic() < end:
+        server.step(0.01)
+        try:
+            message = made.recv(wire.MAX_BYTES)
+        except (BlockingIOError, ConnectionResetError):
+            continue
+        if not message:
+            kind, (record,) = wire.decode(last)
+            assert kind is Kind.REFUSED
+            return int(record["status"]), record["text"].decode()
+        last = message
+    raise AssertionError("the connection does not end")
+
+
+def test_who_is_turned_away_is_told_why(tmp_path: Path) -> None:
+    path = tmp_path / "gpu.sock"
+    with serving(path, per_user=2) as server:
+        kept = [dial(path) for _ in range(2)]
+        until(lambda: (server.step(0.01), server.clients == 2)[1], "two clients")
+        third = dial(path)
+        third.send(greeting())
+        assert refusal(third, server) == (
+            errno.EMFILE,
+            "this user has as many clients as one may have",
+        )
+        strange = np.frombuffer(greeting()[8:], wire.HELLO).copy()
+        strange["uuid"] = 9
+        kept[0].send(wire.encode(Kind.HELLO, strange)[0])
+        assert refusal(kept[0], server) == (errno.ENODEV, "a GPU that is not served here")
+        kept[1].send(b"nonsense")
+        kept[1].send(greeting())  # behind it, and never read
+        assert refusal(kept[1], server)[0] == errno.EPROTO
+        for made in (third, *kept):
+            made.close()
+
+
+def test_clients_that_come_back_without_a_pause_take_no_turn_of_others(tmp_path: Path) -> None:
+    """Counted in turns of the server: a few are let in a turn, and after a refusal none at once."""
+    path, now = tmp_path / "gpu.sock", [10**9]
+    server = GpuServer(core(), ServerSettings(path, per_user=1), lambda: now[0])
+    kept = MadeUp(path, server, 0)
+    hammering: list[socket.socket] = []
+    pings = turns = 0
+    while turns < 2000:
+        turns += 1
+        now[0] += 1_000_000
+        with contextlib.suppress(BlockingIOError):
+            made = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+            hammering.append(made)
+            made.connect(str(path))
+        while len(hammering) > 64:
+            hammering.pop(0).close()
+        server.step(0.0)
+        pings += kept.hear()
+        kept.say(Kind.ALIVE, np.zeros(1, wire.ALIVE))
+    waits = PAUSE_NS // 1_000_000
+    assert 0 < server.counts["refused_quota"] <= ACCEPTED * (turns // waits + 1)
+    assert server.clients == 1
+    assert pings >= 5  # one in 200 ms
+    for made in (*hammering, kept.socket):
+        made.close()
+    server.close()
+
+
 class MadeUp:
     """A client that says what a test has it say."""
 
@@ -149,14 +225,17 @@ class MadeUp:
         rows["chunk"], rows["place"], rows["flags"] = np.arange(chunks), place, flags
         self.say(Kind.STATE, rows)
 
-    def hear(self) -> None:
-        """Take in the leases that were sent; answers no command."""
+    def hear(self) -> int:
+        """Take in the leases that were sent; answers no command. Returns the number of pings."""
         self.socket.setblocking(False)
+        pings = 0
         with contextlib.suppress(BlockingIOError):
             while message := self.socket.recv(wire.MAX_BYTES):
                 kind, records = wire.decode(message)
+                pings += kind is Kind.PING
                 if kind is Kind.LEASE:
                     self.leases = [(each[1], each[-1]) for each in records.tolist()]
+        return pings
 
 
 def test_a_tenant_that_lies_changes_nobody_elses_figures(tmp_path: Path) -> None:
@@ -186,3 +265,32 @@ def test_a_tenant_that_lies_changes_nobody_elses_figures(tmp_path: Path) -> None
     assert seen[0] == seen[1]
     assert seen[1][0][1] == (0, 0)
     assert seen[1][1][1][0] > 0
+
+
+@pytest.mark.parametrize("how", ["at once", "with a reason", "after a welcome"])
+def test_a_client_waits_longer_after_each_refusal(tmp_path: Path, how: str) -> None:
+    """However the connection ends: 1 s, then 2 s; no more than the wait is asserted."""
+    path = str(tmp_path / "gpu.sock")
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(8)
+    listener.settimeout(WAIT_S)
+    came = []
+    with World(gpu_bytes=8 * CHUNK) as world:
+        client = world.client(0, chunks=8, socket=path)
+        for _ in range(3):
+            made, _ = listener.accept()
+            came.append(time.monotonic())
+            if how == "with a reason":
+                made.send(wire.refused(errno.EACCES, "not you"))
+            elif how == "after a welcome":
+                welcome = np.array([(wire.VERSION, 1, 200, 0)], wire.WELCOME)
+                made.send(wire.encode(Kind.WELCOME, welcome)[0])
+                made.send(b"nonsense")
+            made.close()
+        stats = world.lib.ffi.new("struct tg_stats *")
+        world.lib.tg.tg_stats_get(client, stats)
+        assert stats.refused == (errno.EACCES if how == "with a reason" else 0)
+    listener.close()
+    assert came[1] - came[0] >= 0.9
+    assert came[2] - came[1] >= 1.9

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The thread that talks to the daemon: connects, carries messages, runs moves, and lets
- * go when the daemon is silent for three of its heartbeats, at most 800 ms.
+ * go when the daemon is silent for three of its heartbeats, at most 800 ms. After each
+ * connection that fails, is refused or ends it waits, each time twice as long up to a bound.
  */
 #include "client.h"
 
@@ -11,9 +12,12 @@
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
-#define RETRY_MS 1000
+#define RETRY_MS 1000u
+#define RETRY_MOST_MS 8000u
+#define STEADY_MS 10000u /* a connection of this age is a success */
 #define BUSY_MS 1
 #define IDLE_MS 50
 #define SILENCE_MS 800u
@@ -70,6 +74,8 @@ static bool receive_all(struct tg_client *c)
 	for (;;) {
 		ssize_t bytes = recv(c->socket_fd, message, sizeof(message), 0);
 
+		if (bytes < 0 && errno == ECONNRESET)
+			continue; /* once: behind it is what the daemon said before it hung up */
 		if (bytes < 0)
 			return errno == EAGAIN || errno == EINTR;
 		if (!bytes || tg_feed(c, message, (size_t)bytes))
@@ -104,9 +110,29 @@ static void wait_a_while(struct tg_client *c, int ms)
 		return; /* nothing to read: another wake came first */
 }
 
+static uint64_t now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
+/* Waits before the next try, whoever wakes the thread. Moves under way go on to their end. */
+static void wait_to_retry(struct tg_client *c, uint32_t *retry_ms)
+{
+	uint64_t due = now_ms() + *retry_ms, now;
+
+	while ((now = now_ms()) < due && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE))
+		wait_a_while(c, tg_pump(c) ? BUSY_MS : (int)(due - now));
+	*retry_ms = *retry_ms * 2 < RETRY_MOST_MS ? *retry_ms * 2 : RETRY_MOST_MS;
+}
+
 static void *serve(void *argument)
 {
 	struct tg_client *c = argument;
+	uint32_t retry_ms = RETRY_MS;
+	uint64_t since_ms = 0;
 	uint8_t held[TGW_MAX_BYTES];
 	int held_bytes = 0, relaxed = 2; /* CU_STREAM_CAPTURE_MODE_RELAXED */
 
@@ -114,26 +140,31 @@ static void *serve(void *argument)
 	if (c->driver.capture_mode)
 		c->driver.capture_mode(&relaxed);
 	while (!__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE)) {
+		bool there;
 		int moving;
 
 		if (c->socket_fd < 0) {
 			c->socket_fd = connect_daemon(c->socket);
 			if (c->socket_fd < 0) {
 				c->socket_fd = -1;
-				tg_pump(c);
-				wait_a_while(c, RETRY_MS);
+				wait_to_retry(c, &retry_ms);
 				continue;
 			}
 			held_bytes = 0;
+			since_ms = now_ms();
 			tg_attach(c);
 		}
-		if (!receive_all(c) || silent(c)) {
-			drop(c);
-			continue;
+		there = receive_all(c) && !silent(c);
+		moving = there ? tg_pump(c) : 0;
+		if (there && !send_all(c, held, &held_bytes)) {
+			receive_all(c); /* what it said before it hung up */
+			there = false;
 		}
-		moving = tg_pump(c);
-		if (!send_all(c, held, &held_bytes)) {
+		if (!there) {
 			drop(c);
+			if (now_ms() - since_ms >= STEADY_MS)
+				retry_ms = RETRY_MS;
+			wait_to_retry(c, &retry_ms);
 			continue;
 		}
 		wait_a_while(c, moving || held_bytes ? BUSY_MS : IDLE_MS);

@@ -279,6 +279,8 @@ static size_t record_bytes(enum tgw_type type)
 		return sizeof(uint32_t);
 	case TGW_LEASE:
 		return sizeof(struct tgw_lease);
+	case TGW_REFUSED:
+		return sizeof(struct tgw_refused);
 	default:
 		return 0;
 	}
@@ -301,6 +303,12 @@ int tg_feed(struct tg_client *c, const void *message, size_t bytes)
 	case TGW_WELCOME:
 		if (packet.head.count)
 			c->heartbeat_ms = ((struct tgw_welcome *)(void *)packet.body)->heartbeat_ms;
+		c->stats.refused = 0;
+		break;
+	case TGW_REFUSED:
+		if (packet.head.count)
+			c->stats.refused = ((struct tgw_refused *)(void *)packet.body)->status;
+		ret = -ECONNREFUSED;
 		break;
 	case TGW_GPUS:
 		learn_gpus(c, (struct tgw_gpu *)(void *)packet.body, packet.head.count);

@@ -45,7 +45,8 @@ struct tg_stats {
 	uint64_t bytes_moved;
 	uint64_t uses, uses_dropped, states_dropped, moves_dropped, ranges_untracked;
 	uint64_t queued, inflight, parked;
-	uint64_t attached, detached;			   /* times the daemon came and went */
+	uint64_t attached, detached; /* times the daemon came and went */
+	uint64_t refused;	     /* errno by which it refused this client last, 0: none */
 	uint64_t launches, launches_untold, spans_dropped; /* seen by the shim */
 };
 

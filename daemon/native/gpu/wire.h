@@ -26,6 +26,7 @@ enum tgw_type {
 	TGW_CANCEL = 20,
 	TGW_LEASE = 21,
 	TGW_PING = 22,
+	TGW_REFUSED = 23, /* the last message of a connection that the daemon ends */
 };
 
 enum tgw_op {
@@ -86,6 +87,11 @@ struct tgw_welcome {
 
 struct tgw_gpu {
 	uint8_t uuid[16];
+};
+
+struct tgw_refused {
+	uint32_t status, reserved; /* errno */
+	char text[56];
 };
 
 struct tgw_move {
