@@ -81,8 +81,6 @@ class Session:
         if self.greeted or len(records) != 1:
             raise WireError("a second HELLO")
         hello = records[0]
-        if hello["version"] != wire.VERSION:
-            raise WireError(f"version {hello['version']}, not {wire.VERSION}")
         home = self._core.topology.index_of(hello["uuid"].tobytes())
         if home is None:
             raise WireError("a GPU that is not served here", errno.ENODEV)
@@ -99,6 +97,7 @@ class Session:
                 borrows=role & Role.BORROW != 0,
                 lends=role & Role.LEND != 0,
                 max_chunks=int(hello["max_chunks"]),
+                visible=self._visible(hello),
                 name=bytes(hello["name"]).decode("ascii", "replace"),
             )
         )
@@ -108,6 +107,14 @@ class Session:
             gpus["uuid"][gpu.index] = np.frombuffer(gpu.uuid, np.uint8)
         welcome = np.array([(wire.VERSION, self.number, HEARTBEAT_MS, 0)], wire.WELCOME)
         self._first = wire.encode(Kind.WELCOME, welcome) + wire.encode(Kind.GPUS, gpus)
+
+    def _visible(self, hello: np.void) -> frozenset[int]:
+        """The numbers of the GPUs that the client says it can see."""
+        if hello["visible"] > wire.MAX_GPUS:
+            raise WireError(f"{hello['visible']} visible GPUs")
+        uuids = (bytes(each) for each in hello["visible_uuid"][: hello["visible"]])
+        found = (self._core.topology.index_of(uuid) for uuid in uuids)
+        return frozenset(number for number in found if number is not None)
 
     def send(self) -> list[bytes]:
         """What the core has decided for this client since the last call."""

@@ -17,6 +17,7 @@ BoolArray = npt.NDArray[np.bool_]
 I64Array = npt.NDArray[np.int64]
 NOWHERE = -2
 """Not used yet, so it has no memory."""
+FOR_EVER = np.iinfo(np.int64).max
 FORGET = 0.85
 """A dense use weighs on after this: read in place, one would cost more than a fetch."""
 
@@ -31,6 +32,8 @@ class TenantSpec:
         home: the GPU it computes on.
         borrows, lends: its role.
         max_chunks: size of its chunk table.
+        visible: GPUs beside its home that it says it can see (CUDA_VISIBLE_DEVICES), None
+            for all: it is never sent to another.
     """
 
     session: int
@@ -40,6 +43,7 @@ class TenantSpec:
     lends: bool = False
     max_chunks: int = 65536
     name: str = ""
+    visible: frozenset[int] | None = None
 
 
 class Tenant:
@@ -94,7 +98,7 @@ class Tenant:
         chunks to a place, by destination."""
         self.revoking_ns = np.full(places, -1, np.int64)
         """Since when more of a place is lent than leased, -1: it is not."""
-        self.blocked_until = np.zeros((places, places), np.int64)
+        self.blocked_until = _blocked_ways(spec, places)
         """Until when a way, from place to place, that broke for this tenant is left alone."""
         self.sequence = 0
         self.orders: dict[int, tuple[int, int, int, int, int]] = {}
@@ -281,3 +285,12 @@ class Tenant:
             orders[index] = (*order, 0)
         self.out.clear()
         return orders
+
+
+def _blocked_ways(spec: TenantSpec, places: int) -> I64Array:
+    """int64[n+1, n+1]: ways to and from GPUs that the tenant cannot see are blocked for ever."""
+    until = np.zeros((places, places), np.int64)
+    if spec.visible is not None:
+        unseen = [g for g in range(places - 1) if g not in spec.visible and g != spec.home]
+        until[unseen] = until[:, unseen] = FOR_EVER
+    return until

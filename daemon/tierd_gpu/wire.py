@@ -10,8 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_BYTES: Final = 16384
+MAX_GPUS: Final = 16
 Records = npt.NDArray[np.void]
 
 
@@ -68,6 +69,9 @@ HELLO: Final = np.dtype(
         ("rsv", "<u4"),
         ("uuid", "u1", 16),
         ("name", "S32"),
+        ("visible", "<u4"),
+        ("rsv", "<u4"),
+        ("visible_uuid", "u1", (MAX_GPUS, 16)),
     ]
 )
 CHUNKS: Final = np.dtype([("first", "<u4"), ("count", "<u4"), ("live", "<u4"), ("rsv", "<u4")])
@@ -174,6 +178,11 @@ def decode(message: bytes) -> tuple[Kind, Records]:
         kind = Kind(int(head["type"]))
     except ValueError:
         raise WireError(f"kind {head['type']}") from None
+    if kind is Kind.HELLO and int(head["count"]) and len(message) >= HEADER.itemsize + 4:
+        # Before its size, which depends on it.
+        version = int(np.frombuffer(message, "<u4", 1, HEADER.itemsize)[0])
+        if version != VERSION:
+            raise WireError(f"version {version}, not {VERSION}", errno.EPROTONOSUPPORT)
     each = LAYOUTS[kind].itemsize
     count = int(head["count"])
     if int(head["bytes"]) != len(message) or len(message) != HEADER.itemsize + count * each:

@@ -208,7 +208,8 @@ class MadeUp:
         self.socket, self.server = dial(path), server
         record = np.zeros(1, wire.HELLO)
         record["version"], record["role"], record["max_chunks"] = wire.VERSION, role, 512
-        record["uuid"] = gpu
+        record["uuid"], record["visible"] = gpu, 2
+        record["visible_uuid"][0][1] = 1  # and GPU 0, whose UUID is zeros
         self.say(Kind.HELLO, record)
         self.say(Kind.CHUNKS, np.array([(0, 512, 1, 0)], wire.CHUNKS))
         self.leases: list[tuple[int, int]] = []

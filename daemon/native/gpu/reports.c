@@ -116,6 +116,9 @@ static int hello(struct tg_client *c, struct packet *p)
 	};
 	memcpy(hello->uuid, c->uuid, sizeof(hello->uuid));
 	memcpy(hello->name, c->name, sizeof(hello->name));
+	for (int device = 0; device < c->devices; device++)
+		if (!c->driver.device_uuid(hello->visible_uuid[hello->visible], device))
+			hello->visible++;
 	c->greeted = true;
 	return finish(p, TGW_HELLO, 1, sizeof(*hello));
 }
@@ -254,11 +257,17 @@ static int take_moves(struct tg_client *c, const struct tgw_move *moves, uint32_
 	for (uint32_t i = 0; i < count; i++) {
 		struct tgw_move move = moves[i];
 
+		if (move.chunk >= c->max_chunks)
+			return -EINVAL;
 		if (move.dest != TG_HOST) {
-			if (move.dest < 0 || move.dest >= TG_MAX_DEVICES ||
-			    c->ordinal_of[move.dest] < 0)
-				return -EINVAL;
-			move.dest = (int16_t)c->ordinal_of[move.dest];
+			int number = move.dest;
+
+			if (number < 0 || number >= TG_MAX_DEVICES || c->ordinal_of[number] < 0) {
+				c->stats.moves_refused++;
+				tg_report_state(c, move.chunk, &move, ENODEV);
+				continue;
+			}
+			move.dest = (int16_t)c->ordinal_of[number];
 		}
 		if (tg_queue(c, &move))
 			return -EINVAL;

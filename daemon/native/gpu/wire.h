@@ -9,8 +9,9 @@
 
 #include <stdint.h>
 
-#define TGW_VERSION 1u
+#define TGW_VERSION 2u
 #define TGW_MAX_BYTES 16384u
+#define TGW_MAX_GPUS 16
 
 enum tgw_type {
 	/* from the client */
@@ -54,6 +55,8 @@ struct tgw_hello {
 	uint32_t version, role, max_chunks, reserved;
 	uint8_t uuid[16];
 	char name[32];
+	uint32_t visible, reserved; /* GPUs that this process can see: only there it can move */
+	uint8_t visible_uuid[TGW_MAX_GPUS][16];
 };
 
 struct tgw_chunks {

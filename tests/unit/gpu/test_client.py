@@ -54,6 +54,41 @@ def test_write_back_makes_a_parked_chunk_removable_and_a_drop_copies_nothing(wor
     assert puppet.read(1) == world.lib.cu.fg_hash_of(5)
 
 
+def test_a_client_says_which_gpus_it_can_see(world: World) -> None:
+    lib, client = world.lib, world.client(1, chunks=4)
+    lib.tg.tg_attach(client)
+    buffer = lib.ffi.new("uint8_t[]", wire.MAX_BYTES)
+    size = lib.tg.tg_drain(client, buffer, wire.MAX_BYTES)
+    kind, (hello,) = wire.decode(bytes(lib.ffi.buffer(buffer, size)))
+    assert (kind, hello["version"]) == (Kind.HELLO, wire.VERSION)
+    assert hello["uuid"].tolist() == [0xFA] * 15 + [1]
+    seen = hello["visible_uuid"][: hello["visible"]].tolist()
+    assert seen == [[0xFA] * 15 + [gpu] for gpu in range(world.gpus)]
+
+
+def test_a_move_to_a_gpu_that_it_cannot_see_is_answered_and_the_connection_goes_on(
+    world: World,
+) -> None:
+    puppet = Puppet(world, 0, 8)
+    puppet.write(3, 77)
+    assert puppet.do(3, 2) == 0
+    for unknown in (9, world.gpus, 4000, -7):
+        assert puppet.do(3, unknown) == errno.ENODEV
+        assert puppet.place[3] == 2
+    assert puppet.stats().moves_refused == 4
+    assert puppet.do(3, 0) == 0
+    assert puppet.read(3) == world.lib.cu.fg_hash_of(77)
+
+
+def test_a_client_knows_why_it_was_refused(world: World) -> None:
+    puppet = Puppet(world, 0, 4)
+    message = wire.refused(errno.EACCES, "this user is not permitted")
+    assert puppet.lib.tg.tg_feed(puppet.client, message, len(message)) == -errno.ECONNREFUSED
+    assert puppet.stats().refused == errno.EACCES
+    puppet.say(Kind.WELCOME, np.array([(wire.VERSION, 1, 100, 0)], wire.WELCOME))
+    assert puppet.stats().refused == 0
+
+
 def test_a_drop_without_a_host_copy_is_refused(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     puppet.write(0, 1)

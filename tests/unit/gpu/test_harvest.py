@@ -407,7 +407,9 @@ def test_claims_change_no_figure_of_a_gpu_nor_what_others_may_park(flags: int) -
                 used = 100 if gpu == 1 else 0
                 host.core.set_memory(gpu, (TOTAL - used) * CHUNK_BYTES)
             host.core.tick(host.now)
-        seen.append((figures(host), honest.lease.tolist(), host.core.parked_ns(1), host.core.room(1)))
+        seen.append(
+            (figures(host), honest.lease.tolist(), host.core.parked_ns(1), host.core.room(1))
+        )
         assert host.core.gpus[1].borrowed == 100
     assert seen[0] == seen[1]
 
@@ -584,10 +586,18 @@ def test_the_tables_of_one_users_clients_have_a_bound_together() -> None:
     Session(core, 4, 2000).receive(hello(chunks=64), 0)
 
 
-def hello(uuid: bytes = bytes([0] * 16), chunks: int = 64, version: int = 1) -> bytes:
+def hello(
+    uuid: bytes = bytes([0] * 16),
+    chunks: int = 64,
+    version: int = wire.VERSION,
+    visible: tuple[int, ...] = (0, 1, 2),
+) -> bytes:
     record = np.zeros(1, wire.HELLO)
     record["version"], record["role"], record["max_chunks"] = version, 1, chunks
     record["uuid"][0] = np.frombuffer(uuid, np.uint8)
+    record["visible"] = len(visible)
+    for place, gpu in enumerate(visible):
+        record["visible_uuid"][0][place] = gpu
     return wire.encode(Kind.HELLO, record)[0]
 
 
@@ -611,11 +621,88 @@ def test_a_session_starts_with_hello_and_says_where_the_gpus_are() -> None:
         hello(bytes([9] * 16)),
         hello(chunks=0),
         hello(chunks=1 << 31),
-        hello(version=2),
+        hello(version=1),
     ],
 )
 def test_what_is_no_greeting_ends_the_session(message: bytes) -> None:
     with pytest.raises(WireError):
+        Session(Harvester(topology(), SETTINGS), 1, 0).receive(message, 0)
+
+
+@pytest.mark.parametrize(
+    ("message", "status"),
+    [
+        (hello(version=1), errno.EPROTONOSUPPORT),
+        (hello()[:80], errno.EPROTO),
+        (hello(bytes([9] * 16)), errno.ENODEV),
+        (hello(chunks=MAX_CHUNKS + 1), errno.ENOSPC),
+        (wire.ping(), errno.EPROTO),
+    ],
+)
+def test_a_greeting_that_is_refused_has_a_reason(message: bytes, status: int) -> None:
+    with pytest.raises(WireError) as caught:
+        Session(Harvester(topology(), SETTINGS), 1, 0).receive(message, 0)
+    assert caught.value.status == status
+
+
+def old_hello() -> bytes:
+    """What a client of version 1 says."""
+    head = np.array([(1, 1, 72)], wire.HEADER).tobytes()
+    return head + np.array([1, 1, 64, 0], "<u4").tobytes() + bytes(48)
+
+
+def test_a_client_of_an_older_version_is_told_so() -> None:
+    with pytest.raises(WireError, match="version 1, not 2"):
+        Session(Harvester(topology(), SETTINGS), 1, 0).receive(old_hello(), 0)
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"), [((), set()), ((0,), set()), ((0, 2), {2}), ((1,), {1})]
+)
+@pytest.mark.parametrize("durable", [True, False])
+def test_nothing_is_sent_to_a_gpu_that_a_tenant_cannot_see(
+    visible: tuple[int, ...], seen: set[int], durable: bool
+) -> None:
+    """Nor leased there; whatever else the tenant sees, its home it does."""
+    host = Host(replace(SETTINGS, durable=durable))
+    Session(host.core, 1, 0).receive(hello(chunks=1200, visible=(*visible, 77)), 0)
+    tenant = host.core.tenants[1]
+    host.core.chunks(1, np.array([(0, 1200, 1, 0)], wire.CHUNKS))
+    for chunk in range(1200):
+        host.place(1, chunk, 0 if chunk < 500 else HOST)
+    for turn in range(300):
+        host.tick()
+        host.use(1, [(turn * 8 + i) % 1200 for i in range(8)], write=turn % 2 == 0)
+        host.core.plan(1, host.now)
+        host.obey()
+        for gpu in {1, 2} - seen:
+            assert tenant.lease[gpu] == 0
+    went = {dest for _, _, dest, _ in host.moves}
+    assert 0 in went
+    assert went - {HOST, 0} <= seen
+    if seen and not durable:
+        assert went & seen
+
+
+def test_what_is_believed_on_an_unseen_gpu_is_taken_home_or_to_the_host() -> None:
+    host = Host()
+    Session(host.core, 1, 0).receive(hello(chunks=64, visible=(0,)), 0)
+    tenant = host.core.tenants[1]
+    host.core.chunks(1, np.array([(0, 64, 1, 0)], wire.CHUNKS))
+    for chunk in range(64):
+        host.place(1, chunk, 1)
+    for _ in range(20):
+        host.tick()
+        host.obey()
+    assert tenant.count[1] == 0
+    assert {dest for _, _, dest, _ in host.moves} <= {HOST, 0}
+
+
+def test_a_tenant_that_says_it_sees_more_gpus_than_there_are_places_is_refused() -> None:
+    record = np.frombuffer(hello()[8:], wire.HELLO).copy()
+    record["visible"] = wire.MAX_GPUS + 1
+    (message,) = wire.encode(Kind.HELLO, record)
+    with pytest.raises(WireError, match="17 visible GPUs"):
         Session(Harvester(topology(), SETTINGS), 1, 0).receive(message, 0)
 
 

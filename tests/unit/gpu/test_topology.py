@@ -196,6 +196,9 @@ def test_a_gpu_that_stops_answering_does_not_end_the_service(
 def test_message_layouts_are_those_of_the_c_header() -> None:
     text = (TOP / "daemon/native/gpu/wire.h").read_text(encoding="utf-8")
     plain = "\n".join(line for line in text.splitlines() if not line.startswith("#"))
+    plain = plain.replace("TGW_MAX_GPUS", str(wire.MAX_GPUS))
+    assert f"#define TGW_VERSION {wire.VERSION}u" in text
+    assert f"#define TGW_MAX_GPUS {wire.MAX_GPUS}\n" in text
     ffi = cffi.FFI()
     ffi.cdef(plain)
     names = {
