@@ -161,4 +161,4 @@ def _fetch(core: Harvester, tenant: Tenant, wanted: I32Array, space: int, now_ns
         clean = here == HOST and not tenant.written[chunk]
         keep = clean and core.settings.techniques.reread
         op = Op.COPY if keep else Op.MOVE
-        core.order(tenant, chunk, op, home, flags=StateFlag.PREFETCH, now_ns=now_ns)
+        core.order(tenant, chunk, op, home, flags=StateFlag(0), now_ns=now_ns)

@@ -123,10 +123,6 @@ class Session:
             return []
         messages = self._first + self._lease_messages()
         self._first = []
-        if tenant.cancels:
-            cancels = np.array([(chunk,) for chunk in tenant.cancels], wire.CANCEL)
-            messages += wire.encode(Kind.CANCEL, cancels)
-            tenant.cancels.clear()
         return messages + wire.encode(Kind.MOVE, tenant.take_orders())
 
     def _lease_messages(self) -> list[bytes]:

@@ -105,7 +105,6 @@ class Tenant:
         """Commands under way: sequence → (chunk, op, source, dest, sent_ns)."""
         self.out: list[tuple[int, int, int, int, int]] = []
         """Commands decided and not sent: records of `wire.MOVE` without the last field."""
-        self.cancels: list[int] = []
         self.lease = np.zeros(places, np.int64)
         self.visited = np.zeros(places, np.bool_)
         """GPUs that a chunk was on, or sent to: the client has a context there."""

@@ -27,7 +27,6 @@ class Kind(enum.IntEnum):
     WELCOME = 17
     GPUS = 18
     MOVE = 19
-    CANCEL = 20
     LEASE = 21
     PING = 22
     REFUSED = 23
@@ -39,8 +38,6 @@ class Op(enum.IntEnum):
     MOVE = 1
     COPY = 2
     DROP = 3
-    MAP = 4
-    UNMAP = 5
 
 
 class StateFlag(enum.IntFlag):
@@ -49,7 +46,6 @@ class StateFlag(enum.IntFlag):
     URGENT = 1
     HOST_COPY = 2
     IN_PLACE = 4
-    PREFETCH = 8
     WRITE = 16
 
 
@@ -109,7 +105,6 @@ MOVE: Final = np.dtype(
         ("rsv", "<u4"),
     ]
 )
-CANCEL: Final = np.dtype([("chunk", "<u4")])
 LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
 PING: Final = np.dtype([])
 REFUSED: Final = np.dtype([("status", "<u4"), ("rsv", "<u4"), ("text", "S56")])
@@ -123,7 +118,6 @@ LAYOUTS: Final = {
     Kind.WELCOME: WELCOME,
     Kind.GPUS: GPU,
     Kind.MOVE: MOVE,
-    Kind.CANCEL: CANCEL,
     Kind.LEASE: LEASE,
     Kind.PING: PING,
     Kind.REFUSED: REFUSED,

@@ -107,7 +107,6 @@ static void want(struct tg_client *c, struct tg_chunk *chunk, int where)
 	    .chunk = tg_index(c, chunk),
 	    .dest = (int16_t)where,
 	    .op = TGW_OP_MOVE,
-	    .flags = TGW_PREFETCH,
 	};
 
 	if (chunk->state == TG_IDLE && chunk->location != TG_NO_PLACE && chunk->location != where)

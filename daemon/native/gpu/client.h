@@ -142,7 +142,6 @@ void tg_gather(struct tg_client *c, struct tg_chunk *chunk);
 
 /* moves.c */
 int tg_queue(struct tg_client *c, const struct tgw_move *move);
-void tg_cancel(struct tg_client *c, const uint32_t *chunks, uint32_t count);
 void tg_cancel_all(struct tg_client *c, bool wait);
 /* True: the lock was free meanwhile, so ranges may be other ones now. */
 bool tg_settle_chunk(struct tg_client *c, struct tg_chunk *chunk);

@@ -60,19 +60,6 @@ static void give_up(struct tg_client *c, const struct tgw_move *move, int status
 	tg_report_state(c, move->chunk, move, status);
 }
 
-void tg_cancel(struct tg_client *c, const uint32_t *chunks, uint32_t count)
-{
-	for (uint32_t i = 0; i < c->normal.count; i++) {
-		struct tgw_move *move = &c->normal.move[i];
-		bool named = !count;
-
-		for (uint32_t j = 0; j < count && !named; j++)
-			named = chunks[j] == move->chunk;
-		if (named && move->flags & TGW_PREFETCH && current(c, move))
-			give_up(c, move, ECANCELED);
-	}
-}
-
 /* One chunk of a flight has arrived, or with `status` has not. */
 static void land_chunk(struct tg_client *c, const struct tg_flight *f, const struct tgw_move *move,
 		       int status)
@@ -229,10 +216,6 @@ static int at_once(struct tg_client *c, const struct tgw_move *move)
 			tg_set_location(c, chunk, TG_HOST);
 		if (!ret && move->flags & TGW_IN_PLACE)
 			tg_in_place(c, chunk, 1, true);
-	} else if (move->op == TGW_OP_MAP || move->op == TGW_OP_UNMAP) {
-		if (chunk->location == TG_NO_PLACE || chunk->read_mostly)
-			return ESTALE;
-		ret = tg_in_place(c, chunk, 1, move->op == TGW_OP_MAP);
 	}
 	return -ret;
 }

@@ -284,8 +284,6 @@ static size_t record_bytes(enum tgw_type type)
 		return sizeof(struct tgw_gpu);
 	case TGW_MOVE:
 		return sizeof(struct tgw_move);
-	case TGW_CANCEL:
-		return sizeof(uint32_t);
 	case TGW_LEASE:
 		return sizeof(struct tgw_lease);
 	case TGW_REFUSED:
@@ -324,9 +322,6 @@ int tg_feed(struct tg_client *c, const void *message, size_t bytes)
 		break;
 	case TGW_MOVE:
 		ret = take_moves(c, (struct tgw_move *)(void *)packet.body, packet.head.count);
-		break;
-	case TGW_CANCEL:
-		tg_cancel(c, (uint32_t *)(void *)packet.body, packet.head.count);
 		break;
 	case TGW_LEASE:
 		learn_leases(c, (struct tgw_lease *)(void *)packet.body, packet.head.count);

@@ -24,7 +24,6 @@ enum tgw_type {
 	TGW_WELCOME = 17,
 	TGW_GPUS = 18,
 	TGW_MOVE = 19,
-	TGW_CANCEL = 20,
 	TGW_LEASE = 21,
 	TGW_PING = 22,
 	TGW_REFUSED = 23, /* the last message of a connection that the daemon ends */
@@ -32,17 +31,14 @@ enum tgw_type {
 
 enum tgw_op {
 	TGW_OP_MOVE = 1, /* to dest, nothing stays behind */
-	TGW_OP_COPY = 2, /* a second copy: early write-back, or staging from the host */
+	TGW_OP_COPY = 2, /* a second copy, which leaves again without a transfer */
 	TGW_OP_DROP = 3, /* keep the copy at dest, which exists, and no other */
-	TGW_OP_MAP = 4,	 /* use it from home where it is */
-	TGW_OP_UNMAP = 5,
 };
 
 enum tgw_flag {
 	TGW_URGENT = 1,	   /* of a move: a lender wants its memory */
 	TGW_HOST_COPY = 2, /* of a state: the host has a copy as well */
 	TGW_IN_PLACE = 4,  /* of a state: used where it is; of a move: to be, once it is there */
-	TGW_PREFETCH = 8,  /* of a move: TGW_CANCEL may take it back */
 	TGW_WRITE = 16,	   /* of a use */
 };
 

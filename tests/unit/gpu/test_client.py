@@ -115,22 +115,6 @@ def test_a_chunk_in_use_is_not_sent_away(world: World) -> None:
     assert puppet.do(0, 1) == 0
 
 
-def test_a_prefetch_that_is_not_started_can_be_taken_back(world: World) -> None:
-    puppet = Puppet(world, 0, 32, inflight=1)
-    apart = range(0, 32, 2)
-    for chunk in apart:
-        puppet.write(chunk, chunk)
-        puppet.do(chunk, 1)
-    sequences = puppet.order([(chunk, 0, Op.MOVE) for chunk in apart], int(StateFlag.PREFETCH))
-    puppet.use()
-    world.lib.tg.tg_pump(puppet.client)
-    puppet.say(Kind.CANCEL, np.array([(c,) for c in apart[8:]], wire.CANCEL))
-    puppet.settle()
-    statuses = [int(puppet.states[s]["status"]) for s in sequences]
-    assert statuses[:8] == [0] * 8
-    assert statuses[8:] == [errno.ECANCELED] * 8
-
-
 def test_neighbouring_chunks_that_go_the_same_way_go_in_one_call(world: World) -> None:
     """Whatever order they were told in; not across allocations, nor more than 32 MiB."""
     world.lib.cu.fg_set_manual(1)
@@ -175,6 +159,24 @@ def test_a_program_does_not_wait_for_a_call_that_waits_for_a_copy() -> None:
         assert freed == [0]
 
 
+def test_what_has_left_home_is_used_where_it_is_until_it_is_moved_again(world: World) -> None:
+    for place in (HOST, 2):
+        puppet = Puppet(world, 0, 4)
+        for chunk in range(3):
+            puppet.write(chunk, chunk)
+        puppet.order([(c, place, Op.MOVE) for c in range(3)], int(StateFlag.IN_PLACE))
+        puppet.settle()
+        at = HOST_BIT if place == HOST else 1 << place
+        faults = world.stats(0).faults
+        puppet.write(1, 11)
+        assert puppet.read(2) == world.lib.cu.fg_hash_of(2)
+        assert [world.lib.cu.fg_residency(puppet.address(c)) for c in range(3)] == [at] * 3
+        assert world.stats(0).faults == faults
+        assert puppet.do(1, 0) == 0
+        assert puppet.read(1) == world.lib.cu.fg_hash_of(11)
+        assert world.lib.cu.fg_residency(puppet.address(1)) == 1
+
+
 def test_a_use_in_mid_move_is_reported_at_home_and_keeps_the_bytes(world: World) -> None:
     world.lib.cu.fg_set_manual(1)
     puppet = Puppet(world, 0, 4)
@@ -213,8 +215,7 @@ def test_detaching_undoes_advice_and_leaves_the_bytes(world: World) -> None:
     puppet.do(0, 1)
     puppet.do(0, HOST, Op.COPY)
     puppet.write(1, 4)
-    puppet.do(1, 2)
-    puppet.do(1, 2, Op.MAP)
+    puppet.do(1, 2, Op.MOVE, int(StateFlag.IN_PLACE))
     puppet.use()
     world.lib.tg.tg_detach(puppet.client)
     value = world.lib.ffi.new("int *")
@@ -306,11 +307,11 @@ def test_every_byte_survives_random_moves() -> None:
 
 
 def _random_moves(rng: random.Random, puppet: Puppet) -> None:
-    ops = [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP, Op.MAP, Op.UNMAP]
+    ops = [Op.MOVE, Op.MOVE, Op.MOVE, Op.COPY, Op.DROP]
     moves = [
         (rng.randrange(48), rng.choice([HOST, 0, 1, 2, 3]), rng.choice(ops)) for _ in range(64)
     ]
-    puppet.order(moves, rng.choice([0, int(StateFlag.URGENT), int(StateFlag.PREFETCH)]))
+    puppet.order(moves, rng.choice([0, int(StateFlag.URGENT), int(StateFlag.IN_PLACE)]))
     lib = puppet.lib
     for _ in range(rng.randrange(1, 12)):
         puppet.use()

@@ -108,15 +108,12 @@ class Host:
                 place, flags = dest, 0
                 if op == Op.COPY:
                     place, flags = (old if dest == HOST else dest), StateFlag.HOST_COPY
-                elif op in (Op.MAP, Op.UNMAP):
-                    place, flags = old, StateFlag.IN_PLACE if op == Op.MAP else 0
                 elif op == Op.DROP:
                     assert copied
                     place = HOST
                 self.place(session, chunk, place, flags, seq=seq, op=op)
                 for gpu in range(len(self.own)):
                     self.least[gpu] = min(self.least[gpu], self.free(gpu))
-            tenant.cancels.clear()
             if count >= most:
                 break
         return count
