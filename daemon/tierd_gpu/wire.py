@@ -62,11 +62,9 @@ HELLO: Final = np.dtype(
         ("version", "<u4"),
         ("role", "<u4"),
         ("max_chunks", "<u4"),
-        ("rsv", "<u4"),
+        ("visible", "<u4"),
         ("uuid", "u1", 16),
         ("name", "S32"),
-        ("visible", "<u4"),
-        ("rsv", "<u4"),
         ("visible_uuid", "u1", (MAX_GPUS, 16)),
     ]
 )

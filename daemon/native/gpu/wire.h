@@ -48,10 +48,10 @@ struct tgw_header {
 };
 
 struct tgw_hello {
-	uint32_t version, role, max_chunks, reserved;
+	uint32_t version, role, max_chunks;
+	uint32_t visible; /* GPUs that this process can see: only there it can move */
 	uint8_t uuid[16];
 	char name[32];
-	uint32_t visible, reserved; /* GPUs that this process can see: only there it can move */
 	uint8_t visible_uuid[TGW_MAX_GPUS][16];
 };
 
