@@ -74,11 +74,14 @@ def _lease(core: Harvester, now_ns: int) -> None:
     rates = np.array([core.cost.usable_peers(t.spec.home, t.blocked(now_ns)) for t in borrowers])
     for index, gpu in enumerate(core.gpus):
         most = int(gpu.total * core.settings.quota_share) // CHUNK_BYTES
-        need = np.minimum(most, homeless + 64) * wanting
+        context = np.array([core.context_chunks(t, index) for t in borrowers], np.int64)
+        need = np.minimum(most, homeless + 64 + context) * wanting
         # A tenant's rate to its own home is 0, and so is what it gets there.
         granted = divide(gpu.lendable, need, rates[:, index])
-        for tenant, chunks in zip(borrowers, granted.tolist(), strict=True):
-            tenant.lease[index] = max(0, chunks - core.context_chunks(tenant, index))
+        for tenant, chunks in zip(
+            borrowers, np.maximum(0, granted - context).tolist(), strict=True
+        ):
+            tenant.lease[index] = chunks
 
 
 def hurry(age_ns: int, bound_ns: int) -> float:

@@ -53,13 +53,15 @@ def test_the_harvesters_figures_have_a_bounded_number_of_families() -> None:
 
 
 def test_every_gauge_of_the_harvester_is_served_as_one_with_its_labels() -> None:
-    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 512 * CHUNK_BYTES) for i in range(2))
+    gpus = tuple(Gpu(i, bytes([i] * 16), f"gpu{i}", 2048 * CHUNK_BYTES) for i in range(2))
     rate = np.full((3, 3), 25e9)
     topology = GpuTopology(gpus, rate, np.ones((2, 2), np.int64))
     core = Harvester(topology, HarvestSettings(observe_ns=0))
     tenant = core.join(TenantSpec(1, 0, home=0, max_chunks=64))
     tenant.set_range(0, 64, True)
     tenant.set_state(0, HOST, 0, 1)
+    for gpu in range(2):
+        core.set_memory(gpu, 2048 * CHUNK_BYTES, 0)
     core.tick(1)
     core.set_memory(1, 0, lost=True)
     core.revoke_ns.append(9_000_000)
