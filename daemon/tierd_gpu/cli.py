@@ -8,8 +8,11 @@ import json
 import signal
 from pathlib import Path
 
+import numpy as np
+
 from tierd.core.errors import ExitCode
 from tierd.core.units import format_size
+from tierd_gpu import programs
 from tierd_gpu.links import GpuTopology
 from tierd_gpu.nvml import Nvml
 from tierd_gpu.server import ServerSettings
@@ -22,7 +25,8 @@ SOCKET = Path("/run/tierd/gpu.sock")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Arguments of `tierd gpu`."""
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    show = actions.add_parser("show", help="print GPUs, memory and links")
+    show = actions.add_parser("show", help="print GPUs, links and the programs that are served")
+    show.add_argument("--socket", type=Path, default=SOCKET, help=f"default: {SOCKET}")
     show.add_argument("--json", action="store_true", help="print JSON (docs/operate/gpu.md)")
     serve = actions.add_parser("serve", help="serve clients until told to stop")
     serve.add_argument("--socket", type=Path, default=SOCKET, help=f"default: {SOCKET}")
@@ -46,15 +50,28 @@ def run(args: argparse.Namespace) -> int:
     with Nvml() as nvml:
         topology = nvml.topology()
         if args.action == "show":
-            free = nvml.free_bytes()
-            print(json.dumps(as_json(topology, free), indent=2) if args.json
-                  else as_text(topology, free), end="\n" if args.json else "")  # fmt: skip
-            return ExitCode.OK
+            return show(topology, nvml.free_bytes(), programs.ask(args.socket), args.json)
         users, groups = frozenset(args.user), frozenset(args.group)
         # Whoever may open the socket is still asked who they are (SO_PEERCRED).
         mode = 0o666 if users or groups else 0o600
         settings = ServerSettings(args.socket, users=users, groups=groups, mode=mode)
         return serve(GpuService(topology, nvml, settings, HarvestSettings(durable=args.durable)))
+
+
+def show(
+    topology: GpuTopology, free: list[int | None], served: list[np.void] | str, json_: bool
+) -> int:
+    """Print GPUs, links, and the programs that a daemon serves or why none are known."""
+    known = [] if isinstance(served, str) else served
+    if json_:
+        whole = as_json(topology, free) | {"programs": [programs.as_json(row) for row in known]}
+        if isinstance(served, str):
+            whole["no_programs"] = served
+        print(json.dumps(whole, indent=2))
+    else:
+        tail = f"{served}\n" if isinstance(served, str) else programs.as_text(known)
+        print(as_text(topology, free) + tail, end="")
+    return ExitCode.OK
 
 
 def serve(service: GpuService) -> int:

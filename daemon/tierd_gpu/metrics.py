@@ -54,6 +54,14 @@ def samples(core: Harvester, server: GpuServer | None = None) -> Iterator[Sample
         "tierd_gpu_tenants", "gauge", "Clients that said where they compute.", {},
         len(core.tenants),
     )  # fmt: skip
+    launches = sum(tenant.said.launches for tenant in core.tenants.values())
+    untold = sum(tenant.said.untold for tenant in core.tenants.values())
+    for told, value in (("yes", launches - untold), ("no", untold)):
+        yield Sample(
+            "tierd_gpu_launches", "gauge",
+            "Launches of the programs here, by whether their parameters tell what they use.",
+            {"told": told}, value,
+        )  # fmt: skip
     for name, value in sorted(core.counts.items()):
         group, _, what = name.partition("_")
         if group in ("ordered", "done", "refused"):

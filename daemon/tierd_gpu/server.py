@@ -138,7 +138,7 @@ class GpuServer:
         if now - self._pinged_ns > HEARTBEAT_MS * 1_000_000:
             self._pinged_ns = now
             for number in list(self._connections):
-                self._queue(number, [wire.ping()])
+                self._queue(number, [wire.bare(wire.Kind.PING)])
 
     def flush(self) -> None:
         """Send what the core decided outside of an answer (after `Harvester.tick`)."""

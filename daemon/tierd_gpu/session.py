@@ -13,7 +13,7 @@ import numpy as np
 
 from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
-from tierd_gpu.tenant import TenantSpec
+from tierd_gpu.tenant import Said, TenantSpec
 from tierd_gpu.wire import Kind, Role, WireError
 
 MAX_CHUNKS = 1 << 22
@@ -28,7 +28,6 @@ class Session:
         number: the server's number for it.
         uid: its user, from the socket's credentials.
         greeted: whether it has said who it is.
-        dropped: records that the client says it dropped.
     """
 
     def __init__(self, core: Harvester, number: int, uid: int) -> None:
@@ -36,7 +35,6 @@ class Session:
         self.number = number
         self.uid = uid
         self.greeted = False
-        self.dropped = 0
         self.heard_ns = 0
         self._leases: bytes = b""
         self._first: list[bytes] = []
@@ -52,6 +50,9 @@ class Session:
         if kind is Kind.HELLO:
             self._hello(records)
             return
+        if kind is Kind.SHOW:
+            self._first += tenants(self._core)
+            return
         if not self.greeted:
             raise WireError(f"{kind.name} before HELLO")
         core, me = self._core, self.number
@@ -66,8 +67,7 @@ class Session:
             core.state(me, records, now_ns)
         elif kind is Kind.ALIVE:
             if len(records):
-                last = records[-1]
-                self.dropped = sum(int(number) for number in last.tolist()[1:])
+                self._alive(records[-1])
         else:
             raise WireError(f"{kind.name} from a client")
 
@@ -108,6 +108,14 @@ class Session:
         welcome = np.array([(wire.VERSION, self.number, HEARTBEAT_MS, 0)], wire.WELCOME)
         self._first = wire.encode(Kind.WELCOME, welcome) + wire.encode(Kind.GPUS, gpus)
 
+    def _alive(self, said: np.void) -> None:
+        lost = ("uses_dropped", "states_dropped", "moves_dropped", "spans_dropped")
+        self._core.tenants[self.number].said = Said(
+            int(said["launches"]),
+            int(said["launches_untold"]),
+            sum(int(said[name]) for name in lost),
+        )
+
     def _visible(self, hello: np.void) -> frozenset[int]:
         """The numbers of the GPUs that the client says it can see."""
         if hello["visible"] > wire.MAX_GPUS:
@@ -118,11 +126,11 @@ class Session:
 
     def send(self) -> list[bytes]:
         """What the core has decided for this client since the last call."""
+        messages, self._first = self._first, []
         tenant = self._core.tenants.get(self.number)
         if tenant is None:
-            return []
-        messages = self._first + self._lease_messages()
-        self._first = []
+            return messages
+        messages += self._lease_messages()
         return messages + wire.encode(Kind.MOVE, tenant.take_orders())
 
     def _lease_messages(self) -> list[bytes]:
@@ -142,3 +150,20 @@ class Session:
     def close(self) -> None:
         """The client is gone."""
         self._core.leave(self.number)
+
+
+def tenants(core: Harvester) -> list[bytes]:
+    """What is known of every client, as messages; the last of them is not full."""
+    rows = np.zeros(len(core.tenants), wire.TENANT)
+    for row, tenant in zip(rows, core.tenants.values(), strict=True):
+        spec, count = tenant.spec, tenant.count
+        row["session"], row["uid"], row["home"] = spec.session, spec.uid, spec.home
+        row["role"] = Role.BORROW * spec.borrows | Role.LEND * spec.lends
+        row["chunks"] = int(np.count_nonzero(tenant.live[: tenant.end]))
+        row["at_home"], row["on_host"] = int(count[spec.home]), int(count[-1])
+        row["on_peers"] = int(count.sum()) - int(count[spec.home]) - int(count[-1])
+        row["uses"], row["launches"] = tenant.uses, tenant.said.launches
+        row["launches_untold"], row["dropped"] = tenant.said.untold, tenant.said.dropped
+        row["name"] = spec.name.encode()
+    messages = wire.encode(Kind.TENANTS, rows)
+    return messages if len(rows) % wire.most(Kind.TENANTS) else [*messages, wire.bare(Kind.TENANTS)]

@@ -46,6 +46,21 @@ class TenantSpec:
     visible: frozenset[int] | None = None
 
 
+@dataclass(slots=True)
+class Said:
+    """What a client says of itself.
+
+    Attributes:
+        launches: kernel launches that its preload saw; of `untold`, the parameters do not
+            tell what they use.
+        dropped: records and uses that it had no room for.
+    """
+
+    launches: int = 0
+    untold: int = 0
+    dropped: int = 0
+
+
 class Tenant:
     """One tenant's chunks; every array has `spec.max_chunks` entries.
 
@@ -115,6 +130,7 @@ class Tenant:
         self.remote: list[int] = []
         """Chunks that were used in place since the last plan."""
         self.uses = 0
+        self.said = Said()
         self.again_ns = 0.0
         """Time until a chunk is used again, smoothed over all of them; 0: none was yet."""
 

@@ -24,12 +24,14 @@ class Kind(enum.IntEnum):
     USE = 3
     STATE = 4
     ALIVE = 5
+    SHOW = 6
     WELCOME = 17
     GPUS = 18
     MOVE = 19
     LEASE = 21
     PING = 22
     REFUSED = 23
+    TENANTS = 24
 
 
 class Op(enum.IntEnum):
@@ -87,6 +89,9 @@ ALIVE: Final = np.dtype(
         ("uses_dropped", "<u8"),
         ("states_dropped", "<u8"),
         ("moves_dropped", "<u8"),
+        ("launches", "<u8"),
+        ("launches_untold", "<u8"),
+        ("spans_dropped", "<u8"),
     ]
 )
 WELCOME: Final = np.dtype(
@@ -106,6 +111,24 @@ MOVE: Final = np.dtype(
 LEASE: Final = np.dtype([("device", "<i4"), ("chunks", "<u4"), ("borrowed_bytes", "<u8")])
 PING: Final = np.dtype([])
 REFUSED: Final = np.dtype([("status", "<u4"), ("rsv", "<u4"), ("text", "S56")])
+TENANT: Final = np.dtype(
+    [
+        ("session", "<u4"),
+        ("uid", "<u4"),
+        ("home", "<i4"),
+        ("role", "<u4"),
+        ("chunks", "<u8"),
+        ("at_home", "<u8"),
+        ("on_peers", "<u8"),
+        ("on_host", "<u8"),
+        ("uses", "<u8"),
+        ("launches", "<u8"),
+        ("launches_untold", "<u8"),
+        ("dropped", "<u8"),
+        ("name", "S32"),
+    ]
+)
+"""One client, for whoever asks (`SHOW`, which needs no HELLO); only the daemon speaks of it."""
 
 LAYOUTS: Final = {
     Kind.HELLO: HELLO,
@@ -113,12 +136,14 @@ LAYOUTS: Final = {
     Kind.USE: USE,
     Kind.STATE: STATE,
     Kind.ALIVE: ALIVE,
+    Kind.SHOW: PING,
     Kind.WELCOME: WELCOME,
     Kind.GPUS: GPU,
     Kind.MOVE: MOVE,
     Kind.LEASE: LEASE,
     Kind.PING: PING,
     Kind.REFUSED: REFUSED,
+    Kind.TENANTS: TENANT,
 }
 
 
@@ -134,21 +159,25 @@ class WireError(Exception):
         self.status = status
 
 
+def most(kind: Kind) -> int:
+    """Records of a kind that fit in a message."""
+    return (MAX_BYTES - HEADER.itemsize) // max(1, LAYOUTS[kind].itemsize)
+
+
 def encode(kind: Kind, records: Records) -> list[bytes]:
     """The messages that carry `records`, as many as they need; none for no records."""
-    each = LAYOUTS[kind].itemsize
-    most = (MAX_BYTES - HEADER.itemsize) // max(1, each)
+    each, room = LAYOUTS[kind].itemsize, most(kind)
     messages = []
-    for start in range(0, len(records), most):
-        part = records[start : start + most]
+    for start in range(0, len(records), room):
+        part = records[start : start + room]
         head = np.array([(int(kind), len(part), HEADER.itemsize + len(part) * each)], HEADER)
         messages.append(head.tobytes() + part.tobytes())
     return messages
 
 
-def ping() -> bytes:
-    """The message that asks a client for a sign of life."""
-    return np.array([(int(Kind.PING), 0, HEADER.itemsize)], HEADER).tobytes()
+def bare(kind: Kind) -> bytes:
+    """A message without records: PING asks a client for a sign of life, SHOW for the tenants."""
+    return np.array([(int(kind), 0, HEADER.itemsize)], HEADER).tobytes()
 
 
 def refused(status: int, text: str) -> bytes:

@@ -11,10 +11,12 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 TOP = Path(__file__).resolve().parents[2]
@@ -23,10 +25,17 @@ sys.path[:0] = [str(TOP / "tests/fakegpu"), str(TOP / "tests/bench/gpu")]
 import standin  # noqa: E402
 from gpu_lines import Report  # noqa: E402
 
+from tierd_gpu import programs, wire  # noqa: E402
+from tierd_gpu.harvest import Harvester  # noqa: E402
+from tierd_gpu.links import Gpu, GpuTopology  # noqa: E402
+from tierd_gpu.session import tenants  # noqa: E402
+from tierd_gpu.tenant import TenantSpec  # noqa: E402
+
 MOVES = int(os.environ.get("TIERD_GPU_MOVES", "1000"))
 PROGRAM = TOP / "tests/workloads/gpu/program.py"
 TRACES = TOP / "tests/workloads/gpu/traces"
 REAL_RUN = TOP / "tests/bench/gpu"
+WAIT_S = 600.0
 
 
 def environment(folder: Path, gpu_mib: int) -> dict[str, str]:
@@ -122,6 +131,59 @@ def test_a_program_that_does_not_borrow_is_left_alone(tmp_path: Path, mode: str)
         assert program.steps(2) == (2, 0)
         assert program.end() == 0
     assert not [line for line in lines if line["uses"] or line["commands"]]
+
+
+def shown(folder: Path, launches: int) -> dict[str, Any]:
+    """The one program that the daemon serves, once it has told of so many launches."""
+    end = time.monotonic() + WAIT_S
+    while True:
+        rows = programs.ask(folder / "gpu.sock")
+        assert not isinstance(rows, str), rows
+        if rows and int(rows[0]["launches"]) >= launches and rows[0]["chunks"]:
+            return programs.as_json(rows[0])
+        assert time.monotonic() < end, rows
+        time.sleep(0.05)
+
+
+def test_show_names_the_programs_and_what_keeps_one_from_being_served(tmp_path: Path) -> None:
+    around = environment(tmp_path, 8192)
+    assert "no daemon answers" in str(programs.ask(tmp_path / "gpu.sock"))
+    with served(tmp_path, around, 2560):
+        assert programs.as_text(list(programs.ask(tmp_path / "gpu.sock"))) == (
+            "no program is served\n"
+        )
+        program = Program("torch-infer", around, "borrow", tmp_path / "gpu.sock")
+        program.steps(3)
+        one = shown(tmp_path, 3 * 85)
+        assert one["note"] == ""
+        assert one["uses"] > 0
+        assert 0 < one["at_home_bytes"] <= one["memory_bytes"], "what is used has a place"
+        assert program.end() == 0
+        code = (
+            "import ctypes, sys; cu = ctypes.CDLL('libcuda.so.1'); cu.cuInit(0)\n"
+            "c = ctypes.c_void_p(); cu.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\n"
+            "cu.cuCtxPushCurrent_v2(c); at = ctypes.c_uint64()\n"
+            "assert cu.cuMemAlloc_v2(ctypes.byref(at), ctypes.c_size_t(64 << 20)) == 0\n"
+            "sys.stdin.read()"
+        )
+        shim = {"LD_PRELOAD": str(standin.SHIM), "TIERD_GPU": "borrow",
+                "TIERD_GPU_SOCKET": str(tmp_path / "gpu.sock")}  # fmt: skip
+        idle = subprocess.Popen([sys.executable, "-c", code], env=around | shim,
+                                stdin=subprocess.PIPE)  # fmt: skip
+        assert "no launch of it was seen" in str(shown(tmp_path, 0)["note"])
+        idle.communicate()
+
+
+@pytest.mark.parametrize("count", [0, 1, wire.most(wire.Kind.TENANTS), 300])
+def test_a_list_of_programs_ends_whatever_its_length(count: int) -> None:
+    core = Harvester(GpuTopology((Gpu(0, bytes(16), "gpu", 1 << 30),), np.ones((2, 2)),
+                                 np.zeros((1, 1), np.int64)))  # fmt: skip
+    for session in range(count):
+        core.join(TenantSpec(session, 0, 0, max_chunks=1))
+    messages = [wire.decode(message)[1] for message in tenants(core)]
+    assert sum(map(len, messages)) == count
+    assert len(messages[-1]) < wire.most(wire.Kind.TENANTS)
+    assert all(len(part) == wire.most(wire.Kind.TENANTS) for part in messages[:-1])
 
 
 def real_run(around: dict[str, str], *more: str) -> subprocess.CompletedProcess[str]:

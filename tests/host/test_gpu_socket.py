@@ -117,7 +117,7 @@ def test_a_client_that_breaks_the_protocol_or_does_not_read_is_cut_off(tmp_path:
         number = next(iter(server._connections))
         for _ in range(UNSENT * 4):
             if number in server._connections:
-                server._queue(number, [wire.ping()])
+                server._queue(number, [wire.bare(wire.Kind.PING)])
         assert server.counts["dropped_deaf"] == 1
         bad.close()
         deaf.close()

@@ -188,6 +188,9 @@ static int alive(struct tg_client *c, struct packet *p)
 	    .uses_dropped = c->stats.uses_dropped,
 	    .states_dropped = c->stats.states_dropped,
 	    .moves_dropped = c->stats.moves_dropped,
+	    .launches = c->stats.launches,
+	    .launches_untold = c->stats.launches_untold,
+	    .spans_dropped = c->stats.spans_dropped,
 	};
 	c->alive_due = false;
 	return finish(p, TGW_ALIVE, 1, sizeof(*alive));

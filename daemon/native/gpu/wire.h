@@ -20,6 +20,7 @@ enum tgw_type {
 	TGW_USE = 3,
 	TGW_STATE = 4,
 	TGW_ALIVE = 5,
+	TGW_SHOW = 6, /* of `tierd gpu show`: not the library's */
 	/* from the daemon */
 	TGW_WELCOME = 17,
 	TGW_GPUS = 18,
@@ -27,6 +28,7 @@ enum tgw_type {
 	TGW_LEASE = 21,
 	TGW_PING = 22,
 	TGW_REFUSED = 23, /* the last message of a connection that the daemon ends */
+	TGW_TENANTS = 24, /* the answer to TGW_SHOW */
 };
 
 enum tgw_op {
@@ -78,6 +80,7 @@ struct tgw_state {
 
 struct tgw_alive {
 	uint64_t time_ns, uses_dropped, states_dropped, moves_dropped;
+	uint64_t launches, launches_untold, spans_dropped; /* that the preload saw */
 };
 
 struct tgw_welcome {

@@ -633,7 +633,7 @@ def test_what_is_no_greeting_ends_the_session(message: bytes) -> None:
         (hello()[:80], errno.EPROTO),
         (hello(bytes([9] * 16)), errno.ENODEV),
         (hello(chunks=MAX_CHUNKS + 1), errno.ENOSPC),
-        (wire.ping(), errno.EPROTO),
+        (wire.bare(wire.Kind.PING), errno.EPROTO),
     ],
 )
 def test_a_greeting_that_is_refused_has_a_reason(message: bytes, status: int) -> None:

@@ -228,6 +228,11 @@ GPU_REVOCATION = _gauge(
     "tierd_gpu_revocation_longest_seconds", "The longest of the last 4096 revocations."
 )
 GPU_TENANTS = _gauge("tierd_gpu_tenants", "Clients that said where they compute.")
+GPU_LAUNCHES = _gauge(
+    "tierd_gpu_launches",
+    "Launches of the programs here, by whether their parameters tell what they use.",
+    "told",
+)
 GPU_MOVES = _counter("tierd_gpu_moves_total", "Chunk commands by outcome.", "outcome", "what")
 GPU_EVENTS = _counter("tierd_gpu_events_total", "Events of lending GPU memory.", "what")
 GPU_CONNECTIONS = _counter(
