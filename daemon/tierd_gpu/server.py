@@ -29,8 +29,12 @@ from tierd_gpu.harvest import Harvester
 from tierd_gpu.session import HEARTBEAT_MS, Session
 
 _CREDENTIALS = struct.Struct("3i")
+LISTENER = 0
+"""In place of a client's number, which are from 1."""
 PER_TURN = 64
 """Messages taken from one client before the others have their turn."""
+RECORDS = 8192
+"""Records taken in one turn from all clients together; then a tick may be due."""
 ACCEPTED = 16
 """Connections taken in one turn."""
 PAUSE_NS = 10_000_000
@@ -83,8 +87,11 @@ class GpuServer:
         self._connections: dict[int, _Connection] = {}
         self._selector = selectors.DefaultSelector()
         self._listener = self._listen()
-        self._selector.register(self._listener, selectors.EVENT_READ, None)
+        self._selector.register(self._listener, selectors.EVENT_READ, LISTENER)
         self._pinged_ns = 0
+        self._left = 0
+        """Records that may still be taken in this turn."""
+        self._turn = 0
         self._paused_ns = -1
         """Since when nobody is let in; -1: not now."""
 
@@ -127,11 +134,18 @@ class GpuServer:
         self._resume()
         if self._paused_ns >= 0:
             timeout_s = min(timeout_s, PAUSE_NS / 1e9)
-        for key, _ in self._selector.select(timeout_s):
-            if key.data is None:
+        self._left, self._turn = RECORDS, self._turn + 1
+        late = [n for n, each in self._connections.items() if each.session.waiting]
+        for number in self._in_turn(late):
+            if self._left > 0:
+                self._left -= self._connections[number].session.go_on()
+                heard.add(number)
+        ready = self._selector.select(0.0 if late else timeout_s)
+        for number in self._in_turn([key.data for key, _ in ready]):
+            if number == LISTENER:
                 self._let_in()
-            elif self._read(int(key.data)):
-                heard.add(int(key.data))
+            elif self._read(number):
+                heard.add(number)
         now = self._clock()
         for number in heard & self._connections.keys():
             self._queue(number, self._connections[number].session.answer(now))
@@ -139,6 +153,11 @@ class GpuServer:
             self._pinged_ns = now
             for number in list(self._connections):
                 self._queue(number, [wire.bare(wire.Kind.PING)])
+
+    def _in_turn(self, numbers: list[int]) -> list[int]:
+        """The same, beginning with another one each time."""
+        first = self._turn % max(1, len(numbers))
+        return numbers[first:] + numbers[:first]
 
     def flush(self) -> None:
         """Send what the core decided outside of an answer (after `Harvester.tick`)."""
@@ -155,7 +174,7 @@ class GpuServer:
     def _resume(self) -> None:
         if self._paused_ns >= 0 and self._clock() - self._paused_ns >= PAUSE_NS:
             self._paused_ns = -1
-            self._selector.register(self._listener, selectors.EVENT_READ, None)
+            self._selector.register(self._listener, selectors.EVENT_READ, LISTENER)
 
     def _accept(self) -> bool | None:
         """Whether one was let in; None where nobody waits."""
@@ -190,6 +209,8 @@ class GpuServer:
     def _read(self, number: int) -> bool:
         connection = self._connections[number]
         for _ in range(PER_TURN):
+            if connection.session.waiting or self._left <= 0:
+                return True  # what is unread has the next turn
             try:
                 message = connection.socket.recv(wire.MAX_BYTES + 1)
             except BlockingIOError:
@@ -200,7 +221,7 @@ class GpuServer:
                 self._drop(number, "gone")
                 return False
             try:
-                connection.session.receive(message, self._clock())
+                self._left -= connection.session.receive(message, self._clock())
             except wire.WireError as error:
                 self._drop(number, "protocol", error)
                 return False

@@ -8,6 +8,7 @@ message can name another tenant's memory.
 from __future__ import annotations
 
 import errno
+from collections import deque
 
 import numpy as np
 
@@ -19,6 +20,12 @@ from tierd_gpu.wire import Kind, Role, WireError
 MAX_CHUNKS = 1 << 22
 """In the tables of one user's clients together: 8 TiB, and 180 MB of the daemon's memory."""
 HEARTBEAT_MS = 200
+CHUNKS_AT_ONCE = 1 << 18
+"""Chunks that come or go of one client before others have their turn: 2 ms."""
+CHUNKS_A_RECORD = 64
+"""Chunks that come or go in the time that another record takes."""
+RANGE_COST = 1024
+"""Chunks that come or go in the time that a range takes beside its chunks."""
 
 
 class Session:
@@ -36,11 +43,18 @@ class Session:
         self.uid = uid
         self.greeted = False
         self.heard_ns = 0
+        self.waiting: deque[tuple[int, int, int]] = deque()
+        """Ranges (first, count, live) that came or went and are not in the table yet."""
         self._leases: bytes = b""
         self._first: list[bytes] = []
 
-    def receive(self, message: bytes, now_ns: int) -> None:
+    def receive(self, message: bytes, now_ns: int) -> int:
         """Take one message; `answer` has what follows from it.
+
+        Nothing is received before `go_on` has left nothing waiting.
+
+        Returns:
+            What it cost, in records.
 
         Raises:
             WireError: the client does not keep to the protocol; end the connection.
@@ -49,18 +63,19 @@ class Session:
         self.heard_ns = now_ns
         if kind is Kind.HELLO:
             self._hello(records)
-            return
+            return 1
         if kind is Kind.SHOW:
             self._first += tenants(self._core)
-            return
+            return len(self._core.tenants)
         if not self.greeted:
             raise WireError(f"{kind.name} before HELLO")
         core, me = self._core, self.number
         if kind is Kind.CHUNKS:
-            try:
-                core.chunks(me, records)
-            except ValueError as error:
-                raise WireError(str(error)) from None
+            ends = records["first"].astype(np.int64) + records["count"]
+            if (ends > core.tenants[me].spec.max_chunks).any():
+                raise WireError("chunks outside the table")
+            self.waiting += [(first, count, live) for first, count, live, _ in records.tolist()]
+            return len(records) + self.go_on()
         elif kind is Kind.USE:
             core.use(me, records)
         elif kind is Kind.STATE:
@@ -70,6 +85,20 @@ class Session:
                 self._alive(records[-1])
         else:
             raise WireError(f"{kind.name} from a client")
+        return len(records)
+
+    def go_on(self) -> int:
+        """Take in waiting ranges, up to `CHUNKS_AT_ONCE`; returns the cost, in records."""
+        left = CHUNKS_AT_ONCE
+        while self.waiting and left > 0:
+            first, count, live = self.waiting.popleft()
+            now = min(count, left)
+            if now < count:
+                self.waiting.appendleft((first + now, count - now, live))
+            part = np.array([(first, now, live, 0)], wire.CHUNKS)
+            self._core.chunks(self.number, part)
+            left -= max(now, RANGE_COST)
+        return (CHUNKS_AT_ONCE - left) // CHUNKS_A_RECORD
 
     def answer(self, now_ns: int) -> list[bytes]:
         """Decide on what was received, and say so."""

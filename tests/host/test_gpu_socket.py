@@ -19,7 +19,8 @@ import pytest
 from tierd_gpu import wire
 from tierd_gpu.harvest import Harvester
 from tierd_gpu.links import Gpu, GpuTopology
-from tierd_gpu.server import ACCEPTED, PAUSE_NS, UNSENT, GpuServer, ServerSettings
+from tierd_gpu.server import ACCEPTED, PAUSE_NS, RECORDS, UNSENT, GpuServer, ServerSettings
+from tierd_gpu.session import CHUNKS_AT_ONCE
 from tierd_gpu.settings import HarvestSettings
 from tierd_gpu.wire import Kind
 
@@ -201,17 +202,61 @@ def test_clients_that_come_back_without_a_pause_take_no_turn_of_others(tmp_path:
     server.close()
 
 
+def test_a_flood_of_one_client_leaves_others_and_ticks_their_turn(tmp_path: Path) -> None:
+    """Counted in chunks and records a turn; nothing of the flood is lost, and its order stays."""
+    path = tmp_path / "gpu.sock"
+    with serving(path) as server:
+        kept = MadeUp(path, server, 0)
+        flood = MadeUp(path, server, 0, chunks=1 << 21)
+        session = server._connections[2].session
+        until(lambda: (server.step(0.0), not session.waiting)[1], "its first range")
+        taken: list[int] = []
+        take = server.core.chunks
+        server.core.chunks = lambda who, rows: (  # type: ignore[method-assign]
+            taken.append(int(rows["count"].sum())), take(who, rows),
+        )[1]  # fmt: skip
+        whole = [(0, 1 << 21, 1 - i % 2, 0) for i in range(21)]
+        (message,) = wire.encode(Kind.CHUNKS, np.array(whole, wire.CHUNKS))
+        flood.socket.send(message)
+        flood.claim(-1, 10)  # behind it; the last range makes chunks live
+        turns = longest_ms = 0
+        while not turns or session.waiting or server.core.tenants[2].count[-1] != 10:
+            turns += 1
+            before, started = len(taken), time.perf_counter()
+            kept.say(Kind.ALIVE, np.zeros(1, wire.ALIVE))  # one step
+            longest_ms = max(longest_ms, int((time.perf_counter() - started) * 1e3))
+            # The rest of one message, and the beginning of another.
+            assert sum(taken[before:]) <= 2 * CHUNKS_AT_ONCE
+            assert turns < 10_000
+        assert sum(taken) == 21 << 21
+        assert turns >= (21 << 21) // CHUNKS_AT_ONCE // 2
+        print(f"{turns} turns, the longest {longest_ms} ms")
+        uses = np.zeros(500, wire.USE)
+        server.step(0.0)
+        for _ in range(40):
+            with contextlib.suppress(BlockingIOError):
+                flood.socket.setblocking(False)
+                flood.socket.send(wire.encode(Kind.USE, uses)[0])
+        seen = server.core.tenants[2].uses
+        server.step(0.0)
+        assert 0 < server.core.tenants[2].uses - seen <= RECORDS + len(uses)
+        for client in (kept, flood):
+            client.socket.close()
+
+
 class MadeUp:
     """A client that says what a test has it say."""
 
-    def __init__(self, path: Path, server: GpuServer, gpu: int, *, role: int = 1) -> None:
+    def __init__(
+        self, path: Path, server: GpuServer, gpu: int, *, role: int = 1, chunks: int = 512
+    ) -> None:
         self.socket, self.server = dial(path), server
         record = np.zeros(1, wire.HELLO)
-        record["version"], record["role"], record["max_chunks"] = wire.VERSION, role, 512
+        record["version"], record["role"], record["max_chunks"] = wire.VERSION, role, chunks
         record["uuid"], record["visible"] = gpu, 2
         record["visible_uuid"][0][1] = 1  # and GPU 0, whose UUID is zeros
         self.say(Kind.HELLO, record)
-        self.say(Kind.CHUNKS, np.array([(0, 512, 1, 0)], wire.CHUNKS))
+        self.say(Kind.CHUNKS, np.array([(0, chunks, 1, 0)], wire.CHUNKS))
         self.leases: list[tuple[int, int]] = []
         """(chunks leased, bytes borrowed), a GPU."""
 
