@@ -92,9 +92,10 @@ def second_tier(host: Host) -> Availability:
     shown = ", ".join(f"{t.name} ({format_size(t.capacity_bytes)})" for t in tiers)
     if len(tiers) > 1:
         return Availability(True, f"{len(tiers)} tiers: {shown}")
+    others = "".join(f"; node {e.memory.node} is {e.reason}" for e in host.topology.excluded)
     return Availability(
         False,
-        f"all memory is one tier: {shown}",
+        f"all memory is one tier: {shown}{others}",
         "bring CXL memory online (daxctl reconfigure-device --mode=system-ram), "
         "name the tiers in the configuration, or try the lab",
     )

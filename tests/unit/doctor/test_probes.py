@@ -257,6 +257,12 @@ def test_process_events_need_the_connector(fake: MakeHost) -> None:
     assert status_of(host, "proc_connector") == "yes"
 
 
+def test_memory_of_a_gpu_is_no_second_tier_and_is_named(fake: MakeHost) -> None:
+    found = ask(fake(base="gh200"), "tiers")
+    assert found.status == "no"
+    assert "node 1 is memory of GPU 0009:01:00.0, excluded by topology.gpu_nodes" in found.reason
+
+
 def test_one_tier_is_not_enough(fake: MakeHost) -> None:
     assert status_of(fake(base="one-node"), "tiers") == "no"
 
