@@ -80,6 +80,34 @@ def test_a_move_to_a_gpu_that_it_cannot_see_is_answered_and_the_connection_goes_
     assert puppet.read(3) == world.lib.cu.fg_hash_of(77)
 
 
+def test_a_client_under_visible_devices_names_those_and_moves_between_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """GPUs 2 and 0 are its ordinals 0 and 1; the daemon's numbers are those of all GPUs."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,0")
+    with World(gpu_bytes=64 * CHUNK) as world:
+        lib, client = world.lib, world.client(0, chunks=4)
+        lib.tg.tg_attach(client)
+        buffer = lib.ffi.new("uint8_t[]", wire.MAX_BYTES)
+        size = lib.tg.tg_drain(client, buffer, wire.MAX_BYTES)
+        _, (hello,) = wire.decode(bytes(lib.ffi.buffer(buffer, size)))
+        assert hello["uuid"][15] == 2
+        assert [each[15] for each in hello["visible_uuid"][: hello["visible"]]] == [2, 0]
+        puppet = Puppet(world, 0, 8)
+        gpus = np.zeros(4, wire.GPU)
+        for index in range(4):
+            gpus["uuid"][index] = np.frombuffer(bytes([0xFA] * 15 + [index]), np.uint8)
+        puppet.say(Kind.GPUS, gpus)
+        puppet.say(Kind.LEASE, np.array([(gpu, 100, 0) for gpu in range(4)], wire.LEASE))
+        puppet.write(3, 77)
+        assert [puppet.do(3, gpu) for gpu in (1, 3)] == [errno.ENODEV] * 2
+        assert puppet.place[3] == 2
+        assert puppet.do(3, 0) == 0
+        assert puppet.place[3] == 0
+        assert world.lib.cu.fg_residency(puppet.address(3)) == 1 << 0
+        assert puppet.read(3) == world.lib.cu.fg_hash_of(77)
+
+
 def test_a_client_knows_why_it_was_refused(world: World) -> None:
     puppet = Puppet(world, 0, 4)
     message = wire.refused(errno.EACCES, "this user is not permitted")
