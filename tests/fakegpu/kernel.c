@@ -72,7 +72,6 @@ static int reach(struct fg_block *block, int gpu, uint32_t bytes, int write, uin
 {
 	struct fg_gpu_stats *stats = &fg_w->gpu[gpu].stats;
 	uint64_t pages = (bytes + 4095) / 4096, begin = *when, brought;
-	int32_t lanes[2];
 	int from, status;
 
 	fg_wait_block(block, when);
@@ -89,8 +88,8 @@ static int reach(struct fg_block *block, int gpu, uint32_t bytes, int write, uin
 	if (block->accessed_by & 1u << gpu && from != FG_NONE && block->resident & 1u << from) {
 		if (write)
 			fg_make_writable(block, from);
-		*when = write ? fg_transfer(gpu, from, bytes, *when, lanes)
-			      : fg_transfer(from, gpu, bytes, *when, lanes);
+		*when =
+		    write ? fg_access(gpu, from, bytes, *when) : fg_access(from, gpu, bytes, *when);
 		stats->remote_bytes += bytes;
 		return from;
 	}

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Link graphs and the time that transfers take. A transfer holds every lane of its path
- * for latency + bytes / narrowest lane, after those before it: no sharing within a lane.
+ * for latency + bytes / narrowest lane, after those before it: no sharing within a lane,
+ * but for kernels' accesses in place.
  */
 #include "world.h"
 
@@ -143,6 +144,36 @@ uint64_t fg_transfer(int from, int to, uint64_t bytes, uint64_t ready, int32_t l
 	contend(from, bytes);
 	contend(to, bytes);
 	return end;
+}
+
+/*
+ * A kernel's accesses in place: small packets, which do not wait for a copy that is under
+ * way but share the path with it, each at half of its rate. Copies that are already on
+ * their way end as was said; those after them start later.
+ */
+uint64_t fg_access(int from, int to, uint64_t bytes, uint64_t ready)
+{
+	int32_t lanes[2];
+	int count = fg_lanes(from, to, lanes);
+	uint64_t alone = (uint64_t)((double)bytes / fg_bandwidth(from, to)), latency = 0, busy = 0;
+
+	for (int i = 0; i < count; i++) {
+		struct fg_lane *l = &fg_w->lane[lanes[i]];
+		uint64_t ahead = l->busy_until > ready ? l->busy_until - ready : 0;
+
+		busy = ahead > busy ? ahead : busy;
+		latency = l->latency_ns > latency ? l->latency_ns : latency;
+	}
+	busy = busy < 2 * alone ? busy : 2 * alone; /* of the time that this takes */
+	for (int i = 0; i < count; i++) {
+		struct fg_lane *l = &fg_w->lane[lanes[i]];
+
+		l->busy_until = (l->busy_until > ready ? l->busy_until : ready) + alone;
+		l->carried += bytes;
+	}
+	contend(from, bytes);
+	contend(to, bytes);
+	return ready + latency + alone + busy / 2;
 }
 
 int fg_path(int from, int to, uint64_t *carried, double *bytes_per_s)

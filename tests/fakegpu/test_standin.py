@@ -508,3 +508,27 @@ def test_managed_memory_is_not_shared_with_other_processes_by_a_handle(world: Wo
     handle = world.lib.ffi.new("char[64]")
     assert world.lib.cu.cuIpcGetMemHandle(handle, device_memory(world, 0, 1)) == 0
     assert world.lib.cu.cuIpcGetMemHandle(handle, world.managed(0, 1)) == 1
+
+
+def test_reads_in_place_share_the_link_with_a_copy_and_do_not_wait_for_it(world: World) -> None:
+    cu, ffi = world.lib.cu, world.lib.ffi
+    cu.fg_set_manual(1)
+    base = world.managed(0, 9)
+    with world.on(0):
+        check(cu.cuMemPrefetchAsync(base, 9 * CHUNK, -1, ffi.NULL))
+        world.advance(0)
+        advise(world, base, PREFERRED, -1)
+        advise(world, base, ACCESSED_BY, 0)
+
+        def read() -> float:
+            world.advance(0)
+            status = ffi.new("int *")
+            start = cu.fg_now()
+            end = cu.fg_kernel(0, base, CHUNK, 0, 0, 0, start, ffi.NULL, status)
+            check(status[0])
+            world.advance(end - start)
+            return float(end - start)
+
+        assert read() == pytest.approx(1500 + CHUNK / 12, abs=4)
+        check(cu.cuMemPrefetchAsync(base + CHUNK, 8 * CHUNK, 0, ffi.NULL))
+        assert read() == pytest.approx(1500 + 2 * CHUNK / 12, abs=4)

@@ -196,6 +196,7 @@ void fg_plain_drop(struct fg_range *range);
 void fg_links_setup(struct fg_world *w);
 int fg_lanes(int from, int to, int32_t lane[2]); /* number of lanes, 0: no path */
 uint64_t fg_transfer(int from, int to, uint64_t bytes, uint64_t ready, int32_t lane[2]);
+uint64_t fg_access(int from, int to, uint64_t bytes, uint64_t ready);
 FG_API double fg_bandwidth(int from, int to);
 
 /* blocks.c */

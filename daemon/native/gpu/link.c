@@ -18,8 +18,8 @@
 #define RETRY_MS 1000u
 #define RETRY_MOST_MS 8000u
 #define STEADY_MS 10000u /* a connection of this age is a success */
-#define BUSY_MS 1
-#define IDLE_MS 50
+#define BUSY_US 200	 /* a move of one chunk ends about then */
+#define IDLE_US 50000
 #define SILENCE_MS 800u
 
 void tg_link_wake(struct tg_client *c)
@@ -99,13 +99,14 @@ static void drop(struct tg_client *c)
 	tg_detach(c);
 }
 
-static void wait_a_while(struct tg_client *c, int ms)
+static void wait_a_while(struct tg_client *c, long us)
 {
 	struct pollfd fds[2] = {{.fd = c->wake_fd, .events = POLLIN},
 				{.fd = c->socket_fd, .events = POLLIN}};
+	struct timespec limit = {.tv_sec = us / 1000000, .tv_nsec = us % 1000000 * 1000};
 	uint64_t count;
 
-	poll(fds, c->socket_fd < 0 ? 1 : 2, ms);
+	ppoll(fds, c->socket_fd < 0 ? 1 : 2, &limit, NULL);
 	if (fds[0].revents && read(c->wake_fd, &count, sizeof(count)) < 0)
 		return; /* nothing to read: another wake came first */
 }
@@ -124,7 +125,7 @@ static void wait_to_retry(struct tg_client *c, uint32_t *retry_ms)
 	uint64_t due = now_ms() + *retry_ms, now;
 
 	while ((now = now_ms()) < due && !__atomic_load_n(&c->stopping, __ATOMIC_ACQUIRE))
-		wait_a_while(c, tg_pump(c) ? BUSY_MS : (int)(due - now));
+		wait_a_while(c, tg_pump(c) ? BUSY_US : (long)(due - now) * 1000);
 	*retry_ms = *retry_ms * 2 < RETRY_MOST_MS ? *retry_ms * 2 : RETRY_MOST_MS;
 }
 
@@ -167,7 +168,7 @@ static void *serve(void *argument)
 			wait_to_retry(c, &retry_ms);
 			continue;
 		}
-		wait_a_while(c, moving || held_bytes ? BUSY_MS : IDLE_MS);
+		wait_a_while(c, moving || held_bytes ? BUSY_US : IDLE_US);
 	}
 	if (c->socket_fd >= 0)
 		drop(c);

@@ -358,7 +358,7 @@ static void start_some(struct tg_client *c, struct tg_ring *ring)
 	ring->count += kept;
 }
 
-/* Ends what has ended, starts what may start. Returns how many moves are under way. */
+/* Ends what has ended, starts what may start. Returns how many moves are under way or wait. */
 int tg_run_moves(struct tg_client *c)
 {
 	c->turn_ns = tg_now(c);
@@ -376,5 +376,5 @@ int tg_run_moves(struct tg_client *c)
 	if (!c->urgent.count)
 		start_some(c, &c->normal); /* the process's moves follow each other */
 	c->stats.queued = c->urgent.count + c->normal.count;
-	return (int)c->stats.inflight;
+	return (int)(c->stats.inflight + c->stats.queued);
 }

@@ -83,7 +83,7 @@ TG_API int tg_stats_get(struct tg_client *client, struct tg_stats *out);
 /* Without a thread: the daemon's messages in, ours out, and the work between. */
 TG_API int tg_feed(struct tg_client *client, const void *message, size_t bytes);
 TG_API int tg_drain(struct tg_client *client, void *message, size_t room); /* bytes, 0: none */
-TG_API int tg_pump(struct tg_client *client);				   /* moves under way */
+TG_API int tg_pump(struct tg_client *client); /* moves under way and queued */
 TG_API int tg_attach(struct tg_client *client);
 TG_API int tg_detach(struct tg_client *client);
 /* Where the chunk at `addr` is believed to be. 0 or -ENOENT. */

@@ -3,7 +3,8 @@
 
 #include "cuabi.h"
 
-#define LAUNCH_NS 700u /* what reading a launch costs (measured) */
+#define LAUNCH_NS 700u	 /* what reading a launch costs (measured) */
+#define PAUSE_NS 200000u /* link.c waits so long between two turns */
 
 CUresult cuMemAlloc_v2(CUdeviceptr *out, size_t bytes);
 CUresult cuMemFree_v2(CUdeviceptr addr);
@@ -118,7 +119,7 @@ static void pump_all(struct rp_tenant *tenants, int count)
 		if (tenants[i].client && tenants[i].pumped <= fg_now()) {
 			fg_tenant_use(tenants[i].slot);
 			tg_pump(tenants[i].client);
-			tenants[i].pumped = fg_now();
+			tenants[i].pumped = fg_now() + PAUSE_NS;
 			fg_take_spent();
 		}
 }

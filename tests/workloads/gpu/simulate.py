@@ -24,6 +24,7 @@ from tierd_gpu.settings import HarvestSettings, Techniques
 INTERVAL_NS = 400_000
 """Time between two turns of the control loop, and what a message takes each way."""
 PUMP_NS = 25_000
+"""A client's thread may begin a turn at multiples of this."""
 GPU_BYTES, BATCH, CONTEXT_BYTES = 16 << 30, 64, 523 << 20
 """Of a whole GPU; blocks that managed memory takes at once, and what a context takes."""
 LIMIT_NS = 600_000_000_000
