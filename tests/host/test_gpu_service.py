@@ -296,6 +296,57 @@ def test_the_shim_takes_over_allocations_only_when_asked(
     assert ran.stdout.strip() == expected
 
 
+WRAPPER = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stddef.h>
+typedef int (*alloc)(unsigned long long *, size_t);
+int wrapped;
+int cuMemAlloc_v2(unsigned long long *out, size_t bytes)
+{
+	static __thread int depth;
+	alloc next = (alloc)dlsym(RTLD_NEXT, "cuMemAlloc_v2");
+	int ret;
+	if (depth++)
+		return 999; /* itself */
+	wrapped++;
+	ret = next(out, bytes);
+	depth--;
+	return ret;
+}
+"""
+
+
+def test_a_library_that_wraps_the_driver_finds_what_comes_after_itself(folder: Path) -> None:
+    """RTLD_NEXT asked by another preloaded library, before and behind the shim."""
+    (folder / "wrapper.c").write_text(WRAPPER)
+    wrapper = folder / "wrapper.so"
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-o", str(wrapper), str(folder / "wrapper.c"),
+         f"-L{standin.FAKE}", "-l:libcuda.so.1"], check=True,
+    )  # fmt: skip
+    program = """
+    import ctypes
+    cu = ctypes.CDLL("libcuda.so.1")
+    context, addr = ctypes.c_void_p(), ctypes.c_uint64()
+    assert cu.cuInit(0) == 0
+    assert cu.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert cu.cuCtxPushCurrent_v2(context) == 0
+    alloc = ctypes.CDLL(None).cuMemAlloc_v2
+    print(alloc(ctypes.byref(addr), ctypes.c_size_t(4 << 20)))
+    """
+    for order in (f"{wrapper} {standin.SHIM}", f"{standin.SHIM} {wrapper}"):
+        for mode in ("off", "borrow"):
+            ran = subprocess.run(
+                [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True,
+                check=False, env=environment(folder) | {
+                    "LD_PRELOAD": order, "TIERD_GPU": mode,
+                    "TIERD_GPU_SOCKET": str(folder / "none.sock"),
+                },
+            )  # fmt: skip
+            assert (ran.returncode, ran.stdout.strip()) == (0, "0"), (order, mode, ran.stderr)
+
+
 def test_the_torch_entry_points_give_tracked_memory(folder: Path) -> None:
     code = f"""
     import cffi

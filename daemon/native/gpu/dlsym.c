@@ -3,13 +3,23 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
+typedef void *(*finder)(void *, const char *);
+
+finder tg_next_dlsym(void);
 void *tg_real_dlsym(void *library, const char *name);
 
-void *tg_real_dlsym(void *library, const char *name)
+static void *nothing(void *library, const char *name)
 {
-	static void *(*real)(void *, const char *);
+	(void)library;
+	(void)name;
+	return NULL;
+}
 
-	if (!real) {
+finder tg_next_dlsym(void)
+{
+	static finder next;
+
+	if (!next) {
 		/* Since glibc 2.34 in libc itself; the older name stays for both. */
 		void *found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.34");
 
@@ -17,7 +27,12 @@ void *tg_real_dlsym(void *library, const char *name)
 			found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.2.5");
 		if (!found)
 			found = dlvsym(RTLD_NEXT, "dlsym", "GLIBC_2.17");
-		__extension__ real = (void *(*)(void *, const char *))found;
+		__extension__ next = found ? (finder)found : nothing;
 	}
-	return real ? real(library, name) : NULL;
+	return next;
+}
+
+void *tg_real_dlsym(void *library, const char *name)
+{
+	return tg_next_dlsym()(library, name);
 }

@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 void *tg_real_dlsym(void *library, const char *name);
+void *(*tg_next_dlsym(void))(void *, const char *);
 
 static struct tg_client *clients[TG_MAX_DEVICES];
 static bool tried[TG_MAX_DEVICES];
@@ -165,24 +166,28 @@ static void *replacement(const char *name)
 	return NULL;
 }
 
+/* Without cuInit: a program may ask for entry points and never use a GPU. */
 void *tg_shim_real(const char *symbol)
 {
-	struct tg_driver *d = real_driver();
+	static void *library;
+	const char *path = getenv("TIERD_GPU_DRIVER");
 
-	return d ? tg_real_dlsym(d->library, symbol) : NULL;
+	if (!library)
+		library = dlopen(path ? path : "libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+	return library ? tg_real_dlsym(library, symbol) : NULL;
 }
 
 /* The runtime asks for the directory itself by its own name. */
 static void substitute(const char *name, void **entry, int version, unsigned long long flags)
 {
-	void *ours = replacement(name);
+	void *ours = role ? replacement(name) : NULL;
 
 	if (!ours && role & TG_BORROW)
 		ours = tg_hook_by_name(name, flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM);
 
 	if (ours && version >= 3020)
 		*entry = ours;
-	else if (!strcmp(name, "cuGetProcAddress"))
+	else if (role && !strcmp(name, "cuGetProcAddress"))
 		*entry = version >= 12000 ? (void *)cuGetProcAddress_v2 : (void *)cuGetProcAddress;
 }
 
@@ -211,19 +216,35 @@ CUresult cuGetProcAddress(const char *name, void **entry, int version, unsigned 
 	return ret;
 }
 
-/* Programs that open the driver themselves find the shim's entry points this way. */
-TG_API void *dlsym(void *library, const char *name)
+static void *find_ours(void *library, const char *name)
 {
-	void *found = tg_real_dlsym(library, name);
+	void *found = tg_real_dlsym(library, name), *ours;
 
-	if (!found || strncmp(name, "cu", 2))
-		return found;
-	if (!strcmp(name, "cuGetProcAddress"))
-		return (void *)cuGetProcAddress;
+	if (!found || !strcmp(name, "cuGetProcAddress"))
+		return found ? (void *)cuGetProcAddress : NULL;
 	if (!strcmp(name, "cuGetProcAddress_v2"))
 		return (void *)cuGetProcAddress_v2;
-	if (role & TG_BORROW && tg_hook_by_symbol(name))
-		return tg_hook_by_symbol(name);
 	/* Without the suffix it is the interface of before version 3.2. */
-	return strstr(name, "_v2") && replacement(name) ? replacement(name) : found;
+	ours = strstr(name, "_v2") ? replacement(name) : NULL;
+	if (!ours && role & TG_BORROW)
+		ours = tg_hook_by_symbol(name);
+	return ours ? ours : found;
+}
+
+typedef void *(*finder)(void *, const char *);
+
+/* RTLD_NEXT is what comes behind the caller, which the C library tells by the address that
+ * the call returns to. */
+static finder finder_of(void *library, const char *name)
+{
+	bool theirs = !role || library == RTLD_NEXT || strncmp(name, "cu", 2);
+
+	return theirs ? tg_next_dlsym() : find_ours;
+}
+
+/* Programs that open the driver themselves find the shim's entry points this way. The last
+ * call must be a jump, so that it returns to the caller of this one. */
+TG_API __attribute__((optimize("O2"))) void *dlsym(void *library, const char *name)
+{
+	return finder_of(library, name)(library, name);
 }
