@@ -74,6 +74,7 @@ def as_json(row: np.void) -> dict[str, object]:
         "uses": int(row["uses"]),
         "launches": int(row["launches"]),
         "launches_untold": int(row["launches_untold"]),
+        "moves_ordered": int(row["moves"]),
         "records_dropped": int(row["dropped"]),
         "note": advice(row),
     }
@@ -89,8 +90,10 @@ def as_text(rows: list[np.void]) -> str:
             for name, where in (("at_home", "at home"), ("on_peers", "on peers"),
                                 ("on_host", "on the host"))
         )  # fmt: skip
-        lines.append(f"program {one['name']} (user {one['uid']}) on gpu {one['gpu']}: {places}; "
-                     f"{one['launches']} launches, {one['uses']} uses")  # fmt: skip
+        lines.append(
+            f"program {one['name']} (user {one['uid']}) on gpu {one['gpu']}: {places}; "
+            f"{one['launches']} launches, {one['uses']} uses, {one['moves_ordered']} moves"
+        )
         if one["note"]:
             lines.append(f"  {one['note']}")
     return "".join(line + "\n" for line in lines or ["no program is served"])

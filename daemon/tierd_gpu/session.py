@@ -193,6 +193,6 @@ def tenants(core: Harvester) -> list[bytes]:
         row["on_peers"] = int(count.sum()) - int(count[spec.home]) - int(count[-1])
         row["uses"], row["launches"] = tenant.uses, tenant.said.launches
         row["launches_untold"], row["dropped"] = tenant.said.untold, tenant.said.dropped
-        row["name"] = spec.name.encode()
+        row["moves"], row["name"] = tenant.sequence, spec.name.encode()
     messages = wire.encode(Kind.TENANTS, rows)
     return messages if len(rows) % wire.most(Kind.TENANTS) else [*messages, wire.bare(Kind.TENANTS)]

@@ -124,6 +124,7 @@ TENANT: Final = np.dtype(
         ("uses", "<u8"),
         ("launches", "<u8"),
         ("launches_untold", "<u8"),
+        ("moves", "<u8"),
         ("dropped", "<u8"),
         ("name", "S32"),
     ]
