@@ -186,6 +186,22 @@ static void let_go(struct tg_client *c, struct tg_chunk *chunk)
 		tg_set_location(c, chunk, TG_HOST);
 }
 
+/* The advice on a range is taken back: neighbours at once, for each call takes a while. */
+static void let_range_go(struct tg_client *c, const struct tg_range *range)
+{
+	uint32_t end = range->first + range->count, run = 0;
+
+	for (uint32_t i = range->first; i < end; i++) {
+		struct tg_chunk *chunk = &c->chunk[i];
+
+		run = chunk->in_place ? run + 1 : 0;
+		if (run && (i + 1 == end || !chunk[1].in_place))
+			tg_in_place(c, &chunk[1 - (int)run], run, false);
+		if (chunk->read_mostly && chunk->state == TG_IDLE)
+			let_go(c, chunk);
+	}
+}
+
 /* The daemon is gone: no lease holds, and placement is the driver's again. */
 int tg_detach(struct tg_client *c)
 {
@@ -195,18 +211,8 @@ int tg_detach(struct tg_client *c)
 		c->stats.detached++;
 		tg_cancel_all(c, false);
 		memset(c->grant, 0, sizeof(c->grant));
-		for (uint32_t i = 0; i < c->ranges; i++) {
-			struct tg_range *range = &c->range[i];
-
-			for (uint32_t j = 0; j < range->count; j++) {
-				struct tg_chunk *chunk = &c->chunk[range->first + j];
-
-				if (chunk->in_place)
-					tg_in_place(c, chunk, 1, false);
-				if (chunk->read_mostly && chunk->state == TG_IDLE)
-					let_go(c, chunk);
-			}
-		}
+		for (uint32_t i = 0; i < c->ranges; i++)
+			let_range_go(c, &c->range[i]);
 	}
 	pthread_mutex_unlock(&c->lock);
 	return 0;
