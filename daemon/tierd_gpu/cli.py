@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     serve.add_argument(
         "--durable", action=argparse.BooleanOptionalAction, default=True,
-        help="lend room only to copies, so that a lost GPU loses nothing (the default); "
+        help="keep nothing on neighbours, so that a lost GPU loses nothing (the default); "
         "without, borrowers gain more and a lost GPU takes a bounded amount with it",
     )  # fmt: skip
 

@@ -295,10 +295,10 @@ static int take_off(struct tg_client *c, const struct tgw_move *move, struct tgw
 	}
 	f->calling = false;
 	pthread_cond_broadcast(&c->called);
-	if (!ret && f->to == TG_HOST)
-		ret = tg_copy_poll(c, f); /* the call has waited for it */
-	else if (!ret)
-		ret = f->failed ? f->failed : -EAGAIN;
+	if (!ret)
+		ret = f->failed;
+	if (!ret) /* a call to the host has waited for it */
+		ret = f->to == TG_HOST ? tg_copy_poll(c, f) : -EAGAIN;
 	if (ret != -EAGAIN)
 		end_move(c, f, ret);
 	return 0;

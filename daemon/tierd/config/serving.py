@@ -204,15 +204,15 @@ class GpuConfig:
     durable: bool = option(
         FLAG,
         True,
-        "Lend room only to copies, so that a lost GPU loses nothing; off: faster, with a bound.",
+        "Keep nothing on neighbours, so that a lost GPU loses nothing; off: faster, with a bound.",
     )
     floor_bytes: int = option(
-        size("0B", "1TiB"), "100MB", "Free memory of a lender that is never borrowed."
+        size("0B", "1TiB"), "100MB", "Memory of a lender that is never borrowed."
     )
     refill_bytes: int = option(
         size("0B", "1TiB"),
         "200MB",
-        "Free and removable memory of a lender below which it gets some back.",
+        "Memory to be had on a lender below which it gets some back.",
     )
     quota_share: float = option(
         share(0.01, 1.0),
