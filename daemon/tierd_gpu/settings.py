@@ -35,7 +35,7 @@ class HarvestSettings:
 
     Attributes:
         floor_bytes: free memory of a lender that borrowers never take (HUVM: 100 MB).
-        refill_bytes: free + removable below this starts reclaim (HUVM: 200 MB).
+        refill_bytes: room below this starts reclaim (HUVM: 200 MB).
         context_bytes: of a lender, for a borrower that comes: its context there (measured on
             an H100 with driver 580: 523 MiB).
         home_free_chunks: chunks kept free at a borrower's home, ahead of its faults.
