@@ -19,7 +19,7 @@ from tierd_gpu.metrics import Sample, samples
 from tierd_gpu.nvml import Nvml
 from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
-from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.settings import HarvestSettings, Techniques
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +45,7 @@ def harvest_settings(config: GpuConfig) -> HarvestSettings:
         revoke_bound_ns=config.revoke_ns,
         quota_share=config.quota_share,
         durable=config.durable,
+        techniques=Techniques(in_place=config.in_place),
     )
 
 

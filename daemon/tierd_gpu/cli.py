@@ -17,7 +17,7 @@ from tierd_gpu.links import GpuTopology
 from tierd_gpu.nvml import Nvml
 from tierd_gpu.server import ServerSettings
 from tierd_gpu.service import GpuService
-from tierd_gpu.settings import HarvestSettings
+from tierd_gpu.settings import HarvestSettings, Techniques
 
 SOCKET = Path("/run/tierd/gpu.sock")
 
@@ -43,6 +43,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="keep nothing on neighbours, so that a lost GPU loses nothing (the default); "
         "without, borrowers gain more and a lost GPU takes a bounded amount with it",
     )  # fmt: skip
+    serve.add_argument(
+        "--in-place", action=argparse.BooleanOptionalAction, default=True,
+        help="kernels read what is away where it is (the default); without, they fault it home",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,8 +58,11 @@ def run(args: argparse.Namespace) -> int:
         users, groups = frozenset(args.user), frozenset(args.group)
         # Whoever may open the socket is still asked who they are (SO_PEERCRED).
         mode = 0o666 if users or groups else 0o600
+        wanted = HarvestSettings(
+            durable=args.durable, techniques=Techniques(in_place=args.in_place)
+        )
         settings = ServerSettings(args.socket, users=users, groups=groups, mode=mode)
-        return serve(GpuService(topology, nvml, settings, HarvestSettings(durable=args.durable)))
+        return serve(GpuService(topology, nvml, settings, wanted))
 
 
 def show(

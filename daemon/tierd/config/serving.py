@@ -206,6 +206,11 @@ class GpuConfig:
         True,
         "Keep nothing on neighbours, so that a lost GPU loses nothing; off: faster, with a bound.",
     )
+    in_place: bool = option(
+        FLAG,
+        True,
+        "Kernels read what is away where it is; off: they fault it home, as the driver has it.",
+    )
     floor_bytes: int = option(
         size("0B", "1TiB"), "100MB", "Memory of a lender that is never borrowed."
     )

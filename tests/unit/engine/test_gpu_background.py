@@ -137,6 +137,7 @@ def test_a_socket_that_cannot_be_made_lets_nvml_go(tmp_path: Path) -> None:
 def test_settings_come_from_the_configuration() -> None:
     config = loads(
         '[gpu]\nserve = true\nsocket = "/run/x.sock"\nusers = [7]\ngroups = [9]\ndurable = false\n'
+        "in_place = false\n"
         'floor = "1MB"\nrefill = "2MB"\nquota = "25%"\nrevoke = "20ms"'
     ).gpu
     server, harvest = server_settings(config), harvest_settings(config)
@@ -145,7 +146,10 @@ def test_settings_come_from_the_configuration() -> None:
     assert server_settings(loads("").gpu).mode == 0o600
     assert (harvest.floor_bytes, harvest.refill_bytes) == (10**6, 2 * 10**6)
     assert (harvest.durable, harvest.quota_share, harvest.revoke_bound_ns) == (False, 0.25, 2e7)
-    assert harvest_settings(loads("").gpu).durable
+    assert not harvest.techniques.in_place
+    usual = harvest_settings(loads("").gpu)
+    assert usual.durable
+    assert usual.techniques.in_place
 
 
 @pytest.mark.parametrize(
