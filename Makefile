@@ -66,7 +66,7 @@ lint: setup
 	@clang-format --dry-run -Werror $(C_FILES)
 	@$(MAKE) --no-print-directory -s -C fpga lint PYTHON=$(CURDIR)/$(PYTHON)
 	@shellcheck config/setup.sh kmod/kernels.sh config/debian/build.sh config/debian/*.p*[mt] \
-		tests/lab/tierd_lab/guestbin/* tests/bench/tiering/guest/*.sh
+		tests/lab/tierd_lab/guestbin/* tests/lab/kernel-builds/build.sh tests/bench/tiering/guest/*.sh
 	@$(PYTHON) -m reuse lint --quiet 2>/dev/null || $(PYTHON) -m reuse lint
 
 # Over a million wrong inputs for what reads files, sockets and the kernel's messages; `make test`
@@ -77,9 +77,9 @@ fuzz: setup
 	@TIERD_FUZZ=1 $(PYTHON) -m pytest -q -s --show-capture=no $(FUZZ_TESTS)
 
 # What is too slow for each change, before a release (docs/develop/tests.md): each check on each kernel,
-# more rounds of what `make test` does a few of, the module's torture under the allocator's own checks,
+# more rounds of what `make test` does a few of, the module's torture on a kernel that checks itself,
 # the service for minutes while all about it changes, the million wrong inputs.
-soak: workloads fuzz
+soak: workloads fuzz lab-kernels
 	@$(MAKE) --no-print-directory -s -j2 -C fpga test PYTHON=$(CURDIR)/$(PYTHON)
 	@$(PYTHON) -m pytest $(PYTEST_FLAGS) -m soak
 
@@ -122,6 +122,11 @@ module-lab: setup
 	@$(MAKE) --no-print-directory -s -C kmod \
 		KERNEL=$$($(PYTHON) -c 'from tierd_lab.host import find_kernel as f; print(f().version)')
 
+# Kernels for the lab that Debian has not: one that checks itself (KASAN, lockdep), one with idle page
+# tracking. Half an hour of two CPUs each, once; LAB_KERNELS: debug or idle alone.
+lab-kernels:
+	@tests/lab/kernel-builds/build.sh $(LAB_KERNELS)
+
 # The packages tierd and tierd-dkms in build/deb, and the wheel in build/wheel.
 deb: setup
 	@config/debian/build.sh
@@ -138,4 +143,4 @@ clean:
 	rm -f daemon/tierd/_native*.so
 
 .PHONY: all setup soak workloads demo demo-sources gpu module module-lab bench bench-short bench-parts \
-	bench-quick deb wheel test lint fuzz golden clean
+	bench-quick lab-kernels deb wheel test lint fuzz golden clean

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which installed kernels the module can be built for."""
+"""Which installed kernels the module can be built for, and what they report of themselves."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ from typing import Final
 
 import pytest
 
-from tierd_lab.host import Kernel, kernels
+from tierd.core.errors import UnavailableError
+from tierd_lab import Guest
+from tierd_lab.host import Kernel, find_kernel, kernels
+
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 OLD: Final = "6.1"
 """Debian 12's own release; no later Debian has it."""
 RELEASES: Final = ("6.12", OLD)
 """What the module's checks run on."""
+DEBUG: Final = "debug"
+"""The kernel of `make lab-kernels` that checks itself; in `make soak` they run on it, too."""
+ALL_RELEASES: Final = (*RELEASES, pytest.param(DEBUG, marks=pytest.mark.soak))
+"""`RELEASES` and `DEBUG`, as parameters of a test."""
 
 ON_EACH_KERNEL = frozenset(
     {
@@ -36,8 +44,25 @@ def buildable(start: str) -> Kernel | None:
     return None
 
 
+def of_lab(name: str) -> Kernel:
+    """A kernel that `make lab-kernels` builds: "debug" or "idle".
+
+    Raises:
+        UnavailableError: it was not built.
+    """
+    image = ROOT / "build/lab-kernels" / name / "vmlinuz"
+    if not image.exists():
+        raise UnavailableError(f"there is no lab kernel {name}", hint="make lab-kernels")
+    return find_kernel(image)
+
+
 def required(start: str) -> Kernel:
-    """The kernel of a release that `make test` installs; skips where no package of it exists."""
+    """The kernel of a release that `make test` installs, or `DEBUG`.
+
+    Skips where no package of it exists.
+    """
+    if start == DEBUG:
+        return of_lab(start)
     kernel = buildable(start)
     if kernel is None and start == OLD and not _is_debian_12():
         pytest.skip(f"only Debian 12 has packages of kernel {OLD}")
@@ -61,6 +86,22 @@ def selected(request: pytest.FixtureRequest, release: str, **others: str) -> lis
             fixed = {release, *others.values()}
             found |= dict.fromkeys(v for v in params.values() if v not in fixed)
     return list(found)
+
+
+def assert_nothing_reported(guest: Guest) -> None:
+    """A guest with the debug kernel has its whole log, without a report, and still checks locks."""
+    log = guest.dmesg()
+    assert "] Linux version " in log
+    assert "KernelAddressSanitizer initialized" in log
+    complaints = guest.kernel_complaints()
+    assert complaints == [], log[log.find(complaints[0]) :][:4000]
+    # Lockdep ends its work, without a complaint, when its tables are full.
+    (state,) = (
+        line.split()[-1]
+        for line in guest.read_text("/proc/lockdep_stats").splitlines()
+        if "debug_locks:" in line
+    )
+    assert state == "1"
 
 
 def _is_debian_12() -> bool:

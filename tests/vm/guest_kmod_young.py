@@ -43,7 +43,10 @@ while True:
 
 def option(name: str) -> bool:
     """Whether the running kernel has an option."""
-    return f"CONFIG_{name}=y" in Path(f"/boot/config-{os.uname().release}").read_text()
+    release = os.uname().release
+    places = (Path(f"/boot/config-{release}"), Path(f"/lib/modules/{release}/build/.config"))
+    config = next(each for each in places if each.exists())
+    return f"CONFIG_{name}=y" in config.read_text()
 
 
 def referenced(pid: int, first: int, pages: int) -> int:

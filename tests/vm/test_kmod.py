@@ -16,7 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kernels import RELEASES, required, selected
+from kernels import (
+    ALL_RELEASES,
+    DEBUG,
+    RELEASES,
+    assert_nothing_reported,
+    required,
+    selected,
+)
 from module_build import build_module, build_test_modules
 
 from tierd_lab import Guest, Machine
@@ -55,7 +62,7 @@ PARAMETERS_OF_SOAK = [
 ]
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=ALL_RELEASES)
 def booted(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guest]]:
     """A kernel release, and the guest that runs it."""
     kernel = required(request.param)
@@ -63,8 +70,10 @@ def booted(request: pytest.FixtureRequest) -> Iterator[tuple[str, Guest]]:
     build_module(kernel.version, "TIERD_FLUSH_BY_INVPCID")
     build_test_modules(kernel.version)
     subprocess.run(["make", "-s", "-C", str(ROOT / "tests/workloads")], check=True)
-    with Guest("dram-cxl", kernel=kernel.version) as guest:
+    with Guest("dram-cxl", kernel=kernel.image) as guest:
         yield request.param, guest
+        if request.param == DEBUG:
+            assert_nothing_reported(guest)
 
 
 def run(guest: Guest, script: str, *options: str) -> list[dict[str, Any]]:
@@ -124,7 +133,6 @@ def test_the_loop_brings_scattered_hot_pages_to_dram(booted: tuple[str, Guest], 
 def test_torture_under_the_allocators_own_checks() -> None:
     """Freed memory is poisoned, slabs have red zones and are checked at each call."""
     kernel = required(RELEASES[0])
-    assert kernel is not None, f"no kernel {RELEASES[0]} with headers: `make setup`"
     build_module(kernel.version)
     machine = replace(Machine.load("dram-cxl"), kernel_args=("slub_debug=FZPU", "page_poison=1"))
     runs = {

@@ -16,7 +16,7 @@ from typing import Any
 
 import neoprof_build
 import pytest
-from kernels import RELEASES, required, selected
+from kernels import ALL_RELEASES, DEBUG, assert_nothing_reported, required, selected
 from module_build import build_module
 from window_server import WindowServer, model_cards
 
@@ -54,7 +54,7 @@ def run(guest: Guest, checks: Sequence[str]) -> Results:
     return told
 
 
-@pytest.fixture(scope="module", params=RELEASES)
+@pytest.fixture(scope="module", params=ALL_RELEASES)
 def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Results]:
     """What each check said, by its name."""
     kernel = required(request.param)
@@ -64,9 +64,11 @@ def told(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Resu
     server = WindowServer(tmp_path_factory.mktemp("neoprof"), model_cards())
     machine = dataclasses.replace(Machine.load("dram-cxl"), qemu_args=server.qemu_args())
     try:
-        with Guest(machine, kernel=kernel.version, boot_timeout_s=900, life_s=2 * LIMIT_S) as guest:
+        with Guest(machine, kernel=kernel.image, boot_timeout_s=900, life_s=2 * LIMIT_S) as guest:
             found = run(guest, selected(request, request.param))
             assert server.failure is None, server.failure
+            if request.param == DEBUG:
+                assert_nothing_reported(guest)
             yield found
     finally:
         server.close()

@@ -103,7 +103,8 @@ def virtme_arguments(boot: Boot) -> list[str]:
     machine = boot.machine
     arguments = ["--kimg", str(boot.kernel.image), "--mods", "auto", "--root", "/", "--force-9p"]
     arguments += ["--disable-kvm", "--dry-run", "--show-command", "--disable-monitor"]
-    arguments += ["--save-initramfs", str(boot.folder / "initramfs")]
+    # A kernel that has what it needs of the root built in would boot without one.
+    arguments += ["--force-initramfs", "--save-initramfs", str(boot.folder / "initramfs")]
     arguments += ["--name", "tierd-lab", "--cpus", str(machine.cpu_count)]
     arguments += ["--memory", memory_argument(machine)]
     for folder in _OVERLAYS:

@@ -41,7 +41,8 @@ _STUCK: Final = re.compile(r"kthread timer wakeup didn't happen")
 _AGENT: Final = Path(__file__).resolve().parent / "agent.py"
 _SPLAT: Final = re.compile(
     r"WARNING: |BUG: |kernel BUG|Oops|general protection fault|"
-    r"blocked for more than|INFO: .* self-detected stall|Kernel panic"
+    r"blocked for more than|INFO: .* (self-detected stall|detected stalls)|Kernel panic|"
+    r"turning off the locking correctness validator"
 )
 
 
