@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /* Parameters, and the order in which the parts come and go. */
 #include "compat.h"
-#include "neoprof.h"
 #include "tierd.h"
 #include "young.h"
 
@@ -143,12 +142,7 @@ static int __init tierd_init(void)
 	ret = tierd_netlink_init();
 	if (ret)
 		goto dev;
-	ret = neoprof_init();
-	if (ret)
-		goto netlink;
 	return 0;
-netlink:
-	tierd_netlink_exit();
 dev:
 	tierd_dev_exit();
 scan:
@@ -162,8 +156,7 @@ history:
 
 static void __exit tierd_exit(void)
 {
-	/* Cards and scanner first: they tell of events by netlink. */
-	neoprof_exit();
+	/* The scanner first: it tells of events by netlink. */
 	tierd_scan_stop();
 	tierd_netlink_exit();
 	tierd_dev_exit();
@@ -175,8 +168,7 @@ static void __exit tierd_exit(void)
 module_init(tierd_init);
 module_exit(tierd_exit);
 
-MODULE_DESCRIPTION(
-    "Accessed bits of every page, whose page frames are, and NeoProf cards, for tierd");
+MODULE_DESCRIPTION("Accessed bits of every page, and whose page frames are, for tierd");
 MODULE_AUTHOR("The tierd authors");
 MODULE_VERSION("0.1.0");
 MODULE_LICENSE("GPL");

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Inside of the NeoProf driver. Arrows point one way:
+ * Inside of tierd_neoprof.ko, the NeoProf driver, which uses tierd.ko. Arrows point one way:
  *
- *	pci -> window, mmio -> card -> layouts (chmu, v1), hdm, drain, class, netlink's events
+ *	pci -> mmio -> card -> layouts (chmu, v1), hdm, drain, class, netlink's events
  *	netlink commands -> set -> card;  drain -> ranges, resolve, ring
+ *
+ * What is exported is for tierd_neoprof_window.ko, in which a window takes the place of pci and
+ * mmio, for simulated cards.
  *
  * A bus says how a register is reached, a layout what the registers mean.
  *
@@ -18,6 +21,7 @@
 #include "tierd.h"
 
 #include <linux/device.h>
+#include <linux/interrupt.h>
 #include <linux/netlink.h>
 #include <linux/pci.h>
 
@@ -157,19 +161,16 @@ int neoprof_set(struct neoprof_card *card, struct genl_info *info);
 /* neoprof_chmu.c, neoprof_v1.c */
 extern const struct neoprof_layout neoprof_chmu, neoprof_v1;
 
-/* neoprof_window.c */
-struct neoprof_window;
-struct neoprof_window *neoprof_window_open(struct pci_dev *pdev, void __iomem *memory,
-					   resource_size_t size, unsigned long v1, bool interrupt);
-void neoprof_window_close(struct neoprof_window *window);
-void neoprof_window_interrupt(struct neoprof_window *window);
-
 /* neoprof_mmio.c */
 struct neoprof_mmio;
 struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
 				       const struct neoprof_layout *layout, bool interrupt);
 void neoprof_mmio_close(struct neoprof_mmio *mmio);
 void neoprof_mmio_interrupt(struct neoprof_mmio *mmio);
+
+/* neoprof_irq.c */
+bool neoprof_irq_request(struct pci_dev *pdev, irq_handler_t handler, void *argument);
+void neoprof_irq_free(struct pci_dev *pdev, void *argument);
 
 /* neoprof_pci.c */
 int neoprof_pci_init(void);
@@ -180,16 +181,9 @@ int neoprof_class_init(void);
 void neoprof_class_exit(void);
 struct device *neoprof_class_add(struct neoprof_card *card);
 
-/* neoprof_netlink.c; the operations stand in netlink.c */
-int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb);
-int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info);
-int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info);
+/* neoprof_netlink.c */
+extern const struct tierd_card_ops neoprof_netlink_ops;
 void neoprof_event(enum tierd_event event, const struct neoprof_card *card);
-void neoprof_socket_closed(u32 portid);
-
-/* neoprof_main.c */
-int neoprof_init(void);
-void neoprof_exit(void);
 
 static inline const char *neoprof_backend(const struct neoprof_card *card)
 {

@@ -72,6 +72,7 @@ void neoprof_card_interrupt(struct neoprof_card *card)
 	WRITE_ONCE(card->stats.interrupts, card->stats.interrupts + 1);
 	neoprof_card_kick(card);
 }
+EXPORT_SYMBOL_GPL(neoprof_card_interrupt);
 
 /* Called with the card's lock; `why` tells of the access that failed. */
 void neoprof_card_failed(struct neoprof_card *card, int error)
@@ -262,6 +263,7 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 	wake_up_process(card->thread);
 	return card;
 }
+EXPORT_SYMBOL_GPL(neoprof_card_add);
 
 /*
  * After this nothing touches the bus any more. A command that found the card before it left the
@@ -282,3 +284,4 @@ void neoprof_card_remove(struct neoprof_card *card)
 	neoprof_event(TIERD_EVENT_CARD_GONE, card);
 	neoprof_card_put(card);
 }
+EXPORT_SYMBOL_GPL(neoprof_card_remove);

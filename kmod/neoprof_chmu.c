@@ -266,3 +266,4 @@ const struct neoprof_layout neoprof_chmu = {
     .profile = neoprof_vendor_profile,
     .requests = neoprof_vendor_requests,
 };
+EXPORT_SYMBOL_GPL(neoprof_chmu);

@@ -6,6 +6,7 @@
 #include <linux/moduleparam.h>
 
 unsigned int neoprof_timeout_ms = 1000;
+EXPORT_SYMBOL_GPL(neoprof_timeout_ms);
 unsigned int neoprof_drain_frames = 16384;
 
 /* Bounded, so that no wait can be taken for a hung task, and no drain takes for ever. */
@@ -20,27 +21,43 @@ static int set_frames(const char *value, const struct kernel_param *param)
 }
 
 static const struct kernel_param_ops timeout_ops = {.set = set_timeout, .get = param_get_uint};
-module_param_cb(neoprof_timeout_ms, &timeout_ops, &neoprof_timeout_ms, 0644);
-MODULE_PARM_DESC(neoprof_timeout_ms, "Longest wait for a card's answer, 1 to 30000 ms (1000)");
+module_param_cb(timeout_ms, &timeout_ops, &neoprof_timeout_ms, 0644);
+MODULE_PARM_DESC(timeout_ms, "Longest wait for a card's answer, 1 to 30000 ms (1000)");
 
 static const struct kernel_param_ops frames_ops = {.set = set_frames, .get = param_get_uint};
-module_param_cb(neoprof_drain_frames, &frames_ops, &neoprof_drain_frames, 0644);
-MODULE_PARM_DESC(neoprof_drain_frames, "Most frames looked up in one drain (16384)");
+module_param_cb(drain_frames, &frames_ops, &neoprof_drain_frames, 0644);
+MODULE_PARM_DESC(drain_frames, "Most frames looked up in one drain (16384)");
 
-int neoprof_init(void)
+static int __init neoprof_init(void)
 {
 	int ret = neoprof_class_init();
 
 	if (ret)
 		return ret;
+	ret = tierd_cards_register(&neoprof_netlink_ops);
+	if (ret)
+		goto class;
 	ret = neoprof_pci_init();
 	if (ret)
-		neoprof_class_exit();
+		goto cards;
+	return 0;
+cards:
+	tierd_cards_unregister();
+	class : neoprof_class_exit();
 	return ret;
 }
 
-void neoprof_exit(void)
+static void __exit neoprof_exit(void)
 {
+	tierd_cards_unregister();
 	neoprof_pci_exit();
 	neoprof_class_exit();
 }
+
+module_init(neoprof_init);
+module_exit(neoprof_exit);
+
+MODULE_DESCRIPTION("NeoProf cards, for tierd");
+MODULE_AUTHOR("The tierd authors");
+MODULE_VERSION("0.1.0");
+MODULE_LICENSE("GPL");

@@ -12,7 +12,7 @@ void neoprof_event(enum tierd_event event, const struct neoprof_card *card)
 }
 
 /* A daemon that dies must not leave a card at work: the cards' threads stop them. */
-void neoprof_socket_closed(u32 portid)
+static void neoprof_socket_closed(u32 portid)
 {
 	struct neoprof_card *card;
 
@@ -100,13 +100,11 @@ static struct neoprof_card *card_from(unsigned int number)
 }
 
 /* All cards by number; cb->args[0] is the lowest number not told yet. */
-int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
+static int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct neoprof_card *card;
 	int ret = 0;
 
-	if (!tierd_netlink_allowed(cb->skb))
-		return -EPERM;
 	while (!ret && (card = card_from(cb->args[0]))) {
 		ret = put_card(skb, cb, card);
 		if (!ret)
@@ -142,14 +140,11 @@ static void unlock_named(struct neoprof_card *card)
 	neoprof_card_put(card);
 }
 
-int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info)
+static int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info)
 {
-	struct neoprof_card *card;
+	struct neoprof_card *card = lock_named(info);
 	int ret;
 
-	if (!tierd_netlink_allowed(skb))
-		return -EPERM;
-	card = lock_named(info);
 	if (IS_ERR(card))
 		return PTR_ERR(card);
 	ret = neoprof_set(card, info);
@@ -175,7 +170,7 @@ static int take_profile(struct neoprof_card *card, struct tierd_profile *profile
 	return ret;
 }
 
-int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
+static int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 {
 	struct tierd_card_stats stats;
 	struct tierd_profile *profile;
@@ -184,8 +179,6 @@ int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	void *header;
 	int ret;
 
-	if (!tierd_netlink_allowed(skb))
-		return -EPERM;
 	profile = kzalloc(sizeof(*profile), GFP_KERNEL);
 	if (!profile)
 		return -ENOMEM;
@@ -216,3 +209,10 @@ free:
 	kfree(profile);
 	return ret;
 }
+
+const struct tierd_card_ops neoprof_netlink_ops = {
+    .dump = neoprof_netlink_dump,
+    .set = neoprof_netlink_set,
+    .profile = neoprof_netlink_profile,
+    .socket_closed = neoprof_socket_closed,
+};

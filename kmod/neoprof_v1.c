@@ -242,3 +242,4 @@ const struct neoprof_layout neoprof_v1 = {
     .taken = v1_taken,
     .profile = v1_profile,
 };
+EXPORT_SYMBOL_GPL(neoprof_v1);

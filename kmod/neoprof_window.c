@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * The bus "window": simulated cards behind memory that guest and host share, as
- * neoprof_window.h describes it. Memory has no side effects, so each register access is a
- * message that the host answers; the wait for it is bounded.
+ * tierd_neoprof_window.ko, for tests: the bus "window", simulated cards behind memory that guest
+ * and host share, as neoprof_window.h describes it. Memory has no side effects, so each register
+ * access is a message that the host answers; the wait for it is bounded. A window is in the memory
+ * of an ivshmem device, plain or with a doorbell, and begins with a magic.
  */
 #include "neoprof_window.h"
 #include "neoprof.h"
@@ -10,13 +11,20 @@
 #include <linux/delay.h>
 #include <linux/io-64-nonatomic-lo-hi.h>
 #include <linux/ktime.h>
+#include <linux/module.h>
+#include <linux/moduleparam.h>
 #include <linux/sched.h>
 #include <linux/slab.h>
 
 #define SPINS 4096 /* looks at the doorbell before the wait sleeps between two */
 
+static ulong window_v1;
+module_param_named(v1, window_v1, ulong, 0444);
+MODULE_PARM_DESC(v1, "Bitmap of a window's cards that have the published register layout (0)");
+
 struct neoprof_window {
 	void __iomem *memory;
+	bool interrupt;
 	unsigned int count;
 	struct window_port {
 		struct neoprof_window *window;
@@ -132,65 +140,137 @@ static const struct neoprof_bus window_bus = {
     .hdm = window_hdm,
 };
 
-/*
- * The window in a device's memory, or -ENODEV if there is none: other uses are made of
- * such devices. `v1`: bitmap of cards that speak the published register layout.
- */
-struct neoprof_window *neoprof_window_open(struct pci_dev *pdev, void __iomem *memory,
-					   resource_size_t size, unsigned long v1, bool interrupt)
+static irqreturn_t window_interrupt(int irq, void *argument)
 {
-	struct neoprof_window *window;
-	struct neoprof_card *card;
-	u32 version, count, i;
+	struct neoprof_window *window = argument;
+	unsigned int i;
 
-	if (size < NPW_BYTES || readl(memory + NPW_MAGIC_OFFSET) != NPW_MAGIC)
-		return ERR_PTR(-ENODEV);
-	version = readl(memory + NPW_VERSION_OFFSET);
-	count = readl(memory + NPW_CARDS_OFFSET);
-	if (version != NPW_VERSION || !count || count > NPW_CARDS_MAX) {
-		dev_err(&pdev->dev, "NeoProf window of version %u with %u cards: not supported\n",
-			version, count);
-		return ERR_PTR(-EPROTO);
-	}
-	window = kzalloc(sizeof(*window), GFP_KERNEL);
-	if (!window)
-		return ERR_PTR(-ENOMEM);
-	window->memory = memory;
-	window->count = count;
-	for (i = 0; i < count; i++) {
-		struct window_port *port = &window->ports[i];
+	for (i = 0; i < NPW_CARDS_MAX; i++) {
+		struct neoprof_card *card = READ_ONCE(window->ports[i].card);
 
-		port->window = window;
-		port->part = memory + NPW_CARD_BASE + i * NPW_CARD_STRIDE;
-		card = neoprof_card_add(&window_bus, v1 >> i & 1 ? &neoprof_v1 : &neoprof_chmu,
-					port, 0, &pdev->dev, interrupt);
-		if (IS_ERR(card)) {
-			neoprof_window_close(window);
-			return ERR_CAST(card);
-		}
-		WRITE_ONCE(port->card, card);
+		if (card)
+			neoprof_card_interrupt(card);
 	}
-	return window;
+	return IRQ_HANDLED;
 }
 
-void neoprof_window_close(struct neoprof_window *window)
+static void window_remove_cards(struct neoprof_window *window)
 {
 	unsigned int i;
 
 	for (i = 0; i < window->count; i++)
 		if (window->ports[i].card)
 			neoprof_card_remove(window->ports[i].card);
-	kfree(window);
 }
 
-void neoprof_window_interrupt(struct neoprof_window *window)
+static int window_add_cards(struct neoprof_window *window, struct pci_dev *pdev)
 {
+	struct neoprof_card *card;
 	unsigned int i;
 
 	for (i = 0; i < window->count; i++) {
-		struct neoprof_card *card = READ_ONCE(window->ports[i].card);
+		struct window_port *port = &window->ports[i];
 
-		if (card)
-			neoprof_card_interrupt(card);
+		port->window = window;
+		port->part = window->memory + NPW_CARD_BASE + i * NPW_CARD_STRIDE;
+		card =
+		    neoprof_card_add(&window_bus, window_v1 >> i & 1 ? &neoprof_v1 : &neoprof_chmu,
+				     port, 0, &pdev->dev, window->interrupt);
+		if (IS_ERR(card)) {
+			window_remove_cards(window);
+			return PTR_ERR(card);
+		}
+		WRITE_ONCE(port->card, card);
 	}
+	return 0;
 }
+
+/* Whether the device's memory is a window that this driver knows: other uses are made of it. */
+static int window_check(struct pci_dev *pdev, struct neoprof_window *window)
+{
+	u32 version;
+
+	if (readl(window->memory + NPW_MAGIC_OFFSET) != NPW_MAGIC)
+		return -ENODEV;
+	version = readl(window->memory + NPW_VERSION_OFFSET);
+	window->count = readl(window->memory + NPW_CARDS_OFFSET);
+	if (version == NPW_VERSION && window->count && window->count <= NPW_CARDS_MAX)
+		return 0;
+	dev_err(&pdev->dev, "NeoProf window of version %u with %u cards: not supported\n", version,
+		window->count);
+	return -EPROTO;
+}
+
+static int window_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct neoprof_window *window;
+	int ret;
+
+	if (pci_resource_len(pdev, NPW_PCI_BAR) < NPW_BYTES)
+		return -ENODEV;
+	window = kzalloc(sizeof(*window), GFP_KERNEL);
+	if (!window)
+		return -ENOMEM;
+	ret = pci_enable_device_mem(pdev);
+	if (ret)
+		goto free;
+	/*
+	 * Its memory is not claimed: that would take it from programs that have it mapped, be it
+	 * some other ivshmem device or the lab's own controls in the window.
+	 */
+	ret = -ENOMEM;
+	window->memory = pci_iomap(pdev, NPW_PCI_BAR, 0);
+	if (!window->memory)
+		goto disable;
+	ret = window_check(pdev, window);
+	if (ret)
+		goto unmap;
+	pci_set_master(pdev); /* message-signalled interrupts are writes */
+	window->interrupt = neoprof_irq_request(pdev, window_interrupt, window);
+	ret = window_add_cards(window, pdev);
+	if (ret)
+		goto interrupts;
+	pci_set_drvdata(pdev, window);
+	return 0;
+interrupts:
+	if (window->interrupt)
+		neoprof_irq_free(pdev, window);
+	pci_clear_master(pdev);
+unmap:
+	pci_iounmap(pdev, window->memory);
+disable:
+	pci_disable_device(pdev);
+free:
+	kfree(window);
+	return ret;
+}
+
+static void window_remove(struct pci_dev *pdev)
+{
+	struct neoprof_window *window = pci_get_drvdata(pdev);
+
+	if (window->interrupt)
+		neoprof_irq_free(pdev, window);
+	window_remove_cards(window);
+	pci_clear_master(pdev);
+	pci_iounmap(pdev, window->memory);
+	pci_disable_device(pdev);
+	kfree(window);
+}
+
+static const struct pci_device_id window_table[] = {
+    {PCI_DEVICE(NPW_PCI_VENDOR, NPW_PCI_DEVICE)},
+    {},
+};
+
+static struct pci_driver window_driver = {
+    .name = "neoprof_window",
+    .id_table = window_table,
+    .probe = window_probe,
+    .remove = window_remove,
+};
+module_pci_driver(window_driver);
+
+MODULE_DESCRIPTION("Simulated NeoProf cards behind shared memory, for tests of tierd");
+MODULE_AUTHOR("The tierd authors");
+MODULE_LICENSE("GPL");

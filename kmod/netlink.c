@@ -4,7 +4,6 @@
  * CAP_NET_ADMIN, which containers have that manage the host's network, and for CAP_SYS_PTRACE too.
  */
 #include "compat.h"
-#include "neoprof.h"
 #include "tierd.h"
 #include "trace.h"
 
@@ -90,17 +89,20 @@ void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 	genlmsg_end(skb, header);
 	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
 }
+EXPORT_SYMBOL_GPL(tierd_netlink_card_event);
 
 /* Asked first by every operation: the family's hooks are not called for dumps. */
 bool tierd_netlink_allowed(const struct sk_buff *skb)
 {
 	return netlink_capable(skb, CAP_SYS_PTRACE);
 }
+EXPORT_SYMBOL_GPL(tierd_netlink_allowed);
 
 struct genl_family *tierd_netlink_family(void)
 {
 	return &family;
 }
+EXPORT_SYMBOL_GPL(tierd_netlink_family);
 
 static const struct genl_ops operations[] = {
     {.cmd = TIERD_CMD_TARGET_ADD, .doit = tierd_netlink_target_add, .flags = GENL_ADMIN_PERM},
@@ -109,11 +111,9 @@ static const struct genl_ops operations[] = {
     {.cmd = TIERD_CMD_TARGET_GET, .dumpit = tierd_netlink_target_dump, .flags = GENL_ADMIN_PERM},
     {.cmd = TIERD_CMD_SCAN_SET, .doit = tierd_netlink_scan_set, .flags = GENL_ADMIN_PERM},
     {.cmd = TIERD_CMD_SCAN_GET, .doit = tierd_netlink_scan_get, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_GET, .dumpit = neoprof_netlink_dump, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_SET, .doit = neoprof_netlink_set, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_PROFILE_GET,
-     .doit = neoprof_netlink_profile,
-     .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_GET, .dumpit = tierd_netlink_card_dump, .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_SET, .doit = tierd_netlink_card_do, .flags = GENL_ADMIN_PERM},
+    {.cmd = TIERD_CMD_NEOPROF_PROFILE_GET, .doit = tierd_netlink_card_do, .flags = GENL_ADMIN_PERM},
 };
 
 static const struct genl_multicast_group groups[] = {
@@ -142,7 +142,7 @@ static int socket_closed(struct notifier_block *block, unsigned long event, void
 	if (event == NETLINK_URELEASE && notify->protocol == NETLINK_GENERIC &&
 	    net_eq(notify->net, &init_net) && notify->portid) {
 		tierd_targets_clear(notify->portid);
-		neoprof_socket_closed(notify->portid);
+		tierd_cards_socket_closed(notify->portid);
 	}
 	return NOTIFY_DONE;
 }

@@ -204,6 +204,7 @@ void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner
 	if (page)
 		resolve(page, pfn, owner, flags, false);
 }
+EXPORT_SYMBOL_GPL(tierd_resolve_page);
 
 /*
  * Memory that goes off line may take its struct pages with it. Frames are looked up under

@@ -195,6 +195,7 @@ void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_rec
 {
 	publish(1u << kind, records, count);
 }
+EXPORT_SYMBOL_GPL(tierd_ring_publish_kind);
 
 /* Whether any reader gets records of a kind. */
 bool tierd_ring_wanted(enum tierd_record_kind kind)
@@ -208,6 +209,7 @@ bool tierd_ring_wanted(enum tierd_record_kind kind)
 	mutex_unlock(&tierd_rings_lock);
 	return wanted;
 }
+EXPORT_SYMBOL_GPL(tierd_ring_wanted);
 
 /* Chooses the kinds of records that a ring gets from now on. */
 int tierd_ring_set_kinds(struct tierd_ring *ring, u32 kinds)
@@ -234,6 +236,7 @@ void tierd_ring_wake(void)
 		wake_up_interruptible(&ring->queue);
 	mutex_unlock(&tierd_rings_lock);
 }
+EXPORT_SYMBOL_GPL(tierd_ring_wake);
 
 /* Tells all readers whether the module wants to go. */
 void tierd_ring_closing(bool closing)

@@ -12,6 +12,7 @@
 #include <linux/slab.h>
 
 DEFINE_MUTEX(tierd_targets_lock);
+EXPORT_SYMBOL_GPL(tierd_targets_lock);
 LIST_HEAD(tierd_targets);
 
 struct tierd_target *tierd_target_find(u16 number)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Inside of the module. Arrows point one way:
+ * Inside of tierd.ko. Arrows point one way:
  *
- *	main -> netlink, dev, scan, neoprof (neoprof.h)
+ *	main -> netlink, dev, scan
  *	netlink -> budget, target;  dev -> ring, resolve
  *	scan -> budget, target, ring, sampling, walk <-> table -> history;  resolve -> target, walk
  *	(an event goes from scan to netlink, which only sends it)
+ *
+ * What is exported is for the driver of cards, tierd_neoprof.ko (neoprof.h).
  *
  * Locks, in the order they are taken:
  *	targets_lock (mutex)   the list of targets
@@ -241,6 +243,19 @@ struct netlink_callback;
 struct sk_buff;
 struct genl_family *tierd_netlink_family(void);
 bool tierd_netlink_allowed(const struct sk_buff *skb);
+
+/* netlink_cards.c: what the driver of cards, another module, answers */
+struct tierd_card_ops {
+	int (*dump)(struct sk_buff *skb, struct netlink_callback *cb);
+	int (*set)(struct sk_buff *skb, struct genl_info *info);
+	int (*profile)(struct sk_buff *skb, struct genl_info *info);
+	void (*socket_closed)(u32 portid);
+};
+int tierd_cards_register(const struct tierd_card_ops *ops);
+void tierd_cards_unregister(void);
+void tierd_cards_socket_closed(u32 portid);
+int tierd_netlink_card_dump(struct sk_buff *skb, struct netlink_callback *cb);
+int tierd_netlink_card_do(struct sk_buff *skb, struct genl_info *info);
 
 /* netlink_target.c, netlink_scan.c: the operations of the family */
 #define TIERD_NODES_BYTES (TIERD_MAX_NODES / 8)

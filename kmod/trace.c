@@ -2,3 +2,5 @@
 /* Makes the tracepoints that trace.h declares. */
 #define CREATE_TRACE_POINTS
 #include "trace.h"
+
+EXPORT_TRACEPOINT_SYMBOL_GPL(neoprof_drain);

@@ -283,7 +283,9 @@ def main() -> int:
                     start_ticks(args, ticks)
         ok = process.returncode == 0
     if args.module:
-        subprocess.run(["insmod", args.module], check=True)
+        # The driver of cards, and of those that the lab simulates, too.
+        for name in ("tierd", "tierd_neoprof", "tierd_neoprof_window"):
+            subprocess.run(["insmod", Path(args.module).with_name(f"{name}.ko")], check=True)
     CGROUP.mkdir(exist_ok=True)
     for source in args.source or [""]:
         ok = run_with_tierd(args, source) and ok

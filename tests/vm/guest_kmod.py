@@ -38,16 +38,20 @@ _SPLAT = re.compile(
 )
 
 
-def module_file(*defined: str) -> Path:
-    """tierd.ko for the running kernel, without its debug information (it loads faster).
+CARDS = ("tierd_neoprof", "tierd_neoprof_window")
+"""What drives cards, and those that this lab simulates; in the order in which they are loaded."""
+
+
+def module_file(*defined: str, name: str = "tierd") -> Path:
+    """A module for the running kernel, without its debug information (it loads faster).
 
     `defined`: macros that it was built with.
     """
     folder = "-".join([os.uname().release, *defined])
-    stripped = Path(f"/tmp/{folder}/tierd.ko")
+    stripped = Path(f"/tmp/{folder}/{name}.ko")
     if not stripped.exists():
-        stripped.parent.mkdir()
-        built = ROOT / "build/kmod" / folder / "tierd.ko"
+        stripped.parent.mkdir(exist_ok=True)
+        built = ROOT / "build/kmod" / folder / f"{name}.ko"
         subprocess.run(["strip", "--strip-debug", "-o", str(stripped), str(built)], check=True)
     return stripped
 
@@ -56,8 +60,20 @@ def load(*defined: str, **parameters: object) -> None:
     """insmod with parameters; a module that a failed check left behind goes first."""
     if loaded():
         unload()
+    insmod(module_file(*defined), parameters)
+
+
+def load_cards(*, window: bool = True, window_v1: int = 0, **parameters: object) -> None:
+    """insmod of the driver of cards, with parameters, and of that of simulated ones."""
+    insmod(module_file(name=CARDS[0]), parameters)
+    if window:
+        insmod(module_file(name=CARDS[1]), {"v1": window_v1})
+
+
+def insmod(file: Path, parameters: Mapping[str, object]) -> None:
+    """Load a file."""
     words = [f"{name}={value}" for name, value in parameters.items()]
-    subprocess.run(["insmod", str(module_file(*defined)), *words], check=True)
+    subprocess.run(["insmod", str(file), *words], check=True)
 
 
 def parameter(name: str) -> str:
@@ -66,8 +82,9 @@ def parameter(name: str) -> str:
 
 
 def unload() -> None:
-    """rmmod."""
-    subprocess.run(["rmmod", "tierd"], check=True)
+    """rmmod, of the driver of cards first."""
+    there = [name for name in reversed(CARDS) if Path("/sys/module", name).is_dir()]
+    subprocess.run(["rmmod", *there, "tierd"], check=True)
 
 
 def try_unload() -> bool:

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -264,6 +265,15 @@ def figures(result: dict[str, Any], args: argparse.Namespace) -> None:
     result["most_bytes_in_a_second"] = max(seconds.values(), default=0)
 
 
+@contextlib.contextmanager
+def modules(order: Sequence[str]) -> Iterator[None]:
+    """The kernel modules that sources need."""
+    with lab.module() if {"scan", "neoprof"} & set(order) else contextlib.nullcontext():
+        if "neoprof" in order:
+            lab.load_cards()
+        yield
+
+
 def main() -> int:
     """Run the loop; judge nothing but checksum, exit and the kernel's log."""
     parser = argparse.ArgumentParser()
@@ -285,10 +295,9 @@ def main() -> int:
         service(args)
     Path("/proc/sys/kernel/numa_balancing").write_text("0")
     CGROUP.mkdir(exist_ok=True)
-    uses_module = bool({"scan", "neoprof"} & set(args.order))
     result: dict[str, Any] = {"order": args.order, "tlbtick_us": lab.TLB_PERIOD_US}
     with (
-        lab.module() if uses_module else contextlib.nullcontext(),
+        modules(args.order),
         start_service(args) as daemon,
         lab.tlbtick(),
     ):

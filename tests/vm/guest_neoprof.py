@@ -221,7 +221,7 @@ def overflow() -> Result:
     """A full hot list is counted; a drain that is bounded leaves the rest for the next one."""
     start = np_lab.node_ranges()[-1][0] >> 12
     many = np.arange(start, start + 1000)
-    with driver(neoprof_drain_frames=64), cards() as connection, ring(Kind.FRAME) as records:
+    with driver(drain_frames=64), cards() as connection, ring(Kind.FRAME) as records:
         connection.set(SMALL, threshold=0, epoch_us=0, drain_us=1_000_000, enable=True)
         drained(connection, SMALL, 1)
         host().push(SMALL, many, 1)

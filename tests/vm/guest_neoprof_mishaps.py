@@ -34,7 +34,7 @@ from tierd.sources.hmu_devices import RequestCount
 from tierd.sources.kmod.neoprof import CardRange, Cards
 from tierd.sources.kmod.uapi import ATTRIBUTES, CardDo, CardFlags, CardState, Command, Event, Kind
 
-PARAMETERS = Path("/sys/module/tierd/parameters")
+PARAMETERS = Path("/sys/module/tierd_neoprof/parameters")
 CLASS = Path("/sys/class/neoprof")
 RELOADS = 10
 MESSAGES = 5_000
@@ -61,7 +61,7 @@ def silence() -> Result:
         module_events.subscribe(listener)
         connection.set(FULL, threshold=5, epoch_us=0, enable=True)
         drained(connection, FULL)
-        (PARAMETERS / "neoprof_timeout_ms").write_text("200")
+        (PARAMETERS / "timeout_ms").write_text("200")
         host().ask("answering", on=False)
         failed = np_lab.until(
             lambda: (card := connection.card(FULL)).state is CardState.FAILED and card,
@@ -77,7 +77,7 @@ def silence() -> Result:
         asked = attempt(lambda: connection.set(SMALL, threshold=5, epoch_us=0, enable=True))
         waited = time.monotonic() - start
         reset = attempt(lambda: connection.set(FULL, do=CardDo.RESET))
-        (PARAMETERS / "neoprof_timeout_ms").write_text(str(np_lab.TIMEOUT_MS))
+        (PARAMETERS / "timeout_ms").write_text(str(np_lab.TIMEOUT_MS))
         host().ask("answering", on=True)
         connection.set(FULL, do=CardDo.RESET, threshold=5, epoch_us=0, enable=True)
         connection.set(SMALL, do=CardDo.RESET)
@@ -108,7 +108,7 @@ def silence() -> Result:
 
 def host_gone() -> Result:
     """The magic becomes 0: cards fail at once, and come back with their host."""
-    with driver(neoprof_timeout_ms=30_000), cards() as connection:
+    with driver(timeout_ms=30_000), cards() as connection:
         connection.set(FULL, epoch_us=0, enable=True)
         drained(connection, FULL)
         host().ask("magic", on=False)
@@ -121,6 +121,7 @@ def host_gone() -> Result:
         drained(connection, FULL)
     host().ask("magic", on=False)
     with lab.module():
+        lab.load_cards()
         with cards() as connection:
             without = connection.cards()
         host().ask("magic", on=True)
@@ -188,7 +189,7 @@ def contended(times: int = 8) -> Result:
                 if told and not any(word in told for word in ("TargetGoneError", "failed")):
                     wrong.append(told)
 
-    bus = Path("/sys/bus/pci/drivers/neoprof")
+    bus = Path("/sys/bus/pci/drivers/neoprof_window")
     with driver():
         name = next(path.name for path in bus.iterdir() if path.name.startswith("0000:"))
         threads = [threading.Thread(target=command, args=(each,)) for each in done]
@@ -209,6 +210,41 @@ def contended(times: int = 8) -> Result:
             drained(connection, FULL)
             count = len(connection.cards())
     return {"ok": not wrong and count == 4, "wrong": wrong[:5], "done": done, "cards": count}
+
+
+def separate() -> Result:
+    """Without the driver of cards there is none; it comes and goes while the scanner goes on."""
+    number = 7
+    host()
+    with lab.module(), cards() as connection, lab.connection() as control:
+        control.scan_set(period_us=20_000, budget_ppm=200_000)
+        control.target_add(number, os.getpid())
+
+        def answers() -> tuple[int, list[str]]:
+            told = [
+                attempt(lambda: connection.set(FULL, threshold=5)).partition(":")[0],
+                attempt(lambda: connection.profile(FULL)).partition(":")[0],
+            ]
+            return len(connection.cards()), told
+
+        found = [answers()]
+        refused = 0
+        for _ in range(3):
+            lab.load_cards()
+            found.append(answers())
+            refused += not lab.try_unload()
+            subprocess.run(["rmmod", *reversed(lab.CARDS)], check=True)
+            found.append(answers())
+        before = control.scan_get().stats["rounds"]
+        np_lab.until(lambda: control.scan_get().stats["rounds"] > before + 3, "no scan")
+        kept = [each.target for each in control.targets()]
+    none, all_ = (0, 2 * ["TargetGoneError"]), (4, ["", ""])
+    return {
+        "ok": found == [none, *(3 * [all_, none])] and refused == 3 and kept == [number],
+        "found": found,
+        "refused": refused,
+        "targets": kept,
+    }
 
 
 def owner_dies() -> Result:
@@ -234,7 +270,7 @@ def removal() -> Result:
             connection.set(FULL, threshold=0, epoch_us=0, drain_us=1000, enable=True)
             connection.set(SMALL, threshold=0, epoch_us=0, drain_us=1000, enable=True)
             drained(connection, FULL)
-            (PARAMETERS / "neoprof_timeout_ms").write_text("200")
+            (PARAMETERS / "timeout_ms").write_text("200")
             host().ask("answering", on=answering)
         states.append(lab.loaded())
         host().ask("answering", on=True)
@@ -294,9 +330,8 @@ def registers() -> Result:
     for at, value in image.items():
         host().ask("image", np.array([value]), offset=at, count=1)
     host().ask("image", entries, offset=regs.HOTLIST, count=len(entries))
-    with driver(neoprof_ids="1af4:1110", neoprof_bar=2), cards() as connection:
+    with driver(ids="1af4:1110", bar=2, window=False), cards() as connection:
         known = connection.cards()
-        # Windows are found first; the ids are for what is none.
         claimed = [card for card in known if card.backend == "pci"]
         card = next(card for card in claimed if card.state is CardState.STOPPED)
         others = [other for other in claimed if other.number != card.number]
@@ -312,16 +347,19 @@ def registers() -> Result:
         conservative = attempt(lambda: connection.set(card.number, flags=CardFlags.CONSERVATIVE))
         coalesce = attempt(lambda: connection.set(card.number, flags=CardFlags.COALESCE))
     np_lab.forget_host()
-    wrong = subprocess.run(
-        ["insmod", str(lab.module_file()), "neoprof_ids=rubbish"], capture_output=True, check=False
-    )
+    with lab.module():
+        wrong = subprocess.run(
+            ["insmod", str(lab.module_file(name=lab.CARDS[0])), "ids=rubbish"],
+            capture_output=True,
+            check=False,
+        )
     return {
         "ok": card.backend == "pci"
         and "give ranges" in unknown
         and set(found["pfn"].tolist()) == set(low.tolist())
         and bool(np.all(found["value"] == 99))
         and after.stats["entries"] == len(low) > 0
-        and [other.state for other in others] == [CardState.FAILED]
+        and {other.state for other in others} == {CardState.FAILED}
         and all(other.why for other in others)
         and bool(no_counters)
         and bool(conservative)
@@ -404,6 +442,7 @@ CHECKS = {
         owner_dies,
         removal,
         contended,
+        separate,
         reload,
         registers,
         fuzz,

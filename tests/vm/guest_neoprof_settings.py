@@ -175,7 +175,7 @@ def huge() -> Result:
 def published() -> Result:
     """The published layout behind the same interface, and what it cannot do says so."""
     pages = Pages(200)
-    with driver(neoprof_window_v1=1 << PUBLISHED), cards() as connection, ring(Kind.HOT) as records:
+    with driver(window_v1=1 << PUBLISHED), cards() as connection, ring(Kind.HOT) as records:
         card = connection.card(PUBLISHED)
         connection.set(PUBLISHED, threshold=20, epoch_us=0, enable=True)
         host().push(PUBLISHED, pages.pfns, 30)

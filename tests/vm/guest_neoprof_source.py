@@ -42,7 +42,8 @@ def module() -> Iterator[None]:
     """The module over a window that works; nobody is its target yet."""
     host().ask("magic", on=True)
     host().ask("answering", on=True)
-    with lab.module(neoprof_timeout_ms=np_lab.TIMEOUT_MS):
+    with lab.module():
+        lab.load_cards(timeout_ms=np_lab.TIMEOUT_MS)
         yield
 
 

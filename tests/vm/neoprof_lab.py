@@ -203,12 +203,13 @@ def ring(*kinds: Kind) -> Iterator[Ring]:
 
 
 @contextlib.contextmanager
-def driver(**parameters: object) -> Iterator[None]:
-    """The module, with this process as target 7, over a window that works."""
+def driver(**parameters: Any) -> Iterator[None]:
+    """The modules, with this process as target 7, over a window that works."""
     host().ask("magic", on=True)
     host().ask("answering", on=True)
     decode_node()
-    with lab.module(**{"neoprof_timeout_ms": TIMEOUT_MS, **parameters}):
+    with lab.module():
+        lab.load_cards(**{"timeout_ms": TIMEOUT_MS, **parameters})
         control = Control.open()
         try:
             control.target_add(7, os.getpid())

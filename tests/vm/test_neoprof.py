@@ -28,7 +28,8 @@ CHECKS = (
     *("hot_pages", "owners", "profiles", "thresholds", "overflow", "interrupts"),
     *("settings", "runs", "huge", "published"),
     *("two_parts", "ends", "falls_back"),
-    *("silence", "host_gone", "owner_dies", "removal", "contended", "reload", "registers", "fuzz"),
+    *("silence", "host_gone", "owner_dies", "removal", "contended", "separate"),
+    *("reload", "registers", "fuzz"),
     # The last: a device that is found again is found behind the others from then on, and cards
     # are numbered as their devices are found.
     "pulled",

@@ -174,8 +174,8 @@ def neoprof_card(host: Host) -> Availability:
         working = any(works for works, _ in told)
         hint = "" if working else "reset it (docs/hardware/driver.md), or look at its device"
         return Availability(working, "; ".join(text for _, text in told), hint)
-    if not host.tree.exists("sys/module/tierd"):
-        return Availability(False, "its driver, tierd.ko, is not loaded")
+    if not host.tree.exists("sys/module/tierd_neoprof"):
+        return Availability(False, "its driver is not loaded", "modprobe tierd_neoprof")
     return Availability(False, f"the driver has found none (/{CLASS} is empty)")
 
 

@@ -272,7 +272,7 @@ def availability(open_cards: Callable[[], Cards]) -> Availability:
         return Availability(True, f"{len(able)} NeoProf card(s) of {len(found)} can count")
     if not found:
         return Availability(
-            False, "no NeoProf card was found", "docs/concepts/neomem.md says which are"
+            False, "no NeoProf card was found", "modprobe tierd_neoprof (docs/hardware/driver.md)"
         )
     told = "; ".join(f"card {card.number}: {why_not(card)}" for card in found)
     return Availability(False, f"no NeoProf card can count: {told}", "see docs/concepts/neomem.md")

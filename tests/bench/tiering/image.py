@@ -122,7 +122,7 @@ def files(kernel: Kernel) -> set[Path]:
     # What Python compiled of the benchmark depends on what was run here before.
     cached = ROOT / "tests"
     found = {path for path in found if not (path.parent.name == CACHE and cached in path.parents)}
-    found.add(ROOT / "build/kmod" / kernel.version / "tierd.ko")
+    found |= set((ROOT / "build/kmod" / kernel.version).glob("*.ko"))
     return {Path(os.path.normpath(path)) for path in found if os.path.lexists(path)}
 
 

@@ -208,8 +208,9 @@ def test_processes_of_virtual_machines_are_named(fake: MakeHost) -> None:
 
 
 def test_a_neoprof_card_is_what_the_driver_shows(fake: MakeHost) -> None:
-    assert "not loaded" in ask(fake(), "neoprof.card").reason
-    host = fake({"sys/module/tierd/version": "1"})
+    scanner = fake({"sys/module/tierd/version": "1"})
+    assert ask(scanner, "neoprof.card").reason == "its driver is not loaded"
+    host = fake({"sys/module/tierd_neoprof/version": "1"})
     assert "found none" in ask(host, "neoprof.card").reason
     host = fake({"sys/class/neoprof/neoprof0/uevent": ""})
     assert ask(host, "neoprof.card").reason == "neoprof0"

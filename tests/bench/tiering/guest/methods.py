@@ -42,12 +42,24 @@ PASS_S = 0.5
 SCHED = Path("/sys/kernel/debug/sched/numa_balancing")
 
 
-def load_module() -> None:
-    """insmod tierd.ko, without its debug information."""
-    module = Path("/tmp/tierd.ko")
-    built = ROOT / "build/kmod" / os.uname().release / "tierd.ko"
-    subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
-    subprocess.run(["insmod", module], check=True)
+CARD_MODULES = ("tierd_neoprof", "tierd_neoprof_window")
+"""The driver of cards, and of those that the lab simulates."""
+
+
+def load_modules(*names: str) -> None:
+    """insmod, without debug information."""
+    for name in names:
+        module = Path(f"/tmp/{name}.ko")
+        built = ROOT / "build/kmod" / os.uname().release / f"{name}.ko"
+        subprocess.run(["strip", "--strip-debug", "-o", module, built], check=True)
+        subprocess.run(["insmod", module], check=True)
+
+
+def unload_modules() -> None:
+    """rmmod of what is there."""
+    names = (*reversed(CARD_MODULES), "tierd")
+    there = [name for name in names if Path("/sys/module", name).exists()]
+    subprocess.run(["rmmod", *there], check=True)
 
 
 def start_marked(command: Sequence[str | Path]) -> subprocess.Popen[str]:
@@ -220,7 +232,7 @@ class Tierd(Method):
         CGROUP.mkdir(exist_ok=True)
         self.configure(CONFIG)
         if self._source in ("scan", "neoprof"):
-            load_module()
+            load_modules("tierd", *(CARD_MODULES if self._source == "neoprof" else ()))
         command = [*self._program, "run", "--config", CONFIG, "--json", "--log-level", "info"]
         self._daemon = start_marked([*command, *self._constants])
         # A service has been at work before: its rings are there, and its code is in memory.
@@ -263,7 +275,7 @@ class Tierd(Method):
         self._other.wait()
         said = stop_marked(self._daemon)
         if Path("/sys/module/tierd").exists():
-            subprocess.run(["rmmod", "tierd"], check=True)
+            unload_modules()
         log = ERRORS.read_text()
         totals = json.loads(said)
         if f"source={self._source}" not in log:
@@ -322,7 +334,7 @@ class Baseline(Method):
 
     def prepare(self) -> None:
         if self._name == "pte-scan":
-            load_module()
+            load_modules("tierd")
         script = Path(__file__).with_name("baselines.py")
         self._daemon = start_marked([sys.executable, script, self._name])
 
@@ -343,7 +355,7 @@ class Baseline(Method):
         said = stop_marked(self._daemon)
         DEMOTION.write_text("0")
         if self._name == "pte-scan":
-            subprocess.run(["rmmod", "tierd"], check=True)
+            unload_modules()
         figures: dict[str, Any] = json.loads(said)
         figures["demoted"] += memory.moves()["pgdemote"] - self._counts["pgdemote"]
         return figures
