@@ -36,7 +36,7 @@ venv_mib=200
 # What tests, benchmarks and the RTL need besides.
 tests_plain=(
     clang clang-format cpio debootstrap e2fsprogs libbpf1 libsqlite3-dev openssl python3-bpfcc
-    redis-tools scdoc shellcheck
+    redis-tools scdoc shellcheck sparse
 )
 tests_extras=dev,rtl,bench
 tests_packages_mib=1500

@@ -13,18 +13,18 @@
 
 #define CREDIT_NS (2 * NSEC_PER_SEC) /* of budget that an idle scanner may save up */
 
-static struct tierd_settings current_settings;
-static DEFINE_SPINLOCK(settings_lock);
+static struct tierd_settings tierd_settings_now;
+static DEFINE_SPINLOCK(tierd_settings_lock);
 
 void tierd_settings_get(struct tierd_settings *settings)
 {
-	spin_lock(&settings_lock);
-	*settings = current_settings;
-	spin_unlock(&settings_lock);
+	spin_lock(&tierd_settings_lock);
+	*settings = tierd_settings_now;
+	spin_unlock(&tierd_settings_lock);
 }
 
 /* Why settings are refused, or NULL; `error` gets the errno. */
-static const char *refused(const struct tierd_settings *settings, int *error)
+static const char *tierd_budget_refused(const struct tierd_settings *settings, int *error)
 {
 	*error = -ERANGE;
 	if (settings->period_us < 1000)
@@ -58,12 +58,12 @@ int tierd_settings_set(const struct tierd_settings *settings, const char **why)
 {
 	int ret;
 
-	*why = refused(settings, &ret);
+	*why = tierd_budget_refused(settings, &ret);
 	if (ret)
 		return ret;
-	spin_lock(&settings_lock);
-	current_settings = *settings;
-	spin_unlock(&settings_lock);
+	spin_lock(&tierd_settings_lock);
+	tierd_settings_now = *settings;
+	spin_unlock(&tierd_settings_lock);
 	return 0;
 }
 
@@ -93,6 +93,6 @@ u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm)
 	}
 	if (!bucket->paid_ns)
 		bucket->paid_ns =
-		    now + 1 + div_u64((u64)-bucket->tokens * USEC_PER_SEC, budget_ppm);
+			now + 1 + div_u64((u64)-bucket->tokens * USEC_PER_SEC, budget_ppm);
 	return bucket->paid_ns - now;
 }

@@ -102,7 +102,7 @@ static inline void tierd_report(struct tierd_walk *walk, unsigned long addr, str
 {
 	const struct tierd_settings *settings = walk->settings;
 	const nodemask_t *nodes =
-	    flags & TIERD_PAGE_HOT ? &settings->hot_nodes : &settings->cold_nodes;
+		flags & TIERD_PAGE_HOT ? &settings->hot_nodes : &settings->cold_nodes;
 	unsigned int order = flags & TIERD_PAGE_PMD ? HPAGE_PMD_ORDER : 0;
 	int node = tierd_node_of(walk, page, pfn);
 	struct tierd_record *record;

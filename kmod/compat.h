@@ -216,4 +216,21 @@ static inline bool tierd_folio_shared(struct folio *folio, struct page *page)
 #endif
 }
 
+/*
+ * Until 7.0 sparse followed which locks a function returns with, and it has no word for one that
+ * may return without: to sparse, tierd_lock_table() holds nothing, and tierd_unlock_table() undoes
+ * that.
+ */
+#if defined(__CHECKER__) && defined(__cond_lock)
+#define tierd_sparse_hand_over(lock) __release(lock)
+#define tierd_sparse_take_over(lock) __acquire(lock)
+#else
+#define tierd_sparse_hand_over(lock)                                                               \
+	do {                                                                                       \
+	} while (0)
+#define tierd_sparse_take_over(lock)                                                               \
+	do {                                                                                       \
+	} while (0)
+#endif
+
 #endif

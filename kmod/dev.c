@@ -15,20 +15,20 @@
 
 #define BATCH 256
 
-static bool closing;
+static bool tierd_closing;
 
 bool tierd_dev_closing(void)
 {
-	return READ_ONCE(closing);
+	return READ_ONCE(tierd_closing);
 }
 
 void tierd_dev_set_closing(bool value)
 {
-	WRITE_ONCE(closing, value);
+	WRITE_ONCE(tierd_closing, value);
 	tierd_ring_closing(value);
 }
 
-static int dev_open(struct inode *inode, struct file *file)
+static int tierd_dev_open(struct inode *inode, struct file *file)
 {
 	struct tierd_ring *ring;
 
@@ -43,18 +43,18 @@ static int dev_open(struct inode *inode, struct file *file)
 	return nonseekable_open(inode, file);
 }
 
-static int dev_release(struct inode *inode, struct file *file)
+static int tierd_dev_release(struct inode *inode, struct file *file)
 {
 	tierd_ring_close(file->private_data);
 	return 0;
 }
 
-static int dev_mmap(struct file *file, struct vm_area_struct *vma)
+static int tierd_dev_mmap(struct file *file, struct vm_area_struct *vma)
 {
 	return tierd_ring_map(file->private_data, vma);
 }
 
-static __poll_t dev_poll(struct file *file, poll_table *wait)
+static __poll_t tierd_dev_poll(struct file *file, poll_table *wait)
 {
 	struct tierd_ring *ring = file->private_data;
 
@@ -69,7 +69,7 @@ struct resolve_batch {
 	struct tierd_owner owners[BATCH];
 };
 
-static int resolve_all(const struct tierd_resolve *asked, struct resolve_batch *batch)
+static int tierd_resolve_all(const struct tierd_resolve *asked, struct resolve_batch *batch)
 {
 	const u64 __user *pfns = u64_to_user_ptr(asked->pfns);
 	struct tierd_owner __user *owners = u64_to_user_ptr(asked->owners);
@@ -98,7 +98,7 @@ static int resolve_all(const struct tierd_resolve *asked, struct resolve_batch *
 	return 0;
 }
 
-static long dev_resolve(const struct tierd_resolve __user *argument)
+static long tierd_dev_resolve(const struct tierd_resolve __user *argument)
 {
 	struct resolve_batch *batch;
 	struct tierd_resolve asked;
@@ -114,12 +114,12 @@ static long dev_resolve(const struct tierd_resolve __user *argument)
 	batch = kmalloc(sizeof(*batch), GFP_KERNEL_ACCOUNT);
 	if (!batch)
 		return -ENOMEM;
-	ret = resolve_all(&asked, batch);
+	ret = tierd_resolve_all(&asked, batch);
 	kfree(batch);
 	return ret;
 }
 
-static long dev_kinds(struct tierd_ring *ring, const u32 __user *argument)
+static long tierd_dev_kinds(struct tierd_ring *ring, const u32 __user *argument)
 {
 	u32 kinds;
 
@@ -128,40 +128,40 @@ static long dev_kinds(struct tierd_ring *ring, const u32 __user *argument)
 	return tierd_ring_set_kinds(ring, kinds);
 }
 
-static long dev_ioctl(struct file *file, unsigned int command, unsigned long argument)
+static long tierd_dev_ioctl(struct file *file, unsigned int command, unsigned long argument)
 {
 	switch (command) {
 	case TIERD_IOC_KINDS:
-		return dev_kinds(file->private_data, (const u32 __user *)argument);
+		return tierd_dev_kinds(file->private_data, (const u32 __user *)argument);
 	case TIERD_IOC_RESOLVE:
-		return dev_resolve((const void __user *)argument);
+		return tierd_dev_resolve((const void __user *)argument);
 	}
 	return -ENOTTY;
 }
 
-static const struct file_operations dev_operations = {
-    .owner = THIS_MODULE,
-    .open = dev_open,
-    .release = dev_release,
-    .mmap = dev_mmap,
-    .poll = dev_poll,
-    .unlocked_ioctl = dev_ioctl,
-    .compat_ioctl = compat_ptr_ioctl,
+static const struct file_operations tierd_dev_operations = {
+	.owner = THIS_MODULE,
+	.open = tierd_dev_open,
+	.release = tierd_dev_release,
+	.mmap = tierd_dev_mmap,
+	.poll = tierd_dev_poll,
+	.unlocked_ioctl = tierd_dev_ioctl,
+	.compat_ioctl = compat_ptr_ioctl,
 };
 
-static struct miscdevice device = {
-    .minor = MISC_DYNAMIC_MINOR,
-    .name = TIERD_DEVICE,
-    .fops = &dev_operations,
-    .mode = 0600,
+static struct miscdevice tierd_device = {
+	.minor = MISC_DYNAMIC_MINOR,
+	.name = TIERD_DEVICE,
+	.fops = &tierd_dev_operations,
+	.mode = 0600,
 };
 
 int tierd_dev_init(void)
 {
-	return misc_register(&device);
+	return misc_register(&tierd_device);
 }
 
 void tierd_dev_exit(void)
 {
-	misc_deregister(&device);
+	misc_deregister(&tierd_device);
 }

@@ -57,7 +57,7 @@ static inline struct tierd_entries tierd_entries_get(pte_t *ptep)
 	young = tierd_entry_young(tierd_entry_young(young, e5), e4);
 	young = tierd_entry_young(tierd_entry_young(young, e3), e2);
 	young = tierd_entry_young(tierd_entry_young(young, e1), e0);
-	return (struct tierd_entries){.present = 0xff, .young = young >> _PAGE_BIT_ACCESSED};
+	return (struct tierd_entries){ .present = 0xff, .young = young >> _PAGE_BIT_ACCESSED };
 }
 
 #else

@@ -10,33 +10,35 @@
 
 #define HISTORY_LEAST (64ul << 20)
 
-static struct kmem_cache *chunk_cache;
-static atomic_long_t chunks;
+static struct kmem_cache *tierd_chunk_cache;
+static atomic_long_t tierd_chunks;
 
 int tierd_history_init(void)
 {
-	chunk_cache = kmem_cache_create("tierd_chunk", sizeof(struct tierd_chunk), 0, 0, NULL);
-	return chunk_cache ? 0 : -ENOMEM;
+	tierd_chunk_cache =
+		kmem_cache_create("tierd_chunk", sizeof(struct tierd_chunk), 0, 0, NULL);
+	return tierd_chunk_cache ? 0 : -ENOMEM;
 }
 
 void tierd_history_exit(void)
 {
-	kmem_cache_destroy(chunk_cache);
+	kmem_cache_destroy(tierd_chunk_cache);
 }
 
-static void chunk_free(struct tierd_target *target, struct tierd_chunk *chunk)
+static void tierd_chunk_free(struct tierd_target *target, struct tierd_chunk *chunk)
 {
-	kmem_cache_free(chunk_cache, chunk);
+	kmem_cache_free(tierd_chunk_cache, chunk);
 	target->chunks--;
 	target->stats.history_bytes = target->chunks * sizeof(*chunk);
-	WRITE_ONCE(tierd_stats.history_bytes, atomic_long_dec_return(&chunks) * sizeof(*chunk));
+	WRITE_ONCE(tierd_stats.history_bytes,
+		   atomic_long_dec_return(&tierd_chunks) * sizeof(*chunk));
 }
 
 /*
  * What all histories may take: as told, or as much as all of the host's memory needs when it is
  * mapped, and a quarter more for tables that are not full.
  */
-static unsigned long history_limit(void)
+static unsigned long tierd_history_bytes_limit(void)
 {
 	unsigned long told = READ_ONCE(tierd_history_limit);
 	unsigned long tables = totalram_pages() / TIERD_TABLE_PAGES;
@@ -52,23 +54,24 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	u32 round = (u32)target->stats.rounds + 1;
 
 	if (!chunk) {
-		if ((atomic_long_read(&chunks) + 1) * sizeof(*chunk) > history_limit())
+		if ((atomic_long_read(&tierd_chunks) + 1) * sizeof(*chunk) >
+		    tierd_history_bytes_limit())
 			goto full;
 		/*
 		 * The process waits for the mmap lock that is held here, so reclaim is not waited
 		 * for: the next scan tries again.
 		 */
-		chunk = kmem_cache_zalloc(chunk_cache, GFP_NOWAIT | __GFP_NOWARN);
+		chunk = kmem_cache_zalloc(tierd_chunk_cache, GFP_NOWAIT | __GFP_NOWARN);
 		if (!chunk)
 			goto full;
 		if (xa_err(xa_store(&target->history, index, chunk, GFP_NOWAIT | __GFP_NOWARN))) {
-			kmem_cache_free(chunk_cache, chunk);
+			kmem_cache_free(tierd_chunk_cache, chunk);
 			goto full;
 		}
 		target->chunks++;
 		target->stats.history_bytes = target->chunks * sizeof(*chunk);
 		WRITE_ONCE(tierd_stats.history_bytes,
-			   atomic_long_inc_return(&chunks) * sizeof(*chunk));
+			   atomic_long_inc_return(&tierd_chunks) * sizeof(*chunk));
 	}
 	if (chunk->round != round) {
 		chunk->round = round;
@@ -76,8 +79,8 @@ struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long
 	}
 	return chunk;
 full:
-	pr_warn_once("tierd: no memory for access histories (history_bytes): some pages are not "
-		     "looked at\n");
+	pr_warn_once(
+		"tierd: no memory for access histories (history_bytes): some pages are not looked at\n");
 	tierd_stats.history_full++;
 	return NULL;
 }
@@ -94,7 +97,7 @@ void tierd_history_sweep(struct tierd_target *target)
 			if (chunk->round == round)
 				continue;
 			xa_erase(&target->history, index);
-			chunk_free(target, chunk);
+			tierd_chunk_free(target, chunk);
 		}
 	}
 	target->chunks_seen = 0;
@@ -107,7 +110,7 @@ void tierd_history_clear(struct tierd_target *target)
 
 	xa_for_each(&target->history, index, chunk) {
 		xa_erase(&target->history, index);
-		chunk_free(target, chunk);
+		tierd_chunk_free(target, chunk);
 	}
 	target->chunks_seen = 0;
 }

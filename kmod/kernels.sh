@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0-only
 #
-# Builds the module, with all warnings as errors, for the kernels that Debian's suites have headers for.
+# Builds the modules, with all warnings as errors and sparse's as well, for the kernels that Debian's suites have headers for.
 #
 #   kmod/kernels.sh              every suite of the list below (make -C kmod kernels)
 #   kmod/kernels.sh SUITE...     only these
@@ -125,7 +125,7 @@ build_for() {
     local headers release
     headers=$(echo "$folder"/root/usr/src/linux-headers-*-amd64)
     release=${headers##*/linux-headers-}
-    make -s -j "$(nproc)" -C "$here" KERNEL="$release" KDIR="$headers" BUILD="$folder/module" CC="$build/cc" W=1 \
+    make -s -j "$(nproc)" -C "$here" KERNEL="$release" KDIR="$headers" BUILD="$folder/module" CC="$build/cc" W=1 C=1 \
         >"$folder/log" 2>&1 || {
         cat "$folder/log" >&2
         die "it does not build for $release ($suite)"
@@ -141,6 +141,7 @@ mirror=$(find_mirror)
 [ -n "$mirror" ] || die "apt has no source of this machine's own suite"
 mkdir -p "$build"
 build=$(cd "$build" && pwd)
+command -v sparse >/dev/null || die "needs sparse, which root can install"
 make_compiler
 [ $# -eq 0 ] || suites=("$@")
 for suite in "${suites[@]}"; do

@@ -24,12 +24,12 @@ MODULE_PARM_DESC(max_readers, "Most rings open at a time (4)");
 unsigned long tierd_history_limit;
 module_param_named(history_bytes, tierd_history_limit, ulong, 0644);
 MODULE_PARM_DESC(
-    history_bytes,
-    "Most memory of access histories, 656 bytes for 2 MiB (0: for all of the host's memory)");
+	history_bytes,
+	"Most memory of access histories, 656 bytes for 2 MiB (0: for all of the host's memory)");
 
 bool tierd_mark_young = TIERD_CAN_MARK_YOUNG;
 
-static int set_mark_young(const char *value, const struct kernel_param *param)
+static int tierd_set_mark_young(const char *value, const struct kernel_param *param)
 {
 	bool mark;
 	int ret = kstrtobool(value, &mark);
@@ -42,23 +42,23 @@ static int set_mark_young(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static const struct kernel_param_ops mark_young_ops = {
-    .set = set_mark_young,
-    .get = param_get_bool,
+static const struct kernel_param_ops tierd_mark_young_ops = {
+	.set = tierd_set_mark_young,
+	.get = param_get_bool,
 };
-module_param_cb(mark_young, &mark_young_ops, &tierd_mark_young, 0644);
+module_param_cb(mark_young, &tierd_mark_young_ops, &tierd_mark_young, 0644);
 MODULE_PARM_DESC(mark_young,
 		 "Mark pages found accessed as young, for reclaim (Y; N without PAGE_IDLE_FLAG)");
 
-static unsigned int period_us = 500000;
-module_param(period_us, uint, 0444);
+static unsigned int tierd_period_us = 500000;
+module_param_named(period_us, tierd_period_us, uint, 0444);
 MODULE_PARM_DESC(period_us, "Least time between two looks at a page, until netlink sets it");
 
-static unsigned int budget_ppm = 50000;
-module_param(budget_ppm, uint, 0444);
+static unsigned int tierd_budget_ppm = 50000;
+module_param_named(budget_ppm, tierd_budget_ppm, uint, 0444);
 MODULE_PARM_DESC(budget_ppm, "Millionths of one CPU the scanner may take, until netlink sets it");
 
-static int set_closing(const char *value, const struct kernel_param *param)
+static int tierd_set_closing(const char *value, const struct kernel_param *param)
 {
 	bool closing;
 	int ret = kstrtobool(value, &closing);
@@ -73,52 +73,54 @@ static int set_closing(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static int get_closing(char *buffer, const struct kernel_param *param)
+static int tierd_get_closing(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%c\n", tierd_dev_closing() ? 'Y' : 'N');
 }
 
-static const struct kernel_param_ops closing_ops = {.set = set_closing, .get = get_closing};
-module_param_cb(closing, &closing_ops, NULL, 0644);
+static const struct kernel_param_ops tierd_closing_ops = { .set = tierd_set_closing,
+							   .get = tierd_get_closing };
+module_param_cb(closing, &tierd_closing_ops, NULL, 0644);
 MODULE_PARM_DESC(closing, "Write 1 to ask readers to close /dev/tierd, so that rmmod works (N)");
 
 /* Facts, to be read only. */
-static int set_fact(const char *value, const struct kernel_param *param)
+static int tierd_set_fact(const char *value, const struct kernel_param *param)
 {
 	return -EPERM;
 }
 
-static int get_flush(char *buffer, const struct kernel_param *param)
+static int tierd_get_flush(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%c\n", tierd_can_flush() ? 'Y' : 'N');
 }
 
-static const struct kernel_param_ops flush_ops = {.set = set_fact, .get = get_flush};
-module_param_cb(can_flush, &flush_ops, NULL, 0444);
+static const struct kernel_param_ops tierd_flush_ops = { .set = tierd_set_fact,
+							 .get = tierd_get_flush };
+module_param_cb(can_flush, &tierd_flush_ops, NULL, 0444);
 MODULE_PARM_DESC(can_flush, "Whether the TLB can be flushed: sampling-interval-us, dirty, flush");
 
-static int get_history_full(char *buffer, const struct kernel_param *param)
+static int tierd_get_history_full(char *buffer, const struct kernel_param *param)
 {
 	return sysfs_emit(buffer, "%llu\n", READ_ONCE(tierd_stats.history_full));
 }
 
-static const struct kernel_param_ops history_full_ops = {
-    .set = set_fact,
-    .get = get_history_full,
+static const struct kernel_param_ops tierd_history_full_ops = {
+	.set = tierd_set_fact,
+	.get = tierd_get_history_full,
 };
-module_param_cb(history_full, &history_full_ops, NULL, 0444);
+module_param_cb(history_full, &tierd_history_full_ops, NULL, 0444);
 MODULE_PARM_DESC(history_full, "Times that a page table was passed over for want of such memory");
 
 static int __init tierd_init(void)
 {
 	struct tierd_settings settings = {
-	    .period_us = period_us,
-	    .budget_ppm = budget_ppm,
-	    .hot_scans = 2,
-	    .cold_scans = 0,
-	    .report_scans = 1,
-	    .hot_nodes = NODE_MASK_ALL,
-	    .cold_nodes = NODE_MASK_ALL,
+		.period_us = tierd_period_us,
+		.budget_ppm = tierd_budget_ppm,
+		.hot_scans = 2,
+		.cold_scans = 0,
+		.report_scans = 1,
+		.hot_nodes = NODE_MASK_ALL,
+		.cold_nodes = NODE_MASK_ALL,
 	};
 	const char *why;
 	int ret = tierd_settings_set(&settings, &why);

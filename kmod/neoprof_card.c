@@ -15,16 +15,16 @@
 DEFINE_MUTEX(neoprof_cards_lock);
 LIST_HEAD(neoprof_cards);
 
-static const struct neoprof_settings defaults = {
-    .drain_us = 10000,
-    .epoch_us = 5000000,
-    .threshold = 200,
-    .flags = 0,
-    .track = TIERD_TRACK_BOTH,
-    .unit_log2 = 12,
+static const struct neoprof_settings neoprof_card_defaults = {
+	.drain_us = 10000,
+	.epoch_us = 5000000,
+	.threshold = 200,
+	.flags = 0,
+	.track = TIERD_TRACK_BOTH,
+	.unit_log2 = 12,
 };
 
-static void card_free(struct kref *ref)
+static void neoprof_card_free(struct kref *ref)
 {
 	struct neoprof_card *card = container_of(ref, struct neoprof_card, ref);
 
@@ -39,7 +39,7 @@ static void card_free(struct kref *ref)
 
 void neoprof_card_put(struct neoprof_card *card)
 {
-	kref_put(&card->ref, card_free);
+	kref_put(&card->ref, neoprof_card_free);
 }
 
 /* The card with a number, with a reference; NULL if there is none. */
@@ -160,7 +160,7 @@ int neoprof_card_requests(struct neoprof_card *card, u64 *requests)
 	return ret;
 }
 
-static void drain_sleep(u64 ns)
+static void neoprof_card_drain_sleep(u64 ns)
 {
 	ktime_t timeout = ns_to_ktime(min_t(u64, ns, 10 * NSEC_PER_SEC));
 
@@ -169,7 +169,7 @@ static void drain_sleep(u64 ns)
 				 HRTIMER_MODE_REL);
 }
 
-static int drain_thread(void *argument)
+static int neoprof_card_drain_thread(void *argument)
 {
 	struct neoprof_card *card = argument;
 	u64 wait_ns;
@@ -185,14 +185,14 @@ static int drain_thread(void *argument)
 		mutex_unlock(&card->lock);
 		set_current_state(TASK_INTERRUPTIBLE);
 		if (!kthread_should_stop() && !READ_ONCE(card->kicked))
-			drain_sleep(wait_ns);
+			neoprof_card_drain_sleep(wait_ns);
 		__set_current_state(TASK_RUNNING);
 		cond_resched();
 	}
 	return 0;
 }
 
-static unsigned int free_number(void)
+static unsigned int neoprof_card_free_number(void)
 {
 	struct neoprof_card *card;
 	DECLARE_BITMAP(used, TIERD_CARDS_MAX) = {};
@@ -202,7 +202,7 @@ static unsigned int free_number(void)
 	return find_first_zero_bit(used, TIERD_CARDS_MAX);
 }
 
-static struct neoprof_card *card_alloc(void)
+static struct neoprof_card *neoprof_card_alloc(void)
 {
 	struct neoprof_card *card = kzalloc(sizeof(*card), GFP_KERNEL);
 
@@ -210,7 +210,7 @@ static struct neoprof_card *card_alloc(void)
 		return NULL;
 	kref_init(&card->ref);
 	mutex_init(&card->lock);
-	card->settings = defaults;
+	card->settings = neoprof_card_defaults;
 	card->entries = kvcalloc(NEOPROF_TAKE, sizeof(*card->entries), GFP_KERNEL);
 	card->records = kvcalloc(NEOPROF_TAKE, sizeof(*card->records), GFP_KERNEL);
 	card->frames = kvcalloc(NEOPROF_TAKE, sizeof(*card->frames), GFP_KERNEL);
@@ -228,7 +228,7 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 				      const struct neoprof_layout *layout, void *port,
 				      unsigned int instance, struct device *parent, bool interrupt)
 {
-	struct neoprof_card *card = card_alloc();
+	struct neoprof_card *card = neoprof_card_alloc();
 	struct task_struct *thread;
 
 	if (!card)
@@ -240,13 +240,13 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 	card->parent = get_device(parent);
 	card->interrupt = interrupt;
 	mutex_lock(&neoprof_cards_lock);
-	card->number = free_number();
+	card->number = neoprof_card_free_number();
 	if (card->number >= TIERD_CARDS_MAX) {
 		mutex_unlock(&neoprof_cards_lock);
 		neoprof_card_put(card);
 		return ERR_PTR(-ENOSPC);
 	}
-	thread = kthread_create(drain_thread, card, "neoprof/%u", card->number);
+	thread = kthread_create(neoprof_card_drain_thread, card, "neoprof/%u", card->number);
 	if (IS_ERR(thread)) {
 		mutex_unlock(&neoprof_cards_lock);
 		neoprof_card_put(card);

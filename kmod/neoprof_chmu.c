@@ -14,12 +14,13 @@
 #define BLOCK_OFFSET_MAX (16u << 20)
 #define RANGE_SHIFT 28 /* a bit of the range bitmap stands for 256 MiB */
 
-static int settled(struct neoprof_card *card, const char *what)
+static int neoprof_chmu_settled(struct neoprof_card *card, const char *what)
 {
-	return neoprof_wait(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_OPERATION_MASK, what);
+	return neoprof_wait(card, NEOPROF_CHMU_AT(card, STATUS), 8,
+			    NEOPROF_CHMU0_STATUS_OPERATION_MASK, what);
 }
 
-static int chmu_identify(struct neoprof_card *card)
+static int neoprof_chmu_identify(struct neoprof_card *card)
 {
 	struct tierd_card_geometry *geometry = &card->geometry;
 	u64 common, length, cap0, cap1, status, bitmap, hotlist;
@@ -30,25 +31,26 @@ static int chmu_identify(struct neoprof_card *card)
 	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_CAP1, 8, &length);
 	if (ret)
 		return ret;
-	if (GET(common, CHMU_CAP0_VERSION) != NEOPROF_CHMU_CAP0_VERSION_VALUE)
-		return refuse(card, "no CHMU registers of version 1");
-	if (card->instance >= GET(common, CHMU_CAP0_INSTANCES))
-		return refuse(card, "no such CHMU instance");
-	card->base = NEOPROF_CHMU0_CAP0 + card->instance * GET(length, CHMU_CAP1_INSTANCE_LENGTH);
-	ret = neoprof_read(card, AT(card, CAP0), 8, &cap0);
-	ret = ret ?: neoprof_read(card, AT(card, CAP1), 8, &cap1);
-	ret = ret ?: neoprof_read(card, AT(card, RANGE_BITMAP_OFFSET), 8, &bitmap);
-	ret = ret ?: neoprof_read(card, AT(card, HOTLIST_OFFSET), 8, &hotlist);
-	ret = ret ?: neoprof_read(card, AT(card, STATUS), 8, &status);
+	if (FIELD_GET(NEOPROF_CHMU_CAP0_VERSION_MASK, common) != NEOPROF_CHMU_CAP0_VERSION_VALUE)
+		return neoprof_chmu_refuse(card, "no CHMU registers of version 1");
+	if (card->instance >= FIELD_GET(NEOPROF_CHMU_CAP0_INSTANCES_MASK, common))
+		return neoprof_chmu_refuse(card, "no such CHMU instance");
+	card->base = NEOPROF_CHMU0_CAP0 +
+		     card->instance * FIELD_GET(NEOPROF_CHMU_CAP1_INSTANCE_LENGTH_MASK, length);
+	ret = neoprof_read(card, NEOPROF_CHMU_AT(card, CAP0), 8, &cap0);
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_AT(card, CAP1), 8, &cap1);
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_AT(card, RANGE_BITMAP_OFFSET), 8, &bitmap);
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_AT(card, HOTLIST_OFFSET), 8, &hotlist);
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_AT(card, STATUS), 8, &status);
 	if (ret)
 		return ret;
-	geometry->slots = GET(cap0, CHMU0_CAP0_HOTLIST_SIZE);
-	geometry->unit_sizes = GET(cap1, CHMU0_CAP1_UNIT_SIZES) << 8;
-	geometry->counter_bits = GET(status, CHMU0_STATUS_COUNTER_WIDTH);
+	geometry->slots = FIELD_GET(NEOPROF_CHMU0_CAP0_HOTLIST_SIZE_MASK, cap0);
+	geometry->unit_sizes = FIELD_GET(NEOPROF_CHMU0_CAP1_UNIT_SIZES_MASK, cap1) << 8;
+	geometry->counter_bits = FIELD_GET(NEOPROF_CHMU0_STATUS_COUNTER_WIDTH_MASK, status);
 	if (geometry->slots < 2 || !geometry->counter_bits || geometry->counter_bits > 32 ||
 	    bitmap > BLOCK_OFFSET_MAX || hotlist > BLOCK_OFFSET_MAX ||
 	    !IS_ALIGNED(card->base | bitmap | hotlist, sizeof(u64)))
-		return refuse(card, "CHMU capabilities that make no sense");
+		return neoprof_chmu_refuse(card, "CHMU capabilities that make no sense");
 	card->bitmap = card->base + bitmap;
 	card->hotlist = card->base + hotlist;
 	geometry->threshold_max = (1ull << geometry->counter_bits) - 1;
@@ -56,27 +58,28 @@ static int chmu_identify(struct neoprof_card *card)
 	geometry->channels = 1;
 	geometry->features = TIERD_CARD_HAS_COUNT;
 	/* Reads alone, writes alone, both: all or none of it, to keep the choice simple. */
-	if ((GET(cap0, CHMU0_CAP0_TRACKABLE) & 7) == 7)
+	if ((FIELD_GET(NEOPROF_CHMU0_CAP0_TRACKABLE_MASK, cap0) & 7) == 7)
 		geometry->features |= TIERD_CARD_HAS_TRACK;
-	if (GET(cap1, CHMU0_CAP1_EPOCH_MODE))
+	if (FIELD_GET(NEOPROF_CHMU0_CAP1_EPOCH_MODE_MASK, cap1))
 		geometry->features |= TIERD_CARD_HAS_EPOCH;
-	if (GET(cap1, CHMU0_CAP1_DOWNSAMPLING) == 0xffff)
+	if (FIELD_GET(NEOPROF_CHMU0_CAP1_DOWNSAMPLING_MASK, cap1) == 0xffff)
 		geometry->features |= TIERD_CARD_HAS_DOWNSAMPLE;
-	if (card->interrupt && GET(cap0, CHMU0_CAP0_FILL_INT))
+	if (card->interrupt && FIELD_GET(NEOPROF_CHMU0_CAP0_FILL_INT_MASK, cap0))
 		geometry->features |= TIERD_CARD_HAS_INTERRUPT;
 	return neoprof_vendor_identify(card);
 }
 
 /* One bit for each 256 MiB of device memory that the ranges have, written whole. */
-static int write_bitmap(struct neoprof_card *card)
+static int neoprof_chmu_write_bitmap(struct neoprof_card *card)
 {
 	u32 words = NEOPROF_RANGE_BITMAP_BYTES / 8, word, i;
 	int ret = 0;
 
-	if (!has_vendor(card)) /* no longer than to the hot list, if that is behind it */
+	if (!neoprof_chmu_has_vendor(
+		    card)) /* no longer than to the hot list, if that is behind it */
 		words = card->hotlist > card->bitmap
-			    ? min(words, (card->hotlist - card->bitmap) / 8)
-			    : words;
+				? min(words, (card->hotlist - card->bitmap) / 8)
+				: words;
 	for (word = 0; word < words && !ret; word++) {
 		u64 start = (u64)word << (6 + RANGE_SHIFT), bits = 0;
 
@@ -94,7 +97,7 @@ static int write_bitmap(struct neoprof_card *card)
 }
 
 /* 1: 100 us, 2: 1 ms, ... 5: 1 s, times up to 4095. netlink lets only such epochs pass. */
-static u64 epoch_bits(u32 epoch_us)
+static u64 neoprof_chmu_epoch_bits(u32 epoch_us)
 {
 	u32 unit = 100, scale = 1;
 
@@ -102,16 +105,16 @@ static u64 epoch_bits(u32 epoch_us)
 		unit *= 10;
 		scale++;
 	}
-	return PUT(scale, CHMU0_CFG1_EPOCH_SCALE) |
-	       PUT(epoch_us / unit, CHMU0_CFG1_EPOCH_MULTIPLIER);
+	return FIELD_PREP(NEOPROF_CHMU0_CFG1_EPOCH_SCALE_MASK, scale) |
+	       FIELD_PREP(NEOPROF_CHMU0_CFG1_EPOCH_MULTIPLIER_MASK, epoch_us / unit);
 }
 
-static int refused(struct neoprof_card *card)
+static int neoprof_chmu_refused(struct neoprof_card *card)
 {
 	u64 errors = 0;
 	int ret = 0;
 
-	if (has_vendor(card)) {
+	if (neoprof_chmu_has_vendor(card)) {
 		ret = neoprof_read(card, NEOPROF_VENDOR_CONFIG_ERROR, 8, &errors);
 		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG_ERROR, 8, errors);
 	}
@@ -122,22 +125,22 @@ static int refused(struct neoprof_card *card)
 	return -EINVAL;
 }
 
-static u64 vendor_config(const struct neoprof_settings *settings)
+static u64 neoprof_chmu_vendor_config(const struct neoprof_settings *settings)
 {
 	u64 config = 0;
 
 	if (settings->flags & TIERD_CARD_CONSERVATIVE)
 		config |= NEOPROF_VENDOR_CONFIG_CONSERVATIVE_MASK;
 	if (settings->flags & TIERD_CARD_COALESCE)
-		config |=
-		    NEOPROF_VENDOR_CONFIG_COALESCE_MASK | PUT(RUN_WINDOW, VENDOR_CONFIG_RUN_WINDOW);
+		config |= NEOPROF_VENDOR_CONFIG_COALESCE_MASK |
+			  FIELD_PREP(NEOPROF_VENDOR_CONFIG_RUN_WINDOW_MASK, RUN_WINDOW);
 	return config;
 }
 
-static int chmu_start(struct neoprof_card *card)
+static int neoprof_chmu_start(struct neoprof_card *card)
 {
 	const struct neoprof_settings *settings = &card->settings;
-	u64 cfg0 = PUT(settings->threshold, CHMU0_CFG0_THRESHOLD), cfg1, status;
+	u64 cfg0 = FIELD_PREP(NEOPROF_CHMU0_CFG0_THRESHOLD_MASK, settings->threshold), cfg1, status;
 	u32 rank = settings->error_rank ?: card->geometry.width / 2;
 	int ret;
 
@@ -147,62 +150,69 @@ static int chmu_start(struct neoprof_card *card)
 	if (card->geometry.features & TIERD_CARD_HAS_INTERRUPT)
 		cfg0 |= NEOPROF_CHMU0_CFG0_OVERFLOW_INT_ENABLE_MASK |
 			NEOPROF_CHMU0_CFG0_FILL_INT_ENABLE_MASK;
-	cfg1 = PUT(settings->unit_log2, CHMU0_CFG1_UNIT_SIZE) |
-	       PUT(settings->downsample, CHMU0_CFG1_DOWNSAMPLING);
+	cfg1 = FIELD_PREP(NEOPROF_CHMU0_CFG1_UNIT_SIZE_MASK, settings->unit_log2) |
+	       FIELD_PREP(NEOPROF_CHMU0_CFG1_DOWNSAMPLING_MASK, settings->downsample);
 	if (settings->epoch_us && card->geometry.features & TIERD_CARD_HAS_EPOCH)
-		cfg1 |= epoch_bits(settings->epoch_us);
+		cfg1 |= neoprof_chmu_epoch_bits(settings->epoch_us);
 	else
-		cfg1 |= PUT(MODE_ALWAYS_ON, CHMU0_CFG1_MODE) | epoch_bits(100);
+		cfg1 |= FIELD_PREP(NEOPROF_CHMU0_CFG1_MODE_MASK, MODE_ALWAYS_ON) |
+			neoprof_chmu_epoch_bits(100);
 
-	ret = neoprof_write(card, AT(card, CFG0), 8, NEOPROF_CHMU0_CFG0_RESET_MASK);
-	ret = ret ?: settled(card, "the card's reset");
-	ret = ret ?: neoprof_write(card, AT(card, CFG1), 8, cfg1);
-	ret = ret ?: write_bitmap(card);
-	ret = ret ?: neoprof_write(card, AT(card, CFG2), 8, card->geometry.slots / 2);
-	if (has_vendor(card)) {
-		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8, vendor_config(settings));
+	ret = neoprof_write(card, NEOPROF_CHMU_AT(card, CFG0), 8, NEOPROF_CHMU0_CFG0_RESET_MASK);
+	ret = ret ?: neoprof_chmu_settled(card, "the card's reset");
+	ret = ret ?: neoprof_write(card, NEOPROF_CHMU_AT(card, CFG1), 8, cfg1);
+	ret = ret ?: neoprof_chmu_write_bitmap(card);
+	ret = ret ?: neoprof_write(card, NEOPROF_CHMU_AT(card, CFG2), 8, card->geometry.slots / 2);
+	if (neoprof_chmu_has_vendor(card)) {
+		ret = ret
+			      ?: neoprof_write(card, NEOPROF_VENDOR_CONFIG, 8,
+					       neoprof_chmu_vendor_config(settings));
 		ret = ret ?: neoprof_write(card, NEOPROF_VENDOR_ERROR_RANK, 8, rank);
 	}
-	ret = ret ?: neoprof_write(card, AT(card, CFG0), 8, cfg0 | NEOPROF_CHMU0_CFG0_ENABLE_MASK);
-	ret = ret ?: settled(card, "the card's start");
-	ret = ret ?: neoprof_read(card, AT(card, STATUS), 8, &status);
+	ret = ret
+		      ?: neoprof_write(card, NEOPROF_CHMU_AT(card, CFG0), 8,
+				       cfg0 | NEOPROF_CHMU0_CFG0_ENABLE_MASK);
+	ret = ret ?: neoprof_chmu_settled(card, "the card's start");
+	ret = ret ?: neoprof_read(card, NEOPROF_CHMU_AT(card, STATUS), 8, &status);
 	if (ret)
 		return ret;
-	return status & NEOPROF_CHMU0_STATUS_ENABLED_MASK ? 0 : refused(card);
+	return status & NEOPROF_CHMU0_STATUS_ENABLED_MASK ? 0 : neoprof_chmu_refused(card);
 }
 
-static int chmu_stop(struct neoprof_card *card)
+static int neoprof_chmu_stop(struct neoprof_card *card)
 {
-	int ret = neoprof_write(card, AT(card, CFG0), 8,
-				PUT(card->settings.threshold, CHMU0_CFG0_THRESHOLD));
+	int ret = neoprof_write(
+		card, NEOPROF_CHMU_AT(card, CFG0), 8,
+		FIELD_PREP(NEOPROF_CHMU0_CFG0_THRESHOLD_MASK, card->settings.threshold));
 
-	return ret ?: settled(card, "the card's stop");
+	return ret ?: neoprof_chmu_settled(card, "the card's stop");
 }
 
-static int chmu_clear(struct neoprof_card *card)
+static int neoprof_chmu_clear(struct neoprof_card *card)
 {
 	/* A reset empties the hot list too, and stops: for those that know no other way. */
-	if (!has_vendor(card))
-		return chmu_start(card);
+	if (!neoprof_chmu_has_vendor(card))
+		return neoprof_chmu_start(card);
 	return neoprof_write(card, NEOPROF_VENDOR_COMMAND, 8, NEOPROF_VENDOR_COMMAND_CLEAR_MASK);
 }
 
-static int chmu_set_threshold(struct neoprof_card *card)
+static int neoprof_chmu_set_threshold(struct neoprof_card *card)
 {
-	return neoprof_write(card, AT(card, CFG0) + NEOPROF_CHMU0_CFG0_THRESHOLD_SHIFT / 8, 4,
-			     card->settings.threshold);
+	return neoprof_write(card,
+			     NEOPROF_CHMU_AT(card, CFG0) + NEOPROF_CHMU0_CFG0_THRESHOLD_SHIFT / 8,
+			     4, card->settings.threshold);
 }
 
-static int chmu_level(struct neoprof_card *card, unsigned int *level, bool *overflow)
+static int neoprof_chmu_level(struct neoprof_card *card, unsigned int *level, bool *overflow)
 {
 	u64 indices, status;
-	int ret = neoprof_read(card, AT(card, HOTLIST), 4, &indices);
+	int ret = neoprof_read(card, NEOPROF_CHMU_AT(card, HOTLIST), 4, &indices);
 
 	*overflow = false;
 	if (ret)
 		return ret;
-	card->head = GET(indices, CHMU0_HOTLIST_HEAD);
-	card->tail = GET(indices, CHMU0_HOTLIST_TAIL);
+	card->head = FIELD_GET(NEOPROF_CHMU0_HOTLIST_HEAD_MASK, indices);
+	card->tail = FIELD_GET(NEOPROF_CHMU0_HOTLIST_TAIL_MASK, indices);
 	if (card->head >= card->geometry.slots || card->tail >= card->geometry.slots) {
 		scnprintf(card->why, sizeof(card->why), "hot list indices %u and %u of %u slots",
 			  card->head, card->tail, card->geometry.slots);
@@ -213,16 +223,18 @@ static int chmu_level(struct neoprof_card *card, unsigned int *level, bool *over
 	/* An idle card costs one access: a list that was full has entries. */
 	if (!*level)
 		return 0;
-	ret = neoprof_read(card, AT(card, STATUS), 8, &status);
+	ret = neoprof_read(card, NEOPROF_CHMU_AT(card, STATUS), 8, &status);
 	if (!ret && status & NEOPROF_CHMU0_STATUS_OVERFLOW_MASK) {
 		*overflow = true;
-		ret = neoprof_write(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_OVERFLOW_MASK);
+		ret = neoprof_write(card, NEOPROF_CHMU_AT(card, STATUS), 8,
+				    NEOPROF_CHMU0_STATUS_OVERFLOW_MASK);
 	}
 	return ret;
 }
 
 /* Entries in a row, fewer than asked for at the end of the ring. */
-static int chmu_take(struct neoprof_card *card, struct neoprof_entry *entries, unsigned int count)
+static int neoprof_chmu_take(struct neoprof_card *card, struct neoprof_entry *entries,
+			     unsigned int count)
 {
 	u64 *words = (u64 *)entries;
 	unsigned int width = card->geometry.counter_bits, i;
@@ -238,32 +250,33 @@ static int chmu_take(struct neoprof_card *card, struct neoprof_entry *entries, u
 	for (i = count; i--;) {
 		word = words[i];
 		entries[i] = (struct neoprof_entry){
-		    .unit = word >> width,
-		    .count = word & ((1ull << width) - 1),
+			.unit = word >> width,
+			.count = word & ((1ull << width) - 1),
 		};
 	}
 	card->head = (card->head + count) % card->geometry.slots;
-	ret = neoprof_write(card, AT(card, HOTLIST), 2, card->head);
+	ret = neoprof_write(card, NEOPROF_CHMU_AT(card, HOTLIST), 2, card->head);
 	return ret ?: count;
 }
 
-static int chmu_taken(struct neoprof_card *card)
+static int neoprof_chmu_taken(struct neoprof_card *card)
 {
 	if (!(card->geometry.features & TIERD_CARD_HAS_INTERRUPT))
 		return 0;
-	return neoprof_write(card, AT(card, STATUS), 8, NEOPROF_CHMU0_STATUS_FILL_MASK);
+	return neoprof_write(card, NEOPROF_CHMU_AT(card, STATUS), 8,
+			     NEOPROF_CHMU0_STATUS_FILL_MASK);
 }
 
 const struct neoprof_layout neoprof_chmu = {
-    .identify = chmu_identify,
-    .start = chmu_start,
-    .stop = chmu_stop,
-    .clear = chmu_clear,
-    .set_threshold = chmu_set_threshold,
-    .level = chmu_level,
-    .take = chmu_take,
-    .taken = chmu_taken,
-    .profile = neoprof_vendor_profile,
-    .requests = neoprof_vendor_requests,
+	.identify = neoprof_chmu_identify,
+	.start = neoprof_chmu_start,
+	.stop = neoprof_chmu_stop,
+	.clear = neoprof_chmu_clear,
+	.set_threshold = neoprof_chmu_set_threshold,
+	.level = neoprof_chmu_level,
+	.take = neoprof_chmu_take,
+	.taken = neoprof_chmu_taken,
+	.profile = neoprof_vendor_profile,
+	.requests = neoprof_vendor_requests,
 };
 EXPORT_SYMBOL_GPL(neoprof_chmu);

@@ -6,17 +6,17 @@
 #include "neoprof.h"
 #include "neoprof_regs.h"
 
-/* A register of this card's instance; the header numbers those of the first one. */
-#define AT(card, name) ((card)->base + NEOPROF_CHMU0_##name - NEOPROF_CHMU0_CAP0)
-#define GET(value, name) (((value)&NEOPROF_##name##_MASK) >> NEOPROF_##name##_SHIFT)
-#define PUT(value, name) ((u64)(value) << NEOPROF_##name##_SHIFT)
+#include <linux/bitfield.h>
 
-static inline bool has_vendor(const struct neoprof_card *card)
+/* A register of this card's instance; the header numbers those of the first one. */
+#define NEOPROF_CHMU_AT(card, name) ((card)->base + NEOPROF_CHMU0_##name - NEOPROF_CHMU0_CAP0)
+
+static inline bool neoprof_chmu_has_vendor(const struct neoprof_card *card)
 {
 	return card->geometry.features & TIERD_CARD_HAS_COUNTERS;
 }
 
-static inline int refuse(struct neoprof_card *card, const char *why)
+static inline int neoprof_chmu_refuse(struct neoprof_card *card, const char *why)
 {
 	strscpy(card->why, why, sizeof(card->why));
 	return -ENODEV;

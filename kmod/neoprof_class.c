@@ -6,7 +6,7 @@
 #include <linux/slab.h>
 #include <linux/sysfs.h>
 
-static struct class neoprof_class = {.name = "neoprof"};
+static struct class neoprof_class = { .name = "neoprof" };
 
 static ssize_t backend_show(struct device *device, struct device_attribute *attr, char *buffer)
 {
@@ -18,10 +18,10 @@ static ssize_t backend_show(struct device *device, struct device_attribute *attr
 static ssize_t state_show(struct device *device, struct device_attribute *attr, char *buffer)
 {
 	static const char *const names[] = {
-	    [TIERD_CARD_STATE_UNSPEC] = "unknown",
-	    [TIERD_CARD_STATE_STOPPED] = "stopped",
-	    [TIERD_CARD_STATE_COUNTING] = "counting",
-	    [TIERD_CARD_STATE_FAILED] = "failed",
+		[TIERD_CARD_STATE_UNSPEC] = "unknown",
+		[TIERD_CARD_STATE_STOPPED] = "stopped",
+		[TIERD_CARD_STATE_COUNTING] = "counting",
+		[TIERD_CARD_STATE_FAILED] = "failed",
 	};
 	struct neoprof_card *card = dev_get_drvdata(device);
 
@@ -50,10 +50,10 @@ static ssize_t ranges_show(struct device *device, struct device_attribute *attr,
 	for (i = 0; i < card->range_count; i++) {
 		const struct tierd_card_range *range = &card->ranges[i];
 
-		length +=
-		    sysfs_emit_at(buffer, length, "0x%llx-0x%llx device 0x%llx way %u/%u node %d\n",
-				  range->start, range->end - 1, range->device, range->position,
-				  range->ways, neoprof_range_node(range));
+		length += sysfs_emit_at(buffer, length,
+					"0x%llx-0x%llx device 0x%llx way %u/%u node %d\n",
+					range->start, range->end - 1, range->device,
+					range->position, range->ways, neoprof_range_node(range));
 	}
 	mutex_unlock(&card->lock);
 	return length;
@@ -95,8 +95,10 @@ static DEVICE_ATTR_RO(dropped);
 static DEVICE_ATTR_ADMIN_RO(requests); /* tells what others do, and uses the card */
 
 static struct attribute *neoprof_attrs[] = {
-    &dev_attr_backend.attr, &dev_attr_state.attr,   &dev_attr_why.attr,	     &dev_attr_ranges.attr,
-    &dev_attr_level.attr,   &dev_attr_dropped.attr, &dev_attr_requests.attr, NULL,
+	&dev_attr_backend.attr,	 &dev_attr_state.attr,
+	&dev_attr_why.attr,	 &dev_attr_ranges.attr,
+	&dev_attr_level.attr,	 &dev_attr_dropped.attr,
+	&dev_attr_requests.attr, NULL,
 };
 ATTRIBUTE_GROUPS(neoprof);
 
@@ -104,8 +106,8 @@ ATTRIBUTE_GROUPS(neoprof);
 struct device *neoprof_class_add(struct neoprof_card *card)
 {
 	struct device *device =
-	    device_create_with_groups(&neoprof_class, card->parent, MKDEV(0, 0), card,
-				      neoprof_groups, "neoprof%u", card->number);
+		device_create_with_groups(&neoprof_class, card->parent, MKDEV(0, 0), card,
+					  neoprof_groups, "neoprof%u", card->number);
 
 	if (!IS_ERR(device))
 		return device;

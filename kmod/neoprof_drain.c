@@ -12,7 +12,7 @@
 
 #define LOCKED 64 /* frames looked up while the targets are locked at a time */
 
-struct drain {
+struct neoprof_drain_run {
 	struct neoprof_card *card;
 	u64 now_ns;
 	bool raw; /* some reader wants frames that are nobody's */
@@ -21,7 +21,7 @@ struct drain {
 	u64 reported;
 };
 
-static void publish(struct drain *drain)
+static void neoprof_drain_publish(struct neoprof_drain_run *drain)
 {
 	struct neoprof_card *card = drain->card;
 
@@ -33,7 +33,7 @@ static void publish(struct drain *drain)
 }
 
 /* Lets others have the list of targets now and then. Called with it locked. */
-static void breathe(struct drain *drain)
+static void neoprof_drain_breathe(struct neoprof_drain_run *drain)
 {
 	if (++drain->locked % LOCKED)
 		return;
@@ -42,7 +42,8 @@ static void breathe(struct drain *drain)
 	mutex_lock(&tierd_targets_lock);
 }
 
-static void count_owner(struct tierd_card_stats *stats, const struct tierd_owner *owner)
+static void neoprof_drain_count_owner(struct tierd_card_stats *stats,
+				      const struct tierd_owner *owner)
 {
 	switch (owner->status) {
 	case TIERD_OWNER_MAPPED:
@@ -69,23 +70,23 @@ static void count_owner(struct tierd_card_stats *stats, const struct tierd_owner
 }
 
 /* Looks one frame up; the number of frames from it on that the answer holds for. */
-static unsigned long report_frame(struct drain *drain, u64 pfn, u32 count)
+static unsigned long neoprof_drain_report_frame(struct neoprof_drain_run *drain, u64 pfn, u32 count)
 {
 	struct neoprof_card *card = drain->card;
 	struct page *page = pfn_to_online_page(pfn);
 	struct tierd_record record = {
-	    .pfn = pfn,
-	    .time_ns = drain->now_ns,
-	    .history = card->number,
-	    .node = page ? page_to_nid(page) : NUMA_NO_NODE,
-	    .value = min_t(u32, count, U16_MAX),
+		.pfn = pfn,
+		.time_ns = drain->now_ns,
+		.history = card->number,
+		.node = page ? page_to_nid(page) : NUMA_NO_NODE,
+		.value = min_t(u32, count, U16_MAX),
 	};
 	struct tierd_owner owner;
 	u8 flags = 0;
 
 	tierd_resolve_page(page, pfn, &owner, &flags);
 	drain->looked++;
-	count_owner(&card->stats, &owner);
+	neoprof_drain_count_owner(&card->stats, &owner);
 	record.order = owner.order;
 	if (owner.status == TIERD_OWNER_MAPPED && owner.target != TIERD_NO_TARGET) {
 		record.kind = TIERD_RECORD_HOT;
@@ -100,13 +101,14 @@ static unsigned long report_frame(struct drain *drain, u64 pfn, u32 count)
 		card->frames[drain->frames++] = record;
 	}
 	if (drain->records == NEOPROF_TAKE || drain->frames == NEOPROF_TAKE)
-		publish(drain);
+		neoprof_drain_publish(drain);
 	/* The rest of a folio that is mapped as a whole. */
 	return flags & TIERD_PAGE_PMD ? (1ul << owner.order) - (pfn & ((1ul << owner.order) - 1))
 				      : 1;
 }
 
-static void report_unit(struct drain *drain, const struct neoprof_entry *entry)
+static void neoprof_drain_report_unit(struct neoprof_drain_run *drain,
+				      const struct neoprof_entry *entry)
 {
 	struct neoprof_card *card = drain->card;
 	unsigned int shift = card->settings.unit_log2;
@@ -122,8 +124,8 @@ static void report_unit(struct drain *drain, const struct neoprof_entry *entry)
 			card->stats.outside++;
 			return;
 		}
-		frames = report_frame(drain, host >> PAGE_SHIFT, entry->count);
-		breathe(drain);
+		frames = neoprof_drain_report_frame(drain, host >> PAGE_SHIFT, entry->count);
+		neoprof_drain_breathe(drain);
 		if (frames == 1)
 			continue;
 		/* Unless the card has them all, in a row. */
@@ -134,7 +136,7 @@ static void report_unit(struct drain *drain, const struct neoprof_entry *entry)
 }
 
 /* Takes entries until the list is empty or the frames of a drain are used up. */
-static int take_all(struct drain *drain, unsigned int level)
+static int neoprof_drain_take_all(struct neoprof_drain_run *drain, unsigned int level)
 {
 	struct neoprof_card *card = drain->card;
 	unsigned int each = 1u << (card->settings.unit_log2 - PAGE_SHIFT), count;
@@ -156,17 +158,17 @@ static int take_all(struct drain *drain, unsigned int level)
 		card->stats.entries += taken;
 		mutex_lock(&tierd_targets_lock);
 		for (i = 0; i < taken; i++)
-			report_unit(drain, &card->entries[i]);
+			neoprof_drain_report_unit(drain, &card->entries[i]);
 		mutex_unlock(&tierd_targets_lock);
-		publish(drain);
+		neoprof_drain_publish(drain);
 		cond_resched();
 	}
 	return ret ?: card->layout->taken(card);
 }
 
-static int drain_list(struct neoprof_card *card, u64 now_ns)
+static int neoprof_drain_list(struct neoprof_card *card, u64 now_ns)
 {
-	struct drain drain = {.card = card, .now_ns = now_ns};
+	struct neoprof_drain_run drain = { .card = card, .now_ns = now_ns };
 	unsigned int level = 0;
 	bool overflow;
 	int ret = card->layout->level(card, &level, &overflow);
@@ -180,7 +182,7 @@ static int drain_list(struct neoprof_card *card, u64 now_ns)
 	if (!level)
 		return 0;
 	drain.raw = tierd_ring_wanted(TIERD_RECORD_FRAME);
-	ret = take_all(&drain, level);
+	ret = neoprof_drain_take_all(&drain, level);
 	if (drain.looked)
 		tierd_ring_wake();
 	now_ns = ktime_get_ns() - now_ns;
@@ -198,7 +200,7 @@ u64 neoprof_drain(struct neoprof_card *card)
 	lockdep_assert_held(&card->lock);
 	if (card->state != TIERD_CARD_STATE_COUNTING)
 		return U64_MAX;
-	ret = drain_list(card, start);
+	ret = neoprof_drain_list(card, start);
 	if (!ret && card->settings.epoch_us && !(card->geometry.features & TIERD_CARD_HAS_EPOCH) &&
 	    start - card->epoch_ns >= (u64)card->settings.epoch_us * NSEC_PER_USEC) {
 		card->epoch_ns = start;

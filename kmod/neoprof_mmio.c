@@ -31,7 +31,7 @@ enum {
 	COMPONENT_BYTES = 0x10000,
 };
 
-struct mmio_port {
+struct neoprof_mmio_port {
 	struct neoprof_mmio *mmio;
 	void __iomem *registers;
 	u64 size;
@@ -44,12 +44,12 @@ struct neoprof_mmio {
 	void __iomem *maps[MAX_MAPS];
 	void __iomem *hdm; /* NULL: none found */
 	u32 hdm_size;
-	struct mmio_port ports[MAX_CARDS];
+	struct neoprof_mmio_port ports[MAX_CARDS];
 };
 
-static int mmio_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
+static int neoprof_mmio_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
 {
-	const struct mmio_port *port = card->port;
+	const struct neoprof_mmio_port *port = card->port;
 	void __iomem *at = port->registers + offset;
 	u64 ones = size == 8 ? U64_MAX : (1ull << 8 * size) - 1;
 
@@ -72,9 +72,9 @@ static int mmio_read(struct neoprof_card *card, u32 offset, unsigned int size, u
 	return *value == ones && !pci_device_is_present(port->mmio->pdev) ? -ENODEV : 0;
 }
 
-static int mmio_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
+static int neoprof_mmio_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
 {
-	const struct mmio_port *port = card->port;
+	const struct neoprof_mmio_port *port = card->port;
 	void __iomem *at = port->registers + offset;
 
 	if (offset + (u64)size > port->size)
@@ -95,15 +95,15 @@ static int mmio_write(struct neoprof_card *card, u32 offset, unsigned int size, 
 	return 0;
 }
 
-static int mmio_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
-			   unsigned int count, void *buffer)
+static int neoprof_mmio_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
+				   unsigned int count, void *buffer)
 {
 	unsigned int i;
 	u64 value;
 	int ret;
 
 	for (i = 0; i < count; i++) {
-		ret = mmio_read(card, offset + i * size, size, &value);
+		ret = neoprof_mmio_read(card, offset + i * size, size, &value);
 		if (ret)
 			return ret;
 		memcpy(buffer + i * size, &value, size);
@@ -111,31 +111,32 @@ static int mmio_read_block(struct neoprof_card *card, u32 offset, unsigned int s
 	return 0;
 }
 
-static u32 mmio_hdm(struct neoprof_card *card, u32 offset)
+static u32 neoprof_mmio_hdm(struct neoprof_card *card, u32 offset)
 {
-	const struct mmio_port *port = card->port;
+	const struct neoprof_mmio_port *port = card->port;
 	const struct neoprof_mmio *mmio = port->mmio;
 
 	return mmio->hdm && offset + sizeof(u32) <= mmio->hdm_size ? readl(mmio->hdm + offset) : 0;
 }
 
-static const struct neoprof_bus mmio_bus = {
-    .name = "pci",
-    .read = mmio_read,
-    .write = mmio_write,
-    .read_block = mmio_read_block,
+static const struct neoprof_bus neoprof_mmio_bus = {
+	.name = "pci",
+	.read = neoprof_mmio_read,
+	.write = neoprof_mmio_write,
+	.read_block = neoprof_mmio_read_block,
 };
 
-static const struct neoprof_bus mmio_bus_hdm = {
-    .name = "pci",
-    .read = mmio_read,
-    .write = mmio_write,
-    .read_block = mmio_read_block,
-    .hdm = mmio_hdm,
+static const struct neoprof_bus neoprof_mmio_bus_hdm = {
+	.name = "pci",
+	.read = neoprof_mmio_read,
+	.write = neoprof_mmio_write,
+	.read_block = neoprof_mmio_read_block,
+	.hdm = neoprof_mmio_hdm,
 };
 
 /* Maps part of a BAR for as long as the device is ours. */
-static void __iomem *map(struct neoprof_mmio *mmio, unsigned int bar, u64 offset, u64 size)
+static void __iomem *neoprof_mmio_map(struct neoprof_mmio *mmio, unsigned int bar, u64 offset,
+				      u64 size)
 {
 	void __iomem *memory;
 
@@ -149,14 +150,14 @@ static void __iomem *map(struct neoprof_mmio *mmio, unsigned int bar, u64 offset
 	return memory;
 }
 
-static void find_hdm(struct neoprof_mmio *mmio, unsigned int bar, u64 offset)
+static void neoprof_mmio_find_hdm(struct neoprof_mmio *mmio, unsigned int bar, u64 offset)
 {
 	void __iomem *block;
 	u32 header, entry, i;
 
 	if (offset + COMPONENT_BYTES > pci_resource_len(mmio->pdev, bar))
 		return;
-	block = map(mmio, bar, offset, COMPONENT_BYTES);
+	block = neoprof_mmio_map(mmio, bar, offset, COMPONENT_BYTES);
 	if (!block)
 		return;
 	header = readl(block + CACHEMEM);
@@ -171,17 +172,18 @@ static void find_hdm(struct neoprof_mmio *mmio, unsigned int bar, u64 offset)
 	}
 }
 
-static int add_card(struct neoprof_mmio *mmio, const struct neoprof_layout *layout,
-		    void __iomem *registers, u64 size, unsigned int instance, bool interrupt)
+static int neoprof_mmio_add_card(struct neoprof_mmio *mmio, const struct neoprof_layout *layout,
+				 void __iomem *registers, u64 size, unsigned int instance,
+				 bool interrupt)
 {
-	struct mmio_port *port = &mmio->ports[mmio->count];
+	struct neoprof_mmio_port *port = &mmio->ports[mmio->count];
 	struct neoprof_card *card;
 
 	port->mmio = mmio;
 	port->registers = registers;
 	port->size = size;
-	card = neoprof_card_add(mmio->hdm ? &mmio_bus_hdm : &mmio_bus, layout, port, instance,
-				&mmio->pdev->dev, interrupt);
+	card = neoprof_card_add(mmio->hdm ? &neoprof_mmio_bus_hdm : &neoprof_mmio_bus, layout, port,
+				instance, &mmio->pdev->dev, interrupt);
 	if (IS_ERR(card))
 		return PTR_ERR(card);
 	port->card = card;
@@ -191,10 +193,11 @@ static int add_card(struct neoprof_mmio *mmio, const struct neoprof_layout *layo
 }
 
 /* All instances of a block of hotness monitoring units. */
-static int add_chmu(struct neoprof_mmio *mmio, unsigned int bar, u64 offset, bool interrupt)
+static int neoprof_mmio_add_chmu(struct neoprof_mmio *mmio, unsigned int bar, u64 offset,
+				 bool interrupt)
 {
 	u64 size = pci_resource_len(mmio->pdev, bar) - offset;
-	void __iomem *registers = map(mmio, bar, offset, size);
+	void __iomem *registers = neoprof_mmio_map(mmio, bar, offset, size);
 	unsigned int instances, i;
 	int ret = 0;
 
@@ -202,13 +205,14 @@ static int add_chmu(struct neoprof_mmio *mmio, unsigned int bar, u64 offset, boo
 		return -ENXIO;
 	instances = readl(registers) >> 8 & 0xff;
 	for (i = 0; i < instances && mmio->count < MAX_CARDS && !ret; i++)
-		ret = add_card(mmio, &neoprof_chmu, registers, size, i, interrupt);
+		ret = neoprof_mmio_add_card(mmio, &neoprof_chmu, registers, size, i, interrupt);
 	return ret;
 }
 
 /* Registers of one kind that the locator tells of: `found` for each; -ENOENT without one. */
-static int locate(struct neoprof_mmio *mmio, u16 dvsec, u8 kind,
-		  int (*found)(struct neoprof_mmio *, unsigned int, u64, bool), bool interrupt)
+static int neoprof_mmio_locate(struct neoprof_mmio *mmio, u16 dvsec, u8 kind,
+			       int (*found)(struct neoprof_mmio *, unsigned int, u64, bool),
+			       bool interrupt)
 {
 	unsigned int length, at;
 	u32 header, low, high;
@@ -228,18 +232,20 @@ static int locate(struct neoprof_mmio *mmio, u16 dvsec, u8 kind,
 	return ret;
 }
 
-static int found_component(struct neoprof_mmio *mmio, unsigned int bar, u64 offset, bool interrupt)
+static int neoprof_mmio_found_component(struct neoprof_mmio *mmio, unsigned int bar, u64 offset,
+					bool interrupt)
 {
 	if (bar < PCI_STD_NUM_BARS)
-		find_hdm(mmio, bar, offset);
+		neoprof_mmio_find_hdm(mmio, bar, offset);
 	return 0;
 }
 
-static int found_chmu(struct neoprof_mmio *mmio, unsigned int bar, u64 offset, bool interrupt)
+static int neoprof_mmio_found_chmu(struct neoprof_mmio *mmio, unsigned int bar, u64 offset,
+				   bool interrupt)
 {
 	if (bar >= PCI_STD_NUM_BARS || offset >= pci_resource_len(mmio->pdev, bar))
 		return -ENXIO;
-	return add_chmu(mmio, bar, offset, interrupt);
+	return neoprof_mmio_add_chmu(mmio, bar, offset, interrupt);
 }
 
 struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
@@ -256,13 +262,16 @@ struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
 	mmio->pdev = pdev;
 	dvsec = pci_find_dvsec_capability(pdev, CXL_VENDOR, LOCATOR_DVSEC);
 	if (dvsec) {
-		locate(mmio, dvsec, BLOCK_COMPONENT, found_component, interrupt);
-		ret = locate(mmio, dvsec, BLOCK_CHMU, found_chmu, interrupt);
+		neoprof_mmio_locate(mmio, dvsec, BLOCK_COMPONENT, neoprof_mmio_found_component,
+				    interrupt);
+		ret = neoprof_mmio_locate(mmio, dvsec, BLOCK_CHMU, neoprof_mmio_found_chmu,
+					  interrupt);
 		if (ret == -ENOENT)
 			dev_err(&pdev->dev, "no hotness monitoring unit in its register locator\n");
 	} else {
-		registers = map(mmio, bar, 0, size);
-		ret = registers ? add_card(mmio, layout, registers, size, 0, interrupt) : -ENXIO;
+		registers = neoprof_mmio_map(mmio, bar, 0, size);
+		ret = registers ? neoprof_mmio_add_card(mmio, layout, registers, size, 0, interrupt)
+				: -ENXIO;
 	}
 	if (!ret)
 		return mmio;
@@ -281,6 +290,7 @@ void neoprof_mmio_close(struct neoprof_mmio *mmio)
 
 void neoprof_mmio_interrupt(struct neoprof_mmio *mmio)
 {
+	/* Pairs with the release in neoprof_mmio_add_card(): cards that are counted are there. */
 	unsigned int count = smp_load_acquire(&mmio->count), i;
 
 	for (i = 0; i < count; i++)

@@ -26,7 +26,7 @@ static void neoprof_socket_closed(u32 portid)
 	mutex_unlock(&neoprof_cards_lock);
 }
 
-static int put_ranges(struct sk_buff *skb, const struct neoprof_card *card)
+static int neoprof_netlink_put_ranges(struct sk_buff *skb, const struct neoprof_card *card)
 {
 	size_t bytes = card->range_count * sizeof(struct tierd_card_range);
 	struct nlattr *attr = nla_reserve(skb, TIERD_A_CARD_RANGES, bytes);
@@ -46,7 +46,8 @@ static int put_ranges(struct sk_buff *skb, const struct neoprof_card *card)
 	return 0;
 }
 
-static int put_settings(struct sk_buff *skb, const struct neoprof_settings *settings)
+static int neoprof_netlink_put_settings(struct sk_buff *skb,
+					const struct neoprof_settings *settings)
 {
 	return nla_put_u32(skb, TIERD_A_DRAIN_US, settings->drain_us) ||
 	       nla_put_u32(skb, TIERD_A_EPOCH_US, settings->epoch_us) ||
@@ -58,7 +59,8 @@ static int put_settings(struct sk_buff *skb, const struct neoprof_settings *sett
 	       nla_put_u32(skb, TIERD_A_ERROR_RANK, settings->error_rank);
 }
 
-static int put_card(struct sk_buff *skb, struct netlink_callback *cb, struct neoprof_card *card)
+static int neoprof_netlink_put_card(struct sk_buff *skb, struct netlink_callback *cb,
+				    struct neoprof_card *card)
 {
 	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
 				   tierd_netlink_family(), NLM_F_MULTI, TIERD_CMD_NEOPROF_GET);
@@ -76,10 +78,11 @@ static int put_card(struct sk_buff *skb, struct netlink_callback *cb, struct neo
 	      nla_put_string(skb, TIERD_A_BACKEND, neoprof_backend(card)) ||
 	      nla_put_string(skb, TIERD_A_DEVICE, dev_name(card->parent)) ||
 	      nla_put_u8(skb, TIERD_A_CARD_STATE, card->state) ||
-	      nla_put_string(skb, TIERD_A_WHY, card->why) || put_ranges(skb, card) ||
+	      nla_put_string(skb, TIERD_A_WHY, card->why) ||
+	      neoprof_netlink_put_ranges(skb, card) ||
 	      nla_put(skb, TIERD_A_CARD_GEOMETRY, sizeof(card->geometry), &card->geometry) ||
 	      nla_put(skb, TIERD_A_CARD_STATS, sizeof(card->stats), &card->stats) ||
-	      put_settings(skb, &card->settings);
+	      neoprof_netlink_put_settings(skb, &card->settings);
 	mutex_unlock(&card->lock);
 	if (ret) {
 		genlmsg_cancel(skb, header);
@@ -90,7 +93,7 @@ static int put_card(struct sk_buff *skb, struct netlink_callback *cb, struct neo
 }
 
 /* The card with the lowest number from one on, with a reference. */
-static struct neoprof_card *card_from(unsigned int number)
+static struct neoprof_card *neoprof_netlink_card_from(unsigned int number)
 {
 	struct neoprof_card *card = NULL;
 
@@ -105,8 +108,8 @@ static int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb
 	struct neoprof_card *card;
 	int ret = 0;
 
-	while (!ret && (card = card_from(cb->args[0]))) {
-		ret = put_card(skb, cb, card);
+	while (!ret && (card = neoprof_netlink_card_from(cb->args[0]))) {
+		ret = neoprof_netlink_put_card(skb, cb, card);
 		if (!ret)
 			cb->args[0] = card->number + 1;
 		neoprof_card_put(card);
@@ -115,7 +118,7 @@ static int neoprof_netlink_dump(struct sk_buff *skb, struct netlink_callback *cb
 }
 
 /* The card that a message names, locked and with a reference. */
-static struct neoprof_card *lock_named(struct genl_info *info)
+static struct neoprof_card *neoprof_netlink_lock_named(struct genl_info *info)
 {
 	struct neoprof_card *card;
 
@@ -134,7 +137,7 @@ static struct neoprof_card *lock_named(struct genl_info *info)
 	return ERR_PTR(-ESRCH);
 }
 
-static void unlock_named(struct neoprof_card *card)
+static void neoprof_netlink_unlock_named(struct neoprof_card *card)
 {
 	mutex_unlock(&card->lock);
 	neoprof_card_put(card);
@@ -142,18 +145,18 @@ static void unlock_named(struct neoprof_card *card)
 
 static int neoprof_netlink_set(struct sk_buff *skb, struct genl_info *info)
 {
-	struct neoprof_card *card = lock_named(info);
+	struct neoprof_card *card = neoprof_netlink_lock_named(info);
 	int ret;
 
 	if (IS_ERR(card))
 		return PTR_ERR(card);
 	ret = neoprof_set(card, info);
-	unlock_named(card);
+	neoprof_netlink_unlock_named(card);
 	return ret;
 }
 
-static int take_profile(struct neoprof_card *card, struct tierd_profile *profile,
-			struct genl_info *info)
+static int neoprof_netlink_take_profile(struct neoprof_card *card, struct tierd_profile *profile,
+					struct genl_info *info)
 {
 	int ret;
 
@@ -182,12 +185,12 @@ static int neoprof_netlink_profile(struct sk_buff *skb, struct genl_info *info)
 	profile = kzalloc(sizeof(*profile), GFP_KERNEL);
 	if (!profile)
 		return -ENOMEM;
-	card = lock_named(info);
+	card = neoprof_netlink_lock_named(info);
 	ret = PTR_ERR_OR_ZERO(card);
 	if (!ret) {
-		ret = take_profile(card, profile, info);
+		ret = neoprof_netlink_take_profile(card, profile, info);
 		stats = card->stats;
-		unlock_named(card);
+		neoprof_netlink_unlock_named(card);
 	}
 	if (ret)
 		goto free;
@@ -211,8 +214,8 @@ free:
 }
 
 const struct tierd_card_ops neoprof_netlink_ops = {
-    .dump = neoprof_netlink_dump,
-    .set = neoprof_netlink_set,
-    .profile = neoprof_netlink_profile,
-    .socket_closed = neoprof_socket_closed,
+	.dump = neoprof_netlink_dump,
+	.set = neoprof_netlink_set,
+	.profile = neoprof_netlink_profile,
+	.socket_closed = neoprof_socket_closed,
 };

@@ -95,16 +95,16 @@ static void neoprof_pci_remove(struct pci_dev *pdev)
 
 /* Two ids that no device has, which let new_id pass their kinds. */
 static const struct pci_device_id neoprof_pci_table[] = {
-    {PCI_DEVICE(0xffff, 0xfffe), .driver_data = NEOPROF_PCI_CHMU},
-    {PCI_DEVICE(0xffff, 0xfffd), .driver_data = NEOPROF_PCI_V1},
-    {},
+	{ PCI_DEVICE(0xffff, 0xfffe), .driver_data = NEOPROF_PCI_CHMU },
+	{ PCI_DEVICE(0xffff, 0xfffd), .driver_data = NEOPROF_PCI_V1 },
+	{},
 };
 
 static struct pci_driver neoprof_pci_driver = {
-    .name = "neoprof",
-    .id_table = neoprof_pci_table,
-    .probe = neoprof_pci_probe,
-    .remove = neoprof_pci_remove,
+	.name = "neoprof",
+	.id_table = neoprof_pci_table,
+	.probe = neoprof_pci_probe,
+	.remove = neoprof_pci_remove,
 };
 
 /* "1234:5678,1172:0001:v1" */

@@ -40,8 +40,10 @@ enum {
 };
 
 /* By the encodings in the capability and in a decoder's control register. */
-static const u8 decoder_counts[16] = {1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32};
-static const u8 decoder_ways[16] = {1, 2, 4, 8, 16, 0, 0, 0, 3, 6, 12};
+static const u8 neoprof_ranges_decoder_counts[16] = {
+	1, 2, 4, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32
+};
+static const u8 neoprof_ranges_decoder_ways[16] = { 1, 2, 4, 8, 16, 0, 0, 0, 3, 6, 12 };
 
 /* Bytes of the card's own address space that a range takes. */
 u64 neoprof_range_length(const struct tierd_card_range *range)
@@ -64,7 +66,7 @@ bool neoprof_to_host(const struct neoprof_card *card, u64 device, u64 *host)
 			u64 block = div_u64_rem(offset, range->granularity, &rest);
 
 			offset =
-			    (block * range->ways + range->position) * range->granularity + rest;
+				(block * range->ways + range->position) * range->granularity + rest;
 		}
 		*host = range->start + offset;
 		return true;
@@ -72,7 +74,7 @@ bool neoprof_to_host(const struct neoprof_card *card, u64 device, u64 *host)
 	return false;
 }
 
-static const char *range_problem(struct tierd_card_range *range)
+static const char *neoprof_ranges_range_problem(struct tierd_card_range *range)
 {
 	u64 block;
 
@@ -86,8 +88,7 @@ static const char *range_problem(struct tierd_card_range *range)
 	if (range->ways == 1)
 		return NULL;
 	if (!is_power_of_2(range->granularity) || range->granularity < PAGE_SIZE)
-		return "an interleave granularity finer than a page: a page would be of several "
-		       "cards";
+		return "an interleave granularity finer than a page: a page would be of several cards";
 	block = (u64)range->granularity * range->ways;
 	if (range->end - range->start != div64_u64(range->end - range->start, block) * block)
 		return "an interleaved range must be of whole sets of blocks";
@@ -102,7 +103,7 @@ int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, co
 	for (i = 0; i < count; i++) {
 		struct tierd_card_range *a = &ranges[i];
 
-		*why = range_problem(a);
+		*why = neoprof_ranges_range_problem(a);
 		if (*why)
 			return -EINVAL;
 		for (j = 0; j < i; j++) {
@@ -138,31 +139,32 @@ int neoprof_range_node(const struct tierd_card_range *range)
 	return node;
 }
 
-static u64 hdm_address(struct neoprof_card *card, u32 low, u32 high)
+static u64 neoprof_ranges_hdm_address(struct neoprof_card *card, u32 low, u32 high)
 {
 	return (u64)card->bus->hdm(card, high) << 32 |
 	       (card->bus->hdm(card, low) & HDM_ADDRESS_LOW);
 }
 
 /* A committed decoder as a range; a reason if it cannot be one. */
-static const char *read_decoder(struct neoprof_card *card, u32 at, struct tierd_card_range *range)
+static const char *neoprof_ranges_read_decoder(struct neoprof_card *card, u32 at,
+					       struct tierd_card_range *range)
 {
 	u32 control = card->bus->hdm(card, at + HDM_DECODER_CONTROL);
 
-	range->start = hdm_address(card, at + HDM_BASE_LOW, at + HDM_BASE_HIGH);
-	range->end = range->start + hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH);
+	range->start = neoprof_ranges_hdm_address(card, at + HDM_BASE_LOW, at + HDM_BASE_HIGH);
+	range->end = range->start +
+		     neoprof_ranges_hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH);
 	range->granularity = 256u << (control & HDM_GRANULARITY);
-	range->ways = decoder_ways[control >> HDM_WAYS_SHIFT & HDM_WAYS];
+	range->ways = neoprof_ranges_decoder_ways[control >> HDM_WAYS_SHIFT & HDM_WAYS];
 	range->position = 0;
 	if (!range->ways)
 		return "a number of ways that is not known";
 	if (range->ways > 1) {
 		if (!(control & HDM_UIO))
-			return "interleaves, and does not tell the card's place in the set: give "
-			       "ranges";
+			return "interleaves, and does not tell the card's place in the set: give ranges";
 		range->position = control >> HDM_POSITION_SHIFT & HDM_POSITION;
 	}
-	return range_problem(range);
+	return neoprof_ranges_range_problem(range);
 }
 
 /* Takes the ranges from the decoders; without any, card->why says why. */
@@ -180,7 +182,8 @@ void neoprof_hdm_ranges(struct neoprof_card *card)
 			sizeof(card->why));
 		return;
 	}
-	count = decoder_counts[card->bus->hdm(card, HDM_CAPABILITY) & HDM_CAPABILITY_COUNT];
+	count = neoprof_ranges_decoder_counts[card->bus->hdm(card, HDM_CAPABILITY) &
+					      HDM_CAPABILITY_COUNT];
 	if (!(card->bus->hdm(card, HDM_CONTROL) & HDM_CONTROL_ENABLE))
 		count = 0;
 	for (i = 0; i < count && found < TIERD_CARD_RANGES_MAX; i++) {
@@ -190,18 +193,18 @@ void neoprof_hdm_ranges(struct neoprof_card *card)
 		/* They are committed in their order. */
 		if (!(card->bus->hdm(card, at + HDM_DECODER_CONTROL) & HDM_COMMITTED))
 			break;
-		*range = (struct tierd_card_range){.node = NUMA_NO_NODE};
+		*range = (struct tierd_card_range){ .node = NUMA_NO_NODE };
 		/* One of no bytes may be committed; it takes none of the card's addresses either.
 		 */
-		if (!hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH))
+		if (!neoprof_ranges_hdm_address(card, at + HDM_SIZE_LOW, at + HDM_SIZE_HIGH))
 			continue;
-		problem = read_decoder(card, at, range);
+		problem = neoprof_ranges_read_decoder(card, at, range);
 		if (problem) {
 			scnprintf(card->why, sizeof(card->why), "HDM decoder %u: %s", i, problem);
 			if (!range->ways || range->start >= range->end)
 				break; /* nor is it known where the next one begins */
 		}
-		device += hdm_address(card, at + HDM_SKIP_LOW, at + HDM_SKIP_HIGH);
+		device += neoprof_ranges_hdm_address(card, at + HDM_SKIP_LOW, at + HDM_SKIP_HIGH);
 		range->device = device;
 		device += neoprof_range_length(range);
 		if (!problem)

@@ -6,7 +6,7 @@
 #include <linux/ktime.h>
 #include <linux/sched.h>
 
-static int failed(struct neoprof_card *card, int error, const char *what, u32 offset)
+static int neoprof_regs_failed(struct neoprof_card *card, int error, const char *what, u32 offset)
 {
 	card->stats.errors++;
 	switch (error) {
@@ -34,7 +34,7 @@ int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *
 	int ret = card->bus->read(card, offset, size, value);
 
 	card->stats.accesses++;
-	return ret ? failed(card, ret, "read", offset) : 0;
+	return ret ? neoprof_regs_failed(card, ret, "read", offset) : 0;
 }
 
 int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
@@ -42,7 +42,7 @@ int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 
 	int ret = card->bus->write(card, offset, size, value);
 
 	card->stats.accesses++;
-	return ret ? failed(card, ret, "write", offset) : 0;
+	return ret ? neoprof_regs_failed(card, ret, "write", offset) : 0;
 }
 
 int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size, unsigned int count,
@@ -51,7 +51,7 @@ int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
 	int ret = card->bus->read_block(card, offset, size, count, buffer);
 
 	card->stats.accesses++;
-	return ret ? failed(card, ret, "block read", offset) : 0;
+	return ret ? neoprof_regs_failed(card, ret, "block read", offset) : 0;
 }
 
 /* Waits until no bit of `mask` is set in a register. */

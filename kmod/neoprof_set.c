@@ -18,7 +18,7 @@
 	})
 
 /* A CHMU says an epoch as 1 to 4095 times 100 us, 1 ms, 10 ms, 100 ms or 1 s. */
-static bool epoch_fits(u32 epoch_us)
+static bool neoprof_set_epoch_fits(u32 epoch_us)
 {
 	u32 unit;
 
@@ -28,8 +28,8 @@ static bool epoch_fits(u32 epoch_us)
 	return !epoch_us;
 }
 
-static int check(const struct neoprof_card *card, const struct neoprof_settings *settings,
-		 struct genl_info *info)
+static int neoprof_set_check(const struct neoprof_card *card,
+			     const struct neoprof_settings *settings, struct genl_info *info)
 {
 	const struct tierd_card_geometry *geometry = &card->geometry;
 	u64 features = geometry->features;
@@ -37,7 +37,7 @@ static int check(const struct neoprof_card *card, const struct neoprof_settings 
 	if (settings->threshold > geometry->threshold_max)
 		return REFUSE(info, -ERANGE, TIERD_A_THRESHOLD,
 			      "the threshold is above what the card's counters reach");
-	if (!epoch_fits(settings->epoch_us))
+	if (!neoprof_set_epoch_fits(settings->epoch_us))
 		return REFUSE(info, -ERANGE, TIERD_A_EPOCH_US,
 			      "an epoch is 1 to 4095 times 100 us, 1 ms, 10 ms, 100 ms or 1 s");
 	if (!(geometry->unit_sizes >> settings->unit_log2 & 1))
@@ -65,7 +65,7 @@ static int check(const struct neoprof_card *card, const struct neoprof_settings 
 	return 0;
 }
 
-static void parse(struct neoprof_settings *settings, struct nlattr **attrs)
+static void neoprof_set_parse(struct neoprof_settings *settings, struct nlattr **attrs)
 {
 	if (attrs[TIERD_A_DRAIN_US])
 		settings->drain_us = nla_get_u32(attrs[TIERD_A_DRAIN_US]);
@@ -86,7 +86,8 @@ static void parse(struct neoprof_settings *settings, struct nlattr **attrs)
 }
 
 /* Ranges of a message, checked; NULL for none. */
-static struct tierd_card_range *parse_ranges(struct genl_info *info, unsigned int *count)
+static struct tierd_card_range *neoprof_set_parse_ranges(struct genl_info *info,
+							 unsigned int *count)
 {
 	const struct nlattr *attr = info->attrs[TIERD_A_CARD_RANGES];
 	struct tierd_card_range *ranges;
@@ -116,7 +117,8 @@ static struct tierd_card_range *parse_ranges(struct genl_info *info, unsigned in
 	return ranges;
 }
 
-static bool same_but_threshold(const struct neoprof_settings *a, const struct neoprof_settings *b)
+static bool neoprof_set_same_but_threshold(const struct neoprof_settings *a,
+					   const struct neoprof_settings *b)
 {
 	u32 flags = TIERD_CARD_CONSERVATIVE | TIERD_CARD_RANDOM | TIERD_CARD_COALESCE;
 
@@ -125,8 +127,8 @@ static bool same_but_threshold(const struct neoprof_settings *a, const struct ne
 	       !((a->flags ^ b->flags) & flags);
 }
 
-static void set_ranges(struct neoprof_card *card, const struct tierd_card_range *ranges,
-		       unsigned int count)
+static void neoprof_set_ranges(struct neoprof_card *card, const struct tierd_card_range *ranges,
+			       unsigned int count)
 {
 	if (!count) {
 		neoprof_hdm_ranges(card);
@@ -139,7 +141,7 @@ static void set_ranges(struct neoprof_card *card, const struct tierd_card_range 
 }
 
 /* Starts the card, or goes on with other settings; one without memory cannot. */
-static int start(struct neoprof_card *card, struct genl_info *info)
+static int neoprof_set_start(struct neoprof_card *card, struct genl_info *info)
 {
 	int ret;
 
@@ -156,15 +158,15 @@ static int start(struct neoprof_card *card, struct genl_info *info)
 	return ret;
 }
 
-static int apply(struct neoprof_card *card, const struct neoprof_settings *settings,
-		 bool ranges_changed, struct genl_info *info)
+static int neoprof_set_apply(struct neoprof_card *card, const struct neoprof_settings *settings,
+			     bool ranges_changed, struct genl_info *info)
 {
 	struct nlattr **attrs = info->attrs;
 	bool counting = card->state == TIERD_CARD_STATE_COUNTING;
-	bool restart = ranges_changed || !same_but_threshold(settings, &card->settings);
+	bool restart = ranges_changed || !neoprof_set_same_but_threshold(settings, &card->settings);
 	bool threshold = settings->threshold != card->settings.threshold;
 	bool clear =
-	    attrs[TIERD_A_CARD_DO] && nla_get_u32(attrs[TIERD_A_CARD_DO]) & TIERD_CARD_DO_CLEAR;
+		attrs[TIERD_A_CARD_DO] && nla_get_u32(attrs[TIERD_A_CARD_DO]) & TIERD_CARD_DO_CLEAR;
 	bool wanted = attrs[TIERD_A_ENABLE] ? nla_get_u8(attrs[TIERD_A_ENABLE]) : counting;
 	int ret = 0;
 
@@ -172,7 +174,7 @@ static int apply(struct neoprof_card *card, const struct neoprof_settings *setti
 	if (!wanted)
 		return neoprof_card_stop(card);
 	if (!counting || restart) {
-		ret = start(card, info);
+		ret = neoprof_set_start(card, info);
 	} else {
 		if (clear)
 			ret = card->layout->clear(card);
@@ -202,12 +204,12 @@ int neoprof_set(struct neoprof_card *card, struct genl_info *info)
 	unsigned int count = 0;
 	int ret;
 
-	ranges = parse_ranges(info, &count);
+	ranges = neoprof_set_parse_ranges(info, &count);
 	if (IS_ERR(ranges))
 		return PTR_ERR(ranges);
-	parse(&settings, attrs);
+	neoprof_set_parse(&settings, attrs);
 	/* A card that failed is reset first: only then it is known what it can do. */
-	ret = card->state == TIERD_CARD_STATE_FAILED ? 0 : check(card, &settings, info);
+	ret = card->state == TIERD_CARD_STATE_FAILED ? 0 : neoprof_set_check(card, &settings, info);
 	if (ret)
 		goto free;
 	if (attrs[TIERD_A_CARD_DO] && nla_get_u32(attrs[TIERD_A_CARD_DO]) & TIERD_CARD_DO_RESET) {
@@ -222,12 +224,12 @@ int neoprof_set(struct neoprof_card *card, struct genl_info *info)
 		ret = -ENODEV;
 		goto free;
 	}
-	ret = check(card, &settings, info);
+	ret = neoprof_set_check(card, &settings, info);
 	if (ret)
 		goto free;
 	if (ranges)
-		set_ranges(card, ranges, count);
-	ret = apply(card, &settings, ranges, info);
+		neoprof_set_ranges(card, ranges, count);
+	ret = neoprof_set_apply(card, &settings, ranges, info);
 free:
 	kfree(ranges);
 	return ret;

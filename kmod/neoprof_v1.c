@@ -42,12 +42,12 @@ enum {
 #define V1_THRESHOLD_MAX 0xffff
 #define V1_SAMPLE_CYCLES 1
 
-static int put(struct neoprof_card *card, u32 offset, u32 value)
+static int neoprof_v1_put(struct neoprof_card *card, u32 offset, u32 value)
 {
 	return neoprof_write(card, offset, 4, value);
 }
 
-static int get(struct neoprof_card *card, u32 offset, u32 *value)
+static int neoprof_v1_get(struct neoprof_card *card, u32 offset, u32 *value)
 {
 	u64 wide;
 	int ret = neoprof_read(card, offset, 4, &wide);
@@ -56,10 +56,10 @@ static int get(struct neoprof_card *card, u32 offset, u32 *value)
 	return ret;
 }
 
-static int v1_identify(struct neoprof_card *card)
+static int neoprof_v1_identify(struct neoprof_card *card)
 {
 	u32 level;
-	int ret = get(card, V1_HOT_PAGES, &level);
+	int ret = neoprof_v1_get(card, V1_HOT_PAGES, &level);
 
 	if (ret)
 		return ret;
@@ -69,40 +69,40 @@ static int v1_identify(struct neoprof_card *card)
 		return -ENODEV;
 	}
 	card->geometry = (struct tierd_card_geometry){
-	    .capacity = 1ull << (V1_PAGE_BITS + V1_UNIT_LOG2),
-	    .features =
-		TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH | TIERD_CARD_HAS_DOWNSAMPLE,
-	    .depth = V1_DEPTH,
-	    .width = V1_WIDTH,
-	    .counter_bits = V1_COUNTER_BITS,
-	    .channels = 2,
-	    .bins = TIERD_CARD_BINS,
-	    .slots = V1_SLOTS,
-	    .unit_sizes = 1u << V1_UNIT_LOG2,
-	    .threshold_max = V1_THRESHOLD_MAX,
+		.capacity = 1ull << (V1_PAGE_BITS + V1_UNIT_LOG2),
+		.features = TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |
+			    TIERD_CARD_HAS_DOWNSAMPLE,
+		.depth = V1_DEPTH,
+		.width = V1_WIDTH,
+		.counter_bits = V1_COUNTER_BITS,
+		.channels = 2,
+		.bins = TIERD_CARD_BINS,
+		.slots = V1_SLOTS,
+		.unit_sizes = 1u << V1_UNIT_LOG2,
+		.threshold_max = V1_THRESHOLD_MAX,
 	};
 	return 0;
 }
 
-static int v1_start(struct neoprof_card *card)
+static int neoprof_v1_start(struct neoprof_card *card)
 {
-	int ret = put(card, V1_RESET, 1);
+	int ret = neoprof_v1_put(card, V1_RESET, 1);
 
-	ret = ret ?: put(card, V1_STATE_INTERVAL, V1_SAMPLE_CYCLES);
-	ret = ret ?: put(card, V1_PAGE_INTERVAL, 1u << card->settings.downsample);
-	ret = ret ?: put(card, V1_THRESHOLD, card->settings.threshold);
+	ret = ret ?: neoprof_v1_put(card, V1_STATE_INTERVAL, V1_SAMPLE_CYCLES);
+	ret = ret ?: neoprof_v1_put(card, V1_PAGE_INTERVAL, 1u << card->settings.downsample);
+	ret = ret ?: neoprof_v1_put(card, V1_THRESHOLD, card->settings.threshold);
 	memset(card->seen, 0, sizeof(card->seen));
 	return ret;
 }
 
-static int v1_stop(struct neoprof_card *card)
+static int neoprof_v1_stop(struct neoprof_card *card)
 {
-	return put(card, V1_THRESHOLD, V1_THRESHOLD_MAX);
+	return neoprof_v1_put(card, V1_THRESHOLD, V1_THRESHOLD_MAX);
 }
 
-static int v1_level(struct neoprof_card *card, unsigned int *level, bool *overflow)
+static int neoprof_v1_level(struct neoprof_card *card, unsigned int *level, bool *overflow)
 {
-	int ret = get(card, V1_HOT_PAGES, level);
+	int ret = neoprof_v1_get(card, V1_HOT_PAGES, level);
 
 	if (ret)
 		return ret;
@@ -112,37 +112,38 @@ static int v1_level(struct neoprof_card *card, unsigned int *level, bool *overfl
 	return 0;
 }
 
-static int v1_take(struct neoprof_card *card, struct neoprof_entry *entries, unsigned int count)
+static int neoprof_v1_take(struct neoprof_card *card, struct neoprof_entry *entries,
+			   unsigned int count)
 {
 	unsigned int i;
 	u32 page;
 	int ret;
 
 	for (i = 0; i < count; i++) {
-		ret = get(card, V1_HOT_PAGE, &page);
+		ret = neoprof_v1_get(card, V1_HOT_PAGE, &page);
 		if (ret)
 			return ret;
 		entries[i] = (struct neoprof_entry){
-		    .unit = page,
-		    .count = card->settings.threshold + 1,
+			.unit = page,
+			.count = card->settings.threshold + 1,
 		};
 	}
 	return count;
 }
 
-static int v1_taken(struct neoprof_card *card)
+static int neoprof_v1_taken(struct neoprof_card *card)
 {
 	return 0;
 }
 
 /* Lower edge of a bin: eight bins of each step, which doubles. */
-static u32 bin_low(unsigned int bin)
+static u32 neoprof_v1_bin_low(unsigned int bin)
 {
 	return (8u << (bin / 8)) - 8 + (bin % 8 << (bin / 8));
 }
 
 /* The rank-th largest counter of row 0 lies in the bin at which so many are in it or above. */
-static void error_bound(struct neoprof_card *card, struct tierd_profile *profile)
+static void neoprof_v1_error_bound(struct neoprof_card *card, struct tierd_profile *profile)
 {
 	u64 above = 0;
 	unsigned int bin = TIERD_CARD_BINS;
@@ -154,16 +155,16 @@ static void error_bound(struct neoprof_card *card, struct tierd_profile *profile
 	}
 	if (above < profile->error_rank)
 		return; /* more than there are counters */
-	profile->error_low = bin_low(profile->error_bin);
+	profile->error_low = neoprof_v1_bin_low(profile->error_bin);
 	profile->error_high = profile->error_bin + 1 < TIERD_CARD_BINS
-				  ? bin_low(profile->error_bin + 1) - 1
-				  : V1_THRESHOLD_MAX;
+				      ? neoprof_v1_bin_low(profile->error_bin + 1) - 1
+				      : V1_THRESHOLD_MAX;
 	profile->valid |= TIERD_CARD_HAS_ERROR_BOUND;
 }
 
-static int ready_words(struct neoprof_card *card, u32 *ready)
+static int neoprof_v1_ready_words(struct neoprof_card *card, u32 *ready)
 {
-	int ret = get(card, V1_WORDS, ready);
+	int ret = neoprof_v1_get(card, V1_WORDS, ready);
 
 	if (!ret && *ready > TIERD_CARD_BINS) {
 		scnprintf(card->why, sizeof(card->why), "%u words of a histogram", *ready);
@@ -173,19 +174,19 @@ static int ready_words(struct neoprof_card *card, u32 *ready)
 }
 
 /* A histogram without a reset since the last one is added to that: `seen` is taken off. */
-static int read_histogram(struct neoprof_card *card, struct tierd_profile *profile)
+static int neoprof_v1_read_histogram(struct neoprof_card *card, struct tierd_profile *profile)
 {
 	u64 end = ktime_get_ns() + (u64)neoprof_timeout_ms * NSEC_PER_MSEC;
 	u32 ready, word, left;
 	unsigned int bin;
-	int ret = ready_words(card, &left);
+	int ret = neoprof_v1_ready_words(card, &left);
 
 	/* What an earlier one left. */
 	while (!ret && left--)
-		ret = get(card, V1_WORD, &word);
-	ret = ret ?: put(card, V1_HISTOGRAM, 1);
+		ret = neoprof_v1_get(card, V1_WORD, &word);
+	ret = ret ?: neoprof_v1_put(card, V1_HISTOGRAM, 1);
 	for (;;) {
-		ret = ret ?: ready_words(card, &ready);
+		ret = ret ?: neoprof_v1_ready_words(card, &ready);
 		if (ret)
 			return ret;
 		if (ready == TIERD_CARD_BINS)
@@ -199,7 +200,7 @@ static int read_histogram(struct neoprof_card *card, struct tierd_profile *profi
 		usleep_range(200, 1000);
 	}
 	for (bin = 0; bin < TIERD_CARD_BINS; bin++) {
-		ret = get(card, V1_WORD, &word);
+		ret = neoprof_v1_get(card, V1_WORD, &word);
 		if (ret)
 			return ret;
 		profile->histogram[bin] = word - card->seen[bin];
@@ -208,38 +209,39 @@ static int read_histogram(struct neoprof_card *card, struct tierd_profile *profi
 	return 0;
 }
 
-static int v1_profile(struct neoprof_card *card, struct tierd_profile *profile)
+static int neoprof_v1_profile(struct neoprof_card *card, struct tierd_profile *profile)
 {
 	u32 cycles, reads, writes;
-	int ret = get(card, V1_CYCLES, &cycles);
+	int ret = neoprof_v1_get(card, V1_CYCLES, &cycles);
 
-	ret = ret ?: get(card, V1_READS, &reads);
-	ret = ret ?: get(card, V1_WRITES, &writes);
-	ret = ret ?: read_histogram(card, profile);
+	ret = ret ?: neoprof_v1_get(card, V1_READS, &reads);
+	ret = ret ?: neoprof_v1_get(card, V1_WRITES, &writes);
+	ret = ret ?: neoprof_v1_read_histogram(card, profile);
 	if (ret)
 		return ret;
 	profile->sequence = ++card->snapshots;
 	profile->cycles = cycles;
 	profile->read_beats = reads;
 	profile->write_beats = writes;
-	profile->threshold =
-	    card->state == TIERD_CARD_STATE_COUNTING ? card->settings.threshold : V1_THRESHOLD_MAX;
+	profile->threshold = card->state == TIERD_CARD_STATE_COUNTING ? card->settings.threshold
+								      : V1_THRESHOLD_MAX;
 	profile->bins = TIERD_CARD_BINS;
 	profile->valid = TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH;
-	error_bound(card, profile);
+	neoprof_v1_error_bound(card, profile);
 	return 0;
 }
 
 const struct neoprof_layout neoprof_v1 = {
-    .name = "neoprof-v1",
-    .identify = v1_identify,
-    .start = v1_start,
-    .stop = v1_stop,
-    .clear = v1_start,
-    .set_threshold = v1_start, /* it clears the sketch in any case: then the rest, too */
-    .level = v1_level,
-    .take = v1_take,
-    .taken = v1_taken,
-    .profile = v1_profile,
+	.name = "neoprof-v1",
+	.identify = neoprof_v1_identify,
+	.start = neoprof_v1_start,
+	.stop = neoprof_v1_stop,
+	.clear = neoprof_v1_start,
+	.set_threshold =
+		neoprof_v1_start, /* it clears the sketch in any case: then the rest, too */
+	.level = neoprof_v1_level,
+	.take = neoprof_v1_take,
+	.taken = neoprof_v1_taken,
+	.profile = neoprof_v1_profile,
 };
 EXPORT_SYMBOL_GPL(neoprof_v1);

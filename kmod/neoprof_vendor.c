@@ -12,59 +12,59 @@ int neoprof_vendor_identify(struct neoprof_card *card)
 	u64 id, sketch, timebase;
 	int ret;
 
-	if (card->instance || AT(card, CAP0) != NEOPROF_CHMU0_CAP0)
+	if (card->instance || NEOPROF_CHMU_AT(card, CAP0) != NEOPROF_CHMU0_CAP0)
 		return 0;
 	/* Another card may refuse to tell. */
 	if (card->bus->read(card, NEOPROF_VENDOR_ID, 8, &id) ||
-	    GET(id, VENDOR_ID_MAGIC) != NEOPROF_VENDOR_ID_MAGIC_VALUE)
+	    FIELD_GET(NEOPROF_VENDOR_ID_MAGIC_MASK, id) != NEOPROF_VENDOR_ID_MAGIC_VALUE)
 		return 0;
-	if (GET(id, VENDOR_ID_MAJOR) != VENDOR_MAJOR)
-		return refuse(card, "a NeoProf card of another major version");
+	if (FIELD_GET(NEOPROF_VENDOR_ID_MAJOR_MASK, id) != VENDOR_MAJOR)
+		return neoprof_chmu_refuse(card, "a NeoProf card of another major version");
 	ret = neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8, NEOPROF_VENDOR_STATUS_INITIALISING_MASK,
 			   "the card's initialisation");
 	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_GEOMETRY, 8, &sketch);
 	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_TIMEBASE, 8, &timebase);
 	if (ret)
 		return ret;
-	if (GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH) > 31 ||
-	    GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY) > 63)
-		return refuse(card, "a sketch of impossible geometry");
-	geometry->depth = GET(sketch, VENDOR_GEOMETRY_DEPTH);
-	geometry->width = 1u << GET(sketch, VENDOR_GEOMETRY_LOG2_WIDTH);
-	geometry->channels = GET(sketch, VENDOR_GEOMETRY_CHANNELS);
-	geometry->capacity = 1ull << GET(sketch, VENDOR_GEOMETRY_LOG2_CAPACITY);
+	if (FIELD_GET(NEOPROF_VENDOR_GEOMETRY_LOG2_WIDTH_MASK, sketch) > 31 ||
+	    FIELD_GET(NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK, sketch) > 63)
+		return neoprof_chmu_refuse(card, "a sketch of impossible geometry");
+	geometry->depth = FIELD_GET(NEOPROF_VENDOR_GEOMETRY_DEPTH_MASK, sketch);
+	geometry->width = 1u << FIELD_GET(NEOPROF_VENDOR_GEOMETRY_LOG2_WIDTH_MASK, sketch);
+	geometry->channels = FIELD_GET(NEOPROF_VENDOR_GEOMETRY_CHANNELS_MASK, sketch);
+	geometry->capacity = 1ull << FIELD_GET(NEOPROF_VENDOR_GEOMETRY_LOG2_CAPACITY_MASK, sketch);
 	geometry->cycles_100us = timebase & NEOPROF_VENDOR_TIMEBASE_CYCLES_PER_100US_MASK;
 	geometry->features |= TIERD_CARD_HAS_BANDWIDTH | TIERD_CARD_HAS_COUNTERS |
 			      TIERD_CARD_HAS_CONSERVATIVE | TIERD_CARD_HAS_CLEAR;
-	if (GET(sketch, VENDOR_GEOMETRY_HISTOGRAM_BINS) == TIERD_CARD_BINS) {
+	if (FIELD_GET(NEOPROF_VENDOR_GEOMETRY_HISTOGRAM_BINS_MASK, sketch) == TIERD_CARD_BINS) {
 		geometry->bins = TIERD_CARD_BINS;
 		geometry->features |= TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_ERROR_BOUND;
 	}
-	if (GET(sketch, VENDOR_GEOMETRY_LOG2_RUNS))
+	if (FIELD_GET(NEOPROF_VENDOR_GEOMETRY_LOG2_RUNS_MASK, sketch))
 		geometry->features |= TIERD_CARD_HAS_COALESCE;
 	return 0;
 }
 
 /* Lets the card copy its counters to where they can be read. */
-static int snapshot(struct neoprof_card *card)
+static int neoprof_vendor_snapshot(struct neoprof_card *card)
 {
 	int ret;
 
-	if (!has_vendor(card)) {
+	if (!neoprof_chmu_has_vendor(card)) {
 		strscpy(card->why, "a CHMU without a vendor block has no counters to tell",
 			sizeof(card->why));
 		return -EOPNOTSUPP;
 	}
 	ret = neoprof_write(card, NEOPROF_VENDOR_COMMAND, 8, NEOPROF_VENDOR_COMMAND_SNAPSHOT_MASK);
 	return ret
-		   ?: neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8,
-				   NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
+		       ?: neoprof_wait(card, NEOPROF_VENDOR_STATUS, 8,
+				       NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
 }
 
 int neoprof_vendor_requests(struct neoprof_card *card, u64 *requests)
 {
 	u64 reads, writes;
-	int ret = snapshot(card);
+	int ret = neoprof_vendor_snapshot(card);
 
 	ret = ret ?: neoprof_read(card, NEOPROF_SNAPSHOT_READ_BEATS, 8, &reads);
 	ret = ret ?: neoprof_read(card, NEOPROF_SNAPSHOT_WRITE_BEATS, 8, &writes);
@@ -77,15 +77,15 @@ int neoprof_vendor_profile(struct neoprof_card *card, struct tierd_profile *prof
 {
 	/* A card that does not coalesce has no count of it, nor a register. */
 	const unsigned int count =
-	    SNAPSHOT_WORDS - !(card->geometry.features & TIERD_CARD_HAS_COALESCE);
+		SNAPSHOT_WORDS - !(card->geometry.features & TIERD_CARD_HAS_COALESCE);
 	u64 words[SNAPSHOT_WORDS] = {}, bound, rank, threshold;
-	int ret = snapshot(card);
+	int ret = neoprof_vendor_snapshot(card);
 
 	ret = ret ?: neoprof_read_block(card, NEOPROF_SNAPSHOT_SEQUENCE, 8, count, words);
 	if (card->geometry.features & TIERD_CARD_HAS_HISTOGRAM)
 		ret = ret
-			  ?: neoprof_read_block(card, NEOPROF_HISTOGRAM_BIN, 8, TIERD_CARD_BINS,
-						profile->histogram);
+			      ?: neoprof_read_block(card, NEOPROF_HISTOGRAM_BIN, 8, TIERD_CARD_BINS,
+						    profile->histogram);
 	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_BOUND, 8, &bound);
 	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_ERROR_RANK, 8, &rank);
 	ret = ret ?: neoprof_read(card, NEOPROF_VENDOR_THRESHOLD_IN_FORCE, 8, &threshold);
@@ -111,13 +111,13 @@ int neoprof_vendor_profile(struct neoprof_card *card, struct tierd_profile *prof
 	profile->skipped_run = WORD(SKIPPED_RUN);
 #undef WORD
 	profile->valid =
-	    card->geometry.features & (TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |
-				       TIERD_CARD_HAS_COUNTERS | TIERD_CARD_HAS_ERROR_BOUND);
+		card->geometry.features & (TIERD_CARD_HAS_HISTOGRAM | TIERD_CARD_HAS_BANDWIDTH |
+					   TIERD_CARD_HAS_COUNTERS | TIERD_CARD_HAS_ERROR_BOUND);
 	if (!(bound & NEOPROF_VENDOR_ERROR_BOUND_VALID_MASK))
 		profile->valid &= ~TIERD_CARD_HAS_ERROR_BOUND;
-	profile->error_low = GET(bound, VENDOR_ERROR_BOUND_LOW);
-	profile->error_high = GET(bound, VENDOR_ERROR_BOUND_HIGH);
-	profile->error_bin = GET(bound, VENDOR_ERROR_BOUND_BIN);
+	profile->error_low = FIELD_GET(NEOPROF_VENDOR_ERROR_BOUND_LOW_MASK, bound);
+	profile->error_high = FIELD_GET(NEOPROF_VENDOR_ERROR_BOUND_HIGH_MASK, bound);
+	profile->error_bin = FIELD_GET(NEOPROF_VENDOR_ERROR_BOUND_BIN_MASK, bound);
 	profile->error_rank = rank;
 	profile->threshold = threshold;
 	profile->bins = card->geometry.bins;

@@ -18,28 +18,28 @@
 
 #define SPINS 4096 /* looks at the doorbell before the wait sleeps between two */
 
-static ulong window_v1;
-module_param_named(v1, window_v1, ulong, 0444);
+static ulong neoprof_window_v1;
+module_param_named(v1, neoprof_window_v1, ulong, 0444);
 MODULE_PARM_DESC(v1, "Bitmap of a window's cards that have the published register layout (0)");
 
 struct neoprof_window {
 	void __iomem *memory;
 	bool interrupt;
 	unsigned int count;
-	struct window_port {
+	struct neoprof_window_port {
 		struct neoprof_window *window;
 		void __iomem *part;
 		struct neoprof_card *card;
 	} ports[NPW_CARDS_MAX];
 };
 
-static bool alive(const struct window_port *port)
+static bool neoprof_window_alive(const struct neoprof_window_port *port)
 {
 	return readl(port->window->memory + NPW_MAGIC_OFFSET) == NPW_MAGIC;
 }
 
 /* The host sets the doorbell back. -ENODEV: it has gone; -ETIMEDOUT: it does not answer. */
-static int wait_idle(const struct window_port *port)
+static int neoprof_window_wait_idle(const struct neoprof_window_port *port)
 {
 	u64 end = 0;
 	unsigned int spins;
@@ -47,12 +47,12 @@ static int wait_idle(const struct window_port *port)
 
 	for (spins = 0;; spins++) {
 		if (readl(port->part + NPW_DOORBELL) == NPW_DOORBELL_IDLE)
-			return alive(port) ? 0 : -ENODEV;
+			return neoprof_window_alive(port) ? 0 : -ENODEV;
 		if (spins < SPINS) {
 			cpu_relax();
 			continue;
 		}
-		if (!alive(port))
+		if (!neoprof_window_alive(port))
 			return -ENODEV;
 		if (last)
 			return -ETIMEDOUT;
@@ -64,15 +64,15 @@ static int wait_idle(const struct window_port *port)
 	}
 }
 
-static int request(const struct window_port *port, u32 op, u32 offset, unsigned int size, u64 value,
-		   unsigned int count)
+static int neoprof_window_request(const struct neoprof_window_port *port, u32 op, u32 offset,
+				  unsigned int size, u64 value, unsigned int count)
 {
 	int ret;
 
 	/* A request that was given up may still be there. */
-	if (!alive(port))
+	if (!neoprof_window_alive(port))
 		return -ENODEV;
-	ret = wait_idle(port);
+	ret = neoprof_window_wait_idle(port);
 	if (ret)
 		return ret;
 	writel(op, port->part + NPW_OP);
@@ -82,7 +82,7 @@ static int request(const struct window_port *port, u32 op, u32 offset, unsigned 
 	writel(count, port->part + NPW_COUNT);
 	wmb(); /* the message before the doorbell, write combining or not */
 	writel(NPW_DOORBELL_POSTED, port->part + NPW_DOORBELL);
-	ret = wait_idle(port);
+	ret = neoprof_window_wait_idle(port);
 	if (ret)
 		return ret;
 	rmb(); /* the doorbell before the answer */
@@ -91,31 +91,32 @@ static int request(const struct window_port *port, u32 op, u32 offset, unsigned 
 	return !ret || ret == -ENODEV ? ret : -EIO;
 }
 
-static int window_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
+static int neoprof_window_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
 {
-	const struct window_port *port = card->port;
-	int ret = request(port, NPW_OP_READ, offset, size, 0, 0);
+	const struct neoprof_window_port *port = card->port;
+	int ret = neoprof_window_request(port, NPW_OP_READ, offset, size, 0, 0);
 
 	if (!ret)
 		*value = readq(port->part + NPW_VALUE);
 	return ret;
 }
 
-static int window_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
+static int neoprof_window_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
 {
-	return request(card->port, NPW_OP_WRITE, offset, size, value, 0);
+	return neoprof_window_request(card->port, NPW_OP_WRITE, offset, size, value, 0);
 }
 
-static int window_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
-			     unsigned int count, void *buffer)
+static int neoprof_window_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
+				     unsigned int count, void *buffer)
 {
-	const struct window_port *port = card->port;
+	const struct neoprof_window_port *port = card->port;
 	unsigned int most = NPW_BUFFER_BYTES / size, done, n;
 	int ret;
 
 	for (done = 0; done < count; done += n) {
 		n = min(count - done, most);
-		ret = request(port, NPW_OP_READ_BLOCK, offset + done * size, size, 0, n);
+		ret = neoprof_window_request(port, NPW_OP_READ_BLOCK, offset + done * size, size, 0,
+					     n);
 		if (ret)
 			return ret;
 		memcpy_fromio(buffer + done * size, port->part + NPW_BUFFER, n * size);
@@ -123,24 +124,24 @@ static int window_read_block(struct neoprof_card *card, u32 offset, unsigned int
 	return 0;
 }
 
-static u32 window_hdm(struct neoprof_card *card, u32 offset)
+static u32 neoprof_window_hdm(struct neoprof_card *card, u32 offset)
 {
-	const struct window_port *port = card->port;
+	const struct neoprof_window_port *port = card->port;
 
 	if (offset > NPW_BUFFER - NPW_HDM - sizeof(u32))
 		return 0;
 	return readl(port->part + NPW_HDM + offset);
 }
 
-static const struct neoprof_bus window_bus = {
-    .name = "window",
-    .read = window_read,
-    .write = window_write,
-    .read_block = window_read_block,
-    .hdm = window_hdm,
+static const struct neoprof_bus neoprof_window_bus = {
+	.name = "window",
+	.read = neoprof_window_read,
+	.write = neoprof_window_write,
+	.read_block = neoprof_window_read_block,
+	.hdm = neoprof_window_hdm,
 };
 
-static irqreturn_t window_interrupt(int irq, void *argument)
+static irqreturn_t neoprof_window_interrupt(int irq, void *argument)
 {
 	struct neoprof_window *window = argument;
 	unsigned int i;
@@ -154,7 +155,7 @@ static irqreturn_t window_interrupt(int irq, void *argument)
 	return IRQ_HANDLED;
 }
 
-static void window_remove_cards(struct neoprof_window *window)
+static void neoprof_window_remove_cards(struct neoprof_window *window)
 {
 	unsigned int i;
 
@@ -163,21 +164,21 @@ static void window_remove_cards(struct neoprof_window *window)
 			neoprof_card_remove(window->ports[i].card);
 }
 
-static int window_add_cards(struct neoprof_window *window, struct pci_dev *pdev)
+static int neoprof_window_add_cards(struct neoprof_window *window, struct pci_dev *pdev)
 {
 	struct neoprof_card *card;
 	unsigned int i;
 
 	for (i = 0; i < window->count; i++) {
-		struct window_port *port = &window->ports[i];
+		struct neoprof_window_port *port = &window->ports[i];
 
 		port->window = window;
 		port->part = window->memory + NPW_CARD_BASE + i * NPW_CARD_STRIDE;
-		card =
-		    neoprof_card_add(&window_bus, window_v1 >> i & 1 ? &neoprof_v1 : &neoprof_chmu,
-				     port, 0, &pdev->dev, window->interrupt);
+		card = neoprof_card_add(&neoprof_window_bus,
+					neoprof_window_v1 >> i & 1 ? &neoprof_v1 : &neoprof_chmu,
+					port, 0, &pdev->dev, window->interrupt);
 		if (IS_ERR(card)) {
-			window_remove_cards(window);
+			neoprof_window_remove_cards(window);
 			return PTR_ERR(card);
 		}
 		WRITE_ONCE(port->card, card);
@@ -186,7 +187,7 @@ static int window_add_cards(struct neoprof_window *window, struct pci_dev *pdev)
 }
 
 /* Whether the device's memory is a window that this driver knows: other uses are made of it. */
-static int window_check(struct pci_dev *pdev, struct neoprof_window *window)
+static int neoprof_window_check(struct pci_dev *pdev, struct neoprof_window *window)
 {
 	u32 version;
 
@@ -201,7 +202,7 @@ static int window_check(struct pci_dev *pdev, struct neoprof_window *window)
 	return -EPROTO;
 }
 
-static int window_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+static int neoprof_window_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 {
 	struct neoprof_window *window;
 	int ret;
@@ -222,12 +223,12 @@ static int window_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	window->memory = pci_iomap(pdev, NPW_PCI_BAR, 0);
 	if (!window->memory)
 		goto disable;
-	ret = window_check(pdev, window);
+	ret = neoprof_window_check(pdev, window);
 	if (ret)
 		goto unmap;
 	pci_set_master(pdev); /* message-signalled interrupts are writes */
-	window->interrupt = neoprof_irq_request(pdev, window_interrupt, window);
-	ret = window_add_cards(window, pdev);
+	window->interrupt = neoprof_irq_request(pdev, neoprof_window_interrupt, window);
+	ret = neoprof_window_add_cards(window, pdev);
 	if (ret)
 		goto interrupts;
 	pci_set_drvdata(pdev, window);
@@ -245,31 +246,31 @@ free:
 	return ret;
 }
 
-static void window_remove(struct pci_dev *pdev)
+static void neoprof_window_remove(struct pci_dev *pdev)
 {
 	struct neoprof_window *window = pci_get_drvdata(pdev);
 
 	if (window->interrupt)
 		neoprof_irq_free(pdev, window);
-	window_remove_cards(window);
+	neoprof_window_remove_cards(window);
 	pci_clear_master(pdev);
 	pci_iounmap(pdev, window->memory);
 	pci_disable_device(pdev);
 	kfree(window);
 }
 
-static const struct pci_device_id window_table[] = {
-    {PCI_DEVICE(NPW_PCI_VENDOR, NPW_PCI_DEVICE)},
-    {},
+static const struct pci_device_id neoprof_window_table[] = {
+	{ PCI_DEVICE(NPW_PCI_VENDOR, NPW_PCI_DEVICE) },
+	{},
 };
 
-static struct pci_driver window_driver = {
-    .name = "neoprof_window",
-    .id_table = window_table,
-    .probe = window_probe,
-    .remove = window_remove,
+static struct pci_driver neoprof_window_driver = {
+	.name = "neoprof_window",
+	.id_table = neoprof_window_table,
+	.probe = neoprof_window_probe,
+	.remove = neoprof_window_remove,
 };
-module_pci_driver(window_driver);
+module_pci_driver(neoprof_window_driver);
 
 MODULE_DESCRIPTION("Simulated NeoProf cards behind shared memory, for tests of tierd");
 MODULE_AUTHOR("The tierd authors");

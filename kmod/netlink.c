@@ -11,39 +11,42 @@
 #include <linux/netlink.h>
 #include <net/sock.h>
 
-static struct genl_family family;
-static bool registered;
+static struct genl_family tierd_genl_family;
+static bool tierd_netlink_registered;
 
 /* Beyond what a policy entry holds itself; 6.1 wants it not const. */
-static struct netlink_range_validation target_numbers = {.max = TIERD_NO_TARGET - 1};
-static struct netlink_range_validation drain_periods = {.min = 1000, .max = 10000000};
+static struct netlink_range_validation tierd_netlink_target_numbers = { .max = TIERD_NO_TARGET -
+									       1 };
+static struct netlink_range_validation tierd_netlink_drain_periods = { .min = 1000,
+								       .max = 10000000 };
 
-static const struct nla_policy policy[TIERD_A_MAX + 1] = {
-    [TIERD_A_TARGET] = NLA_POLICY_FULL_RANGE(NLA_U16, &target_numbers),
-    [TIERD_A_PID] = NLA_POLICY_MIN(NLA_U32, 1),
-    [TIERD_A_RANGES] = {.type = NLA_BINARY, .len = TIERD_MAX_RANGES * sizeof(struct tierd_range)},
-    [TIERD_A_PERIOD_US] = NLA_POLICY_MIN(NLA_U32, 1000),
-    [TIERD_A_BUDGET_PPM] = {.type = NLA_U32},
-    [TIERD_A_HOT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
-    [TIERD_A_COLD_SCANS] = NLA_POLICY_MAX(NLA_U8, TIERD_HISTORY - 1),
-    [TIERD_A_REPORT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
-    [TIERD_A_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_SCAN_FLAGS_ALL),
-    [TIERD_A_HOT_NODES] = {.type = NLA_BINARY, .len = TIERD_NODES_BYTES},
-    [TIERD_A_COLD_NODES] = {.type = NLA_BINARY, .len = TIERD_NODES_BYTES},
-    [TIERD_A_CARD] = NLA_POLICY_MAX(NLA_U32, TIERD_CARDS_MAX - 1),
-    [TIERD_A_CARD_RANGES] = {.type = NLA_BINARY,
-			     .len = TIERD_CARD_RANGES_MAX * sizeof(struct tierd_card_range)},
-    [TIERD_A_ENABLE] = NLA_POLICY_MAX(NLA_U8, 1),
-    [TIERD_A_DRAIN_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &drain_periods),
-    [TIERD_A_EPOCH_US] = {.type = NLA_U32},
-    [TIERD_A_THRESHOLD] = {.type = NLA_U32},
-    [TIERD_A_TRACK] = NLA_POLICY_RANGE(NLA_U8, TIERD_TRACK_READS, TIERD_TRACK_BOTH),
-    [TIERD_A_UNIT_LOG2] = NLA_POLICY_RANGE(NLA_U8, 12, 21),
-    [TIERD_A_DOWNSAMPLE] = NLA_POLICY_MAX(NLA_U8, 15),
-    [TIERD_A_CARD_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_FLAGS_ALL),
-    [TIERD_A_ERROR_RANK] = {.type = NLA_U32},
-    [TIERD_A_CARD_DO] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_DO_ALL),
-    [TIERD_A_SAMPLING_INTERVAL_US] = {.type = NLA_U32},
+static const struct nla_policy tierd_netlink_policy[TIERD_A_MAX + 1] = {
+	[TIERD_A_TARGET] = NLA_POLICY_FULL_RANGE(NLA_U16, &tierd_netlink_target_numbers),
+	[TIERD_A_PID] = NLA_POLICY_MIN(NLA_U32, 1),
+	[TIERD_A_RANGES] = { .type = NLA_BINARY,
+			     .len = TIERD_MAX_RANGES * sizeof(struct tierd_range) },
+	[TIERD_A_PERIOD_US] = NLA_POLICY_MIN(NLA_U32, 1000),
+	[TIERD_A_BUDGET_PPM] = { .type = NLA_U32 },
+	[TIERD_A_HOT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
+	[TIERD_A_COLD_SCANS] = NLA_POLICY_MAX(NLA_U8, TIERD_HISTORY - 1),
+	[TIERD_A_REPORT_SCANS] = NLA_POLICY_RANGE(NLA_U8, 1, TIERD_HISTORY),
+	[TIERD_A_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_SCAN_FLAGS_ALL),
+	[TIERD_A_HOT_NODES] = { .type = NLA_BINARY, .len = TIERD_NODES_BYTES },
+	[TIERD_A_COLD_NODES] = { .type = NLA_BINARY, .len = TIERD_NODES_BYTES },
+	[TIERD_A_CARD] = NLA_POLICY_MAX(NLA_U32, TIERD_CARDS_MAX - 1),
+	[TIERD_A_CARD_RANGES] = { .type = NLA_BINARY,
+				  .len = TIERD_CARD_RANGES_MAX * sizeof(struct tierd_card_range) },
+	[TIERD_A_ENABLE] = NLA_POLICY_MAX(NLA_U8, 1),
+	[TIERD_A_DRAIN_US] = NLA_POLICY_FULL_RANGE(NLA_U32, &tierd_netlink_drain_periods),
+	[TIERD_A_EPOCH_US] = { .type = NLA_U32 },
+	[TIERD_A_THRESHOLD] = { .type = NLA_U32 },
+	[TIERD_A_TRACK] = NLA_POLICY_RANGE(NLA_U8, TIERD_TRACK_READS, TIERD_TRACK_BOTH),
+	[TIERD_A_UNIT_LOG2] = NLA_POLICY_RANGE(NLA_U8, 12, 21),
+	[TIERD_A_DOWNSAMPLE] = NLA_POLICY_MAX(NLA_U8, 15),
+	[TIERD_A_CARD_FLAGS] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_FLAGS_ALL),
+	[TIERD_A_ERROR_RANK] = { .type = NLA_U32 },
+	[TIERD_A_CARD_DO] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_DO_ALL),
+	[TIERD_A_SAMPLING_INTERVAL_US] = { .type = NLA_U32 },
 };
 /* Tells the listeners of the multicast group; `target` may be NULL. */
 void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target)
@@ -53,12 +56,12 @@ void tierd_netlink_event(enum tierd_event event, const struct tierd_target *targ
 
 	if (target)
 		trace_tierd_target(target, event);
-	if (!READ_ONCE(registered))
+	if (!READ_ONCE(tierd_netlink_registered))
 		return; /* a parameter on the command line of modprobe */
 	skb = genlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
 	if (!skb)
 		return;
-	header = genlmsg_put(skb, 0, 0, &family, 0, TIERD_CMD_EVENT);
+	header = genlmsg_put(skb, 0, 0, &tierd_genl_family, 0, TIERD_CMD_EVENT);
 	if (!header || nla_put_u8(skb, TIERD_A_EVENT, event) ||
 	    (target && (nla_put_u16(skb, TIERD_A_TARGET, target->number) ||
 			nla_put_u32(skb, TIERD_A_PID, pid_nr(target->pid))))) {
@@ -66,7 +69,7 @@ void tierd_netlink_event(enum tierd_event event, const struct tierd_target *targ
 		return;
 	}
 	genlmsg_end(skb, header);
-	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
+	genlmsg_multicast(&tierd_genl_family, skb, 0, 0, GFP_KERNEL);
 }
 
 /* The same for what happened to a NeoProf card. */
@@ -75,19 +78,19 @@ void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 	struct sk_buff *skb;
 	void *header;
 
-	if (!READ_ONCE(registered))
+	if (!READ_ONCE(tierd_netlink_registered))
 		return;
 	skb = genlmsg_new(NLMSG_DEFAULT_SIZE, GFP_KERNEL);
 	if (!skb)
 		return;
-	header = genlmsg_put(skb, 0, 0, &family, 0, TIERD_CMD_EVENT);
+	header = genlmsg_put(skb, 0, 0, &tierd_genl_family, 0, TIERD_CMD_EVENT);
 	if (!header || nla_put_u8(skb, TIERD_A_EVENT, event) ||
 	    nla_put_u32(skb, TIERD_A_CARD, card) || nla_put_string(skb, TIERD_A_WHY, why)) {
 		nlmsg_free(skb);
 		return;
 	}
 	genlmsg_end(skb, header);
-	genlmsg_multicast(&family, skb, 0, 0, GFP_KERNEL);
+	genlmsg_multicast(&tierd_genl_family, skb, 0, 0, GFP_KERNEL);
 }
 EXPORT_SYMBOL_GPL(tierd_netlink_card_event);
 
@@ -100,42 +103,49 @@ EXPORT_SYMBOL_GPL(tierd_netlink_allowed);
 
 struct genl_family *tierd_netlink_family(void)
 {
-	return &family;
+	return &tierd_genl_family;
 }
 EXPORT_SYMBOL_GPL(tierd_netlink_family);
 
-static const struct genl_ops operations[] = {
-    {.cmd = TIERD_CMD_TARGET_ADD, .doit = tierd_netlink_target_add, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_TARGET_SET, .doit = tierd_netlink_target_set, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_TARGET_DEL, .doit = tierd_netlink_target_del, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_TARGET_GET, .dumpit = tierd_netlink_target_dump, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_SCAN_SET, .doit = tierd_netlink_scan_set, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_SCAN_GET, .doit = tierd_netlink_scan_get, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_GET, .dumpit = tierd_netlink_card_dump, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_SET, .doit = tierd_netlink_card_do, .flags = GENL_ADMIN_PERM},
-    {.cmd = TIERD_CMD_NEOPROF_PROFILE_GET, .doit = tierd_netlink_card_do, .flags = GENL_ADMIN_PERM},
+static const struct genl_ops tierd_netlink_operations[] = {
+	{ .cmd = TIERD_CMD_TARGET_ADD, .doit = tierd_netlink_target_add, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_TARGET_SET, .doit = tierd_netlink_target_set, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_TARGET_DEL, .doit = tierd_netlink_target_del, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_TARGET_GET,
+	  .dumpit = tierd_netlink_target_dump,
+	  .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_SCAN_SET, .doit = tierd_netlink_scan_set, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_SCAN_GET, .doit = tierd_netlink_scan_get, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_NEOPROF_GET,
+	  .dumpit = tierd_netlink_card_dump,
+	  .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_NEOPROF_SET, .doit = tierd_netlink_card_do, .flags = GENL_ADMIN_PERM },
+	{ .cmd = TIERD_CMD_NEOPROF_PROFILE_GET,
+	  .doit = tierd_netlink_card_do,
+	  .flags = GENL_ADMIN_PERM },
 };
 
-static const struct genl_multicast_group groups[] = {
-    {.name = TIERD_GENL_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN},
+static const struct genl_multicast_group tierd_netlink_groups[] = {
+	{ .name = TIERD_GENL_EVENTS, .flags = GENL_MCAST_CAP_NET_ADMIN },
 };
 
-static struct genl_family family __ro_after_init = {
-    .name = TIERD_GENL_NAME,
-    .version = TIERD_GENL_VERSION,
-    .maxattr = TIERD_A_MAX,
-    .policy = policy,
-    .module = THIS_MODULE,
-    /* A card may let its commands wait for long, which must not hold up other families. */
-    .parallel_ops = true,
-    .ops = operations,
-    .n_ops = ARRAY_SIZE(operations),
-    .mcgrps = groups,
-    .n_mcgrps = ARRAY_SIZE(groups),
+static struct genl_family tierd_genl_family __ro_after_init = {
+	.name = TIERD_GENL_NAME,
+	.version = TIERD_GENL_VERSION,
+	.maxattr = TIERD_A_MAX,
+	.policy = tierd_netlink_policy,
+	.module = THIS_MODULE,
+	/* A card may let its commands wait for long, which must not hold up other families. */
+	.parallel_ops = true,
+	.ops = tierd_netlink_operations,
+	.n_ops = ARRAY_SIZE(tierd_netlink_operations),
+	.mcgrps = tierd_netlink_groups,
+	.n_mcgrps = ARRAY_SIZE(tierd_netlink_groups),
 };
 
 /* A daemon that dies must not leave a scanner at work: its targets go with its socket. */
-static int socket_closed(struct notifier_block *block, unsigned long event, void *data)
+static int tierd_netlink_socket_closed(struct notifier_block *block, unsigned long event,
+				       void *data)
 {
 	struct netlink_notify *notify = data;
 
@@ -147,25 +157,27 @@ static int socket_closed(struct notifier_block *block, unsigned long event, void
 	return NOTIFY_DONE;
 }
 
-static struct notifier_block socket_notifier = {.notifier_call = socket_closed};
+static struct notifier_block tierd_netlink_socket_notifier = {
+	.notifier_call = tierd_netlink_socket_closed
+};
 
 int tierd_netlink_init(void)
 {
-	int ret = netlink_register_notifier(&socket_notifier);
+	int ret = netlink_register_notifier(&tierd_netlink_socket_notifier);
 
 	if (ret)
 		return ret;
-	ret = genl_register_family(&family);
+	ret = genl_register_family(&tierd_genl_family);
 	if (ret)
-		netlink_unregister_notifier(&socket_notifier);
+		netlink_unregister_notifier(&tierd_netlink_socket_notifier);
 	else
-		WRITE_ONCE(registered, true);
+		WRITE_ONCE(tierd_netlink_registered, true);
 	return ret;
 }
 
 void tierd_netlink_exit(void)
 {
-	WRITE_ONCE(registered, false);
-	genl_unregister_family(&family);
-	netlink_unregister_notifier(&socket_notifier);
+	WRITE_ONCE(tierd_netlink_registered, false);
+	genl_unregister_family(&tierd_genl_family);
+	netlink_unregister_notifier(&tierd_netlink_socket_notifier);
 }

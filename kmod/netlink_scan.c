@@ -3,7 +3,7 @@
 #include "compat.h"
 #include "tierd.h"
 
-static void parse_nodes(const struct nlattr *attr, nodemask_t *nodes)
+static void tierd_netlink_parse_nodes(const struct nlattr *attr, nodemask_t *nodes)
 {
 	u64 bits[TIERD_NODES_BYTES / sizeof(u64)] = {};
 	unsigned int node;
@@ -43,8 +43,8 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 		settings.sampling_interval_us = nla_get_u32(attrs[TIERD_A_SAMPLING_INTERVAL_US]);
 	if (attrs[TIERD_A_FLAGS])
 		settings.flags = nla_get_u32(attrs[TIERD_A_FLAGS]);
-	parse_nodes(attrs[TIERD_A_HOT_NODES], &settings.hot_nodes);
-	parse_nodes(attrs[TIERD_A_COLD_NODES], &settings.cold_nodes);
+	tierd_netlink_parse_nodes(attrs[TIERD_A_HOT_NODES], &settings.hot_nodes);
+	tierd_netlink_parse_nodes(attrs[TIERD_A_COLD_NODES], &settings.cold_nodes);
 	ret = tierd_settings_set(&settings, &why);
 	if (!ret)
 		tierd_scan_kick();
@@ -54,7 +54,7 @@ int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 	return ret;
 }
 
-static int put_nodes(struct sk_buff *skb, int attr, const nodemask_t *nodes)
+static int tierd_netlink_put_nodes(struct sk_buff *skb, int attr, const nodemask_t *nodes)
 {
 	u64 bits[TIERD_NODES_BYTES / sizeof(u64)] = {};
 	unsigned int node;
@@ -86,8 +86,8 @@ int tierd_netlink_scan_get(struct sk_buff *skb, struct genl_info *info)
 	    nla_put_u8(reply, TIERD_A_REPORT_SCANS, settings.report_scans) ||
 	    nla_put_u32(reply, TIERD_A_FLAGS, settings.flags) ||
 	    nla_put_u32(reply, TIERD_A_SAMPLING_INTERVAL_US, settings.sampling_interval_us) ||
-	    put_nodes(reply, TIERD_A_HOT_NODES, &settings.hot_nodes) ||
-	    put_nodes(reply, TIERD_A_COLD_NODES, &settings.cold_nodes) ||
+	    tierd_netlink_put_nodes(reply, TIERD_A_HOT_NODES, &settings.hot_nodes) ||
+	    tierd_netlink_put_nodes(reply, TIERD_A_COLD_NODES, &settings.cold_nodes) ||
 	    nla_put(reply, TIERD_A_STATS, sizeof(stats), &stats)) {
 		nlmsg_free(reply);
 		return -EMSGSIZE;

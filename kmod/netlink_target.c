@@ -7,7 +7,8 @@
 #include <linux/slab.h>
 
 /* Ranges of an attribute: whole pages, ascending, apart. NULL for none. */
-static struct tierd_ranges *parse_ranges(const struct nlattr *attr, struct netlink_ext_ack *extack)
+static struct tierd_ranges *tierd_netlink_parse_ranges(const struct nlattr *attr,
+						       struct netlink_ext_ack *extack)
 {
 	struct tierd_ranges *ranges;
 	unsigned int count, i;
@@ -53,7 +54,7 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 		NL_SET_ERR_MSG(info->extack, "target and pid are needed");
 		return -EINVAL;
 	}
-	ranges = parse_ranges(attrs[TIERD_A_RANGES], info->extack);
+	ranges = tierd_netlink_parse_ranges(attrs[TIERD_A_RANGES], info->extack);
 	if (IS_ERR(ranges))
 		return PTR_ERR(ranges);
 	pid = find_get_pid(nla_get_u32(attrs[TIERD_A_PID]));
@@ -68,9 +69,9 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 	put_pid(pid);
 	if (ret == -EOPNOTSUPP) {
 		tierd_stats.targets_second_mmu++;
-		NL_SET_ERR_MSG(info->extack,
-			       "a second MMU (a virtual machine's or a device's) uses "
-			       "its memory, whose accesses cannot be seen");
+		NL_SET_ERR_MSG(
+			info->extack,
+			"a second MMU (a virtual machine's or a device's) uses its memory, whose accesses cannot be seen");
 	}
 	if (ret)
 		kvfree(ranges);
@@ -80,7 +81,7 @@ int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 }
 
 /* The target a message names, under the lock that the caller holds. */
-static struct tierd_target *named_target(struct genl_info *info)
+static struct tierd_target *tierd_netlink_named_target(struct genl_info *info)
 {
 	struct tierd_target *target;
 
@@ -104,11 +105,11 @@ int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info)
 
 	if (!tierd_netlink_allowed(skb))
 		return -EPERM;
-	ranges = parse_ranges(info->attrs[TIERD_A_RANGES], info->extack);
+	ranges = tierd_netlink_parse_ranges(info->attrs[TIERD_A_RANGES], info->extack);
 	if (IS_ERR(ranges))
 		return PTR_ERR(ranges);
 	mutex_lock(&tierd_targets_lock);
-	target = named_target(info);
+	target = tierd_netlink_named_target(info);
 	if (!IS_ERR(target)) {
 		mutex_lock(&target->lock);
 		swap(target->ranges, ranges);
@@ -127,14 +128,15 @@ int tierd_netlink_target_del(struct sk_buff *skb, struct genl_info *info)
 	if (!tierd_netlink_allowed(skb))
 		return -EPERM;
 	mutex_lock(&tierd_targets_lock);
-	target = named_target(info);
+	target = tierd_netlink_named_target(info);
 	if (!IS_ERR(target))
 		tierd_target_remove(target);
 	mutex_unlock(&tierd_targets_lock);
 	return PTR_ERR_OR_ZERO(target);
 }
 
-static int put_target(struct sk_buff *skb, struct netlink_callback *cb, struct tierd_target *target)
+static int tierd_netlink_put_target(struct sk_buff *skb, struct netlink_callback *cb,
+				    struct tierd_target *target)
 {
 	struct tierd_target_stats stats;
 	void *header = genlmsg_put(skb, NETLINK_CB(cb->skb).portid, cb->nlh->nlmsg_seq,
@@ -169,7 +171,7 @@ int tierd_netlink_target_dump(struct sk_buff *skb, struct netlink_callback *cb)
 			if (target->number >= cb->args[0] &&
 			    (!lowest || target->number < lowest->number))
 				lowest = target;
-		if (!lowest || put_target(skb, cb, lowest))
+		if (!lowest || tierd_netlink_put_target(skb, cb, lowest))
 			break;
 		cb->args[0] = lowest->number + 1;
 	}

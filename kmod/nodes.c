@@ -18,12 +18,11 @@ unsigned int tierd_node_spans(struct tierd_span *span)
 	unsigned int count = 0, i;
 	int node;
 
-	for_each_node_state(node, N_MEMORY)
-	{
+	for_each_node_state(node, N_MEMORY) {
 		struct tierd_span own = {
-		    .start = READ_ONCE(NODE_DATA(node)->node_start_pfn),
-		    .count = READ_ONCE(NODE_DATA(node)->node_spanned_pages),
-		    .node = node,
+			.start = READ_ONCE(NODE_DATA(node)->node_start_pfn),
+			.count = READ_ONCE(NODE_DATA(node)->node_spanned_pages),
+			.node = node,
 		};
 
 		if (count == TIERD_SPANS)

@@ -22,24 +22,25 @@
 #define TRIES 8
 
 /* As mm/interval_tree.c has it: the order of an anon_vma's tree. */
-static unsigned long avc_first(struct anon_vma_chain *avc)
+static unsigned long tierd_resolve_avc_first(struct anon_vma_chain *avc)
 {
 	return avc->vma->vm_pgoff;
 }
 
-static unsigned long avc_last(struct anon_vma_chain *avc)
+static unsigned long tierd_resolve_avc_last(struct anon_vma_chain *avc)
 {
 	return avc->vma->vm_pgoff + vma_pages(avc->vma) - 1;
 }
 
-INTERVAL_TREE_DEFINE(struct anon_vma_chain, rb, unsigned long, rb_subtree_last, avc_first, avc_last,
-		     static __maybe_unused, avc_tree)
+INTERVAL_TREE_DEFINE(struct anon_vma_chain, rb, unsigned long, rb_subtree_last,
+		     tierd_resolve_avc_first, tierd_resolve_avc_last, static __maybe_unused,
+		     avc_tree)
 
 /*
  * Locks the anon_vma of a folio that the caller holds a reference to. NULL: it is not
  * mapped, or not anonymous. -EBUSY: try again.
  */
-static struct anon_vma *lock_anon_vma(struct folio *folio)
+static struct anon_vma *tierd_resolve_lock_anon_vma(struct folio *folio)
 {
 	struct anon_vma *anon_vma = NULL, *root;
 	unsigned long mapping;
@@ -68,7 +69,8 @@ out:
 }
 
 /* Whether `addr` of the address space maps exactly this frame, and if so, by a PMD. */
-static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long pfn, bool *by_pmd)
+static bool tierd_resolve_maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long pfn,
+				     bool *by_pmd)
 {
 	pmd_t *pmdp = tierd_find_pmd(mm, addr, NULL);
 	bool found = false;
@@ -95,14 +97,13 @@ static bool maps_frame(struct mm_struct *mm, unsigned long addr, unsigned long p
 		pte_t pte = tierd_ptep_get(ptep);
 
 		found = pte_present(pte) && pte_pfn(pte) == pfn;
-		spin_unlock(ptl);
-		rcu_read_unlock();
+		tierd_unlock_table(ptl);
 	}
 	return found;
 }
 
 /* The thread group that owns an address space, as the caller numbers it; 0 if unknown. */
-static u32 pid_of(struct mm_struct *mm)
+static u32 tierd_resolve_pid_of(struct mm_struct *mm)
 {
 	u32 pid = 0;
 #ifdef CONFIG_MEMCG
@@ -118,8 +119,9 @@ static u32 pid_of(struct mm_struct *mm)
 }
 
 /* Fills in the first mapping found; the number of mappings, 2 for any more than one. */
-static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio, unsigned long pfn,
-				  struct tierd_owner *owner, u8 *flags, bool with_pid)
+static unsigned int tierd_resolve_find_mappings(struct anon_vma *anon_vma, struct folio *folio,
+						unsigned long pfn, struct tierd_owner *owner,
+						u8 *flags, bool with_pid)
 {
 	unsigned long offset = folio->index + (pfn - folio_pfn(folio)), addr;
 	struct tierd_target *target;
@@ -134,13 +136,13 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 		addr = vma->vm_start + ((offset - vma->vm_pgoff) << PAGE_SHIFT);
 		if (addr < vma->vm_start || addr >= vma->vm_end || !tierd_vma_wanted(vma))
 			continue;
-		if (!maps_frame(vma->vm_mm, addr, pfn, &by_pmd))
+		if (!tierd_resolve_maps_frame(vma->vm_mm, addr, pfn, &by_pmd))
 			continue;
 		target = tierd_target_by_mm(vma->vm_mm);
 		/* Of several mappings, one of a target says more. */
 		if (!found++ || (owner->target == TIERD_NO_TARGET && target)) {
 			owner->vpn = addr >> PAGE_SHIFT;
-			owner->pid = with_pid ? pid_of(vma->vm_mm) : 0;
+			owner->pid = with_pid ? tierd_resolve_pid_of(vma->vm_mm) : 0;
 			owner->target = target ? target->number : TIERD_NO_TARGET;
 			*flags = TIERD_PAGE_ANON | (by_pmd ? TIERD_PAGE_PMD : 0);
 		}
@@ -148,8 +150,8 @@ static unsigned int find_mappings(struct anon_vma *anon_vma, struct folio *folio
 	return found;
 }
 
-static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner, u8 *flags,
-		  bool with_pid)
+static u8 tierd_resolve_look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *owner,
+				u8 *flags, bool with_pid)
 {
 	struct anon_vma *anon_vma;
 	unsigned int found, try;
@@ -163,7 +165,7 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 		return folio_mapped(folio) ? TIERD_OWNER_OTHER : TIERD_OWNER_GONE;
 	}
 	for (try = 0; try < TRIES; try++) {
-		anon_vma = lock_anon_vma(folio);
+		anon_vma = tierd_resolve_lock_anon_vma(folio);
 		if (!anon_vma)
 			return TIERD_OWNER_GONE;
 		if (!IS_ERR(anon_vma))
@@ -172,7 +174,7 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 	}
 	if (IS_ERR(anon_vma))
 		return TIERD_OWNER_BUSY;
-	found = find_mappings(anon_vma, folio, pfn, owner, flags, with_pid);
+	found = tierd_resolve_find_mappings(anon_vma, folio, pfn, owner, flags, with_pid);
 	up_read(&anon_vma->root->rwsem);
 	if (found > 1) {
 		*flags |= TIERD_PAGE_SHARED;
@@ -181,8 +183,8 @@ static u8 look_up(struct folio *folio, unsigned long pfn, struct tierd_owner *ow
 	return found ? TIERD_OWNER_MAPPED : TIERD_OWNER_GONE;
 }
 
-static void resolve(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags,
-		    bool with_pid)
+static void tierd_resolve_one(struct page *page, unsigned long pfn, struct tierd_owner *owner,
+			      u8 *flags, bool with_pid)
 {
 	struct folio *folio = page_folio(page);
 
@@ -190,7 +192,7 @@ static void resolve(struct page *page, unsigned long pfn, struct tierd_owner *ow
 	if (!folio_try_get(folio))
 		return;
 	if (page_folio(page) == folio)
-		owner->status = look_up(folio, pfn, owner, flags, with_pid);
+		owner->status = tierd_resolve_look_up(folio, pfn, owner, flags, with_pid);
 	folio_put(folio);
 }
 
@@ -200,9 +202,9 @@ static void resolve(struct page *page, unsigned long pfn, struct tierd_owner *ow
  */
 void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags)
 {
-	*owner = (struct tierd_owner){.target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE};
+	*owner = (struct tierd_owner){ .target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE };
 	if (page)
-		resolve(page, pfn, owner, flags, false);
+		tierd_resolve_one(page, pfn, owner, flags, false);
 }
 EXPORT_SYMBOL_GPL(tierd_resolve_page);
 
@@ -210,7 +212,8 @@ EXPORT_SYMBOL_GPL(tierd_resolve_page);
  * Memory that goes off line may take its struct pages with it. Frames are looked up under
  * tierd_targets_lock, and those of memory that is off line are not: who began before is waited for.
  */
-static int memory_changes(struct notifier_block *block, unsigned long action, void *data)
+static int tierd_resolve_memory_changes(struct notifier_block *block, unsigned long action,
+					void *data)
 {
 	if (action == MEM_OFFLINE) {
 		mutex_lock(&tierd_targets_lock);
@@ -219,16 +222,18 @@ static int memory_changes(struct notifier_block *block, unsigned long action, vo
 	return NOTIFY_OK;
 }
 
-static struct notifier_block memory_notifier = {.notifier_call = memory_changes};
+static struct notifier_block tierd_resolve_memory_notifier = {
+	.notifier_call = tierd_resolve_memory_changes
+};
 
 int tierd_resolve_init(void)
 {
-	return register_memory_notifier(&memory_notifier);
+	return register_memory_notifier(&tierd_resolve_memory_notifier);
 }
 
 void tierd_resolve_exit(void)
 {
-	unregister_memory_notifier(&memory_notifier);
+	unregister_memory_notifier(&tierd_resolve_memory_notifier);
 }
 
 /* Called with tierd_targets_lock. */
@@ -237,10 +242,10 @@ void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
 	struct page *page;
 	u8 flags = 0;
 
-	*owner = (struct tierd_owner){.target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE};
+	*owner = (struct tierd_owner){ .target = TIERD_NO_TARGET, .status = TIERD_OWNER_GONE };
 	if (pfn >> (BITS_PER_LONG - PAGE_SHIFT))
 		return;
 	page = pfn_to_online_page(pfn);
 	if (page)
-		resolve(page, pfn, owner, &flags, true);
+		tierd_resolve_one(page, pfn, owner, &flags, true);
 }

@@ -15,8 +15,8 @@
 
 DEFINE_MUTEX(tierd_rings_lock);
 static LIST_HEAD(rings);
-static unsigned int opened;
-static bool all_closing;
+static unsigned int tierd_ring_opened;
+static bool tierd_ring_all_closing;
 
 struct tierd_ring {
 	struct list_head node;
@@ -30,12 +30,12 @@ struct tierd_ring {
 	void *memory; /* NULL until it is mapped */
 };
 
-static struct tierd_ring_info *info_of(struct tierd_ring *ring)
+static struct tierd_ring_info *tierd_ring_info_of(struct tierd_ring *ring)
 {
 	return ring->memory;
 }
 
-static struct tierd_record *record_of(struct tierd_ring *ring, u64 number)
+static struct tierd_record *tierd_ring_record_of(struct tierd_ring *ring, u64 number)
 {
 	struct tierd_record *records = ring->memory + TIERD_RING_DATA;
 
@@ -43,9 +43,10 @@ static struct tierd_record *record_of(struct tierd_ring *ring, u64 number)
 }
 
 /* Records the reader has not consumed; `capacity` if it claims nonsense. */
-static unsigned int unread(struct tierd_ring *ring)
+static unsigned int tierd_ring_unread(struct tierd_ring *ring)
 {
 	struct tierd_ring_head *page = ring->memory + TIERD_RING_HEAD;
+	/* The reader releases records with its head: they are not written before. */
 	u64 used = ring->tail - smp_load_acquire(&page->head);
 
 	return min_t(u64, used, ring->capacity);
@@ -63,12 +64,12 @@ struct tierd_ring *tierd_ring_open(bool with_pfn)
 	ring->size = PAGE_ALIGN(TIERD_RING_DATA + ring->capacity * sizeof(struct tierd_record));
 	init_waitqueue_head(&ring->queue);
 	mutex_lock(&tierd_rings_lock);
-	if (opened >= tierd_max_readers) {
+	if (tierd_ring_opened >= tierd_max_readers) {
 		mutex_unlock(&tierd_rings_lock);
 		kfree(ring);
 		return ERR_PTR(-EBUSY);
 	}
-	opened++;
+	tierd_ring_opened++;
 	list_add_tail(&ring->node, &rings);
 	mutex_unlock(&tierd_rings_lock);
 	return ring;
@@ -78,7 +79,7 @@ void tierd_ring_close(struct tierd_ring *ring)
 {
 	mutex_lock(&tierd_rings_lock);
 	list_del(&ring->node);
-	opened--;
+	tierd_ring_opened--;
 	if (ring->memory)
 		tierd_stats.readers--;
 	mutex_unlock(&tierd_rings_lock);
@@ -108,13 +109,13 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 	if (!ring->memory) {
 		ring->memory = memory;
 		memory = NULL;
-		info = info_of(ring);
+		info = tierd_ring_info_of(ring);
 		info->magic = TIERD_RING_MAGIC;
 		info->version = TIERD_RING_VERSION;
 		info->record_size = sizeof(struct tierd_record);
 		info->capacity = ring->capacity;
 		info->size = ring->size;
-		info->closing = all_closing;
+		info->closing = tierd_ring_all_closing;
 		tierd_stats.readers++;
 	}
 	ret = remap_vmalloc_range(vma, ring->memory, 0);
@@ -127,10 +128,10 @@ int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
  * Writes records that lie in a row. What is not for the reader's eyes never gets into its memory,
  * which it may read and write at any time: each word is written once.
  */
-static void ring_copy(struct tierd_ring *ring, u64 number, const struct tierd_record *records,
-		      unsigned int count)
+static void tierd_ring_copy(struct tierd_ring *ring, u64 number, const struct tierd_record *records,
+			    unsigned int count)
 {
-	u64 *to = (u64 *)record_of(ring, number);
+	u64 *to = (u64 *)tierd_ring_record_of(ring, number);
 	const u64 *from = (const u64 *)records;
 	unsigned int i;
 
@@ -148,16 +149,16 @@ static void ring_copy(struct tierd_ring *ring, u64 number, const struct tierd_re
 	}
 }
 
-static void ring_put(struct tierd_ring *ring, const struct tierd_record *records,
-		     unsigned int count)
+static void tierd_ring_put(struct tierd_ring *ring, const struct tierd_record *records,
+			   unsigned int count)
 {
-	unsigned int room = ring->capacity - unread(ring), take = min(count, room);
+	unsigned int room = ring->capacity - tierd_ring_unread(ring), take = min(count, room);
 	unsigned int first = ring->capacity - (ring->tail & (ring->capacity - 1));
-	struct tierd_ring_info *info = info_of(ring);
+	struct tierd_ring_info *info = tierd_ring_info_of(ring);
 
 	first = min(first, take);
-	ring_copy(ring, ring->tail, records, first);
-	ring_copy(ring, ring->tail + first, records + first, take - first);
+	tierd_ring_copy(ring, ring->tail, records, first);
+	tierd_ring_copy(ring, ring->tail + first, records + first, take - first);
 	ring->tail += take;
 	/* The records come first: a reader that sees the tail sees them. */
 	smp_store_release(&info->tail, ring->tail);
@@ -171,7 +172,7 @@ static void ring_put(struct tierd_ring *ring, const struct tierd_record *records
 	ring->overflowing = take < count;
 }
 
-static void publish(u32 kinds, const struct tierd_record *records, unsigned int count)
+static void tierd_ring_publish_to(u32 kinds, const struct tierd_record *records, unsigned int count)
 {
 	struct tierd_ring *ring;
 
@@ -179,21 +180,21 @@ static void publish(u32 kinds, const struct tierd_record *records, unsigned int 
 	tierd_stats.reported += count;
 	list_for_each_entry(ring, &rings, node)
 		if (ring->memory && ring->kinds & kinds)
-			ring_put(ring, records, count);
+			tierd_ring_put(ring, records, count);
 	mutex_unlock(&tierd_rings_lock);
 }
 
 /* Records of the scanner: pages and ends of rounds go together. */
 void tierd_ring_publish(const struct tierd_record *records, unsigned int count)
 {
-	publish(TIERD_RING_KINDS, records, count);
+	tierd_ring_publish_to(TIERD_RING_KINDS, records, count);
 }
 
 /* Records that are all of one kind. */
 void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_record *records,
 			     unsigned int count)
 {
-	publish(1u << kind, records, count);
+	tierd_ring_publish_to(1u << kind, records, count);
 }
 EXPORT_SYMBOL_GPL(tierd_ring_publish_kind);
 
@@ -244,10 +245,10 @@ void tierd_ring_closing(bool closing)
 	struct tierd_ring *ring;
 
 	mutex_lock(&tierd_rings_lock);
-	all_closing = closing;
+	tierd_ring_all_closing = closing;
 	list_for_each_entry(ring, &rings, node)
 		if (ring->memory)
-			WRITE_ONCE(info_of(ring)->closing, closing);
+			WRITE_ONCE(tierd_ring_info_of(ring)->closing, closing);
 	mutex_unlock(&tierd_rings_lock);
 	tierd_ring_wake();
 }
@@ -262,7 +263,7 @@ bool tierd_ring_ready(struct tierd_ring *ring)
 	bool ready;
 
 	mutex_lock(&tierd_rings_lock);
-	ready = ring->memory && unread(ring);
+	ready = ring->memory && tierd_ring_unread(ring);
 	mutex_unlock(&tierd_rings_lock);
 	return ready;
 }

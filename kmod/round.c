@@ -20,7 +20,7 @@ void tierd_round_start(struct tierd_target *target, const struct tierd_settings 
 }
 
 /* `part` of `whole`, of 255. */
-static u8 share(u32 part, u32 whole)
+static u8 tierd_round_share(u32 part, u32 whole)
 {
 	return whole ? div_u64(part * 255ull, whole) : 0;
 }
@@ -39,18 +39,19 @@ void tierd_round_end(struct tierd_walk *walk)
 	target->stats.round_pages = target->round_pages;
 	target->stats.round_accessed = target->round_accessed;
 	target->stats.sampling_interval_ns =
-	    target->sampling.parts ? div_u64(target->sampling.sum_ns, target->sampling.parts) : 0;
+		target->sampling.parts ? div_u64(target->sampling.sum_ns, target->sampling.parts)
+				       : 0;
 	target->age = min(target->age + 1, TIERD_HISTORY);
 	tierd_stats.rounds++;
 	walk->records[walk->found++] = (struct tierd_record){
-	    .page = (u64)target->number << TIERD_KEY_SHIFT | target->round_accessed,
-	    .newcomers = turnover->newcomers,
-	    .silent = turnover->silent,
-	    .time_ns = walk->now_ns,
-	    .kind = TIERD_RECORD_ROUND,
-	    .order = share(turnover->newcomers, turnover->became),
-	    .history = share(turnover->silent, turnover->steady),
-	    .node = NUMA_NO_NODE,
-	    .value = (u16)target->stats.rounds,
+		.page = (u64)target->number << TIERD_KEY_SHIFT | target->round_accessed,
+		.newcomers = turnover->newcomers,
+		.silent = turnover->silent,
+		.time_ns = walk->now_ns,
+		.kind = TIERD_RECORD_ROUND,
+		.order = tierd_round_share(turnover->newcomers, turnover->became),
+		.history = tierd_round_share(turnover->silent, turnover->steady),
+		.node = NUMA_NO_NODE,
+		.value = (u16)target->stats.rounds,
 	};
 }

@@ -31,7 +31,7 @@ void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_inter
 		/* The first look is after arming, and tells what others do. */
 		target->age = sampling_interval_us ? 1 : 0;
 	}
-	target->sampling = (struct tierd_sampling){.us = sampling_interval_us};
+	target->sampling = (struct tierd_sampling){ .us = sampling_interval_us };
 }
 
 /* Arms a part, or looks at one that is armed. */

@@ -22,34 +22,34 @@
 #define CLOCK_STEPS 16 /* tables between two looks at the clock */
 #define IDLE_NS (10 * NSEC_PER_SEC)
 
-static struct task_struct *scanner; /* under scanner_lock */
-static struct tierd_record *scanner_records;
-static DEFINE_SPINLOCK(scanner_lock);
-static bool kicked;
+static struct task_struct *tierd_scanner; /* under scanner_lock */
+static struct tierd_record *tierd_scanner_records;
+static DEFINE_SPINLOCK(tierd_scanner_lock);
+static bool tierd_scan_kicked;
 
 /* Cuts the scanner's idle sleep short: there is something new to do. */
 void tierd_scan_kick(void)
 {
-	WRITE_ONCE(kicked, true);
-	spin_lock(&scanner_lock);
-	if (scanner)
-		wake_up_process(scanner);
-	spin_unlock(&scanner_lock);
+	WRITE_ONCE(tierd_scan_kicked, true);
+	spin_lock(&tierd_scanner_lock);
+	if (tierd_scanner)
+		wake_up_process(tierd_scanner);
+	spin_unlock(&tierd_scanner_lock);
 }
 
-static void scan_sleep(u64 ns)
+static void tierd_scan_sleep(u64 ns)
 {
 	ktime_t timeout = ns_to_ktime(min_t(u64, ns, IDLE_NS));
 
 	set_current_state(TASK_INTERRUPTIBLE);
-	if (kthread_should_stop() || READ_ONCE(kicked))
+	if (kthread_should_stop() || READ_ONCE(tierd_scan_kicked))
 		__set_current_state(TASK_RUNNING);
 	else
 		schedule_hrtimeout_range(&timeout, 50 * NSEC_PER_USEC, HRTIMER_MODE_REL);
-	WRITE_ONCE(kicked, false);
+	WRITE_ONCE(tierd_scan_kicked, false);
 }
 
-static void publish(struct tierd_walk *walk)
+static void tierd_scan_publish(struct tierd_walk *walk)
 {
 	if (!walk->found)
 		return;
@@ -58,8 +58,8 @@ static void publish(struct tierd_walk *walk)
 }
 
 /* The first range that ends behind `addr`; true if there is one. */
-static bool range_after(const struct tierd_ranges *ranges, unsigned long addr,
-			struct tierd_range *range)
+static bool tierd_scan_range_after(const struct tierd_ranges *ranges, unsigned long addr,
+				   struct tierd_range *range)
 {
 	unsigned int low = 0, high;
 
@@ -83,7 +83,7 @@ static bool range_after(const struct tierd_ranges *ranges, unsigned long addr,
 }
 
 /* Some clocks take longer to read than a table. */
-static bool slice_over(struct tierd_walk *walk, u64 start_ns)
+static bool tierd_scan_slice_over(struct tierd_walk *walk, u64 start_ns)
 {
 	if (++walk->steps % CLOCK_STEPS)
 		return need_resched();
@@ -93,7 +93,7 @@ static bool slice_over(struct tierd_walk *walk, u64 start_ns)
 }
 
 /* Walks from the cursor on; true when the end of the address space, or `stop`, was reached. */
-static bool walk_on(struct tierd_walk *walk, u64 start_ns)
+static bool tierd_scan_walk_on(struct tierd_walk *walk, u64 start_ns)
 {
 	struct tierd_target *target = walk->target;
 	unsigned long addr = target->cursor, end, next;
@@ -103,7 +103,7 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 	pmd_t *pmdp;
 
 	while (!over) {
-		if (!range_after(target->ranges, addr, &range))
+		if (!tierd_scan_range_after(target->ranges, addr, &range))
 			return true;
 		addr = max_t(unsigned long, addr, range.start);
 		if (addr >= walk->stop)
@@ -115,7 +115,7 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 		end = min3(vma->vm_end, (unsigned long)range.end, walk->stop);
 		if (!tierd_vma_wanted(vma)) {
 			addr = vma->vm_end;
-			over = slice_over(walk, start_ns);
+			over = tierd_scan_slice_over(walk, start_ns);
 		}
 		for (; addr < end && !over; addr = next) {
 			pmdp = tierd_find_pmd(walk->mm, addr, &next);
@@ -124,24 +124,24 @@ static bool walk_on(struct tierd_walk *walk, u64 start_ns)
 				tierd_walk_pmd(walk, vma, pmdp, addr, next);
 			}
 			if (walk->found > TIERD_WALK_RECORDS - TIERD_TABLE_PAGES)
-				publish(walk);
-			over = slice_over(walk, start_ns);
+				tierd_scan_publish(walk);
+			over = tierd_scan_slice_over(walk, start_ns);
 		}
 		target->cursor = addr;
 	}
 	return false;
 }
 
-static void round_end(struct tierd_walk *walk)
+static void tierd_scan_round_end(struct tierd_walk *walk)
 {
 	tierd_round_end(walk);
-	publish(walk);
+	tierd_scan_publish(walk);
 	tierd_ring_wake();
 	trace_tierd_round(walk->target);
 }
 
 /* Starts the history of a target afresh: it runs another program now. */
-static void forget(struct tierd_target *target)
+static void tierd_scan_forget(struct tierd_target *target)
 {
 	tierd_history_clear(target);
 	target->in_round = false;
@@ -150,20 +150,20 @@ static void forget(struct tierd_target *target)
 	tierd_stats.targets_exec++;
 }
 
-static enum tierd_mm_state scan_slice(struct tierd_target *target,
-				      const struct tierd_settings *settings,
-				      struct tierd_record *records)
+static enum tierd_mm_state tierd_scan_slice(struct tierd_target *target,
+					    const struct tierd_settings *settings,
+					    struct tierd_record *records)
 {
 	struct tierd_walk walk = {
-	    .target = target,
-	    .settings = settings,
-	    .records = records,
-	    .now_ns = ktime_get_ns(),
-	    .key = (u64)target->number << TIERD_KEY_SHIFT,
-	    .mark = READ_ONCE(tierd_mark_young),
-	    .turnover = &target->turnover,
-	    .hot_least = tierd_history_least(settings->hot_scans),
-	    .cold_least = tierd_history_least(settings->cold_scans + 1),
+		.target = target,
+		.settings = settings,
+		.records = records,
+		.now_ns = ktime_get_ns(),
+		.key = (u64)target->number << TIERD_KEY_SHIFT,
+		.mark = READ_ONCE(tierd_mark_young),
+		.turnover = &target->turnover,
+		.hot_least = tierd_history_least(settings->hot_scans),
+		.cold_least = tierd_history_least(settings->cold_scans + 1),
 	};
 	u64 start = walk.now_ns;
 	enum tierd_mm_state state;
@@ -177,7 +177,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 		goto put;
 	}
 	if (state == TIERD_MM_NEW)
-		forget(target);
+		tierd_scan_forget(target);
 	/* Never wait for it: the holder may sleep for long, and other targets are due. */
 	if (!mmap_read_trylock(walk.mm)) {
 		tierd_stats.lock_busy++;
@@ -189,7 +189,7 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	walk.age = target->age;
 	walk.spans = tierd_node_spans(walk.span);
 	tierd_part_begin(&walk, start);
-	done = walk_on(&walk, start);
+	done = tierd_scan_walk_on(&walk, start);
 	mmap_read_unlock(walk.mm);
 	walk.now_ns = ktime_get_ns();
 	if (target->sampling.us)
@@ -202,23 +202,23 @@ static enum tierd_mm_state scan_slice(struct tierd_target *target,
 	tierd_stats.pages += walk.pages;
 	tierd_stats.accessed += walk.accessed;
 	tierd_stats.marked += walk.marked;
-	publish(&walk);
+	tierd_scan_publish(&walk);
 	if (done)
-		round_end(&walk);
+		tierd_scan_round_end(&walk);
 put:
 	/* If the process has ended meanwhile, somebody else shall take its memory down. */
 	mmput_async(walk.mm);
 	return state;
 }
 
-static void scan_target(struct tierd_target *target, const struct tierd_settings *settings,
-			struct tierd_record *records)
+static void tierd_scan_target(struct tierd_target *target, const struct tierd_settings *settings,
+			      struct tierd_record *records)
 {
 	enum tierd_event event = TIERD_EVENT_EXEC;
 	enum tierd_mm_state state;
 
 	mutex_lock(&target->lock);
-	state = scan_slice(target, settings, records);
+	state = tierd_scan_slice(target, settings, records);
 	mutex_unlock(&target->lock);
 	if (state == TIERD_MM_SAME)
 		return;
@@ -235,9 +235,9 @@ static void scan_target(struct tierd_target *target, const struct tierd_settings
 	tierd_netlink_event(event, target);
 }
 
-static int scan_thread(void *data)
+static int tierd_scan_thread(void *data)
 {
-	struct tierd_bucket bucket = {.seen_ns = ktime_get_ns()};
+	struct tierd_bucket bucket = { .seen_ns = ktime_get_ns() };
 	struct tierd_record *records = data;
 	struct tierd_settings settings;
 	struct tierd_target *target;
@@ -251,14 +251,14 @@ static int scan_thread(void *data)
 		 * What was armed is looked at in time, and paid for later: its pages would be
 		 * sampled for as long as the budget made them wait.
 		 */
-		target =
-		    tierd_target_due(now, settings.period_us * (u64)NSEC_PER_USEC, wait, &earliest);
+		target = tierd_target_due(now, settings.period_us * (u64)NSEC_PER_USEC, wait,
+					  &earliest);
 		if (!target) {
 			earliest = earliest > now ? earliest - now : 0;
-			scan_sleep(wait ? min(wait, earliest) : earliest);
+			tierd_scan_sleep(wait ? min(wait, earliest) : earliest);
 			continue;
 		}
-		scan_target(target, &settings, records);
+		tierd_scan_target(target, &settings, records);
 		tierd_target_put(target);
 		cond_resched();
 	}
@@ -273,29 +273,29 @@ int tierd_scan_start(void)
 	records = kvcalloc(TIERD_WALK_RECORDS, sizeof(*records), GFP_KERNEL);
 	if (!records)
 		return -ENOMEM;
-	task = kthread_create(scan_thread, records, "tierd-scan");
+	task = kthread_create(tierd_scan_thread, records, "tierd-scan");
 	if (IS_ERR(task)) {
 		kvfree(records);
 		return PTR_ERR(task);
 	}
 	get_task_struct(task);
-	scanner_records = records;
-	spin_lock(&scanner_lock);
-	scanner = task;
-	spin_unlock(&scanner_lock);
+	tierd_scanner_records = records;
+	spin_lock(&tierd_scanner_lock);
+	tierd_scanner = task;
+	spin_unlock(&tierd_scanner_lock);
 	wake_up_process(task);
 	return 0;
 }
 
 void tierd_scan_stop(void)
 {
-	struct task_struct *task = scanner;
+	struct task_struct *task = tierd_scanner;
 
-	spin_lock(&scanner_lock);
-	scanner = NULL;
-	spin_unlock(&scanner_lock);
+	spin_lock(&tierd_scanner_lock);
+	tierd_scanner = NULL;
+	spin_unlock(&tierd_scanner_lock);
 	kthread_stop(task);
 	put_task_struct(task);
 	/* Here, for a thread that is stopped before it first ran never runs at all. */
-	kvfree(scanner_records);
+	kvfree(tierd_scanner_records);
 }

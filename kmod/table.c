@@ -11,7 +11,7 @@
 #include <linux/hugetlb.h>
 
 /* A table that is locked, and what is known of it. */
-struct table {
+struct tierd_table {
 	struct vm_area_struct *vma;
 	pte_t *entries;
 	struct tierd_chunk *chunk;
@@ -20,7 +20,7 @@ struct table {
 };
 
 /* Of eight entries from `start` on, those that lie in [from, to). */
-static u8 ours_of(unsigned int start, unsigned int from, unsigned int to)
+static u8 tierd_table_ours_of(unsigned int start, unsigned int from, unsigned int to)
 {
 	u8 ours = 0xff;
 
@@ -34,8 +34,8 @@ static u8 ours_of(unsigned int start, unsigned int from, unsigned int to)
 }
 
 /* Records of the pages of a group that were chosen. */
-static void report_group(struct tierd_walk *walk, struct table *table, unsigned int start,
-			 struct tierd_classes classes)
+static void tierd_table_report_group(struct tierd_walk *walk, struct tierd_table *table,
+				     unsigned int start, struct tierd_classes classes)
 {
 	unsigned long addr = table->base + start * PAGE_SIZE, pfn, rest;
 	const u8 *history = &table->chunk->history[start];
@@ -64,7 +64,8 @@ static void report_group(struct tierd_walk *walk, struct table *table, unsigned 
 }
 
 /* Eight entries, of which some are ours: reads and clears accessed bits, ages, classifies. */
-static void walk_group(struct tierd_walk *walk, struct table *table, unsigned int start, u8 ours)
+static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *table,
+				   unsigned int start, u8 ours)
 {
 	unsigned long addr = table->base + start * PAGE_SIZE;
 	struct tierd_entries found = tierd_entries_get(table->entries + start);
@@ -90,7 +91,7 @@ static void walk_group(struct tierd_walk *walk, struct table *table, unsigned in
 	classes = tierd_classify(walk, histories, *hot, ours, (addr >> PAGE_SHIFT) / 8);
 	*hot = classes.hot;
 	if (classes.chosen)
-		report_group(walk, table, start, classes);
+		tierd_table_report_group(walk, table, start, classes);
 }
 
 /* Looks at [addr, end) of the table behind a PMD. */
@@ -99,11 +100,11 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 {
 	unsigned int from = (addr & ~PMD_MASK) >> PAGE_SHIFT, start;
 	unsigned int to = from + ((end - addr) >> PAGE_SHIFT);
-	struct table table = {
-	    .vma = vma,
-	    .chunk = chunk,
-	    .base = addr & PMD_MASK,
-	    .flush = walk->settings->flags & TIERD_SCAN_FLUSH,
+	struct tierd_table table = {
+		.vma = vma,
+		.chunk = chunk,
+		.base = addr & PMD_MASK,
+		.flush = walk->settings->flags & TIERD_SCAN_FLUSH,
 	};
 	spinlock_t *ptl;
 
@@ -113,12 +114,11 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	tierd_history_as_pages(chunk);
 	tierd_window(walk, chunk, addr);
 	for (start = round_down(from, 8); start < to; start += 8)
-		walk_group(walk, &table, start, ours_of(start, from, to));
+		tierd_table_walk_group(walk, &table, start, tierd_table_ours_of(start, from, to));
 	/* Under the lock: nobody may act on a clean entry that a CPU still knows as dirty. */
 	if (table.flush)
 		tierd_flush_tlb();
-	spin_unlock(ptl);
-	rcu_read_unlock();
+	tierd_unlock_table(ptl);
 }
 
 /* Clears the accessed bits of [addr, end) of the table behind a PMD. */
@@ -138,12 +138,12 @@ void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t 
 	tierd_history_as_pages(chunk);
 	tierd_window(walk, chunk, addr);
 	for (start = round_down(from, 8); start < to; start += 8) {
-		young = tierd_entries_get(table + start).young & ours_of(start, from, to);
+		young = tierd_entries_get(table + start).young &
+			tierd_table_ours_of(start, from, to);
 		if (!young)
 			continue;
 		tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start, young);
 		tierd_mark_group(walk, table + start, young, (u8 *)chunk->marked + start / 8);
 	}
-	spin_unlock(ptl);
-	rcu_read_unlock();
+	tierd_unlock_table(ptl);
 }

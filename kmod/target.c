@@ -38,7 +38,7 @@ struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
 }
 
 /* When a target is to be scanned next. By the scanner's thread alone, which sets all of it. */
-static u64 due_ns(const struct tierd_target *target, u64 period_ns)
+static u64 tierd_target_due_ns(const struct tierd_target *target, u64 period_ns)
 {
 	if (target->in_round || !target->round_start_ns)
 		return target->next_ns;
@@ -60,7 +60,7 @@ struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64
 	list_for_each_entry(target, &tierd_targets, node) {
 		if (begun && !READ_ONCE(target->sampling.armed_ns))
 			continue;
-		target_ns = due_ns(target, period_ns);
+		target_ns = tierd_target_due_ns(target, period_ns);
 		if (target_ns <= now_ns) {
 			due = target;
 			break;
@@ -75,7 +75,7 @@ struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64
 	return due;
 }
 
-static void target_free(struct kref *ref)
+static void tierd_target_free(struct kref *ref)
 {
 	struct tierd_target *target = container_of(ref, struct tierd_target, ref);
 
@@ -89,7 +89,7 @@ static void target_free(struct kref *ref)
 
 void tierd_target_put(struct tierd_target *target)
 {
-	kref_put(&target->ref, target_free);
+	kref_put(&target->ref, tierd_target_free);
 }
 
 /*

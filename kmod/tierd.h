@@ -168,6 +168,7 @@ unsigned int tierd_node_spans(struct tierd_span *span);
 /* walk.c */
 pmd_t *tierd_find_pmd(struct mm_struct *mm, unsigned long addr, unsigned long *next);
 pte_t *tierd_lock_table(struct mm_struct *mm, pmd_t *pmdp, unsigned long addr, spinlock_t **ptl);
+void tierd_unlock_table(spinlock_t *ptl);
 bool tierd_vma_wanted(struct vm_area_struct *vma);
 void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		    unsigned long addr, unsigned long end);

@@ -53,12 +53,24 @@ pte_t *tierd_lock_table(struct mm_struct *mm, pmd_t *pmdp, unsigned long addr, s
 	ptep = pte_offset_kernel(&pmd, addr);
 	*ptl = pte_lockptr(mm, &pmd);
 	spin_lock(*ptl);
-	if (pmd_same(pmd, tierd_pmdp_get(pmdp)))
+	if (pmd_same(pmd, tierd_pmdp_get(pmdp))) {
+		tierd_sparse_hand_over(*ptl);
+		tierd_sparse_hand_over(RCU);
 		return ptep;
+	}
 	spin_unlock(*ptl);
 none:
 	rcu_read_unlock();
 	return NULL;
+}
+
+/* Undoes tierd_lock_table(). */
+void tierd_unlock_table(spinlock_t *ptl)
+{
+	tierd_sparse_take_over(RCU);
+	tierd_sparse_take_over(ptl);
+	spin_unlock(ptl);
+	rcu_read_unlock();
 }
 
 /* Device memory and hugetlb pages have no place in tiers, or none that can be changed. */
@@ -68,8 +80,8 @@ bool tierd_vma_wanted(struct vm_area_struct *vma)
 }
 
 /* Clears the accessed bit of what a PMD maps, and marks it; whether it was set. */
-static bool clear_huge_young(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-			     struct tierd_chunk *chunk, unsigned long addr)
+static bool tierd_walk_clear_huge_young(struct tierd_walk *walk, struct vm_area_struct *vma,
+					pmd_t *pmdp, struct tierd_chunk *chunk, unsigned long addr)
 {
 	pmd_t pmd = tierd_pmdp_get(pmdp);
 
@@ -84,8 +96,8 @@ static bool clear_huge_young(struct tierd_walk *walk, struct vm_area_struct *vma
 	return true;
 }
 
-static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-		      struct tierd_chunk *chunk, unsigned long addr)
+static void tierd_walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+			    struct tierd_chunk *chunk, unsigned long addr)
 {
 	bool flush = walk->settings->flags & TIERD_SCAN_FLUSH;
 	spinlock_t *ptl = pmd_lock(walk->mm, pmdp);
@@ -104,7 +116,7 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 		goto unlock; /* a range ends in the middle of it: once a round is enough */
 	tierd_history_as_pmd(chunk);
 	chunk->pmd_round = chunk->round;
-	young = clear_huge_young(walk, vma, pmdp, chunk, addr);
+	young = tierd_walk_clear_huge_young(walk, vma, pmdp, chunk, addr);
 	walk->pages += TIERD_TABLE_PAGES;
 	walk->accessed += young ? TIERD_TABLE_PAGES : 0;
 	young &= walk->age != 0;
@@ -118,8 +130,8 @@ static void walk_huge(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	if (classes.chosen & 1)
 		tierd_report(walk, addr & PMD_MASK, page, page_to_pfn(page), chunk->history[0],
 			     TIERD_PAGE_PMD | (dirty ? TIERD_PAGE_DIRTY : 0) |
-				 (classes.hot & 1 ? TIERD_PAGE_HOT : 0) |
-				 (classes.changed ? TIERD_PAGE_CHANGED : 0));
+				     (classes.hot & 1 ? TIERD_PAGE_HOT : 0) |
+				     (classes.changed ? TIERD_PAGE_CHANGED : 0));
 	if (flush)
 		tierd_flush_tlb();
 unlock:
@@ -127,8 +139,8 @@ unlock:
 }
 
 /* Clears the accessed bits of [addr, end) of one PMD entry. */
-static void arm_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
-		    struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
+static void tierd_walk_arm_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
+			       struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
 {
 	spinlock_t *ptl;
 
@@ -136,7 +148,7 @@ static void arm_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *
 		ptl = pmd_lock(walk->mm, pmdp);
 		if (tierd_pmd_huge(tierd_pmdp_get(pmdp))) {
 			tierd_history_as_pmd(chunk);
-			clear_huge_young(walk, vma, pmdp, chunk, addr);
+			tierd_walk_clear_huge_young(walk, vma, pmdp, chunk, addr);
 		}
 		spin_unlock(ptl);
 		return;
@@ -159,9 +171,9 @@ void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *
 		return;
 	walk->tables++;
 	if (walk->arm)
-		arm_pmd(walk, vma, pmdp, chunk, addr, end);
+		tierd_walk_arm_pmd(walk, vma, pmdp, chunk, addr, end);
 	else if (huge)
-		walk_huge(walk, vma, pmdp, chunk, addr);
+		tierd_walk_huge(walk, vma, pmdp, chunk, addr);
 	else
 		tierd_walk_table(walk, vma, pmdp, chunk, addr, end);
 }

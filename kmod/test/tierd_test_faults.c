@@ -56,10 +56,10 @@ static const struct {
 	const char *name;
 	void (*commit)(void);
 } faults[] = {
-    {"use-after-free", use_after_free},
-    {"sleep-in-atomic", sleep_in_atomic},
-    {"read-without-rcu", read_without_rcu},
-    {"wrong-order", wrong_order},
+	{ "use-after-free", use_after_free },
+	{ "sleep-in-atomic", sleep_in_atomic },
+	{ "read-without-rcu", read_without_rcu },
+	{ "wrong-order", wrong_order },
 };
 
 static int set_fault(const char *value, const struct kernel_param *param)
@@ -75,7 +75,7 @@ static int set_fault(const char *value, const struct kernel_param *param)
 	return -EINVAL;
 }
 
-static const struct kernel_param_ops fault_ops = {.set = set_fault};
+static const struct kernel_param_ops fault_ops = { .set = set_fault };
 module_param_cb(fault, &fault_ops, NULL, 0200);
 MODULE_PARM_DESC(fault, "use-after-free, sleep-in-atomic, read-without-rcu or wrong-order");
 

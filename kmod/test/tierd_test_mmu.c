@@ -12,7 +12,7 @@
 #include <linux/sched/task.h>
 
 static const struct mmu_notifier_ops notifier_ops = {};
-static struct mmu_notifier notifier = {.ops = &notifier_ops};
+static struct mmu_notifier notifier = { .ops = &notifier_ops };
 static struct mm_struct *notified; /* has the notifier, NULL: none has */
 static unsigned int notified_pid;
 
@@ -57,7 +57,7 @@ static int set_pid(const char *value, const struct kernel_param *param)
 	return 0;
 }
 
-static const struct kernel_param_ops pid_ops = {.set = set_pid, .get = param_get_uint};
+static const struct kernel_param_ops pid_ops = { .set = set_pid, .get = param_get_uint };
 module_param_cb(pid, &pid_ops, &notified_pid, 0644);
 MODULE_PARM_DESC(pid, "Process that gets the notifier; 0: none");
 

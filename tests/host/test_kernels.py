@@ -61,6 +61,19 @@ def test_a_warning_ends_the_projects_own_build_and_not_one_by_dkms(tmp_path: Pat
 
 
 @pytest.mark.soak
+def test_sources_are_in_the_kernels_own_style() -> None:
+    """By the checkpatch of the source that `make lab-kernels` unpacks."""
+    (script,) = (ROOT / "build/lab-kernels").glob("linux-*/scripts/checkpatch.pl")
+    # For one tree that builds on many kernels; and two that it takes for what they are not.
+    passed = "LINUX_VERSION_CODE,CONSTANT_COMPARISON,MACRO_ARG_UNUSED"
+    passed += ",EMBEDDED_FILENAME,EXPORT_SYMBOL"
+    command = ["perl", str(script), "--no-tree", "--terse", "--no-summary", "--ignore", passed]
+    files = sorted(map(str, (*KMOD.rglob("*.c"), *KMOD.rglob("*.h"))))
+    done = subprocess.run([*command, "-f", *files], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.soak
 def test_the_module_builds_for_the_newest_kernel_of_every_suite() -> None:
     told = subprocess.run(
         [str(KMOD / "kernels.sh")], check=True, capture_output=True, text=True

@@ -27,7 +27,7 @@ def build_module(release: str, *defined: str) -> Path:
     built.parent.mkdir(parents=True, exist_ok=True)
     with (built.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        command = ["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={release}", "W=1"]
+        command = ["make", "-s", "-C", str(ROOT / "kmod"), f"KERNEL={release}", "W=1", "C=1"]
         command += [f"BUILD={built.parent}"]
         command += [f"KCFLAGS={' '.join(f'-D{name}' for name in defined)}"] if defined else []
         subprocess.run(command, check=True)
