@@ -149,6 +149,7 @@ class Tracking:
 class Source(AccessSource):
     seen: Seen | None = None
     left_out: int | None = None
+    unwatched: int | None = None
 
     def __init__(self, name: str = "made-up") -> None:
         self.name = name

@@ -191,6 +191,11 @@ class AccessSource(ABC):
         """Reports that were discarded because they told nothing; None: the source discards none."""
         return None
 
+    @property
+    def unwatched(self) -> int | None:
+        """Times that a page table was not watched for want of memory; None: never."""
+        return None
+
 
 class AdaptiveSource(AccessSource):
     """A source that chooses its sampling interval by what fast memory has room for."""

@@ -192,6 +192,11 @@ class NeoProfSource(AdaptiveSource):
         return None if self._scan is None else self._scan.seen
 
     @property
+    def unwatched(self) -> int | None:
+        """As of the scanner."""
+        return None if self._scan is None else self._scan.unwatched
+
+    @property
     def dilution(self) -> float:
         """The share of time whose accesses go to heat, in (0, 1]."""
         return self._list.dilution

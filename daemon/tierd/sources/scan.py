@@ -33,7 +33,7 @@ from tierd.core.pagekey import BoolArray
 from tierd.core.tuning import SCAN
 from tierd.sources.kmod.netlink import Control, ScanState
 from tierd.sources.kmod.ring import RecordArray, Ring
-from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, ScanFlags
+from tierd.sources.kmod.uapi import HISTORY, MAX_NODES, PARAMETERS, ScanFlags
 from tierd.sources.scan_controller import ScanController
 from tierd.sources.scan_module import ScanTargets, module_availability, parameter
 from tierd.sources.scan_records import ScanRecords, summaries
@@ -288,6 +288,14 @@ class ScanSource(EventDrivenSource):
     def seen(self) -> Seen | None:
         """What the last whole scans of all targets found; None when it is not in use."""
         return None if self._control is None else self._scan_controller.seen
+
+    @property
+    def unwatched(self) -> int | None:
+        """Page tables that the module passed over: it had no memory for their histories."""
+        try:
+            return int((self._root / PARAMETERS / "history_full").read_text())
+        except OSError:
+            return None
 
     @property
     def unseen(self) -> frozenset[int]:

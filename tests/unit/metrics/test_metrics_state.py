@@ -169,18 +169,23 @@ def test_a_source_that_does_not_look_has_no_exposure(tmp_path: Path):
     assert (values[f.SAMPLING_INTERVAL], values[f.SCAN_INTERVAL]) == ({}, {})
 
 
-def test_reports_that_a_source_left_out_are_counted(tmp_path: Path):
+def test_what_a_source_left_out_or_did_not_watch_is_counted(tmp_path: Path):
     bench, desk = make_desk(tmp_path)
     told = []
 
     def on_tick(count: int) -> None:
-        told.append(dict(desk.state.values.snapshot.values[f.REPORTS_LEFT_OUT]))
-        bench.source.left_out = 2 * count
+        values = desk.state.values.snapshot.values
+        told.append((dict(values[f.REPORTS_LEFT_OUT]), dict(values[f.UNWATCHED])))
+        bench.source.left_out, bench.source.unwatched = 2 * count, 3 * count
         interrupt_at(3)(count)
 
     bench.tracking.on_tick = on_tick
     bench.service.run()
-    assert told == [{}, {("made-up",): 2.0}, {("made-up",): 4.0}]
+    assert told == [
+        ({}, {}),
+        ({("made-up",): 2.0}, {("made-up",): 3.0}),
+        ({("made-up",): 4.0}, {("made-up",): 6.0}),
+    ]
 
 
 def test_a_reload_is_counted_and_the_last_result_stands(tmp_path: Path):

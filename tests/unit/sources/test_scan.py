@@ -164,6 +164,14 @@ def test_no_sampling_interval_is_asked_for_where_the_module_cannot_flush_the_tlb
     assert set(control.sampling_intervals) == {0}
 
 
+def test_page_tables_that_the_module_has_no_memory_for_are_told(tmp_path: Path) -> None:
+    source = ScanSource(root=tmp_path)
+    assert source.unwatched is None
+    (tmp_path / PARAMETERS).mkdir(parents=True)
+    (tmp_path / PARAMETERS / "history_full").write_text("12\n")
+    assert source.unwatched == 12
+
+
 def test_a_target_with_a_second_mmu_is_unseen_and_asked_again_when_its_mappings_change(
     source: ScanSource, control: FakeControl
 ) -> None:

@@ -138,6 +138,11 @@ REPORTS_LEFT_OUT = _counter(
     "Reports that distinguished no page from another and were not counted.",
     "source",
 )
+UNWATCHED = _counter(
+    "tierd_source_unwatched_tables_total",
+    "Page tables that a scan passed over, because there was no memory for their histories.",
+    "source",
+)
 HEAT_PAGES = _gauge("tierd_heat_tracked_pages", "Folios in the heat table.")
 HEAT_CAPACITY = _gauge("tierd_heat_capacity_pages", "Most folios the heat table holds.")
 HEAT_BYTES = _gauge("tierd_heat_memory_bytes", "Memory of the heat table.")

@@ -198,6 +198,8 @@ class MetricsState:
             period[(source.name,)] = seen.period_s
         if source is not None and source.left_out is not None:
             values.set(f.REPORTS_LEFT_OUT, source.left_out, source.name)
+        if source is not None and (unwatched := source.unwatched) is not None:
+            values.set(f.UNWATCHED, unwatched, source.name)
         totals = self._service.totals
         values.set(f.PHASE_CHANGES, totals.scan_phase_changes, "scan")
         values.set(f.PHASE_CHANGES, totals.epoch_restarts, "device")
