@@ -16,6 +16,10 @@
 static struct tierd_settings tierd_settings_now;
 static DEFINE_SPINLOCK(tierd_settings_lock);
 
+/**
+ * tierd_settings_get() - the settings in force
+ * @settings: where they go
+ */
 void tierd_settings_get(struct tierd_settings *settings)
 {
 	spin_lock(&tierd_settings_lock);
@@ -54,6 +58,15 @@ static const char *tierd_budget_refused(const struct tierd_settings *settings, i
 	return NULL;
 }
 
+/**
+ * tierd_settings_set() - put settings into force
+ * @settings: the settings
+ * @why: the reason of a refusal
+ *
+ * All or none.
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_settings_set(const struct tierd_settings *settings, const char **why)
 {
 	int ret;
@@ -67,10 +80,16 @@ int tierd_settings_set(const struct tierd_settings *settings, const char **why)
 	return 0;
 }
 
-/*
- * How long to sleep before the next slice may run: until what is owed is paid. What waking up
- * itself took is owed after that. To wait for it as well would not end with a small budget: each
- * wait brings in no more than the next waking up takes.
+/**
+ * tierd_bucket_wait() - how long to sleep before the next slice may run
+ * @bucket: the budget and what is owed to it
+ * @budget_ppm: millionths of a CPU
+ *
+ * Until what is owed is paid. What waking up itself took is owed after that. To wait for it as
+ * well would not end with a small budget: each wait brings in no more than the next waking up
+ * takes.
+ *
+ * Return: Nanoseconds, 0 if it may run now.
  */
 u64 tierd_bucket_wait(struct tierd_bucket *bucket, u32 budget_ppm)
 {

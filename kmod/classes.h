@@ -10,7 +10,12 @@
 #include "compat.h"
 #include "tierd.h"
 
-/* Of eight pages, one bit each: the class of each, which just changed, which to report. */
+/**
+ * struct tierd_classes - of eight pages, one bit each
+ * @hot: the class of each
+ * @changed: which just changed it
+ * @chosen: which to report
+ */
 struct tierd_classes {
 	u8 hot, changed, chosen;
 };

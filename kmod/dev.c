@@ -17,11 +17,20 @@
 
 static bool tierd_closing;
 
+/**
+ * tierd_dev_closing() - whether readers are asked to close the device
+ *
+ * Return: True while they are.
+ */
 bool tierd_dev_closing(void)
 {
 	return READ_ONCE(tierd_closing);
 }
 
+/**
+ * tierd_dev_set_closing() - ask readers to close the device, or to stay
+ * @value: whether they shall close it
+ */
 void tierd_dev_set_closing(bool value)
 {
 	WRITE_ONCE(tierd_closing, value);
@@ -64,12 +73,17 @@ static __poll_t tierd_dev_poll(struct file *file, poll_table *wait)
 	return tierd_ring_ready(ring) ? EPOLLIN | EPOLLRDNORM : 0;
 }
 
-struct resolve_batch {
+/**
+ * struct tierd_resolve_batch - page frames of a request, and their owners
+ * @pfns: the frames
+ * @owners: whose each is
+ */
+struct tierd_resolve_batch {
 	u64 pfns[BATCH];
 	struct tierd_owner owners[BATCH];
 };
 
-static int tierd_resolve_all(const struct tierd_resolve *asked, struct resolve_batch *batch)
+static int tierd_resolve_all(const struct tierd_resolve *asked, struct tierd_resolve_batch *batch)
 {
 	const u64 __user *pfns = u64_to_user_ptr(asked->pfns);
 	struct tierd_owner __user *owners = u64_to_user_ptr(asked->owners);
@@ -100,7 +114,7 @@ static int tierd_resolve_all(const struct tierd_resolve *asked, struct resolve_b
 
 static long tierd_dev_resolve(const struct tierd_resolve __user *argument)
 {
-	struct resolve_batch *batch;
+	struct tierd_resolve_batch *batch;
 	struct tierd_resolve asked;
 	int ret;
 
@@ -156,11 +170,19 @@ static struct miscdevice tierd_device = {
 	.mode = 0600,
 };
 
+/**
+ * tierd_dev_init() - make the device
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_dev_init(void)
 {
 	return misc_register(&tierd_device);
 }
 
+/**
+ * tierd_dev_exit() - take the device away
+ */
 void tierd_dev_exit(void)
 {
 	misc_deregister(&tierd_device);

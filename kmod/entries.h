@@ -9,7 +9,11 @@
 
 #include "compat.h"
 
-/* Which of the entries map a page, and which of those were accessed: entry n in bit n. */
+/**
+ * struct tierd_entries - of eight entries, one bit each
+ * @present: which map a page
+ * @young: which of those were accessed
+ */
 struct tierd_entries {
 	u8 present, young;
 };

@@ -13,6 +13,11 @@
 static struct kmem_cache *tierd_chunk_cache;
 static atomic_long_t tierd_chunks;
 
+/**
+ * tierd_history_init() - prepare for histories
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_history_init(void)
 {
 	tierd_chunk_cache =
@@ -20,6 +25,9 @@ int tierd_history_init(void)
 	return tierd_chunk_cache ? 0 : -ENOMEM;
 }
 
+/**
+ * tierd_history_exit() - undo tierd_history_init()
+ */
 void tierd_history_exit(void)
 {
 	kmem_cache_destroy(tierd_chunk_cache);
@@ -46,7 +54,15 @@ static unsigned long tierd_history_bytes_limit(void)
 	return told ?: max(HISTORY_LEAST, tables / 4 * 5 * sizeof(struct tierd_chunk));
 }
 
-/* The chunk of the table at `addr`, marked as seen in this round; NULL without memory. */
+/**
+ * tierd_history_get() - the histories of the table at an address
+ * @target: the target
+ * @addr: an address that the table maps
+ *
+ * They are marked as met in this round, and made if there are none.
+ *
+ * Return: The chunk, NULL without memory.
+ */
 struct tierd_chunk *tierd_history_get(struct tierd_target *target, unsigned long addr)
 {
 	unsigned long index = addr >> PMD_SHIFT;
@@ -85,7 +101,12 @@ full:
 	return NULL;
 }
 
-/* At the end of a round: forgets the tables that were not met in it. */
+/**
+ * tierd_history_sweep() - forget the tables that were not met in a round
+ * @target: the target
+ *
+ * At its end.
+ */
 void tierd_history_sweep(struct tierd_target *target)
 {
 	u32 round = (u32)target->stats.rounds + 1;
@@ -103,6 +124,10 @@ void tierd_history_sweep(struct tierd_target *target)
 	target->chunks_seen = 0;
 }
 
+/**
+ * tierd_history_clear() - forget all tables
+ * @target: the target
+ */
 void tierd_history_clear(struct tierd_target *target)
 {
 	struct tierd_chunk *chunk;
@@ -115,7 +140,12 @@ void tierd_history_clear(struct tierd_target *target)
 	target->chunks_seen = 0;
 }
 
-/* A table was collapsed: the whole was touched whenever one of its pages was. */
+/**
+ * tierd_history_as_pmd() - a table was collapsed
+ * @chunk: the table's histories
+ *
+ * The whole was touched whenever one of its pages was.
+ */
 void tierd_history_as_pmd(struct tierd_chunk *chunk)
 {
 	unsigned int i;
@@ -130,7 +160,12 @@ void tierd_history_as_pmd(struct tierd_chunk *chunk)
 	chunk->pmd = true;
 }
 
-/* A huge page was split: what is known of the whole is all that is known of its parts. */
+/**
+ * tierd_history_as_pages() - a huge page was split
+ * @chunk: the table's histories
+ *
+ * What is known of the whole is all that is known of its parts.
+ */
 void tierd_history_as_pages(struct tierd_chunk *chunk)
 {
 	if (!chunk->pmd)

@@ -28,22 +28,30 @@
 struct genl_info;
 struct neoprof_card;
 
-/*
- * How registers are reached. Sizes are 1, 2, 4 or 8 bytes. 0 or -EIO (refused by the card),
- * -ETIMEDOUT (no answer), -ENODEV (gone).
+/**
+ * struct neoprof_bus - how registers are reached
+ * @name: as told to user space
+ * @read: a register of 1, 2, 4 or 8 bytes
+ * @write: the same
+ * @read_block: so many registers in a row, in host byte order
+ * @hdm: a register of the CXL HDM decoder capability; NULL: there is none to read
+ *
+ * They return 0, -EIO (refused by the card), -ETIMEDOUT (no answer), or -ENODEV (gone).
  */
 struct neoprof_bus {
 	const char *name;
 	int (*read)(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value);
 	int (*write)(struct neoprof_card *card, u32 offset, unsigned int size, u64 value);
-	/* `count` registers in a row, in host byte order */
 	int (*read_block)(struct neoprof_card *card, u32 offset, unsigned int size,
 			  unsigned int count, void *buffer);
-	/* a register of the CXL HDM decoder capability; NULL: there is none to read */
 	u32 (*hdm)(struct neoprof_card *card, u32 offset);
 };
 
-/* One entry of a hot list. */
+/**
+ * struct neoprof_entry - one entry of a hot list
+ * @unit: which unit of the card's memory
+ * @count: its accesses
+ */
 struct neoprof_entry {
 	u64 unit;
 	u32 count;
@@ -51,26 +59,47 @@ struct neoprof_entry {
 
 #define NEOPROF_TAKE 512 /* most entries taken at a time */
 
-/* What the registers mean. All are called with the card's lock. */
+/**
+ * struct neoprof_layout - what the registers mean
+ * @name: as told to user space; NULL: the bus's is
+ * @identify: fill in the geometry; -ENODEV with a reason if it is none of this layout
+ * @start: reset, configure by the settings and count; -EINVAL with a reason: refused
+ * @stop: stop counting
+ * @clear: begin an epoch
+ * @set_threshold: take the threshold of the settings, and change nothing else
+ * @level: entries to take now, and whether reports were refused since the last call
+ * @take: read so many entries
+ * @taken: after the last take of a drain
+ * @profile: counters and histogram of one moment
+ * @requests: reads and writes that the card has seen since it was reset; NULL: it does not tell
+ *
+ * All are called with the card's lock.
+ */
 struct neoprof_layout {
-	const char *name; /* NULL: the bus's name is told as the backend */
-	/* Fills in the geometry; -ENODEV with a reason if it is none of this layout. */
+	const char *name;
 	int (*identify)(struct neoprof_card *card);
-	/* Reset, configure by card->settings and count. -EINVAL with a reason: refused. */
 	int (*start)(struct neoprof_card *card);
 	int (*stop)(struct neoprof_card *card);
 	int (*clear)(struct neoprof_card *card);
 	int (*set_threshold)(struct neoprof_card *card);
-	/* Entries to take now, and whether reports were refused since the last call. */
 	int (*level)(struct neoprof_card *card, unsigned int *level, bool *overflow);
 	int (*take)(struct neoprof_card *card, struct neoprof_entry *entries, unsigned int count);
-	/* After the last take of a drain. */
 	int (*taken)(struct neoprof_card *card);
 	int (*profile)(struct neoprof_card *card, struct tierd_profile *profile);
-	/* Reads and writes that the card has seen since it was reset. NULL: it does not tell. */
 	int (*requests)(struct neoprof_card *card, u64 *requests);
 };
 
+/**
+ * struct neoprof_settings - what a card shall do; docs/hardware/driver.md has them by name
+ * @drain_us: time between two drains
+ * @epoch_us: length of an epoch, 0: it ends by command
+ * @threshold: a unit with more accesses is reported
+ * @flags: enum tierd_card_flags
+ * @error_rank: of the counter that is the error bound
+ * @track: reads, writes or both
+ * @unit_log2: size of a unit
+ * @downsample: one request in 2^n is counted
+ */
 struct neoprof_settings {
 	u32 drain_us;
 	u32 epoch_us;
@@ -82,23 +111,60 @@ struct neoprof_settings {
 	u8 downsample;
 };
 
+/**
+ * struct neoprof_card - one card
+ * @node: in the list of cards
+ * @ref: counts the list and whoever uses it
+ * @number: lowest that was free
+ * @bus: how its registers are reached
+ * @layout: what they mean
+ * @port: the bus's own
+ * @instance: of a CHMU
+ * @parent: its device, with a reference
+ * @device: in /sys/class/neoprof, NULL if that failed
+ * @thread: drains; with a reference, for others wake it at any time
+ * @interrupt: the bus has one
+ * @kicked: the thread shall run
+ * @owner: netlink socket that enabled it; 0: nobody's
+ * @orphan: that socket was closed
+ * @lock: of all that follows
+ * @state: as told to user space
+ * @removed: its registers are not touched any more
+ * @why: the reason of its state
+ * @settings: what it shall do
+ * @geometry: what it is
+ * @stats: what it did
+ * @range_count: how many ranges it has
+ * @ranges_given: by netlink, not by decoders
+ * @ranges: the host memory behind it
+ * @epoch_ns: when the epoch began, if the module's clock ends it
+ * @entries: room for NEOPROF_TAKE
+ * @records: room for as many
+ * @frames: room for as many
+ * @base: chmu: of its registers
+ * @hotlist: chmu: where that is
+ * @bitmap: chmu: where that of ranges is
+ * @head: chmu: of the hot list
+ * @tail: chmu: of the hot list
+ * @seen: v1: what the last histogram read left in the card
+ * @snapshots: v1: how many were taken
+ */
 struct neoprof_card {
 	struct list_head node;
 	struct kref ref;
 	unsigned int number;
 	const struct neoprof_bus *bus;
 	const struct neoprof_layout *layout;
-	void *port;		    /* the bus's own */
-	unsigned int instance;	    /* of a CHMU */
-	struct device *parent;	    /* with a reference */
-	struct device *device;	    /* in /sys/class/neoprof, NULL if that failed */
-	struct task_struct *thread; /* drains; with a reference, for others wake it at any time */
-	bool interrupt;		    /* the bus has one */
-	bool kicked;		    /* the thread shall look */
-	u32 owner;		    /* netlink socket that enabled it; 0: nobody's */
-	bool orphan;		    /* that socket was closed */
-
-	struct mutex lock; /* of all that follows */
+	void *port;
+	unsigned int instance;
+	struct device *parent;
+	struct device *device;
+	struct task_struct *thread;
+	bool interrupt;
+	bool kicked;
+	u32 owner;
+	bool orphan;
+	struct mutex lock;
 	enum tierd_card_state state;
 	bool removed;
 	char why[TIERD_CARD_WHY];
@@ -106,16 +172,15 @@ struct neoprof_card {
 	struct tierd_card_geometry geometry;
 	struct tierd_card_stats stats;
 	unsigned int range_count;
-	bool ranges_given; /* by netlink, not by decoders */
+	bool ranges_given;
 	struct tierd_card_range ranges[TIERD_CARD_RANGES_MAX];
-	u64 epoch_ns;		       /* when the epoch began, if the module's clock ends it */
-	struct neoprof_entry *entries; /* room for NEOPROF_TAKE */
-	struct tierd_record *records;  /* ... for as many of both kinds */
+	u64 epoch_ns;
+	struct neoprof_entry *entries;
+	struct tierd_record *records;
 	struct tierd_record *frames;
-	/* the layout's own */
-	u32 base, hotlist, bitmap; /* chmu */
+	u32 base, hotlist, bitmap;
 	unsigned int head, tail;
-	u32 seen[TIERD_CARD_BINS]; /* v1: what the last histogram read left in the card */
+	u32 seen[TIERD_CARD_BINS];
 	u64 snapshots;
 };
 

@@ -37,12 +37,21 @@ static void neoprof_card_free(struct kref *ref)
 	kfree(card);
 }
 
+/**
+ * neoprof_card_put() - drop a reference
+ * @card: the card
+ */
 void neoprof_card_put(struct neoprof_card *card)
 {
 	kref_put(&card->ref, neoprof_card_free);
 }
 
-/* The card with a number, with a reference; NULL if there is none. */
+/**
+ * neoprof_card_get() - the card with a number
+ * @number: its number
+ *
+ * Return: The card with a reference, NULL if there is none.
+ */
 struct neoprof_card *neoprof_card_get(unsigned int number)
 {
 	struct neoprof_card *card, *found = NULL;
@@ -59,13 +68,22 @@ struct neoprof_card *neoprof_card_get(unsigned int number)
 	return found;
 }
 
-/* Makes the thread look; from any context. */
+/**
+ * neoprof_card_kick() - make the card's thread run
+ * @card: the card
+ *
+ * From any context.
+ */
 void neoprof_card_kick(struct neoprof_card *card)
 {
 	WRITE_ONCE(card->kicked, true);
 	wake_up_process(card->thread);
 }
 
+/**
+ * neoprof_card_interrupt() - the card has sent an interrupt
+ * @card: the card
+ */
 void neoprof_card_interrupt(struct neoprof_card *card)
 {
 	/* One handler at a time. */
@@ -74,7 +92,13 @@ void neoprof_card_interrupt(struct neoprof_card *card)
 }
 EXPORT_SYMBOL_GPL(neoprof_card_interrupt);
 
-/* Called with the card's lock; `why` tells of the access that failed. */
+/**
+ * neoprof_card_failed() - note that an access failed
+ * @card: the card
+ * @error: the error
+ *
+ * Called with the card's lock; the reason is in its why.
+ */
 void neoprof_card_failed(struct neoprof_card *card, int error)
 {
 	lockdep_assert_held(&card->lock);
@@ -86,6 +110,14 @@ void neoprof_card_failed(struct neoprof_card *card, int error)
 	neoprof_event(TIERD_EVENT_CARD_FAILED, card);
 }
 
+/**
+ * neoprof_card_start() - configure the card and count
+ * @card: the card
+ *
+ * Called with the card's lock.
+ *
+ * Return: 0, -EINVAL with a reason if it refused, or another negative errno.
+ */
 int neoprof_card_start(struct neoprof_card *card)
 {
 	int ret;
@@ -108,6 +140,14 @@ int neoprof_card_start(struct neoprof_card *card)
 	return 0;
 }
 
+/**
+ * neoprof_card_stop() - stop counting
+ * @card: the card
+ *
+ * Called with the card's lock.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_card_stop(struct neoprof_card *card)
 {
 	int ret;
@@ -123,7 +163,14 @@ int neoprof_card_stop(struct neoprof_card *card)
 	return ret;
 }
 
-/* Looks at the card anew, whatever its state; it is stopped afterwards. */
+/**
+ * neoprof_card_reset() - identify the card anew, whatever its state
+ * @card: the card
+ *
+ * Called with the card's lock. It is stopped afterwards.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_card_reset(struct neoprof_card *card)
 {
 	int ret;
@@ -144,7 +191,15 @@ int neoprof_card_reset(struct neoprof_card *card)
 	return 0;
 }
 
-/* -ENODEV: it has failed; -EOPNOTSUPP: it does not tell. */
+/**
+ * neoprof_card_requests() - reads and writes since the reset
+ * @card: the card
+ * @requests: how many
+ *
+ * Called with the card's lock.
+ *
+ * Return: 0, -ENODEV if it has failed, -EOPNOTSUPP if it does not tell.
+ */
 int neoprof_card_requests(struct neoprof_card *card, u64 *requests)
 {
 	int ret;
@@ -220,9 +275,19 @@ static struct neoprof_card *neoprof_card_alloc(void)
 	return NULL;
 }
 
-/*
- * Makes a card known. One that cannot be identified is known too, as failed, so that its
- * reason can be read and a reset tried. The caller removes it.
+/**
+ * neoprof_card_add() - make a card known
+ * @bus: how registers are reached
+ * @layout: what the registers mean
+ * @port: the bus's own
+ * @instance: which CHMU of the device
+ * @parent: the device
+ * @interrupt: whether the device sends interrupts
+ *
+ * One that cannot be identified is known too, as failed, so that its reason can be read and a
+ * reset tried. The caller removes it.
+ *
+ * Return: The card or an error pointer.
  */
 struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 				      const struct neoprof_layout *layout, void *port,
@@ -265,7 +330,10 @@ struct neoprof_card *neoprof_card_add(const struct neoprof_bus *bus,
 }
 EXPORT_SYMBOL_GPL(neoprof_card_add);
 
-/*
+/**
+ * neoprof_card_remove() - take a card away
+ * @card: the card
+ *
  * After this nothing touches the bus any more. A command that found the card before it left the
  * list either has the lock now, and is waited for, or finds it removed.
  */

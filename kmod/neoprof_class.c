@@ -102,7 +102,12 @@ static struct attribute *neoprof_attrs[] = {
 };
 ATTRIBUTE_GROUPS(neoprof);
 
-/* NULL if it cannot be made: netlink tells all of it, too. */
+/**
+ * neoprof_class_add() - make the card's folder in sysfs
+ * @card: the card
+ *
+ * Return: The folder's device, NULL if it cannot be made: netlink tells all of it, too.
+ */
 struct device *neoprof_class_add(struct neoprof_card *card)
 {
 	struct device *device =
@@ -116,11 +121,19 @@ struct device *neoprof_class_add(struct neoprof_card *card)
 	return NULL;
 }
 
+/**
+ * neoprof_class_init() - make the class
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_class_init(void)
 {
 	return class_register(&neoprof_class);
 }
 
+/**
+ * neoprof_class_exit() - undo neoprof_class_init()
+ */
 void neoprof_class_exit(void)
 {
 	class_unregister(&neoprof_class);

@@ -12,10 +12,21 @@
 
 #define LOCKED 64 /* frames looked up while the targets are locked at a time */
 
+/**
+ * struct neoprof_drain_run - one drain
+ * @card: the card
+ * @now_ns: when it began
+ * @raw: some reader wants frames that are nobody's
+ * @looked: frames looked up
+ * @locked: of those, with the targets locked
+ * @records: records of targets that wait to be handed out
+ * @frames: other records that wait
+ * @reported: records of targets so far
+ */
 struct neoprof_drain_run {
 	struct neoprof_card *card;
 	u64 now_ns;
-	bool raw; /* some reader wants frames that are nobody's */
+	bool raw;
 	unsigned int looked, locked;
 	unsigned int records, frames;
 	u64 reported;
@@ -191,7 +202,14 @@ static int neoprof_drain_list(struct neoprof_card *card, u64 now_ns)
 	return ret;
 }
 
-/* One drain, if the card counts; how long to wait for the next one, U64_MAX for a kick. */
+/**
+ * neoprof_drain() - drain the hot list once, if the card counts
+ * @card: the card
+ *
+ * Called with the card's lock.
+ *
+ * Return: Nanoseconds until the next drain, U64_MAX to wait for a kick.
+ */
 u64 neoprof_drain(struct neoprof_card *card)
 {
 	u64 start = ktime_get_ns(), period = (u64)card->settings.drain_us * NSEC_PER_USEC, spent;

@@ -31,6 +31,13 @@ enum {
 	COMPONENT_BYTES = 0x10000,
 };
 
+/**
+ * struct neoprof_mmio_port - the registers of one card
+ * @mmio: all of its device
+ * @registers: where they begin
+ * @size: how many bytes are mapped
+ * @card: the card
+ */
 struct neoprof_mmio_port {
 	struct neoprof_mmio *mmio;
 	void __iomem *registers;
@@ -38,11 +45,21 @@ struct neoprof_mmio_port {
 	struct neoprof_card *card;
 };
 
+/**
+ * struct neoprof_mmio - a device's memory
+ * @pdev: the device
+ * @count: how many cards there are
+ * @map_count: how many maps there are
+ * @maps: parts of its BARs
+ * @hdm: registers of its decoders, NULL: none found
+ * @hdm_size: how many bytes
+ * @ports: its cards
+ */
 struct neoprof_mmio {
 	struct pci_dev *pdev;
 	unsigned int count, map_count;
 	void __iomem *maps[MAX_MAPS];
-	void __iomem *hdm; /* NULL: none found */
+	void __iomem *hdm;
 	u32 hdm_size;
 	struct neoprof_mmio_port ports[MAX_CARDS];
 };
@@ -248,6 +265,15 @@ static int neoprof_mmio_found_chmu(struct neoprof_mmio *mmio, unsigned int bar, 
 	return neoprof_mmio_add_chmu(mmio, bar, offset, interrupt);
 }
 
+/**
+ * neoprof_mmio_open() - find the cards in a device's memory
+ * @pdev: the device
+ * @bar: where the registers are if no locator tells
+ * @layout: what the registers mean
+ * @interrupt: whether the device sends interrupts
+ *
+ * Return: The registers or an error pointer.
+ */
 struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
 				       const struct neoprof_layout *layout, bool interrupt)
 {
@@ -279,6 +305,10 @@ struct neoprof_mmio *neoprof_mmio_open(struct pci_dev *pdev, unsigned int bar,
 	return ERR_PTR(ret);
 }
 
+/**
+ * neoprof_mmio_close() - undo neoprof_mmio_open()
+ * @mmio: the registers
+ */
 void neoprof_mmio_close(struct neoprof_mmio *mmio)
 {
 	while (mmio->count)
@@ -288,6 +318,10 @@ void neoprof_mmio_close(struct neoprof_mmio *mmio)
 	kfree(mmio);
 }
 
+/**
+ * neoprof_mmio_interrupt() - the device has sent an interrupt
+ * @mmio: the registers
+ */
 void neoprof_mmio_interrupt(struct neoprof_mmio *mmio)
 {
 	/* Pairs with the release in neoprof_mmio_add_card(): cards that are counted are there. */

@@ -6,6 +6,11 @@
 #include <linux/ktime.h>
 #include <linux/slab.h>
 
+/**
+ * neoprof_event() - tell listeners what happened to a card
+ * @event: what happened
+ * @card: the card
+ */
 void neoprof_event(enum tierd_event event, const struct neoprof_card *card)
 {
 	tierd_netlink_card_event(event, card->number, card->why);

@@ -23,7 +23,11 @@ static uint neoprof_pci_bar;
 module_param_named(bar, neoprof_pci_bar, uint, 0444);
 MODULE_PARM_DESC(bar, "BAR of a card's registers where no register locator tells (0)");
 
-/* What a PCI device has as its driver data. */
+/**
+ * struct neoprof_pci - what a PCI device has as its driver data
+ * @mmio: its registers
+ * @interrupt: it sends interrupts
+ */
 struct neoprof_pci {
 	struct neoprof_mmio *mmio;
 	bool interrupt;
@@ -135,6 +139,11 @@ static int neoprof_pci_add_ids(void)
 	return ret;
 }
 
+/**
+ * neoprof_pci_init() - take devices from now on
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_pci_init(void)
 {
 	int ret = pci_register_driver(&neoprof_pci_driver);
@@ -147,6 +156,9 @@ int neoprof_pci_init(void)
 	return ret;
 }
 
+/**
+ * neoprof_pci_exit() - let go of all devices
+ */
 void neoprof_pci_exit(void)
 {
 	pci_unregister_driver(&neoprof_pci_driver);

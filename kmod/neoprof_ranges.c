@@ -45,12 +45,25 @@ static const u8 neoprof_ranges_decoder_counts[16] = {
 };
 static const u8 neoprof_ranges_decoder_ways[16] = { 1, 2, 4, 8, 16, 0, 0, 0, 3, 6, 12 };
 
-/* Bytes of the card's own address space that a range takes. */
+/**
+ * neoprof_range_length() - bytes of the card's own address space that a range takes
+ * @range: the range
+ *
+ * Return: The bytes.
+ */
 u64 neoprof_range_length(const struct tierd_card_range *range)
 {
 	return div_u64(range->end - range->start, range->ways);
 }
 
+/**
+ * neoprof_to_host() - translate an address
+ * @card: the card
+ * @device: the address in the card's space
+ * @host: the host's address
+ *
+ * Return: False if no range has it.
+ */
 bool neoprof_to_host(const struct neoprof_card *card, u64 device, u64 *host)
 {
 	unsigned int i;
@@ -95,7 +108,16 @@ static const char *neoprof_ranges_range_problem(struct tierd_card_range *range)
 	return NULL;
 }
 
-/* Ranges as user space gives them. Sets ways 0 to 1. */
+/**
+ * neoprof_ranges_check() - check ranges as user space gives them
+ * @ranges: the ranges
+ * @count: how many
+ * @why: the reason of a refusal
+ *
+ * Sets ways 0 to 1.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, const char **why)
 {
 	unsigned int i, j;
@@ -119,7 +141,12 @@ int neoprof_ranges_check(struct tierd_card_range *ranges, unsigned int count, co
 	return 0;
 }
 
-/* The node of the first online memory found in a range, -1 if none is. */
+/**
+ * neoprof_range_node() - where the memory of a range is
+ * @range: the range
+ *
+ * Return: The node of the first memory in it that is on line, -1 if none is.
+ */
 int neoprof_range_node(const struct tierd_card_range *range)
 {
 	u64 step = max_t(u64, (range->end - range->start) / NODE_LOOKS, PAGE_SIZE), address;
@@ -167,7 +194,12 @@ static const char *neoprof_ranges_read_decoder(struct neoprof_card *card, u32 at
 	return neoprof_ranges_range_problem(range);
 }
 
-/* Takes the ranges from the decoders; without any, card->why says why. */
+/**
+ * neoprof_hdm_ranges() - take the ranges from the decoders
+ * @card: the card
+ *
+ * Called with the card's lock. Without any, its why says why.
+ */
 void neoprof_hdm_ranges(struct neoprof_card *card)
 {
 	unsigned int count, i, found = 0;

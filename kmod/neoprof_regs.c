@@ -29,6 +29,17 @@ static int neoprof_regs_failed(struct neoprof_card *card, int error, const char 
 	return error;
 }
 
+/**
+ * neoprof_read() - read a register
+ * @card: the card
+ * @offset: of the register
+ * @size: of the register, in bytes
+ * @value: what it holds
+ *
+ * Called with the card's lock, as all accesses. A failure leaves its reason in the card's why.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *value)
 {
 	int ret = card->bus->read(card, offset, size, value);
@@ -37,6 +48,15 @@ int neoprof_read(struct neoprof_card *card, u32 offset, unsigned int size, u64 *
 	return ret ? neoprof_regs_failed(card, ret, "read", offset) : 0;
 }
 
+/**
+ * neoprof_write() - write a register
+ * @card: the card
+ * @offset: of the register
+ * @size: of the register, in bytes
+ * @value: what it holds
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 value)
 {
 	int ret = card->bus->write(card, offset, size, value);
@@ -45,6 +65,16 @@ int neoprof_write(struct neoprof_card *card, u32 offset, unsigned int size, u64 
 	return ret ? neoprof_regs_failed(card, ret, "write", offset) : 0;
 }
 
+/**
+ * neoprof_read_block() - read registers in a row
+ * @card: the card
+ * @offset: of the first one
+ * @size: of each, in bytes
+ * @count: how many
+ * @buffer: what they hold
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size, unsigned int count,
 		       void *buffer)
 {
@@ -54,7 +84,16 @@ int neoprof_read_block(struct neoprof_card *card, u32 offset, unsigned int size,
 	return ret ? neoprof_regs_failed(card, ret, "block read", offset) : 0;
 }
 
-/* Waits until no bit of `mask` is set in a register. */
+/**
+ * neoprof_wait() - wait until no bit of a mask is set in a register
+ * @card: the card
+ * @offset: of the register
+ * @size: of the register, in bytes
+ * @mask: the bits
+ * @what: what is waited for, for the reason
+ *
+ * Return: 0, -ETIMEDOUT, or as neoprof_read().
+ */
 int neoprof_wait(struct neoprof_card *card, u32 offset, unsigned int size, u64 mask,
 		 const char *what)
 {

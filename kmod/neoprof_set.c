@@ -195,7 +195,15 @@ static int neoprof_set_apply(struct neoprof_card *card, const struct neoprof_set
 	return 0;
 }
 
-/* Called with the card's lock. */
+/**
+ * neoprof_set() - carry out a command that changes settings
+ * @card: the card
+ * @info: the message, parsed
+ *
+ * Called with the card's lock.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_set(struct neoprof_card *card, struct genl_info *info)
 {
 	struct nlattr **attrs = info->attrs;

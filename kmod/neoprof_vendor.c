@@ -5,7 +5,14 @@
 #define SNAPSHOT_WORDS ((NEOPROF_SNAPSHOT_SKIPPED_RUN - NEOPROF_SNAPSHOT_SEQUENCE) / 8 + 1)
 #define VENDOR_MAJOR NEOPROF_VENDOR_ID_MAJOR_VALUE
 
-/* The vendor block follows the first CHMU of our card, and of no other. */
+/**
+ * neoprof_vendor_identify() - find the vendor block
+ * @card: the card
+ *
+ * It follows the first CHMU of our card, and of no other.
+ *
+ * Return: 0 or a negative errno.
+ */
 int neoprof_vendor_identify(struct neoprof_card *card)
 {
 	struct tierd_card_geometry *geometry = &card->geometry;
@@ -61,6 +68,13 @@ static int neoprof_vendor_snapshot(struct neoprof_card *card)
 				       NEOPROF_VENDOR_STATUS_SNAPSHOT_PENDING_MASK, "a snapshot");
 }
 
+/**
+ * neoprof_vendor_requests() - reads and writes since the reset
+ * @card: the card
+ * @requests: how many
+ *
+ * Return: 0, -EOPNOTSUPP without a vendor block, or another negative errno.
+ */
 int neoprof_vendor_requests(struct neoprof_card *card, u64 *requests)
 {
 	u64 reads, writes;
@@ -73,6 +87,13 @@ int neoprof_vendor_requests(struct neoprof_card *card, u64 *requests)
 	return ret;
 }
 
+/**
+ * neoprof_vendor_profile() - counters and histogram of one moment
+ * @card: the card
+ * @profile: the counters
+ *
+ * Return: 0, -EOPNOTSUPP without a vendor block, or another negative errno.
+ */
 int neoprof_vendor_profile(struct neoprof_card *card, struct tierd_profile *profile)
 {
 	/* A card that does not coalesce has no count of it, nor a register. */

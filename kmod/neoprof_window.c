@@ -22,6 +22,16 @@ static ulong neoprof_window_v1;
 module_param_named(v1, neoprof_window_v1, ulong, 0444);
 MODULE_PARM_DESC(v1, "Bitmap of a window's cards that have the published register layout (0)");
 
+/**
+ * struct neoprof_window - a window, and the cards behind it
+ * @memory: where it begins
+ * @interrupt: its device sends interrupts
+ * @count: how many cards
+ * @ports: each card's part
+ * @ports.window: the window
+ * @ports.part: where its part begins
+ * @ports.card: the card
+ */
 struct neoprof_window {
 	void __iomem *memory;
 	bool interrupt;

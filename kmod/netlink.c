@@ -48,7 +48,11 @@ static const struct nla_policy tierd_netlink_policy[TIERD_A_MAX + 1] = {
 	[TIERD_A_CARD_DO] = NLA_POLICY_MASK(NLA_U32, TIERD_CARD_DO_ALL),
 	[TIERD_A_SAMPLING_INTERVAL_US] = { .type = NLA_U32 },
 };
-/* Tells the listeners of the multicast group; `target` may be NULL. */
+/**
+ * tierd_netlink_event() - tell the listeners what happened
+ * @event: what happened
+ * @target: to which target, or NULL
+ */
 void tierd_netlink_event(enum tierd_event event, const struct tierd_target *target)
 {
 	struct sk_buff *skb;
@@ -72,7 +76,12 @@ void tierd_netlink_event(enum tierd_event event, const struct tierd_target *targ
 	genlmsg_multicast(&tierd_genl_family, skb, 0, 0, GFP_KERNEL);
 }
 
-/* The same for what happened to a NeoProf card. */
+/**
+ * tierd_netlink_card_event() - tell the listeners what happened to a card
+ * @event: what happened
+ * @card: its number
+ * @why: its reason
+ */
 void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 {
 	struct sk_buff *skb;
@@ -94,13 +103,25 @@ void tierd_netlink_card_event(enum tierd_event event, u32 card, const char *why)
 }
 EXPORT_SYMBOL_GPL(tierd_netlink_card_event);
 
-/* Asked first by every operation: the family's hooks are not called for dumps. */
+/**
+ * tierd_netlink_allowed() - whether the sender has the right to command
+ * @skb: the message
+ *
+ * Asked first by every operation: the family's hooks are not called for dumps.
+ *
+ * Return: True if it has CAP_SYS_PTRACE.
+ */
 bool tierd_netlink_allowed(const struct sk_buff *skb)
 {
 	return netlink_capable(skb, CAP_SYS_PTRACE);
 }
 EXPORT_SYMBOL_GPL(tierd_netlink_allowed);
 
+/**
+ * tierd_netlink_family() - the family, for messages of others
+ *
+ * Return: The family.
+ */
 struct genl_family *tierd_netlink_family(void)
 {
 	return &tierd_genl_family;
@@ -161,6 +182,11 @@ static struct notifier_block tierd_netlink_socket_notifier = {
 	.notifier_call = tierd_netlink_socket_closed
 };
 
+/**
+ * tierd_netlink_init() - register the family
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_init(void)
 {
 	int ret = netlink_register_notifier(&tierd_netlink_socket_notifier);
@@ -175,6 +201,9 @@ int tierd_netlink_init(void)
 	return ret;
 }
 
+/**
+ * tierd_netlink_exit() - undo tierd_netlink_init()
+ */
 void tierd_netlink_exit(void)
 {
 	WRITE_ONCE(tierd_netlink_registered, false);

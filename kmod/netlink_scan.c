@@ -17,6 +17,13 @@ static void tierd_netlink_parse_nodes(const struct nlattr *attr, nodemask_t *nod
 			node_set(node, *nodes);
 }
 
+/**
+ * tierd_netlink_scan_set() - the command scan-set
+ * @skb: the message
+ * @info: the message, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_scan_set(struct sk_buff *skb, struct genl_info *info)
 {
 	struct nlattr **attrs = info->attrs;
@@ -65,6 +72,13 @@ static int tierd_netlink_put_nodes(struct sk_buff *skb, int attr, const nodemask
 	return nla_put(skb, attr, sizeof(bits), bits);
 }
 
+/**
+ * tierd_netlink_scan_get() - the command scan-get
+ * @skb: the message
+ * @info: the message, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_scan_get(struct sk_buff *skb, struct genl_info *info)
 {
 	struct tierd_stats stats = tierd_stats;

@@ -41,6 +41,13 @@ static struct tierd_ranges *tierd_netlink_parse_ranges(const struct nlattr *attr
 	return ranges;
 }
 
+/**
+ * tierd_netlink_target_add() - the command target-add
+ * @skb: the message
+ * @info: the message, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_target_add(struct sk_buff *skb, struct genl_info *info)
 {
 	struct nlattr **attrs = info->attrs;
@@ -98,6 +105,13 @@ static struct tierd_target *tierd_netlink_named_target(struct genl_info *info)
 	return ERR_PTR(-EPERM);
 }
 
+/**
+ * tierd_netlink_target_set() - the command target-set
+ * @skb: the message
+ * @info: the message, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info)
 {
 	struct tierd_target *target;
@@ -121,6 +135,13 @@ int tierd_netlink_target_set(struct sk_buff *skb, struct genl_info *info)
 	return PTR_ERR_OR_ZERO(target);
 }
 
+/**
+ * tierd_netlink_target_del() - the command target-del
+ * @skb: the message
+ * @info: the message, parsed
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_netlink_target_del(struct sk_buff *skb, struct genl_info *info)
 {
 	struct tierd_target *target;
@@ -157,7 +178,15 @@ static int tierd_netlink_put_target(struct sk_buff *skb, struct netlink_callback
 	return 0;
 }
 
-/* All targets by number; cb->args[0] is the lowest number not told yet. */
+/**
+ * tierd_netlink_target_dump() - all targets by number
+ * @skb: the message
+ * @cb: the dump
+ *
+ * The dump's first argument is the lowest number not told yet.
+ *
+ * Return: The length of the message, or a negative errno.
+ */
 int tierd_netlink_target_dump(struct sk_buff *skb, struct netlink_callback *cb)
 {
 	struct tierd_target *target, *lowest;

@@ -8,10 +8,14 @@
 #include <linux/mmzone.h>
 #include <linux/nodemask.h>
 
-/*
- * The frames of each node, at most TIERD_SPANS; how many of them there are. None where nodes are
- * many, or where frames of one lie between those of another. What is in no span, as memory that
- * was added since, says itself where it is.
+/**
+ * tierd_node_spans() - the frames of each node
+ * @span: room for TIERD_SPANS
+ *
+ * None where nodes are many, or where frames of one lie between those of another. What is in no
+ * span, as memory that was added since, says itself where it is.
+ *
+ * Return: How many there are.
  */
 unsigned int tierd_node_spans(struct tierd_span *span)
 {

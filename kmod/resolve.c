@@ -196,9 +196,14 @@ static void tierd_resolve_one(struct page *page, unsigned long pfn, struct tierd
 	folio_put(folio);
 }
 
-/*
- * For a profiler: the page of a frame that is online, or NULL. Called with tierd_targets_lock.
- * `flags`: enum tierd_page_flags, as far as an address is told; 0 before. No pid is told.
+/**
+ * tierd_resolve_page() - whose a page is, for a profiler
+ * @page: its struct page, NULL where there is none on line
+ * @pfn: the page frame
+ * @owner: whose it is
+ * @flags: enum tierd_page_flags, as far as an address is told; 0 before
+ *
+ * Called with tierd_targets_lock. No pid is told.
  */
 void tierd_resolve_page(struct page *page, unsigned long pfn, struct tierd_owner *owner, u8 *flags)
 {
@@ -226,17 +231,31 @@ static struct notifier_block tierd_resolve_memory_notifier = {
 	.notifier_call = tierd_resolve_memory_changes
 };
 
+/**
+ * tierd_resolve_init() - follow memory that goes off line
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_resolve_init(void)
 {
 	return register_memory_notifier(&tierd_resolve_memory_notifier);
 }
 
+/**
+ * tierd_resolve_exit() - undo tierd_resolve_init()
+ */
 void tierd_resolve_exit(void)
 {
 	unregister_memory_notifier(&tierd_resolve_memory_notifier);
 }
 
-/* Called with tierd_targets_lock. */
+/**
+ * tierd_resolve_pfn() - whose a page frame is
+ * @pfn: the page frame
+ * @owner: whose it is
+ *
+ * Called with tierd_targets_lock.
+ */
 void tierd_resolve_pfn(u64 pfn, struct tierd_owner *owner)
 {
 	struct page *page;

@@ -14,20 +14,33 @@
 #include <linux/wait.h>
 
 DEFINE_MUTEX(tierd_rings_lock);
-static LIST_HEAD(rings);
+static LIST_HEAD(tierd_rings);
 static unsigned int tierd_ring_opened;
 static bool tierd_ring_all_closing;
 
+/**
+ * struct tierd_ring - a reader's ring
+ * @node: in the list of rings
+ * @queue: where its reader waits
+ * @with_pfn: its reader may know frames
+ * @kinds: bit n: gets records of kind n
+ * @overflowing: it dropped the last records
+ * @capacity: how many records it holds
+ * @size: of its memory, in bytes
+ * @tail: records put in so far
+ * @dropped: records that found no room
+ * @memory: NULL until it is mapped
+ */
 struct tierd_ring {
 	struct list_head node;
 	struct wait_queue_head queue;
 	bool with_pfn;
-	u32 kinds; /* bit n: gets records of kind n */
+	u32 kinds;
 	bool overflowing;
 	unsigned int capacity;
 	unsigned long size;
 	u64 tail, dropped;
-	void *memory; /* NULL until it is mapped */
+	void *memory;
 };
 
 static struct tierd_ring_info *tierd_ring_info_of(struct tierd_ring *ring)
@@ -52,6 +65,12 @@ static unsigned int tierd_ring_unread(struct tierd_ring *ring)
 	return min_t(u64, used, ring->capacity);
 }
 
+/**
+ * tierd_ring_open() - make a ring
+ * @with_pfn: whether its reader may know frames
+ *
+ * Return: The ring, or an error pointer.
+ */
 struct tierd_ring *tierd_ring_open(bool with_pfn)
 {
 	struct tierd_ring *ring = kzalloc(sizeof(*ring), GFP_KERNEL_ACCOUNT);
@@ -70,11 +89,17 @@ struct tierd_ring *tierd_ring_open(bool with_pfn)
 		return ERR_PTR(-EBUSY);
 	}
 	tierd_ring_opened++;
-	list_add_tail(&ring->node, &rings);
+	list_add_tail(&ring->node, &tierd_rings);
 	mutex_unlock(&tierd_rings_lock);
 	return ring;
 }
 
+/**
+ * tierd_ring_close() - let go of a ring
+ * @ring: the ring
+ *
+ * Its memory goes with the last mapping.
+ */
 void tierd_ring_close(struct tierd_ring *ring)
 {
 	mutex_lock(&tierd_rings_lock);
@@ -87,7 +112,15 @@ void tierd_ring_close(struct tierd_ring *ring)
 	kfree(ring);
 }
 
-/* The size is asked by mapping the first page alone, or known from the info in it. */
+/**
+ * tierd_ring_map() - map a ring
+ * @ring: the ring
+ * @vma: the mapping
+ *
+ * The size is asked by mapping the first page alone, or known from the info in it.
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_ring_map(struct tierd_ring *ring, struct vm_area_struct *vma)
 {
 	unsigned long length = vma->vm_end - vma->vm_start;
@@ -178,19 +211,30 @@ static void tierd_ring_publish_to(u32 kinds, const struct tierd_record *records,
 
 	mutex_lock(&tierd_rings_lock);
 	tierd_stats.reported += count;
-	list_for_each_entry(ring, &rings, node)
+	list_for_each_entry(ring, &tierd_rings, node)
 		if (ring->memory && ring->kinds & kinds)
 			tierd_ring_put(ring, records, count);
 	mutex_unlock(&tierd_rings_lock);
 }
 
-/* Records of the scanner: pages and ends of rounds go together. */
+/**
+ * tierd_ring_publish() - hand out records of the scanner
+ * @records: the records
+ * @count: how many
+ *
+ * Pages and ends of rounds go together.
+ */
 void tierd_ring_publish(const struct tierd_record *records, unsigned int count)
 {
 	tierd_ring_publish_to(TIERD_RING_KINDS, records, count);
 }
 
-/* Records that are all of one kind. */
+/**
+ * tierd_ring_publish_kind() - hand out records that are all of one kind
+ * @kind: the kind of record
+ * @records: the records
+ * @count: how many
+ */
 void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_record *records,
 			     unsigned int count)
 {
@@ -198,21 +242,32 @@ void tierd_ring_publish_kind(enum tierd_record_kind kind, const struct tierd_rec
 }
 EXPORT_SYMBOL_GPL(tierd_ring_publish_kind);
 
-/* Whether any reader gets records of a kind. */
+/**
+ * tierd_ring_wanted() - whether any reader gets records of a kind
+ * @kind: the kind of record
+ *
+ * Return: True if one does.
+ */
 bool tierd_ring_wanted(enum tierd_record_kind kind)
 {
 	struct tierd_ring *ring;
 	bool wanted = false;
 
 	mutex_lock(&tierd_rings_lock);
-	list_for_each_entry(ring, &rings, node)
+	list_for_each_entry(ring, &tierd_rings, node)
 		wanted |= ring->memory && ring->kinds >> kind & 1;
 	mutex_unlock(&tierd_rings_lock);
 	return wanted;
 }
 EXPORT_SYMBOL_GPL(tierd_ring_wanted);
 
-/* Chooses the kinds of records that a ring gets from now on. */
+/**
+ * tierd_ring_set_kinds() - choose the kinds of records that a ring gets from now on
+ * @ring: the ring
+ * @kinds: one bit for each kind
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_ring_set_kinds(struct tierd_ring *ring, u32 kinds)
 {
 	u32 known = TIERD_RING_KINDS | 1u << TIERD_RECORD_HOT | 1u << TIERD_RECORD_FRAME;
@@ -228,36 +283,54 @@ int tierd_ring_set_kinds(struct tierd_ring *ring, u32 kinds)
 	return 0;
 }
 
+/**
+ * tierd_ring_wake() - wake the readers
+ */
 void tierd_ring_wake(void)
 {
 	struct tierd_ring *ring;
 
 	mutex_lock(&tierd_rings_lock);
-	list_for_each_entry(ring, &rings, node)
+	list_for_each_entry(ring, &tierd_rings, node)
 		wake_up_interruptible(&ring->queue);
 	mutex_unlock(&tierd_rings_lock);
 }
 EXPORT_SYMBOL_GPL(tierd_ring_wake);
 
-/* Tells all readers whether the module wants to go. */
+/**
+ * tierd_ring_closing() - tell all readers whether the module wants to go
+ * @closing: whether they shall
+ */
 void tierd_ring_closing(bool closing)
 {
 	struct tierd_ring *ring;
 
 	mutex_lock(&tierd_rings_lock);
 	tierd_ring_all_closing = closing;
-	list_for_each_entry(ring, &rings, node)
+	list_for_each_entry(ring, &tierd_rings, node)
 		if (ring->memory)
 			WRITE_ONCE(tierd_ring_info_of(ring)->closing, closing);
 	mutex_unlock(&tierd_rings_lock);
 	tierd_ring_wake();
 }
 
+/**
+ * tierd_ring_queue() - where a reader waits
+ * @ring: the ring
+ *
+ * Return: The queue.
+ */
 struct wait_queue_head *tierd_ring_queue(struct tierd_ring *ring)
 {
 	return &ring->queue;
 }
 
+/**
+ * tierd_ring_ready() - whether there is something to read
+ * @ring: the ring
+ *
+ * Return: True if records wait.
+ */
 bool tierd_ring_ready(struct tierd_ring *ring)
 {
 	bool ready;

@@ -5,6 +5,14 @@
 #include <linux/math64.h>
 #include <linux/numa.h>
 
+/**
+ * tierd_round_start() - begin a round of a target
+ * @target: the target
+ * @settings: the settings
+ * @now_ns: now
+ *
+ * Called with the target's lock.
+ */
 void tierd_round_start(struct tierd_target *target, const struct tierd_settings *settings,
 		       u64 now_ns)
 {
@@ -25,7 +33,13 @@ static u8 tierd_round_share(u32 part, u32 whole)
 	return whole ? div_u64(part * 255ull, whole) : 0;
 }
 
-/* Adds the record of its end to those of the walk that came to it, and settles statistics. */
+/**
+ * tierd_round_end() - end a round of a target
+ * @walk: the pass
+ *
+ * Called with the target's lock. Adds the record of its end to those of the walk that came to
+ * it, and settles statistics.
+ */
 void tierd_round_end(struct tierd_walk *walk)
 {
 	struct tierd_target *target = walk->target;

@@ -19,7 +19,14 @@
 #define ARMING_NS (10 * NSEC_PER_MSEC)
 #define INTERVAL_TIMES 4
 
-/* Quite another sampling interval: what was seen with the last one is of another measure. */
+/**
+ * tierd_set_sampling_interval() - give a target another sampling interval
+ * @target: the target
+ * @sampling_interval_us: the new one
+ *
+ * Called with the target's lock. If it is quite another one, what was seen is of another
+ * measure.
+ */
 void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_interval_us)
 {
 	u32 before = target->sampling.us;
@@ -34,7 +41,13 @@ void tierd_set_sampling_interval(struct tierd_target *target, u32 sampling_inter
 	target->sampling = (struct tierd_sampling){ .us = sampling_interval_us };
 }
 
-/* Arms a part, or looks at one that is armed. */
+/**
+ * tierd_part_begin() - arm a part, or look at one that is armed
+ * @walk: the pass
+ * @start_ns: when the slice began
+ *
+ * Called with the target's lock.
+ */
 void tierd_part_begin(struct tierd_walk *walk, u64 start_ns)
 {
 	struct tierd_sampling *sampling = &walk->target->sampling;
@@ -53,7 +66,16 @@ void tierd_part_begin(struct tierd_walk *walk, u64 start_ns)
 		sampling->look_ns = start_ns;
 }
 
-/* After a slice; `done`: it came to the part's end. True when that was the round's as well. */
+/**
+ * tierd_part_end() - settle a part after a slice
+ * @walk: the pass
+ * @start_ns: when the slice began
+ * @done: whether it came to the part's end
+ *
+ * Called with the target's lock.
+ *
+ * Return: True when its end was the round's as well.
+ */
 bool tierd_part_end(struct tierd_walk *walk, u64 start_ns, bool done)
 {
 	struct tierd_sampling *sampling = &walk->target->sampling;

@@ -27,7 +27,11 @@ static struct tierd_record *tierd_scanner_records;
 static DEFINE_SPINLOCK(tierd_scanner_lock);
 static bool tierd_scan_kicked;
 
-/* Cuts the scanner's idle sleep short: there is something new to do. */
+/**
+ * tierd_scan_kick() - cut the scanner's idle sleep short
+ *
+ * There is something new to do.
+ */
 void tierd_scan_kick(void)
 {
 	WRITE_ONCE(tierd_scan_kicked, true);
@@ -265,6 +269,11 @@ static int tierd_scan_thread(void *data)
 	return 0;
 }
 
+/**
+ * tierd_scan_start() - start the scanner
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_scan_start(void)
 {
 	struct tierd_record *records;
@@ -287,6 +296,9 @@ int tierd_scan_start(void)
 	return 0;
 }
 
+/**
+ * tierd_scan_stop() - stop the scanner
+ */
 void tierd_scan_stop(void)
 {
 	struct task_struct *task = tierd_scanner;

@@ -10,7 +10,14 @@
 
 #include <linux/hugetlb.h>
 
-/* A table that is locked, and what is known of it. */
+/**
+ * struct tierd_table - a table that is locked, and what is known of it
+ * @vma: the mapping
+ * @entries: the first one
+ * @chunk: its histories
+ * @base: the address of its first page
+ * @flush: the TLB has to be flushed before the lock is let go of
+ */
 struct tierd_table {
 	struct vm_area_struct *vma;
 	pte_t *entries;
@@ -94,7 +101,15 @@ static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *
 		tierd_table_report_group(walk, table, start, classes);
 }
 
-/* Looks at [addr, end) of the table behind a PMD. */
+/**
+ * tierd_walk_table() - look at a part of the table behind a PMD
+ * @walk: the pass
+ * @vma: the mapping
+ * @pmdp: the PMD entry
+ * @chunk: the table's histories
+ * @addr: where to begin
+ * @end: where to end
+ */
 void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		      struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
 {
@@ -121,7 +136,15 @@ void tierd_walk_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t
 	tierd_unlock_table(ptl);
 }
 
-/* Clears the accessed bits of [addr, end) of the table behind a PMD. */
+/**
+ * tierd_arm_table() - clear the accessed bits of a part of the table behind a PMD
+ * @walk: the pass
+ * @vma: the mapping
+ * @pmdp: the PMD entry
+ * @chunk: the table's histories
+ * @addr: where to begin
+ * @end: where to end
+ */
 void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		     struct tierd_chunk *chunk, unsigned long addr, unsigned long end)
 {

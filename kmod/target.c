@@ -15,6 +15,14 @@ DEFINE_MUTEX(tierd_targets_lock);
 EXPORT_SYMBOL_GPL(tierd_targets_lock);
 LIST_HEAD(tierd_targets);
 
+/**
+ * tierd_target_find() - the target with a number
+ * @number: its number
+ *
+ * Called with tierd_targets_lock.
+ *
+ * Return: The target, NULL if there is none.
+ */
 struct tierd_target *tierd_target_find(u16 number)
 {
 	struct tierd_target *target;
@@ -26,6 +34,14 @@ struct tierd_target *tierd_target_find(u16 number)
 	return NULL;
 }
 
+/**
+ * tierd_target_by_mm() - the target with an address space
+ * @mm: the address space
+ *
+ * Called with tierd_targets_lock.
+ *
+ * Return: The target, NULL if there is none.
+ */
 struct tierd_target *tierd_target_by_mm(struct mm_struct *mm)
 {
 	struct tierd_target *target;
@@ -45,10 +61,15 @@ static u64 tierd_target_due_ns(const struct tierd_target *target, u64 period_ns)
 	return max(target->next_ns, target->round_start_ns + period_ns);
 }
 
-/*
- * The next target in turn whose time has come, with a reference; NULL if there is none,
- * and then the earliest time at which there will be one. `begun`: only targets of which a
- * part is sampled count.
+/**
+ * tierd_target_due() - the next target in turn whose time has come
+ * @now_ns: now
+ * @period_ns: least time between two scans
+ * @begun: only targets of which a part is sampled count
+ * @earliest_ns: when the next one is due
+ *
+ * Return: The target with a reference; NULL if there is none, and then the earliest time is
+ * set.
  */
 struct tierd_target *tierd_target_due(u64 now_ns, u64 period_ns, bool begun, u64 *earliest_ns)
 {
@@ -87,22 +108,41 @@ static void tierd_target_free(struct kref *ref)
 	kfree(target);
 }
 
+/**
+ * tierd_target_put() - drop a reference
+ * @target: the target
+ */
 void tierd_target_put(struct tierd_target *target)
 {
 	kref_put(&target->ref, tierd_target_free);
 }
 
-/*
- * Whether a second MMU uses this memory: a virtual machine's, or a device's. Its accesses set bits
- * of tables of its own, which a module cannot ask for (__mmu_notifier_clear_young() is not
- * exported), so all of it would look cold. Once true, it stays so until the process executes.
+/**
+ * tierd_second_mmu() - whether a second MMU uses this memory
+ * @mm: the address space
+ *
+ * A virtual machine's, or a device's. Its accesses set bits of tables of its own, which a module
+ * cannot ask for (__mmu_notifier_clear_young() is not exported), so all of it would look cold. Once
+ * true, it stays so until the process executes.
+ *
+ * Return: True if one does.
  */
 bool tierd_second_mmu(struct mm_struct *mm)
 {
 	return mm_has_notifiers(mm);
 }
 
-/* Takes over `ranges` when it succeeds. */
+/**
+ * tierd_target_add() - register a process
+ * @number: its number
+ * @pid: the process
+ * @ranges: what is scanned, NULL for all
+ * @portid: the netlink socket
+ *
+ * Called with tierd_targets_lock. Takes over the ranges when it succeeds.
+ *
+ * Return: 0 or a negative errno.
+ */
 int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u32 portid)
 {
 	struct tierd_target *target;
@@ -152,7 +192,13 @@ int tierd_target_add(u16 number, struct pid *pid, struct tierd_ranges *ranges, u
 	return 0;
 }
 
-/* Drops the list's reference; the scanner may still hold one for the rest of a slice. */
+/**
+ * tierd_target_remove() - take a target off the list
+ * @target: the target
+ *
+ * Called with tierd_targets_lock. Drops the list's reference; the scanner may still hold one
+ * for the rest of a slice.
+ */
 void tierd_target_remove(struct tierd_target *target)
 {
 	lockdep_assert_held(&tierd_targets_lock);
@@ -164,7 +210,10 @@ void tierd_target_remove(struct tierd_target *target)
 	tierd_target_put(target);
 }
 
-/* Removes the targets that a netlink socket registered, or all for 0. */
+/**
+ * tierd_targets_clear() - remove the targets that a netlink socket registered
+ * @portid: the socket, 0 for all
+ */
 void tierd_targets_clear(u32 portid)
 {
 	struct tierd_target *target, *next;
@@ -176,9 +225,15 @@ void tierd_targets_clear(u32 portid)
 	mutex_unlock(&tierd_targets_lock);
 }
 
-/*
- * The memory of the target, to be given back by mmput(). A leader that ended while other
- * threads run has no memory of its own, so the known address space is asked as well.
+/**
+ * tierd_target_get_mm() - the memory of a target
+ * @target: the target
+ * @mm: where it goes, to be given back by mmput(), unless it is gone
+ *
+ * A leader that ended while other threads run has no memory of its own, so the known address space
+ * is asked as well.
+ *
+ * Return: whether it is the memory of before.
  */
 enum tierd_mm_state tierd_target_get_mm(struct tierd_target *target, struct mm_struct **mm)
 {

@@ -34,12 +34,24 @@
 #define TIERD_WALK_RECORDS (4 * TIERD_TABLE_PAGES)
 #define TIERD_SAMPLING_INTERVAL_MIN_US 100
 
-/* What the scanner shall do; replaced as a whole. */
+/**
+ * struct tierd_settings - what the scanner shall do; replaced as a whole
+ * @period_us: least time between two scans of a page
+ * @budget_ppm: millionths of one CPU that the scanner may take
+ * @flags: enum tierd_scan_flags
+ * @sampling_interval_us: from clearing an accessed bit to checking it; 0: accesses since the last
+ * scan count
+ * @hot_scans: scans of eight that have to find a page accessed for it to become hot
+ * @cold_scans: a hot page that no more scans of eight than these found accessed becomes cold
+ * @report_scans: a page that stays hot is reported in one scan of so many
+ * @hot_nodes: nodes whose hot pages are reported
+ * @cold_nodes: nodes whose cold pages are reported
+ */
 struct tierd_settings {
 	u32 period_us;
 	u32 budget_ppm;
 	u32 flags;
-	u32 sampling_interval_us; /* 0: accesses since the last look count */
+	u32 sampling_interval_us;
 	u8 hot_scans;
 	u8 cold_scans;
 	u8 report_scans;
@@ -47,90 +59,175 @@ struct tierd_settings {
 	nodemask_t cold_nodes;
 };
 
+/**
+ * struct tierd_ranges - what is scanned of an address space
+ * @count: how many
+ * @range: ascending, apart
+ */
 struct tierd_ranges {
 	unsigned int count;
 	struct tierd_range range[];
 };
 
-/* A part of an address space is armed (accessed bits cleared), and looked at later. */
+/**
+ * struct tierd_sampling - a part of an address space is armed (accessed bits cleared), and scanned
+ * later
+ * @us: the sampling interval of this round
+ * @armed: the part is: the cursor goes over it a second time
+ * @from: where the part begins
+ * @to: where it ends
+ * @armed_ns: when arming it began, 0: no part is under way
+ * @armed_to_ns: when that had ended
+ * @arming_ns: time that took, slices alone
+ * @look_ns: when the scan of it began, 0: it has not
+ * @sum_ns: sum of the sampling intervals of this round's parts
+ * @parts: how many those were
+ */
 struct tierd_sampling {
-	u32 us;	    /* of this round */
-	bool armed; /* [from, to) is: the cursor goes over it a second time */
+	u32 us;
+	bool armed;
 	unsigned long from, to;
-	u64 armed_ns;	 /* when arming it began, 0: no part is under way */
-	u64 armed_to_ns; /* ... and when it had ended */
-	u64 arming_ns;	 /* time that took, slices alone */
-	u64 look_ns;	 /* when the look at it began, 0: it has not */
-	u64 sum_ns;	 /* of the sampling intervals of this round's parts */
+	u64 armed_ns;
+	u64 armed_to_ns;
+	u64 arming_ns;
+	u64 look_ns;
+	u64 sum_ns;
 	u32 parts;
 };
 
-/* How much other memory a target has begun to use. */
+/**
+ * struct tierd_turnover - how much other memory a target has begun to use
+ * @became: pages that became hot
+ * @newcomers: seen by just the last two scans of eight
+ * @steady: seen by the three scans before
+ * @silent: of those, not seen by this one
+ */
 struct tierd_turnover {
-	u32 became, newcomers; /* pages that became hot; seen by just the last two scans of eight */
-	u32 steady, silent;    /* seen by the three scans before; and not by this one */
+	u32 became, newcomers;
+	u32 steady, silent;
 };
 
-/* One process that is scanned. */
+/**
+ * struct tierd_target - one process that is scanned
+ * @node: in the list of targets
+ * @ref: counts the list and whoever uses it
+ * @number: as user space chose it
+ * @portid: netlink socket that registered it; it goes when that is closed
+ * @pid: the process
+ * @mm: held by mmgrab: the identity, not the memory
+ * @dead: not on the list any more
+ * @lock: of all that follows
+ * @ranges: what is scanned, NULL: the whole address space
+ * @history: address >> PMD_SHIFT -> struct tierd_chunk
+ * @chunks: how many it has
+ * @chunks_seen: how many of them this round has met
+ * @cursor: where the next slice goes on
+ * @in_round: a round has begun
+ * @age: finished rounds, saturated at TIERD_HISTORY
+ * @next_ns: not scanned before
+ * @round_start_ns: when the round began, 0 before the first one
+ * @round_cpu_ns: time that its slices took
+ * @round_pages: pages that it has met
+ * @round_accessed: those that were found accessed
+ * @turnover: of the round
+ * @sampling: of the part under way
+ * @stats: as told to user space
+ */
 struct tierd_target {
 	struct list_head node;
 	struct kref ref;
 	u16 number;
-	u32 portid; /* netlink socket that registered it; it goes when that is closed */
+	u32 portid;
 	struct pid *pid;
-	struct mm_struct *mm; /* held by mmgrab: the identity, not the memory */
-	bool dead;	      /* not on the list any more */
-
-	struct mutex lock;	     /* of all that follows */
-	struct tierd_ranges *ranges; /* NULL: the whole address space */
-	struct xarray history;	     /* address >> PMD_SHIFT -> struct tierd_chunk */
+	struct mm_struct *mm;
+	bool dead;
+	struct mutex lock;
+	struct tierd_ranges *ranges;
+	struct xarray history;
 	unsigned long chunks, chunks_seen;
 	unsigned long cursor;
 	bool in_round;
-	u16 age;			  /* finished rounds, saturated at TIERD_HISTORY */
-	u64 next_ns;			  /* not scanned before */
-	u64 round_start_ns, round_cpu_ns; /* start: 0 before the first round */
+	u16 age;
+	u64 next_ns;
+	u64 round_start_ns, round_cpu_ns;
 	u64 round_pages, round_accessed;
-	struct tierd_turnover turnover; /* of the round */
+	struct tierd_turnover turnover;
 	struct tierd_sampling sampling;
 	struct tierd_target_stats stats;
 };
 
-/* Access histories of the pages of one page table (or of one PMD-mapped page: [0]). */
+/**
+ * struct tierd_chunk - access histories of the pages of one page table
+ * @history: a byte a page, bit 7 for the last scan; [0] alone for a page that is mapped by a PMD
+ * @hot: those that are
+ * @marked: those that were marked as young in this window (young.h)
+ * @window: its number
+ * @round: last one that met it
+ * @pmd_round: last one that aged it as a PMD-mapped page
+ * @pmd: it is one
+ */
 struct tierd_chunk {
 	u8 history[TIERD_TABLE_PAGES];
 	DECLARE_BITMAP(hot, TIERD_TABLE_PAGES);
-	DECLARE_BITMAP(marked, TIERD_TABLE_PAGES); /* as young, in this window (young.h) */
+	DECLARE_BITMAP(marked, TIERD_TABLE_PAGES);
 	u32 window;
-	u32 round;     /* last one that met it */
-	u32 pmd_round; /* last one that aged it as a PMD-mapped page */
+	u32 round;
+	u32 pmd_round;
 	bool pmd;
 };
 
-/* Frames from `start` on, `count` of them, that are of one node. */
+/**
+ * struct tierd_span - frames that are of one node
+ * @start: the first one
+ * @count: how many
+ * @node: the node
+ */
 struct tierd_span {
 	unsigned long start, count;
 	int node;
 };
 
-/* One pass over part of an address space, and what it found. */
+/**
+ * struct tierd_walk - one pass over part of an address space, and what it found
+ * @target: whose it is
+ * @mm: the address space
+ * @settings: in force
+ * @stop: not beyond this address
+ * @arm: only clear accessed bits
+ * @mark: tell the kernel's own reclaim what was accessed
+ * @age: the target's
+ * @key: the target's number, as in records
+ * @hot_least: tierd_history_least() of what is hot
+ * @cold_least: of what stays so
+ * @now_ns: the time, as last read
+ * @steps: since the pass began, to read the clock now and then
+ * @tables: page tables met
+ * @pages: pages met
+ * @accessed: those that were found accessed
+ * @marked: those that were marked as young
+ * @turnover: the target's
+ * @span: frames of nodes
+ * @spans: how many
+ * @found: records that wait to be handed out
+ * @records: room for TIERD_WALK_RECORDS
+ */
 struct tierd_walk {
 	struct tierd_target *target;
 	struct mm_struct *mm;
 	const struct tierd_settings *settings;
-	unsigned long stop;	   /* not beyond this address */
-	bool arm;		   /* only clear accessed bits */
-	bool mark;		   /* tell the kernel's own reclaim what was accessed */
-	u16 age;		   /* the target's */
-	u64 key;		   /* the target's number, as in records */
-	u64 hot_least, cold_least; /* tierd_history_least() of what is hot, and stays so */
+	unsigned long stop;
+	bool arm;
+	bool mark;
+	u16 age;
+	u64 key;
+	u64 hot_least, cold_least;
 	u64 now_ns;
 	unsigned long steps, tables, pages, accessed, marked;
-	struct tierd_turnover *turnover; /* the target's */
+	struct tierd_turnover *turnover;
 	struct tierd_span span[TIERD_SPANS];
 	unsigned int spans;
 	unsigned int found;
-	struct tierd_record *records; /* room for TIERD_WALK_RECORDS */
+	struct tierd_record *records;
 };
 
 /* main.c */
@@ -194,11 +291,18 @@ int tierd_scan_start(void);
 void tierd_scan_stop(void);
 void tierd_scan_kick(void);
 
-/* budget.c */
+/**
+ * struct tierd_bucket - the CPU time that the scanner may take
+ * @tokens: what is left of it, below 0: owed
+ * @seen_ns: when that was
+ * @spent_ns: what the thread had run by then
+ * @paid_ns: when what is owed is paid, 0: nothing is waited for
+ * @budget_ppm: what this was reckoned with
+ */
 struct tierd_bucket {
 	s64 tokens;
 	u64 seen_ns, spent_ns;
-	u64 paid_ns; /* when what is owed is paid, 0: nothing is waited for */
+	u64 paid_ns;
 	u32 budget_ppm;
 };
 void tierd_settings_get(struct tierd_settings *settings);
@@ -245,7 +349,13 @@ struct sk_buff;
 struct genl_family *tierd_netlink_family(void);
 bool tierd_netlink_allowed(const struct sk_buff *skb);
 
-/* netlink_cards.c: what the driver of cards, another module, answers */
+/**
+ * struct tierd_card_ops - what the driver of cards answers
+ * @dump: neoprof-get
+ * @set: neoprof-set
+ * @profile: neoprof-profile-get
+ * @socket_closed: a socket that may own cards was closed
+ */
 struct tierd_card_ops {
 	int (*dump)(struct sk_buff *skb, struct netlink_callback *cb);
 	int (*set)(struct sk_buff *skb, struct genl_info *info);

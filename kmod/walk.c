@@ -13,7 +13,14 @@
 #include <linux/huge_mm.h>
 #include <linux/hugetlb.h>
 
-/* The PMD entry of `addr`, or NULL; then *next (if asked) is where the hole ends. */
+/**
+ * tierd_find_pmd() - the PMD entry of an address
+ * @mm: the address space
+ * @addr: the address
+ * @next: where a hole ends, or NULL
+ *
+ * Return: The entry, or NULL for a hole.
+ */
 pmd_t *tierd_find_pmd(struct mm_struct *mm, unsigned long addr, unsigned long *next)
 {
 	pgd_t *pgdp = pgd_offset(mm, addr);
@@ -40,7 +47,15 @@ hole:
 	return NULL;
 }
 
-/* Locks the table behind a PMD; returns the entry of `addr` and holds RCU, or NULL. */
+/**
+ * tierd_lock_table() - lock the last-level table behind a PMD
+ * @mm: the address space
+ * @pmdp: the PMD entry
+ * @addr: the address
+ * @ptl: the table's lock
+ *
+ * Return: The entry of the address, with RCU and the lock held; NULL if there is no table.
+ */
 pte_t *tierd_lock_table(struct mm_struct *mm, pmd_t *pmdp, unsigned long addr, spinlock_t **ptl)
 {
 	pmd_t pmd;
@@ -64,7 +79,10 @@ none:
 	return NULL;
 }
 
-/* Undoes tierd_lock_table(). */
+/**
+ * tierd_unlock_table() - undo tierd_lock_table()
+ * @ptl: the table's lock
+ */
 void tierd_unlock_table(spinlock_t *ptl)
 {
 	tierd_sparse_take_over(RCU);
@@ -73,7 +91,14 @@ void tierd_unlock_table(spinlock_t *ptl)
 	rcu_read_unlock();
 }
 
-/* Device memory and hugetlb pages have no place in tiers, or none that can be changed. */
+/**
+ * tierd_vma_wanted() - whether a mapping's pages can be tiered
+ * @vma: the mapping
+ *
+ * Device memory and hugetlb pages have no place in tiers, or none that can be changed.
+ *
+ * Return: True if they can.
+ */
 bool tierd_vma_wanted(struct vm_area_struct *vma)
 {
 	return !(vma->vm_flags & (VM_IO | VM_PFNMAP | VM_MIXEDMAP | VM_HUGETLB));
@@ -156,7 +181,14 @@ static void tierd_walk_arm_pmd(struct tierd_walk *walk, struct vm_area_struct *v
 	tierd_arm_table(walk, vma, pmdp, chunk, addr, end);
 }
 
-/* Looks at [addr, end) of one PMD entry, or arms it. */
+/**
+ * tierd_walk_pmd() - look at a part of one PMD entry, or arm it
+ * @walk: the pass
+ * @vma: the mapping
+ * @pmdp: the PMD entry
+ * @addr: where to begin
+ * @end: where to end
+ */
 void tierd_walk_pmd(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t *pmdp,
 		    unsigned long addr, unsigned long end)
 {

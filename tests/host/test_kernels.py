@@ -61,6 +61,24 @@ def test_a_warning_ends_the_projects_own_build_and_not_one_by_dkms(tmp_path: Pat
 
 
 @pytest.mark.soak
+def test_functions_and_structures_are_documented_as_the_kernel_has_it() -> None:
+    (script,) = (ROOT / "build/lab-kernels").glob("linux-*/scripts/kernel-doc")
+    files = sorted(map(str, (*KMOD.glob("*.c"), *KMOD.glob("*.h"))))
+    done = subprocess.run(
+        ["perl", str(script), "-none", "-Wall", *files], capture_output=True, check=False
+    )
+    assert (done.returncode, done.stderr.decode()) == (0, "")
+    function = r"^(?!static )[a-z][^\n;={}#]*?\b((?:tierd|neoprof)_\w+)\([^;{}]*\)\n\{"
+    told = r"^ \* (?:struct )?(\w+)(?:\(\))? - "
+    without: set[str] = set()
+    for path in map(Path, files):
+        text = path.read_text()
+        for each in (function, r"^struct (\w+) \{"):
+            without |= set(re.findall(each, text, re.M)) - set(re.findall(told, text, re.M))
+    assert without == set()
+
+
+@pytest.mark.soak
 def test_sources_are_in_the_kernels_own_style() -> None:
     """By the checkpatch of the source that `make lab-kernels` unpacks."""
     (script,) = (ROOT / "build/lab-kernels").glob("linux-*/scripts/checkpatch.pl")
