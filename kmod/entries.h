@@ -41,6 +41,14 @@ static inline pteval_t tierd_entry(pte_t *ptep)
 	return native_pte_val(tierd_ptep_get(ptep));
 }
 
+/* As pte_pfn(), which undoes for entries without permission what most do not have. */
+static inline unsigned long tierd_pte_pfn(pte_t pte)
+{
+	if (likely(native_pte_val(pte) & _PAGE_PRESENT))
+		return (native_pte_val(pte) & PTE_PFN_MASK) >> PAGE_SHIFT;
+	return pte_pfn(pte);
+}
+
 /* From the last to the first, so that a bit is shifted by one place each. */
 static inline u32 tierd_entry_young(u32 behind, pteval_t entry)
 {
@@ -65,6 +73,11 @@ static inline struct tierd_entries tierd_entries_get(pte_t *ptep)
 }
 
 #else
+
+static inline unsigned long tierd_pte_pfn(pte_t pte)
+{
+	return pte_pfn(pte);
+}
 
 static inline struct tierd_entries tierd_entries_get(pte_t *ptep)
 {

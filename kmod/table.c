@@ -9,6 +9,7 @@
 #include "young.h"
 
 #include <linux/hugetlb.h>
+#include <linux/prefetch.h>
 
 /**
  * struct tierd_table - a table that is locked, and what is known of it
@@ -70,6 +71,58 @@ static void tierd_table_report_group(struct tierd_walk *walk, struct tierd_table
 	}
 }
 
+/*
+ * Adds the page of an entry that maps one and was accessed. The struct pages are fetched all at
+ * once: to wait for one after the other would take several times as long.
+ */
+static __always_inline unsigned int tierd_table_mark_fetch(pte_t *entry, struct page **page,
+							   unsigned int count)
+{
+	pte_t pte = tierd_ptep_get(entry);
+
+	if (unlikely(pte_special(pte) || tierd_pte_devmap(pte)))
+		return count;
+	page[count] = pfn_to_page(tierd_pte_pfn(pte));
+	prefetchw(page[count]);
+	return count + 1;
+}
+
+/*
+ * Marks pages of eight, of which the bits of `rest` tell. Apart from what asks whether there is
+ * one: the kernel clears the array each time.
+ */
+static noinline void tierd_table_mark_pages(struct tierd_walk *walk, pte_t *entries,
+					    unsigned long rest)
+{
+	unsigned int i, count = 0;
+	struct page *page[8];
+
+	if (rest == 0xff) {
+		for (i = 0; i < 8; i++)
+			count = tierd_table_mark_fetch(entries + i, page, count);
+	} else {
+		for (; rest; rest &= rest - 1)
+			count = tierd_table_mark_fetch(entries + __ffs(rest), page, count);
+	}
+	for (i = 0; i < count; i++)
+		tierd_page_mark(page[i]);
+	walk->marked += count;
+}
+
+/*
+ * Marks those of eight pages that were accessed and are not marked yet. `entries`: of the first,
+ * under the table's lock; `marked`: their part of the chunk's bitmap.
+ */
+static void tierd_table_mark_group(struct tierd_walk *walk, pte_t *entries, u8 accessed, u8 *marked)
+{
+	u8 rest = accessed & ~*marked;
+
+	if (!walk->mark || !rest)
+		return;
+	*marked |= accessed;
+	tierd_table_mark_pages(walk, entries, rest);
+}
+
 /* Eight entries, of which some are ours: reads and clears accessed bits, ages, classifies. */
 static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *table,
 				   unsigned int start, u8 ours)
@@ -83,8 +136,8 @@ static void tierd_table_walk_group(struct tierd_walk *walk, struct tierd_table *
 
 	if (accessed) {
 		tierd_entries_clear_young(table->vma, addr, table->entries + start, accessed);
-		tierd_mark_group(walk, table->entries + start, accessed,
-				 (u8 *)table->chunk->marked + start / 8);
+		tierd_table_mark_group(walk, table->entries + start, accessed,
+				       (u8 *)table->chunk->marked + start / 8);
 	}
 	walk->pages += hweight8(present);
 	walk->accessed += hweight8(accessed);
@@ -166,7 +219,7 @@ void tierd_arm_table(struct tierd_walk *walk, struct vm_area_struct *vma, pmd_t 
 		if (!young)
 			continue;
 		tierd_entries_clear_young(vma, base + start * PAGE_SIZE, table + start, young);
-		tierd_mark_group(walk, table + start, young, (u8 *)chunk->marked + start / 8);
+		tierd_table_mark_group(walk, table + start, young, (u8 *)chunk->marked + start / 8);
 	}
 	tierd_unlock_table(ptl);
 }

@@ -115,7 +115,7 @@ static bool tierd_walk_clear_huge_young(struct tierd_walk *walk, struct vm_area_
 	tierd_window(walk, chunk, addr);
 	if (walk->mark && !test_bit(0, chunk->marked)) {
 		__set_bit(0, chunk->marked);
-		tierd_folio_mark(page_folio(pmd_page(pmd)));
+		tierd_page_mark(pmd_page(pmd));
 		walk->marked++;
 	}
 	return true;

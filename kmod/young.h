@@ -11,8 +11,6 @@
 #include "compat.h"
 #include "tierd.h"
 
-#include <linux/prefetch.h>
-
 #define TIERD_WINDOW_SHIFT 32 /* 2^32 ns: 4.3 s */
 #define TIERD_WINDOW_PARTS 5  /* tables begin theirs at 2^5 times */
 
@@ -21,9 +19,18 @@
 
 #define TIERD_CAN_MARK_YOUNG 1
 
-static inline void tierd_folio_mark(struct folio *folio)
+static inline void tierd_page_mark(struct page *page)
 {
-	/* Most pages in use are young already, and a read leaves the cache line shared. */
+	const unsigned long young = 1ul << PG_young, idle = 1ul << PG_idle;
+	struct folio *folio;
+
+	/*
+	 * Most pages in use are young already, and a read leaves the cache line shared. A tail page
+	 * has neither flag.
+	 */
+	if ((READ_ONCE(*(unsigned long *)&page->flags) & (young | idle)) == young)
+		return;
+	folio = page_folio(page);
 	if (!folio_test_young(folio))
 		folio_set_young(folio);
 	if (folio_test_idle(folio))
@@ -32,7 +39,7 @@ static inline void tierd_folio_mark(struct folio *folio)
 #else
 #define TIERD_CAN_MARK_YOUNG 0
 
-static inline void tierd_folio_mark(struct folio *folio)
+static inline void tierd_page_mark(struct page *page)
 {
 }
 #endif
@@ -49,34 +56,6 @@ static inline void tierd_window(const struct tierd_walk *walk, struct tierd_chun
 		return;
 	chunk->window = window;
 	bitmap_zero(chunk->marked, TIERD_TABLE_PAGES);
-}
-
-/*
- * Marks those of eight pages that were accessed and are not marked yet. `entries`: of the first,
- * under the table's lock; `marked`: their part of the chunk's bitmap.
- */
-static inline void tierd_mark_group(struct tierd_walk *walk, pte_t *entries, u8 accessed,
-				    u8 *marked)
-{
-	struct page *page[8];
-	unsigned int i, count = 0;
-	unsigned long rest;
-	pte_t pte;
-
-	if (!walk->mark || !(accessed & ~*marked))
-		return;
-	for (rest = accessed & ~*marked; rest; rest &= rest - 1) {
-		pte = tierd_ptep_get(entries + __ffs(rest));
-		if (!tierd_plain_pte(pte))
-			continue;
-		page[count] = pfn_to_page(pte_pfn(pte));
-		/* All at once: to wait for one after the other would take several times as long. */
-		prefetchw(page[count++]);
-	}
-	*marked |= accessed;
-	for (i = 0; i < count; i++)
-		tierd_folio_mark(page_folio(page[i]));
-	walk->marked += count;
 }
 
 #endif

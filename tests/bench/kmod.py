@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel module's figures, in the lab.
 
-Speed of a scan against /proc/PID/pagemap, how well the CPU budget is kept, what of a scan goes
-into marking pages for reclaim, cost of a frame
+Speed of a scan against /proc/PID/pagemap, how well the CPU budget is kept, cost of a frame
 lookup and of its alternatives, and the demo's loop with the scan source beside DAMON's.
 Prints one JSON line a figure; fails where the project's own bounds are not held: a scan at
 least 5 times faster than pagemap, the budget kept within a tenth.
@@ -24,7 +23,6 @@ RUNS = (
     ("guest_kmod_scan.py", "speed"),
     ("guest_kmod_scan.py", "budget_long"),
     ("guest_kmod_scan.py", "accuracy_large"),
-    ("guest_kmod_young.py", "cost"),
     ("guest_kmod_resolve.py", "alternatives"),
     ("guest_kmod_loop.py", "scan"),
     ("guest_kmod_loop.py", "damon"),

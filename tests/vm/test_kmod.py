@@ -130,6 +130,21 @@ def test_the_loop_brings_scattered_hot_pages_to_dram(booted: tuple[str, Guest], 
 
 
 @pytest.mark.soak
+def test_marking_pages_for_reclaim_takes_no_more_than_a_fifth_of_a_scan(tmp_path: Path) -> None:
+    kernel = required(RELEASES[0])
+    build_module(kernel.version)
+    machine = tmp_path / "one.toml"
+    machine.write_text(
+        'description = "one CPU"\n[[node]]\nkind = "dram"\nsize = "2GiB"\ncpus = "0"\n'
+    )
+    counted = replace(Machine.load(str(machine)), icount=3)
+    with Guest(counted, kernel=kernel.image) as guest:
+        told, *failed = run(guest, "guest_kmod_young.py", "cost")
+    assert not failed, (told, failed)
+    assert told["ok"] is True, told
+
+
+@pytest.mark.soak
 def test_torture_under_the_allocators_own_checks() -> None:
     """Freed memory is poisoned, slabs have red zones and are checked at each call."""
     kernel = required(RELEASES[0])
