@@ -2,7 +2,7 @@
 /*
  * Inside of tierd_neoprof.ko, the NeoProf driver, which uses tierd.ko. Arrows point one way:
  *
- *	pci -> mmio -> card -> layouts (chmu, v1), hdm, drain, class, netlink's events
+ *	pci -> mmio -> card -> layouts (chmu, v1), ranges, drain, class, netlink's events
  *	netlink commands -> set -> card;  drain -> ranges, resolve, ring
  *
  * What is exported is for tierd_neoprof_window.ko, in which a window takes the place of pci and

@@ -124,7 +124,7 @@ struct tierd_turnover {
  * @cursor: where the next slice goes on
  * @in_round: a round has begun
  * @age: finished rounds, saturated at TIERD_HISTORY
- * @next_ns: not scanned before
+ * @next_ns: it is not scanned before this time (ktime_get_ns())
  * @round_start_ns: when the round began, 0 before the first one
  * @round_cpu_ns: time that its slices took
  * @round_pages: pages that it has met

@@ -3,12 +3,11 @@
 
 The value of putting a chunk at a place is
 
-    value(place) = - uses * access(place) - move(here, place) - displaced
+    value(place) = - uses * access(place) - move(here, place)
 
 with `uses` the accesses expected within the horizon, `access` the time one of them then
-loses, `move` the time the copy takes on a way that has others waiting, and `displaced`
-what the chunk that has to go loses. Staying is the place `here`, with no move. The best
-value wins, and a move must win by a margin (after Blaze's single cost function).
+loses, and `move` the time the copy takes on a way that has others waiting. The best value
+wins (after Blaze's single cost function).
 """
 
 from __future__ import annotations

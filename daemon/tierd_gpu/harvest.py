@@ -3,7 +3,7 @@
 
 `use` and `state` take reports; `plan` decides for one tenant right after its report
 (prefetch, room at home: `tierd_gpu.plan`); `tick` decides what lenders give and
-take back (`tierd_gpu.reclaim`) and runs every millisecond or so.
+take back (`tierd_gpu.reclaim`) and runs every 2 ms.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ class Harvester:
         plan.plan(self, tenant, now_ns)
 
     def tick(self, now_ns: int) -> None:
-        """Decide for lenders: sample, lease, take back, write back."""
+        """Decide for lenders: sample, lease, take back."""
         for tenant in self.tenants.values():
             self._expire(tenant, now_ns)
         self.ticks += 1

@@ -18,7 +18,7 @@ from tierd_gpu.tenant import Said, TenantSpec
 from tierd_gpu.wire import Kind, Role, WireError
 
 MAX_CHUNKS = 1 << 22
-"""In the tables of one user's clients together: 8 TiB, and 180 MB of the daemon's memory."""
+"""In the tables of one user's clients together: 8 TiB, and 214 MB of the daemon's memory."""
 HEARTBEAT_MS = 200
 CHUNKS_AT_ONCE = 1 << 18
 """Chunks that come or go of one client before others have their turn: 2 ms."""

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The GPU copy backend: starts, polls and finishes the move of one chunk through the
- * driver, on streams of its own, one for each path.
+ * The GPU copy backend: starts, polls and finishes the move of a run of neighbouring
+ * chunks through the driver, on streams of its own, one for each path.
  *
  * A chunk moves by prefetch. A second copy is made by read-mostly advice and a prefetch,
  * and one of the copies is kept by unsetting the advice with the preferred location

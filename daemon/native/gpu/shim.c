@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The LD_PRELOAD shim: takes over cuMemAlloc, cuMemFree and cuMemGetInfo however the
- * program finds them (linked, dlsym, cuGetProcAddress), and nothing else: pools, IPC
- * and graphs stay the driver's.
+ * program finds them (linked, dlsym, cuGetProcAddress). With "borrow", hooks.c reads
+ * launches, copies, fills and graphs as they go by. Pools and IPC stay the driver's.
  *
- *   TIERD_GPU          "borrow", "lend", "both" or "off" (the default)
+ *   TIERD_GPU          "borrow", "lend" or "off" (the default)
  *   TIERD_GPU_SOCKET   where the daemon listens (/run/tierd/gpu.sock)
  *   TIERD_GPU_LEAST    allocations below this many bytes stay the driver's (2 MiB)
  *   TIERD_GPU_DRIVER   the driver library (libcuda.so.1)
@@ -15,6 +15,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -39,7 +40,12 @@ static int role_from(const char *text)
 		return TG_BORROW;
 	if (!strcmp(text, "lend"))
 		return TG_LEND;
-	return strcmp(text, "both") ? 0 : TG_BORROW | TG_LEND;
+	if (*text && strcmp(text, "off"))
+		fprintf(stderr,
+			"tierd-gpu: TIERD_GPU=%s is none of borrow, lend and off: "
+			"memory stays the driver's\n",
+			text);
+	return 0;
 }
 
 __attribute__((constructor)) static void read_settings(void)

@@ -24,18 +24,19 @@ extern "C" {
 
 struct tg_client;
 
-enum tg_role { TG_BORROW = 1, TG_LEND = 2 }; /* or both */
+/* A lender's memory stays the driver's; only what it is told to be free is corrected. */
+enum tg_role { TG_BORROW = 1, TG_LEND = 2 };
 enum tg_access { TG_READ = 0, TG_WRITE = 1 };
 enum tg_hint { TG_WILLNEED = 1, TG_DONTNEED = 2, TG_READMOSTLY = 3 };
 
 struct tg_options {
-	const char *driver; /* NULL: libcuda.so.1 */
-	const char *socket; /* NULL: no thread; the caller feeds, drains and pumps */
-	const char *name;   /* shown by the daemon */
-	int device;	    /* CUDA ordinal */
-	int role;	    /* of enum tg_role */
-	uint32_t max_chunks;
-	uint32_t inflight;	    /* moves under way on one path, 0: 2 */
+	const char *driver;	    /* NULL: libcuda.so.1 */
+	const char *socket;	    /* NULL: no thread; the caller feeds, drains and pumps */
+	const char *name;	    /* shown by the daemon */
+	int device;		    /* CUDA ordinal */
+	int role;		    /* of enum tg_role */
+	uint32_t max_chunks;	    /* 0: 65,536 */
+	uint32_t inflight;	    /* calls under way on one path, of up to 16 chunks; 0: 2 */
 	uint64_t (*clock_ns)(void); /* NULL: CLOCK_MONOTONIC */
 };
 
@@ -44,12 +45,14 @@ struct tg_stats {
 	uint64_t moves_done, moves_failed, moves_refused, moves_cancelled;
 	uint64_t bytes_moved;
 	uint64_t uses, uses_dropped, states_dropped, moves_dropped, ranges_untracked;
-	uint64_t queued, inflight, parked;
-	uint64_t attached, detached; /* times the daemon came and went */
-	uint64_t refused;	     /* errno by which it refused this client last, 0: none */
+	uint64_t queued, inflight, parked; /* chunks */
+	uint64_t attached, detached;	   /* times the daemon came and went */
+	uint64_t refused;		   /* errno by which it refused this client last, 0: none */
 	uint64_t launches, launches_untold, spans_dropped; /* seen by the shim */
 };
 
+/* -ENOENT without a driver, -ENOSYS if it lacks a function, -ENODEV without that device,
+ * -EOPNOTSUPP without managed memory that moves under kernels, -ENOMEM, -EAGAIN: no thread. */
 TG_API int tg_open(const struct tg_options *options, struct tg_client **out);
 TG_API void tg_close(struct tg_client *client);
 

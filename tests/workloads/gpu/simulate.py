@@ -57,8 +57,12 @@ class Outcome:
         refused: allocations of lenders that failed.
         counts: the core's counters.
         revoke_ns: how long each revocation took.
-        least_free: GPU → least free bytes ever.
+        worst_alloc_ns: job → the longest of its allocations.
+        errors: calls of a client, or accesses, that failed.
         stats: GPU → the stand-in's counters.
+        virtual_ns: when the run ended.
+        moved_chunks: moves that clients carried out.
+        floor_crossed: turns in which a lender had less than its floor.
     """
 
     time_ns: dict[str, float] = field(default_factory=dict)
